@@ -1,0 +1,51 @@
+# Every target says what it does: make help.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint types docs bench soak lock clean
+
+BIN := .venv/bin
+READY := .venv/.ready
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
+HOURS ?= 1
+
+help: ## show this list
+	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: $(READY) ## install everything into .venv; does nothing when it is up to date
+
+$(READY): requirements.lock pyproject.toml tools/setup.sh tools/uv.sh
+	@tools/setup.sh
+	@touch $@
+
+demo: setup ## run the book pipeline, kill it half-way, resume, reconcile, audit
+	@$(BIN)/holdfast demo
+
+test: lint types ## everything but the soak, and a passing test for every promise in force
+	$(PYTEST) -m "not soak" --promises=build/promises.json
+	$(BIN)/python tools/guarantees.py --check --results build/promises.json
+
+check: lint types ## the quick part of the tests, about three minutes
+	$(PYTEST) -m "not slow and not soak"
+
+lint: setup ## ruff: style and common mistakes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## mypy, strict
+	$(BIN)/mypy
+
+docs: setup ## write the generated pages anew: docs/guarantees.md
+	$(BIN)/python tools/guarantees.py
+
+bench: setup ## measure speed against the floor, a hand-written script and the peers; ARGS go to bench
+	$(BIN)/python -m bench $(ARGS)
+
+soak: setup ## run the fault generators for HOURS=n hours, print totals and seeds
+	$(BIN)/python tests/soak.py --hours $(HOURS)
+
+lock: ## resolve the dependencies of pyproject.toml anew into requirements.lock
+	tools/uv.sh pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-header --all-extras --output-file requirements.lock pyproject.toml
+
+clean: ## remove the environment and everything that runs left behind
+	rm -rf .venv .uv .holdfast out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,57 @@
+"""Holdfast, used as its users use it: default settings, pydantic in and out, ingest included in every figure.
+
+Holdfast is imported inside the functions: only the process that measures it needs it.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from bench.case import Reading, Stopwatch
+from bench.items import Page, Text, handle, items
+
+DURABILITY = "defaults: WAL, FULL, group commit"
+
+
+def fresh(place: Path, seed: int, count: int, keys: str = "ordered") -> Reading:
+    """A batch from its first item to its report."""
+    seconds = timed_run(pipeline(place), items(count, seed, keys=keys), count)
+    return Reading(items=count, seconds=seconds, payload_bytes=payload_bytes(count, seed, keys))
+
+
+def prepare(place: Path, seed: int, count: int, keys: str = "ordered") -> None:
+    fresh(place, seed, count, keys)
+
+
+def again(place: Path, seed: int, count: int, keys: str = "ordered") -> Reading:
+    """A run with nothing left to do."""
+    seconds = timed_run(pipeline(place, never), items(count, seed, keys=keys), count)
+    return Reading(items=count, seconds=seconds)
+
+
+def pipeline(place: Path, handler: Callable[..., Any] = handle, **stage: Any) -> Any:
+    import holdfast as hf  # noqa: PLC0415  the harness must work where Holdfast does not
+
+    subject = hf.Pipeline("bench", store=str(place / "state.db"))
+    subject.stage(name="work", **stage)(handler)
+    return subject
+
+
+def timed_run(subject: Any, source: Iterable[dict[str, Any]], expected: int, **options: Any) -> float:
+    """The seconds of one run; a reading counts only if every item is done."""
+    with Stopwatch() as watch:
+        report = subject.run(source, batch="bench", key="id", **options)
+    report.raise_unless_complete()
+    assert report.counts.done == expected, report.counts
+    return watch.seconds
+
+
+def never(page: Page) -> Text:
+    raise AssertionError(f"{page.id} was done and ran again")
+
+
+def payload_bytes(count: int, seed: int, keys: str) -> int:
+    """The JSON of the first thousand items, scaled: all are about equally long."""
+    sample = min(count, 1_000)
+    size = sum(len(Page.model_validate(item).model_dump_json()) for item in items(sample, seed, keys=keys))
+    return size * count // sample

@@ -1,0 +1,59 @@
+"""What an operator's act does to one chunk: which items change, what the totals become, whether an owner is fenced."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+import msgspec
+
+from holdfast.core import journal
+from holdfast.core.model import Act, Change, Chunk, Counts, ItemNo, Place, State
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written for one chunk."""
+
+    changes: list[Change]
+    delta: Counts
+    seized: bool
+    fence: int
+    body: bytes
+
+
+def by_chunk(act: Act, chunk_of: Callable[[ItemNo], Chunk]) -> Iterator[tuple[Chunk, list[Change]]]:
+    """The changes of an act, chunk by chunk."""
+    ordered = sorted(act.at_items, key=lambda change: change.n)
+    for _, group in groupby(((chunk_of(change.n), change) for change in ordered), key=lambda pair: pair[0].id):
+        pairs = list(group)
+        yield pairs[0][0], [change for _, change in pairs]
+
+
+def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[ItemNo, Place]) -> Effect:
+    """The part of an act that still holds: an item that moved on since it was decided is left alone."""
+    held = [c for c in changes if (places[c.n].state, places[c.n].epoch) == (c.state, c.epoch)]
+    in_flight = chunk.owner is not None and any(c.state is State.PENDING for c in held)
+    if in_flight and not act.seize:
+        held = [c for c in held if c.state is not State.PENDING]
+    seized = in_flight and act.seize
+    delta = {state: 0 for state in State}
+    for change in held:
+        delta[change.state] -= 1
+        delta[change.place.state] += 1
+    body = journal.Acted(
+        reason=act.reason,
+        seized=seized,
+        note=act.body,
+        items=[
+            journal.Moved(
+                n=c.n, before=c.state, after=c.place.state, stage_before=places[c.n].stage, stage_after=c.place.stage,
+                epoch=c.place.epoch,
+            )  # fmt: skip
+            for c in held
+        ],
+    )
+    return Effect(
+        changes=held,
+        delta=Counts(done=delta[State.DONE], skipped=delta[State.SKIPPED], dead=delta[State.DEAD], cancelled=delta[State.CANCELLED]),
+        seized=seized,
+        fence=chunk.fence + 1 if seized else chunk.fence,
+        body=journal.encode_body(body),
+    )

@@ -1,0 +1,53 @@
+"""Canonical bytes, digests, fingerprints and keys.
+
+Digests cover the bytes that are stored, never a second serialisation of them.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+_encoder = msgspec.json.Encoder(order="sorted", decimal_format="string", uuid_format="canonical")
+_decoder = msgspec.json.Decoder()
+
+SALT_BYTES = 16
+DIGEST_BYTES = 32
+
+encode: Callable[[Any], bytes] = _encoder.encode
+"""The canonical JSON bytes of a plain value: sorted keys, no blanks."""
+
+decode: Callable[[bytes], Any] = _decoder.decode
+"""The plain value of JSON bytes."""
+
+
+def digest(salt: bytes, data: bytes) -> bytes:
+    """The digest of stored bytes. The salt stands beside the payload and dies with it."""
+    return hashlib.sha256(salt + data).digest()
+
+
+def fingerprint(value: Any) -> str:
+    """A short, stable name for a plain value: the same value, the same text."""
+    return hashlib.sha256(encode(value)).hexdigest()[:32]
+
+
+def key_text(key: object) -> str:
+    """The text that identifies an item: 7 and "7" are one key."""
+    return key if isinstance(key, str) else str(key)
+
+
+def key_hash(text: str) -> int:
+    """A 56-bit number for the index of keys.
+
+    Neighbours ("page-0041", "page-0042") get neighbouring numbers, because an index that is filled in order stays
+    fast: the head of the key is hashed, its last three bytes are kept. Collisions are legal and are compared.
+    """
+    raw = text.encode("utf-8", "surrogatepass")
+    return zlib.crc32(raw[:-3]) << 24 | int.from_bytes(raw[-3:], "big")
+
+
+def next_probe(number: int) -> int:
+    """Where a key goes whose number is taken by another key."""
+    return (number + (0x9E3779B1 << 24)) & ((1 << 56) - 1)

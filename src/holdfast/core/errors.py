@@ -1,0 +1,121 @@
+"""The whole tree of exceptions.
+
+    HoldfastError
+    ├── UsageError            you called us wrongly; nothing happened
+    ├── Conflict              someone was first
+    │   └── LeaseLost         the chunk belongs to another grant now
+    ├── Refused               going on would be unsafe
+    │   ├── DefinitionChanged the pipeline is not the one the batch was opened with
+    │   ├── PayloadChanged    a known key came with another payload
+    │   ├── ChainBroken       the journal does not verify
+    │   ├── NotOurs           the file is not a Holdfast store, or is damaged
+    │   └── SchemaTooNew      the store was written by a newer Holdfast
+    ├── StoreError            the store could not do it
+    │   ├── StoreUnavailable  try again later; nothing was written
+    │   └── CommitUnknown     the reply was lost; look the commit up before judging
+    ├── Incomplete            raised by `report.raise_unless_complete()`
+    └── Signal                what a handler raises to say how an item went
+        ├── Skip              not for us, and that is fine
+        ├── Defer             not now; costs no attempt
+        ├── Transient         may work next time
+        └── Permanent         will never work
+
+Every message says what happened, to which id, and what to do next.
+"""
+
+from typing import Any
+
+
+class HoldfastError(Exception):
+    """The root of everything Holdfast raises."""
+
+
+class UsageError(HoldfastError):
+    """The call was wrong; nothing happened."""
+
+
+class Conflict(HoldfastError):
+    """Someone else was first."""
+
+
+class LeaseLost(Conflict):
+    """The chunk has another owner or fence now; what was done under the old one is not committed."""
+
+
+class Refused(HoldfastError):
+    """Going on would be unsafe."""
+
+
+class DefinitionChanged(Refused):
+    """The pipeline is not the one the batch was opened with."""
+
+
+class PayloadChanged(Refused):
+    """A known key came with another payload."""
+
+
+class ChainBroken(Refused):
+    """The journal does not verify."""
+
+
+class NotOurs(Refused):
+    """The file is not a Holdfast store, or is damaged."""
+
+
+class SchemaTooNew(Refused):
+    """The store was written by a newer Holdfast."""
+
+
+class StoreError(HoldfastError):
+    """The store could not do what was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """The store did not answer; nothing was written."""
+
+
+class CommitUnknown(StoreError):
+    """The reply to a commit was lost; look it up by its id before judging."""
+
+
+class Incomplete(HoldfastError):
+    """The batch is not complete; `report` says what is missing."""
+
+    def __init__(self, message: str, report: Any = None) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+class Signal(HoldfastError):
+    """What a handler raises to say how an item went."""
+
+
+class Skip(Signal):
+    """The item needs no work. `raise Skip("blank page")`"""
+
+
+class Defer(Signal):
+    """Not now: try again after some seconds, at no cost of an attempt. `raise Defer(30)`"""
+
+    def __init__(self, seconds: float, why: str = "") -> None:
+        if not (0 <= seconds < 366 * 86_400):
+            raise UsageError(f"Defer({seconds!r}): give the seconds to wait, from 0 to a year")
+        super().__init__(why or f"deferred for {seconds:g} s")
+        self.seconds = float(seconds)
+
+
+class Transient(Signal):
+    """It may work next time. `raise Transient("rate limited", after=20)`"""
+
+    def __init__(self, message: str = "", *, code: str = "transient", after: float | None = None) -> None:
+        super().__init__(message or code)
+        self.code = code
+        self.after = after
+
+
+class Permanent(Signal):
+    """It will never work. `raise Permanent("no_such_page", "page 12 does not exist")`"""
+
+    def __init__(self, code: str, message: str = "") -> None:
+        super().__init__(message or code)
+        self.code = code

@@ -1,0 +1,96 @@
+"""Admission: from a raw item to a frozen one with a key, or to a dead letter from the first moment."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core import canonical
+from holdfast.core.limits import KEY_BYTES, PAYLOAD_BYTES, PREVIEW_BYTES
+from holdfast.core.model import Admitted, ItemNo, Key, NewItem, Place, State
+
+
+def admit(key: object, payload: bytes, salt: bytes) -> NewItem:
+    """A validated item. A key or payload beyond its limit makes it a dead letter that says what to do."""
+    if type(key) is not str and type(key) is not int:
+        if isinstance(key, bool) or key is None:
+            return refuse(key, payload, salt, "invalid", f"its key is {key!r}: name a field that identifies it, or use a function")
+        key = canonical.key_text(key)
+    text = canonical.key_text(key)
+    if len(text) > KEY_BYTES // 4 and len(text.encode("utf-8", "surrogatepass")) > KEY_BYTES:
+        return refuse(key, payload, salt, "invalid", f"its key has more than {KEY_BYTES} bytes: use a shorter field, or a function")
+    if not text:
+        return refuse(key, payload, salt, "invalid", "its key is empty: name a field that identifies it, or use a function")
+    if type(key) is int and not -(1 << 63) <= key < 1 << 63:
+        key = text
+    if len(payload) > PAYLOAD_BYTES:
+        message = f"its payload has {len(payload):,} bytes, at most {PAYLOAD_BYTES:,} are kept: put the data in a file and pass its path"
+        return refuse(key, payload, salt, "too_large", message)
+    return NewItem(key, canonical.key_hash(text), salt, payload, canonical.digest(salt, payload))  # type: ignore[arg-type]
+
+
+def refuse(key: object, raw: bytes, salt: bytes, code: str, message: str) -> NewItem:
+    """A dead letter at the boundary. What it was stays readable, cut where it is too large to keep."""
+    text = canonical.key_text(key) if isinstance(key, str | int) and not isinstance(key, bool) else ""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if not text or size > KEY_BYTES:
+        text = "invalid:" + canonical.digest(b"", raw + text.encode("utf-8", "surrogatepass")).hex()[:32]
+    kept = raw if len(raw) <= PAYLOAD_BYTES else canonical.encode({"cut_after": PREVIEW_BYTES, "bytes": len(raw), "begins": raw[:PREVIEW_BYTES].decode("utf-8", "replace")})
+    place = Place(state=State.DEAD, code=code, reason=message[:2000])
+    stored: Key = key if type(key) is int and text == str(key) else text
+    return NewItem(stored, canonical.key_hash(text), salt, kept, canonical.digest(salt, kept), place)
+
+
+Known = Mapping[int, tuple[ItemNo, bool]]
+"""Index in a group -> (number of the stored item, whether its payload is the same)."""
+
+
+def sort_out(items: Sequence[NewItem], known: Known, lo: int) -> tuple[list[NewItem], Admitted]:
+    """Which items of a group are new, and what to answer about the others. `lo` is the number the first new one gets."""
+    if not known and len({item.key_number for item in items}) == len(items):
+        return list(items), Admitted(added=len(items), lo=ItemNo(lo))
+    fresh: list[NewItem] = []
+    first: dict[str, int] = {}
+    changed: list[tuple[int, ItemNo]] = []
+    for index, item in enumerate(items):
+        at = known.get(index)
+        text = canonical.key_text(item.key)
+        if at is not None:
+            number, same = at
+        elif text in first:
+            number, same = ItemNo(lo + first[text]), fresh[first[text]].payload == item.payload
+        else:
+            first[text] = len(fresh)
+            fresh.append(item)
+            continue
+        if not same:
+            changed.append((index, number))
+    return fresh, Admitted(added=len(fresh), lo=ItemNo(lo), known=len(items) - len(fresh), changed=tuple(changed))
+
+
+def difference(before: bytes, after: bytes) -> str:
+    """What changed between two payloads, in words, field by field where they have fields."""
+    try:
+        old, new = canonical.decode(before), canonical.decode(after)
+    except msgspec.DecodeError:
+        return f"{_short(before)} became {_short(after)}"
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return f"{_short(old)} became {_short(new)}"
+    lines = [
+        f"{name}: {_shown(old, name)} became {_shown(new, name)}"
+        for name in sorted({*old, *new})
+        if old.get(name, _ABSENT) != new.get(name, _ABSENT)
+    ]
+    return "; ".join(lines[:5]) + (f"; and {len(lines) - 5} more" if len(lines) > 5 else "")
+
+
+_ABSENT = object()
+
+
+def _shown(fields: dict[str, Any], name: str) -> str:
+    return _short(fields[name]) if name in fields else "nothing"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:79] + "…"

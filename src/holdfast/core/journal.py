@@ -1,0 +1,254 @@
+"""The journal: one hash-chained entry per commit.
+
+An entry is a header and a body. The header says what happened, when, by whom and under which fence, and holds the
+digest of the body; the hash of an entry covers the previous entry's hash and its own header. So a changed body
+breaks its header, a changed header breaks its hash, and a removed, doubled or swapped entry breaks the link.
+
+Every chunk has a chain; a child's first entry links its parent's head at the time of the cut. A batch has a chain of
+its own. Bodies speak of items by number, never by key.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.errors import ChainBroken
+from holdfast.core.model import BatchId, Entry
+
+GENESIS = bytes(32)
+"""What the first entry of a batch links to."""
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True):
+    """What an entry says about itself; array-like, so that its bytes are canonical."""
+
+    chain: int
+    batch: int
+    seq: int
+    kind: str
+    at: float
+    actor: str
+    fence: int
+    commit_id: bytes
+    body_digest: bytes
+
+
+class Numbers(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Item numbers, compact: a half-open range, or picks as offsets from its start."""
+
+    lo: int
+    hi: int
+    picks: bytes = b""
+
+    def __iter__(self) -> Iterator[int]:  # type: ignore[override]
+        if not self.picks:
+            return iter(range(self.lo, self.hi))
+        return (self.lo + offset for offset in array("I", self.picks))
+
+    def __len__(self) -> int:
+        return len(self.picks) // 4 if self.picks else self.hi - self.lo
+
+    def __contains__(self, n: object) -> bool:
+        if not isinstance(n, int) or not self.lo <= n < self.hi:
+            return False
+        return not self.picks or n - self.lo in array("I", self.picks)
+
+
+def numbers(ns: Sequence[int]) -> Numbers:
+    """The compact form of ascending or mixed item numbers."""
+    if not ns:
+        return Numbers(0, 0)
+    lo, hi = min(ns), max(ns) + 1
+    if hi - lo == len(ns) and ns[0] == lo and ns[-1] == hi - 1 and all(map(int.__eq__, ns, range(lo, hi))):
+        return Numbers(lo, hi)
+    return Numbers(lo, hi, array("I", [n - lo for n in ns]).tobytes())
+
+
+class Spend(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one attempt cost and measured, as its handler said."""
+
+    n: int
+    usd: int = 0
+    tokens: int = 0
+    model: str = ""
+    usage: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
+
+
+class Advanced(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Items whose stage succeeded, in columns: one value per item in the order of `items`."""
+
+    stage: int
+    items: Numbers
+    digests: bytes
+    """SHA-256 over salt and output, 32 bytes each."""
+    queued: bytes
+    """Seconds between ready and started, float32 each."""
+    seconds: bytes
+    """Seconds of execution, float32 each."""
+    attempts: bytes = b""
+    """The number of the attempt that succeeded, uint16 each; empty when all were the first."""
+    epochs: bytes = b""
+    """uint16 each; empty when all are 0."""
+    finished: bool = False
+    """Whether this was the last stage."""
+    adopted: bool = False
+    """The output was there already, valid and ours: nothing was run."""
+
+
+class Attempted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One attempt that did not end in an output, and what it led to."""
+
+    n: int
+    stage: int
+    attempt: int
+    epoch: int
+    outcome: str
+    """skip, defer, retry, bury"""
+    code: str = ""
+    message: str = ""
+    due: float = 0.0
+    deadline: float = 0.0
+    queued: float = 0.0
+    seconds: float = 0.0
+    trace: str = ""
+
+
+class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True, tag="checkpoint"):
+    """The body of a worker's commit."""
+
+    advanced: list[Advanced] = []
+    attempts: list[Attempted] = []
+    spends: list[tuple[int, Spend]] = []
+    """(stage, spend) of every attempt that said something."""
+    released: bool = False
+    due: float = 0.0
+
+
+class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An item that is not at its first attempt, as a claim found it."""
+
+    n: int
+    stage: int
+    epoch: int
+    attempt: int
+    code: str = ""
+    deadline: float = 0.0
+
+
+class Claimed(msgspec.Struct, frozen=True, omit_defaults=True, tag="claimed"):
+    """A grant: the attempts it may start. Items not listed stand at the beginning or at a clean checkpoint."""
+
+    lo: int
+    hi: int
+    expires: float
+    blame: int = 0
+    child: tuple[int, int, int] | None = None
+    """(chunk, lo, hi) of what was cut off."""
+    taken_from: str = ""
+    """The owner whose grant had ended without a release."""
+    snapshots: list[Snapshot] = []
+
+
+class Opened(msgspec.Struct, frozen=True, omit_defaults=True, tag="opened"):
+    """A batch begins, or the definition it runs with changed."""
+
+    name: str
+    pipeline: str
+    definition: bytes
+
+
+class Ingested(msgspec.Struct, frozen=True, omit_defaults=True, tag="ingested"):
+    """A group of items was admitted, or the source came to its end."""
+
+    lo: int
+    hi: int
+    digests: bytes = b""
+    """SHA-256 over salt and payload, 32 bytes each."""
+    invalid: list[tuple[int, str]] = []
+    chunk: int = 0
+    ended: bool = False
+    cursor: bytes = b""
+
+
+class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One item of an operator's act, before and after."""
+
+    n: int
+    before: str
+    after: str
+    stage_before: int
+    stage_after: int
+    epoch: int
+    digest: bytes = b""
+
+
+class Acted(msgspec.Struct, frozen=True, omit_defaults=True, tag="acted"):
+    """An operator's act: redriven, resolved, discarded, reset, rewound."""
+
+    reason: str
+    items: list[Moved] = []
+    seized: bool = False
+    note: bytes = b""
+
+
+Body = Checkpointed | Claimed | Opened | Ingested | Acted
+
+_body_encoder = msgspec.msgpack.Encoder()
+_body_decoder = msgspec.msgpack.Decoder(Body)
+_header_decoder = msgspec.msgpack.Decoder(Header)
+
+encode_body = _body_encoder.encode
+decode_body = _body_decoder.decode
+decode_header = _header_decoder.decode
+
+
+def link(prev: bytes, *, chain: int, batch: BatchId, seq: int, kind: str, at: float, actor: str, fence: int,
+         commit_id: bytes, body: bytes) -> Entry:
+    """The next entry of a chain, linked to the hash of the one before."""
+    header = _body_encoder.encode(
+        Header(chain, batch, seq, kind, at, actor, fence, commit_id, hashlib.sha256(body).digest())
+    )
+    return Entry(chain=chain, seq=seq, head=header, body=body, hash=_hash(prev, header))
+
+
+def check(entry: Entry, prev: bytes | None) -> Header:
+    """The entry's header, or ChainBroken that names what is wrong with it."""
+    where = name(entry.chain, entry.seq)
+    if prev is not None and _hash(prev, entry.head) != entry.hash:
+        raise ChainBroken(f"{where}: its hash does not follow from the entry before; it was changed, or one is missing")
+    try:
+        header = decode_header(entry.head)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise ChainBroken(f"{where}: its header cannot be read ({error})") from None
+    if (header.chain, header.seq) != (entry.chain, entry.seq):
+        raise ChainBroken(f"{where}: its header says it is {name(header.chain, header.seq)}; it was moved or copied")
+    if hashlib.sha256(entry.body).digest() != header.body_digest:
+        raise ChainBroken(f"{where}: its body was changed")
+    return header
+
+
+def check_chain(entries: Iterable[Entry], *, start: bytes, head: bytes, seq: int) -> Iterator[tuple[Entry, Header]]:
+    """Every entry of a chain with its header, checked from its start to the head the store knows."""
+    prev, expected = start, 1
+    last: Entry | None = None
+    for entry in entries:
+        if entry.seq != expected:
+            raise ChainBroken(f"{name(entry.chain, expected)} is missing: entry {entry.seq} follows entry {expected - 1}")
+        yield entry, check(entry, prev)
+        prev, expected, last = entry.hash, expected + 1, entry
+    if expected - 1 != seq or prev != head:
+        where = name(last.chain, last.seq) if last else "the chain"
+        raise ChainBroken(f"{where} ends at entry {expected - 1}, but the store's head is entry {seq}: the end was cut off or changed")
+
+
+def name(chain: int, seq: int) -> str:
+    """How an entry is called in messages."""
+    return f"entry {seq} of batch {-chain}" if chain < 0 else f"entry {seq} of chunk {chain}"
+
+
+def _hash(prev: bytes, header: bytes) -> bytes:
+    return hashlib.sha256(prev + header).digest()

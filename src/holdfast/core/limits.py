@@ -1,0 +1,63 @@
+"""Every limit, in one place, with what happens at it."""
+
+from typing import Final
+
+KEY_BYTES: Final = 512
+"""A longer key makes its item a dead letter `invalid`: use a shorter field or a function."""
+
+PAYLOAD_BYTES: Final = 16 * 1024 * 1024
+"""A larger payload makes its item a dead letter `too_large`: put the data in a file and pass its path."""
+
+OUTPUT_BYTES: Final = 64 * 1024 * 1024
+"""A larger output fails its stage: write it to a file and return the path, or use a file sink."""
+
+PREVIEW_BYTES: Final = 1024
+"""How much of a payload that cannot be kept stays with its dead letter."""
+
+MESSAGE_CHARS: Final = 2000
+"""Longer error messages are cut, with a mark."""
+
+STAGES: Final = 64
+"""A pipeline with more stages is refused."""
+
+ITEMS: Final = 1 << 34
+"""Items in one batch; the next one is refused."""
+
+BATCHES: Final = 1 << 22
+"""Batches in one store; the next one is refused."""
+
+BATCH_NAME_CHARS: Final = 200
+"""A longer batch or pipeline name is refused."""
+
+INGEST_GROUP: Final = 20_000
+"""Items admitted in one transaction."""
+
+INGEST_FIRST_GROUP: Final = 256
+"""The first group is small, so that work starts at once."""
+
+INGEST_BYTES: Final = 32 * 1024 * 1024
+"""A group of items is written when its payloads reach this size."""
+
+CLAIM_ITEMS: Final = 20_000
+"""Items in one claim."""
+
+LOAD_ITEMS: Final = 4_000
+"""Items a worker reads into memory at a time."""
+
+LOAD_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of input a worker reads into memory at a time."""
+
+SLICE_ITEMS: Final = 2_000
+"""Items handed to an executor at once."""
+
+BLAME: Final = 3
+"""Grants of one lone item that ended in a dead process before it is buried."""
+
+REWINDS: Final = 3
+"""Rewinds of one item before it is buried."""
+
+MONEY_DIGITS: Final = 12
+"""Money is kept in whole 10**-12 of a dollar; what is finer is rounded."""
+
+REQUEST_HINT_CHARS: Final = 200
+"""Of an outside text (a model name, an error code) this much is kept."""

@@ -1,0 +1,289 @@
+"""The nouns: batches, chunks, items, claims and commits, as frozen values.
+
+A batch is what a user starts and resumes. Its items get numbers when they are admitted. A chunk is a half-open range
+of those numbers: the unit of claim, lease, fence and commit. The item is the unit of success, retry and dead letter.
+"""
+
+from enum import StrEnum
+from typing import Any, NewType
+
+import msgspec
+
+BatchId = NewType("BatchId", int)
+ChunkId = NewType("ChunkId", int)
+ItemNo = NewType("ItemNo", int)
+Key = str | int
+
+
+class State(StrEnum):
+    """What has become of an item. Where it stands is another matter: see `Item.stage`."""
+
+    PENDING = "pending"
+    DONE = "done"
+    SKIPPED = "skipped"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    """The base of the frozen values below."""
+
+
+class Batch(Value):
+    """What a user starts, resumes, reconciles and seals."""
+
+    id: BatchId
+    name: str
+    pipeline: str
+    definition: bytes
+    """Canonical JSON of the stages as they were when the batch was opened."""
+    opened_at: float
+    admitted: int
+    """How many items were admitted: the next item gets this number."""
+    ingested_at: float | None = None
+    """When the source was last read to its end; None while it never was."""
+    sealed_at: float | None = None
+    seq: int = 0
+    head: bytes = b""
+
+
+class Counts(Value):
+    """How many items of a chunk are in each state but pending, and what its attempts cost."""
+
+    done: int = 0
+    skipped: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    attempts: int = 0
+    spent: int = 0
+    """Money in units (see `money`)."""
+    tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def settled(self) -> int:
+        return self.done + self.skipped + self.dead + self.cancelled
+
+    def plus(self, other: "Counts") -> "Counts":
+        return Counts(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
+
+class Chunk(Value):
+    """A half-open range of item numbers, with its lease and the totals of its items."""
+
+    id: ChunkId
+    batch: BatchId
+    lo: ItemNo
+    hi: ItemNo
+    parent: ChunkId | None = None
+    fence: int = 0
+    version: int = 0
+    owner: str | None = None
+    expires: float = 0.0
+    due: float = 0.0
+    blame: int = 0
+    progressed: bool = True
+    """Whether the current grant has committed anything."""
+    reserved: int = 0
+    """Money the current grant may still spend, in units."""
+    counts: Counts = Counts()
+    seq: int = 0
+    head: bytes = b""
+    touched_at: float = 0.0
+    """When an item of it last made progress."""
+
+    @property
+    def size(self) -> int:
+        return self.hi - self.lo
+
+    @property
+    def pending(self) -> int:
+        return self.size - self.counts.settled
+
+
+class Place(Value):
+    """Where an item stands and what has become of it: the part of an item that changes."""
+
+    stage: int = 0
+    state: State = State.PENDING
+    epoch: int = 0
+    attempt: int = 0
+    """Attempts that counted at this stage in this epoch."""
+    due: float = 0.0
+    since: float = 0.0
+    """When the first attempt at this stage ended; the time budget runs from here."""
+    spent: int = 0
+    """Money spent on this stage in this epoch, in units."""
+    rewinds: int = 0
+    code: str = ""
+    reason: str = ""
+
+
+START = Place()
+"""Where every item begins; stores keep a place only for items that left the plain way."""
+
+
+class Item(msgspec.Struct, frozen=True):
+    """A pending item in the hands of a worker, with the input of its stage."""
+
+    n: ItemNo
+    key: Key
+    salt: bytes
+    input: bytes
+    place: Place
+    plain: bool
+    """The store holds no place for it: it never failed, waited or went back."""
+    source_file: bytes | None = None
+    """The record of the file that holds the input, when a sink keeps the previous output."""
+
+
+class NewItem(msgspec.Struct, frozen=True):
+    """An item on its way in: validated, keyed and frozen."""
+
+    key: Key
+    key_number: int
+    salt: bytes
+    payload: bytes
+    digest: bytes
+    place: Place = START
+    """Other than START for what could not be admitted: a dead letter from the first moment."""
+
+
+class Admitted(Value):
+    """What `add_items` did with a group."""
+
+    added: int
+    lo: ItemNo
+    known: int = 0
+    changed: tuple[tuple[int, ItemNo], ...] = ()
+    """(index in the group, number of the stored item) of keys that came with another payload."""
+
+
+class Lease(Value):
+    """One grant of one chunk: what an owner must show to renew or to commit."""
+
+    chunk: ChunkId
+    fence: int
+    owner: str
+    expires: float
+
+
+class Claim(Value):
+    """A granted lease with the range it covers."""
+
+    lease: Lease
+    batch: BatchId
+    lo: ItemNo
+    hi: ItemNo
+    version: int
+    pending: int
+    blame: int
+
+
+class Want(Value):
+    """What a worker asks for when it claims."""
+
+    batch: BatchId
+    owner: str
+    limit: int
+    seconds: float
+    """How long the lease shall last."""
+    reserve: int = 0
+    """Money to set aside for each item, in units."""
+    cap: int | None = None
+    """What the batch may spend in all, in units."""
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What a stage made of an item, as it is stored: the bytes, or the record of the file that holds them."""
+
+    n: ItemNo
+    stage: int
+    epoch: int
+    data: bytes | None
+    file: bytes | None = None
+
+
+class Move(msgspec.Struct, frozen=True):
+    """An item's new place."""
+
+    n: ItemNo
+    place: Place
+
+
+class Commit(Value):
+    """Everything one write changes, together or not at all; guarded by (chunk, fence, version), once by its id."""
+
+    id: bytes
+    chunk: ChunkId
+    batch: BatchId
+    fence: int
+    version: int
+    kind: str
+    body: bytes
+    """The body of the journal entry."""
+    outputs: tuple[Output, ...] = ()
+    moves: tuple[Move, ...] = ()
+    counts: Counts = Counts()
+    """What is added to the totals of the chunk."""
+    release: bool = False
+    due: float = 0.0
+    """When a released chunk may be claimed again."""
+    reserved: int = 0
+    """Money the grant still sets aside after this commit."""
+    extend: float = 0.0
+    """A commit counts as a heartbeat: the lease lasts at least this many seconds from now."""
+
+
+class Act(Value):
+    """What an operator, or the runtime in his place, changes outside of a lease, with the reason."""
+
+    id: bytes
+    batch: BatchId
+    kind: str
+    actor: str
+    reason: str
+    at_items: tuple["Change", ...] = ()
+    body: bytes = b""
+    seize: bool = False
+    """Raise the fence of the chunks concerned, so that an owner at work cannot commit what it holds."""
+
+
+class Change(Value):
+    """One item of an act, guarded by the state and epoch it was decided for."""
+
+    n: ItemNo
+    state: State
+    epoch: int
+    place: Place
+    output: Output | None = None
+
+
+class Entry(Value):
+    """One link of the journal, as stored."""
+
+    chain: int
+    """The chunk's id, or minus the batch's id for the batch's own chain."""
+    seq: int
+    head: bytes
+    """The header, canonical: what, when, who, the digest of the body."""
+    body: bytes
+    hash: bytes
+
+
+class Record(Value):
+    """What the store tells about one item."""
+
+    n: ItemNo
+    key: Key
+    place: Place
+    payload: bytes
+    salt: bytes
+
+
+def chain_of_batch(batch: BatchId) -> int:
+    """The chain that tells the story of a batch as a whole."""
+    return -int(batch)
+
+
+Plain = dict[str, Any]

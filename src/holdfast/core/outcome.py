@@ -1,0 +1,62 @@
+"""What happened to an item in one stage, as an executor reports it. Facts only: `settle` decides what follows."""
+
+import msgspec
+
+from holdfast.core.journal import Spend
+from holdfast.core.model import Item
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The handler answered, and the answer is valid."""
+
+    item: Item
+    output: bytes
+    digest: bytes
+    queued: float
+    seconds: float
+    spend: Spend | None = None
+    file: bytes | None = None
+    """The record of the file that holds the output, where the stage has a sink."""
+    adopted: bool = False
+    """The output was found, not made."""
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """The handler raised Skip."""
+
+    item: Item
+    why: str
+    queued: float
+    seconds: float
+    spend: Spend | None = None
+
+
+class Deferred(msgspec.Struct, frozen=True):
+    """The handler raised Defer: try again later, at no cost of an attempt."""
+
+    item: Item
+    wait: float
+    why: str
+    queued: float
+    seconds: float
+    spend: Spend | None = None
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The attempt failed."""
+
+    item: Item
+    transient: bool
+    code: str
+    message: str
+    draw: float
+    """A random number in [0, 1) for the jitter, drawn where the failure was met."""
+    queued: float
+    seconds: float
+    after: float | None = None
+    """The least wait in seconds that the other side asked for."""
+    trace: str = ""
+    spend: Spend | None = None
+
+
+Outcome = Done | Skipped | Deferred | Failed

@@ -1,0 +1,220 @@
+"""The heart: from what happened to what is written.
+
+`settle(outcomes, …)` takes the outcomes of some items of one claimed chunk and gives everything that follows from
+them: outputs, new places, totals, the body of the journal entry, and the items that go on.
+"""
+
+from array import array
+from collections.abc import Sequence
+from operator import attrgetter
+
+import msgspec
+
+from holdfast.core import journal, retry
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import MESSAGE_CHARS
+from holdfast.core.model import ChunkId, BatchId, Commit, Counts, Item, ItemNo, Move, Output, Place, State
+from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
+from holdfast.core.retry import Policy
+from holdfast.core.states import Step, checkpoint, move
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows from some outcomes."""
+
+    outputs: list[Output]
+    moves: list[Move]
+    counts: Counts
+    advanced: list[journal.Advanced]
+    attempts: list[journal.Attempted]
+    spends: list[tuple[int, journal.Spend]]
+    onward: list[Item]
+    """Items that are still pending: at their next stage, or waiting to be due."""
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """Under which grant a commit is made."""
+
+    batch: BatchId
+    chunk: ChunkId
+    fence: int
+    version: int
+    seconds: float = 0.0
+    """How long its lease lasts."""
+
+
+def settle(outcomes: Sequence[Outcome], *, stages: int, policies: Sequence[Policy], now: float) -> Settled:
+    """Everything that follows from the outcomes. `policies` has one per stage."""
+    result = _Ledger(stages, policies, now)
+    done: dict[tuple[int, bool], list[Done]] = {}
+    for outcome in outcomes:
+        if type(outcome) is Done:
+            done.setdefault((outcome.item.place.stage, outcome.adopted), []).append(outcome)
+        else:
+            result.unfinished(outcome)
+    for (stage, adopted), group in done.items():
+        result.advance(stage, adopted, group)
+    return result.settled()
+
+
+def commit(holder: Holder, settled: Settled, *, commit_id: bytes, release: bool = False, due: float = 0.0,
+           reserved: int = 0) -> Commit:
+    """The one guarded write that makes it true."""
+    body = journal.encode_body(
+        journal.Checkpointed(
+            advanced=settled.advanced, attempts=settled.attempts, spends=settled.spends, released=release, due=due
+        )
+    )
+    return Commit(
+        id=commit_id,
+        batch=holder.batch,
+        chunk=holder.chunk,
+        fence=holder.fence,
+        version=holder.version,
+        kind="checkpoint" if settled.advanced or settled.attempts else "released",
+        body=body,
+        outputs=tuple(settled.outputs),
+        moves=tuple(settled.moves),
+        counts=settled.counts,
+        release=release,
+        due=due,
+        reserved=reserved,
+        extend=holder.seconds,
+    )
+
+
+NOTHING = Settled(outputs=[], moves=[], counts=Counts(), advanced=[], attempts=[], spends=[], onward=[])
+"""What follows from no outcomes: a bare release."""
+
+
+def deadline_of(place: Place, policy: Policy) -> float:
+    """The end of an item's time budget at its stage, or 0 when it has not begun."""
+    return place.since + policy.within if place.since else 0.0
+
+
+_get_item = attrgetter("item")
+_get_n = attrgetter("n")
+
+
+class _Ledger:
+    """Collects what follows, outcome by outcome."""
+
+    def __init__(self, stages: int, policies: Sequence[Policy], now: float) -> None:
+        if len(policies) != stages:
+            raise UsageError(f"{len(policies)} policies for {stages} stages: each stage has one")
+        self.stages, self.policies, self.now = stages, policies, now
+        self.outputs: list[Output] = []
+        self.moves: list[Move] = []
+        self.advanced: list[journal.Advanced] = []
+        self.attempts: list[journal.Attempted] = []
+        self.spends: list[tuple[int, journal.Spend]] = []
+        self.onward: list[Item] = []
+        self.tally = {"done": 0, "skipped": 0, "dead": 0, "attempts": 0, "spent": 0, "tokens": 0}
+        self.seconds = 0.0
+
+    def settled(self) -> Settled:
+        return Settled(
+            outputs=self.outputs, moves=self.moves, counts=Counts(**self.tally, seconds=self.seconds),
+            advanced=self.advanced, attempts=self.attempts, spends=self.spends, onward=self.onward,
+        )  # fmt: skip
+
+    def advance(self, stage: int, adopted: bool, group: list[Done]) -> None:
+        """Items whose stage succeeded: one column per fact."""
+        items: list[Item] = list(map(_get_item, group))
+        ns: list[ItemNo] = list(map(_get_n, items))
+        self.outputs += [
+            Output(d.item.n, stage, d.item.place.epoch, d.output if d.file is None else None, d.file) for d in group
+        ]
+        seconds = [d.seconds for d in group]
+        plain = all(item.plain for item in items)
+        self.advanced.append(
+            journal.Advanced(
+                stage=stage,
+                items=journal.numbers(ns),
+                digests=b"".join([d.digest for d in group]),
+                queued=array("f", [d.queued for d in group]).tobytes(),
+                seconds=array("f", seconds).tobytes(),
+                attempts=b"" if plain else array("H", [min(i.place.attempt + 1, 65535) for i in items]).tobytes(),
+                epochs=b"" if plain else array("H", [min(i.place.epoch, 65535) for i in items]).tobytes(),
+                finished=stage + 1 == self.stages,
+                adopted=adopted,
+            )
+        )
+        if not adopted:
+            self.tally["attempts"] += len(group)
+            self.seconds += sum(seconds)
+        for d in group:
+            if d.spend is not None:
+                self._spend(stage, d.spend)
+        self._go_on(stage, group, plain)
+
+    def _go_on(self, stage: int, group: list[Done], plain: bool) -> None:
+        if stage + 1 == self.stages:
+            self.tally["done"] += len(group)
+            if not plain:
+                self.moves += [Move(d.item.n, checkpoint(d.item.place, stage + 1, self.stages)) for d in group if not d.item.plain]
+            return
+        fresh = Place(stage=stage + 1)
+        for d in group:
+            item, place = d.item, fresh
+            if not item.plain:
+                place = checkpoint(item.place, stage + 1, self.stages)
+                self.moves.append(Move(item.n, place))
+            self.onward.append(Item(item.n, item.key, item.salt, d.output, place, item.plain, d.file))
+
+    def unfinished(self, outcome: Skipped | Deferred | Failed) -> None:
+        """One attempt that gave no output."""
+        item = outcome.item
+        spent = outcome.spend.usd if outcome.spend is not None else 0
+        if outcome.spend is not None:
+            self._spend(item.place.stage, outcome.spend)
+        self.tally["attempts"] += 1
+        self.seconds += outcome.seconds
+        if isinstance(outcome, Skipped):
+            place = move(item.place, Step.SKIP, stages=self.stages, code="skipped", reason=_cut(outcome.why))
+            self.tally["skipped"] += 1
+            self._keep(outcome, place, "skip", place.code, place.reason)
+        elif isinstance(outcome, Deferred):
+            place = move(item.place, Step.DEFER, stages=self.stages, due=self.now + outcome.wait,
+                         spent=item.place.spent + spent, code="deferred", reason=_cut(outcome.why))  # fmt: skip
+            self._keep(outcome, place, "defer", place.code, place.reason)
+        else:
+            self._failed(outcome, item.place.spent + spent)
+
+    def _failed(self, failed: Failed, spent: int) -> None:
+        place = failed.item.place
+        policy = self.policies[place.stage]
+        since = place.since if place.since else self.now - failed.seconds
+        facts = {"attempt": place.attempt + 1, "since": since, "spent": spent, "code": failed.code}
+        decision = retry.decide(place, failed, policy, now=self.now, spent=spent)
+        message = _cut(failed.message)
+        if isinstance(decision, retry.Again):
+            after = move(place, Step.RETRY, stages=self.stages, due=decision.due, reason=message, **facts)
+            self._keep(failed, after, "retry", failed.code, message, trace=failed.trace)
+        else:
+            why = message if decision.why == "permanent" else f"{message} ({decision.why})"
+            after = move(place, Step.BURY, stages=self.stages, due=0.0, reason=why, **facts)
+            self.tally["dead"] += 1
+            self._keep(failed, after, "bury", failed.code, why, trace=failed.trace)
+
+    def _keep(self, outcome: Skipped | Deferred | Failed, place: Place, word: str, code: str, message: str, trace: str = "") -> None:
+        before = outcome.item.place
+        self.moves.append(Move(outcome.item.n, place))
+        self.attempts.append(
+            journal.Attempted(
+                n=outcome.item.n, stage=before.stage, attempt=before.attempt + 1, epoch=before.epoch, outcome=word,
+                code=code, message=message, due=place.due, deadline=deadline_of(place, self.policies[before.stage]),
+                queued=outcome.queued, seconds=outcome.seconds, trace=trace,
+            )  # fmt: skip
+        )
+        if place.state is State.PENDING:
+            self.onward.append(msgspec.structs.replace(outcome.item, place=place, plain=False))
+
+    def _spend(self, stage: int, spend: journal.Spend) -> None:
+        self.spends.append((stage, spend))
+        self.tally["spent"] += spend.usd
+        self.tally["tokens"] += spend.tokens
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 1] + "…"

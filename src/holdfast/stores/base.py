@@ -1,0 +1,186 @@
+"""The Store contract: what durable state can do.
+
+A store decides nothing. It reads facts, asks the core, and writes what the core answers, all inside one transaction.
+Every verb names its guard, what it guarantees, and what it raises. A store that passes the suite in
+`holdfast.testing.conformance` keeps every promise that rests on it.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from holdfast.core.model import (
+    Act, Admitted, Batch, BatchId, Chunk, ChunkId, Claim, Commit, Entry, Item, ItemNo, Lease, NewItem, Output,
+    Record, State, Want,
+)  # fmt: skip
+
+
+class Idle(msgspec.Struct, frozen=True, kw_only=True):
+    """There is nothing to claim now."""
+
+    pending: int
+    """Items that are not settled, in whatever hands."""
+    next_due: float | None = None
+    """When something may become claimable: a wait ends or a lease expires."""
+    broke: bool = False
+    """The budget allows no further item."""
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to one commit."""
+
+    landed: bool
+    reason: str = ""
+    """Why not: `lost` (another fence), `stale` (another version), `sealed`."""
+
+
+class Store(Protocol):
+    """Durable state for batches, chunks, items, outputs and the journal. Safe to call from several threads."""
+
+    url: str
+
+    def now(self) -> float:
+        """The clock that leases are judged by, in seconds since 1970 UTC."""
+        ...
+
+    def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
+        """The batch of that name, made if it is missing.
+
+        Guard: the name is unique.
+        Guarantee: two callers at once get the same batch; a new definition of a known batch is journalled.
+        Raises: UsageError if the batch belongs to another pipeline.
+        """
+        ...
+
+    def batch(self, name: str) -> Batch | None:
+        """The batch of that name as it stands, or None."""
+        ...
+
+    def batches(self) -> list[Batch]:
+        """All batches, oldest first."""
+        ...
+
+    def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
+        """Admit the items whose keys are new, in order, as one new chunk; with `ended`, record the source's end.
+
+        Guard: no two items of a batch share a key.
+        Guarantee: items, keys, chunk and entry are written together; known keys change nothing and are reported,
+            with those whose payload differs.
+        Raises: UsageError if the batch is unknown, Refused if it is sealed.
+        """
+        ...
+
+    def claim(self, want: Want) -> Claim | Idle:
+        """Lease a chunk that is due and free, cutting off what is more than wanted.
+
+        Guard: nobody holds it: released, expired by the store's clock, or its process is known to be dead.
+        Guarantee: the fence is one higher than ever before; the entry with the snapshot of attempts is durable.
+        Raises: StoreUnavailable.
+        """
+        ...
+
+    def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
+        """The pending items of a claim with the input of their stage, in order, from `after` on."""
+        ...
+
+    def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        """Extend leases; returns those that are still held, extended.
+
+        Guard: owner and fence are unchanged. The version does not matter: an own commit is no conflict.
+        """
+        ...
+
+    def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
+        """Write each commit wholly or not at all, and answer for each.
+
+        Guard: (chunk, fence, version), and the batch is not sealed. A commit id that is there already has landed.
+        Guarantee: what is answered as landed is durable; one refusal rolls back nobody else.
+        Raises: StoreUnavailable (nothing landed), CommitUnknown (ask `landed`).
+        """
+        ...
+
+    def landed(self, commit: Commit) -> bool:
+        """Whether the commit's entry is in its chunk's chain: asked before judging owner or fence."""
+        ...
+
+    def act(self, act: Act) -> list[ItemNo]:
+        """Change items outside of a lease, with actor and reason; returns the numbers that changed.
+
+        Guard: (item, state, epoch) of every change. Those that moved on since are left alone.
+        Guarantee: one entry per chunk concerned, in the same transaction as its items. With `seize` the fence rises.
+        Raises: UsageError, Refused if the batch is sealed.
+        """
+        ...
+
+    def note(self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False) -> bool:
+        """Append an entry to the batch's own chain. With `once`, only if none of that kind with that body is there."""
+        ...
+
+    def chunks(self, batch: BatchId) -> list[Chunk]:
+        """Every chunk of the batch with lease and totals, in the order of their items."""
+        ...
+
+    def records(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
+                limit: int = 1000) -> list[Record]:
+        """Items with their place and payload, in order, from `lo` up to `hi`."""
+        ...
+
+    def find(self, batch: BatchId, key: str) -> ItemNo | None:
+        """The number of the item with that key."""
+        ...
+
+    def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
+                limit: int = 1000) -> list[Output]:
+        """Stored outputs in the order of items and stages."""
+        ...
+
+    def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
+        """Entries of one chain, in order, after the one of that number."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        ...
+
+
+def each_record(store: Store, batch: BatchId, *, state: State | None = None, lo: int = 0, hi: int | None = None) -> Iterable[Record]:
+    """Every record, read in pages: memory stays flat."""
+    while True:
+        page = store.records(batch, lo=lo, hi=hi, state=state)
+        yield from page
+        if not page:
+            return
+        lo = page[-1].n + 1
+
+
+def each_output(store: Store, batch: BatchId, *, stage: int | None = None, lo: int = 0, hi: int | None = None) -> Iterable[Output]:
+    """Every output, read in pages."""
+    while True:
+        page = store.outputs(batch, lo=lo, hi=hi, stage=stage)
+        yield from page
+        if not page:
+            return
+        lo = page[-1].n + 1
+
+
+def each_entry(store: Store, chain: int) -> Iterable[Entry]:
+    """Every entry of a chain, read in pages."""
+    after = 0
+    while True:
+        page = store.entries(chain, after=after)
+        yield from page
+        if not page:
+            return
+        after = page[-1].seq
+
+
+def lineage(chunks: Sequence[Chunk], n: int) -> list[Chunk]:
+    """The chunk that holds the item, after the chunks it was cut from, oldest first."""
+    by_id: dict[ChunkId, Chunk] = {chunk.id: chunk for chunk in chunks}
+    chunk = next((c for c in chunks if c.lo <= n < c.hi), None)
+    found: list[Chunk] = []
+    while chunk is not None:
+        found.append(chunk)
+        chunk = by_id.get(chunk.parent) if chunk.parent is not None else None
+    return found[::-1]

@@ -1,0 +1,87 @@
+"""Named points at every durable step, where a test may kill, stop or fail the process. Free when nothing is armed.
+
+`HOLDFAST_FAULT="commit.written:3:kill"` arms the third time the point is reached, in any process that inherits the
+variable. Modes: `kill` (SIGKILL to itself), `stop` (SIGSTOP to itself), `raise` (an OSError with EIO).
+"""
+
+import errno
+import os
+import signal
+from collections.abc import Callable
+
+POINTS: dict[str, str] = {
+    "open_batch.before": "before the batch is written",
+    "open_batch.after": "the batch is durable, the caller does not know it yet",
+    "add_items.before": "a group of items is ready, nothing is written",
+    "add_items.written": "items, keys and entry are written, the transaction is open",
+    "add_items.after": "the group is durable, the caller does not know it yet",
+    "claim.before": "a worker is about to claim",
+    "claim.written": "the grant is written, the transaction is open",
+    "claim.after": "the grant is durable, the worker does not know it yet",
+    "stage.before": "the handler is about to run",
+    "stage.after": "the handler has answered, nothing is recorded",
+    "sink.temp": "the output stands in a temporary file, not yet synced",
+    "sink.staged": "the staged output is durable, the commit is not",
+    "commit.before": "outcomes are settled, nothing is written",
+    "commit.begun": "the transaction is open, nothing is written in it",
+    "commit.outputs": "outputs and places are written, the chunk is not",
+    "commit.written": "everything is written, the transaction is open",
+    "commit.after": "the commit is durable, the worker does not know it yet",
+    "sink.published": "the output has its final name",
+    "renew.before": "the heartbeat is about to renew",
+    "renew.after": "the leases are renewed",
+    "act.before": "an operator's act is decided, nothing is written",
+    "act.written": "the act is written, the transaction is open",
+    "act.after": "the act is durable, the caller does not know it yet",
+    "note.after": "an entry of the batch is durable",
+    "migrate.statement": "one statement of a migration has run",
+    "migrate.after": "a migration is durable",
+}
+
+MODES = ("kill", "stop", "raise")
+
+Hook = Callable[[str], None]
+_hook: Hook | None = None
+
+
+def reach(point: str) -> None:
+    """Called at a durable step; does nothing unless a test has armed something."""
+    if _hook is not None:
+        _hook(point)
+
+
+def arm(hook: Hook | None) -> None:
+    """Call `hook(point)` at every point from now on; None disarms."""
+    global _hook
+    _hook = hook
+
+
+def parse(spec: str) -> Hook:
+    """The hook for `point:hit:mode`, such as `commit.written:3:kill`."""
+    point, hit, mode = (spec.split(":") + ["1", "kill"])[:3] if spec.count(":") < 2 else spec.split(":")
+    if point not in POINTS or mode not in MODES or not hit.isdigit() or int(hit) < 1:
+        raise ValueError(f"HOLDFAST_FAULT={spec!r}: say point:hit:mode, with a point from `holdfast faults` and a mode of {', '.join(MODES)}")
+    left = int(hit)
+
+    def strike(reached: str) -> None:
+        nonlocal left
+        if reached != point:
+            return
+        left -= 1
+        if left == 0:
+            _strike(point, mode)
+
+    return strike
+
+
+def _strike(point: str, mode: str) -> None:
+    if mode == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif mode == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        raise OSError(errno.EIO, f"injected at {point}")
+
+
+if os.environ.get("HOLDFAST_FAULT"):
+    arm(parse(os.environ["HOLDFAST_FAULT"]))

@@ -1,0 +1,39 @@
+"""What kind of file system a path is on: SQLite's WAL needs shared memory, which network file systems do not give."""
+
+from pathlib import Path
+
+NETWORK = frozenset({
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "9p", "ceph", "glusterfs", "lustre", "gpfs", "beegfs",
+    "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.blobfuse2", "fuse.mount-s3",
+})  # fmt: skip
+
+
+def kind_of(path: Path) -> str:
+    """The type of the file system that holds the path (or its nearest existing parent); `unknown` where unreadable."""
+    target = path.absolute()
+    while not target.exists() and target != target.parent:
+        target = target.parent
+    target = target.resolve()
+    best, kind = -1, "unknown"
+    for mount_point, fs_type in _mounts():
+        if (target == mount_point or mount_point in target.parents) and len(mount_point.parts) >= best:
+            best, kind = len(mount_point.parts), fs_type
+    return kind
+
+
+def is_network(kind: str) -> bool:
+    """Whether files there may be shared with other hosts."""
+    return kind in NETWORK
+
+
+def _mounts() -> list[tuple[Path, str]]:
+    try:
+        lines = Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        point = left.split(" ")[4].replace("\\040", " ")
+        found.append((Path(point), right.split(" ")[0]))
+    return found

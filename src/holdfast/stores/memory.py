@@ -1,0 +1,319 @@
+"""The reference store: the contract as plain Python, in one process, for tests, simulation and reading.
+
+Every verb is atomic under one lock and nothing is durable. Where this store and another disagree, this one is right.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from holdfast.core import acts, ingest, journal, lease
+from holdfast.core.canonical import decode, key_text
+from holdfast.core.errors import Refused, UsageError
+from holdfast.core.model import (
+    Act, Admitted, Batch, BatchId, Chunk, ChunkId, Claim, Commit, Counts, Entry, Item, ItemNo, Lease, Move, NewItem,
+    Output, Place, Record, State, Want, chain_of_batch,
+)  # fmt: skip
+from holdfast.stores.base import Idle, Receipt
+
+replace = msgspec.structs.replace
+
+
+class MemoryStore:
+    """All state in dictionaries."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.time, is_dead: Callable[[str], bool] = lambda owner: False) -> None:
+        self.url = "memory:"
+        self._clock = clock
+        self._is_dead = is_dead
+        self._lock = threading.RLock()
+        self._batches: dict[BatchId, Batch] = {}
+        self._chunks: dict[ChunkId, Chunk] = {}
+        self._items: dict[tuple[BatchId, ItemNo], NewItem] = {}
+        self._numbers: dict[tuple[BatchId, str], ItemNo] = {}
+        self._places: dict[tuple[BatchId, ItemNo], Place] = {}
+        self._outputs: dict[tuple[BatchId, ItemNo, int], Output] = {}
+        self._entries: dict[int, list[Entry]] = {}
+
+    def now(self) -> float:
+        return self._clock()
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    # -- batches ------------------------------------------------------------------------------------------------
+
+    def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
+        with self._lock:
+            found = self.batch(name)
+            body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
+            if found is None:
+                found = Batch(id=BatchId(len(self._batches) + 1), name=name, pipeline=pipeline, definition=definition,
+                              opened_at=self.now(), admitted=0, head=journal.GENESIS)  # fmt: skip
+                self._batches[found.id] = found
+                self._link_batch(found.id, "opened", body, actor)
+            elif found.pipeline != pipeline:
+                raise UsageError(f"batch {name!r} belongs to pipeline {found.pipeline!r}, not to {pipeline!r}: choose another batch name")
+            elif found.definition != definition:
+                self._batches[found.id] = replace(found, definition=definition)
+                self._link_batch(found.id, "opened", body, actor)
+            return self._batches[found.id]
+
+    def batch(self, name: str) -> Batch | None:
+        with self._lock:
+            return next((batch for batch in self._batches.values() if batch.name == name), None)
+
+    def batches(self) -> list[Batch]:
+        with self._lock:
+            return list(self._batches.values())
+
+    def note(self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False) -> bool:
+        with self._lock:
+            self._known_batch(batch)
+            entries = self._entries.get(chain_of_batch(batch), [])
+            if once and any(journal.decode_header(e.head).kind == kind and e.body == body for e in entries):
+                return False
+            self._link_batch(batch, kind, body, actor)
+            return True
+
+    # -- items in -----------------------------------------------------------------------------------------------
+
+    def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
+        with self._lock:
+            found = self._known_batch(batch)
+            known = {}
+            for index, item in enumerate(items):
+                n = self._numbers.get((batch, key_text(item.key)))
+                if n is not None:
+                    known[index] = (n, self._items[batch, n].payload == item.payload)
+            fresh, answer = ingest.sort_out(items, known, found.admitted)
+            if not fresh and not (ended and found.ingested_at is None):
+                return answer
+            if found.sealed_at is not None:
+                raise Refused(f"batch {found.name!r} is sealed: it takes no more items; choose another batch name")
+            self._admit(found, fresh, ended, actor)
+            return answer
+
+    def _admit(self, batch: Batch, fresh: list[NewItem], ended: bool, actor: str) -> None:
+        lo, chunk = batch.admitted, ChunkId(len(self._chunks) + 1 if fresh else 0)
+        for n, item in enumerate(fresh, start=lo):
+            self._items[batch.id, ItemNo(n)] = item
+            self._numbers[batch.id, key_text(item.key)] = ItemNo(n)
+            if item.place.state is State.DEAD:
+                self._places[batch.id, ItemNo(n)] = item.place
+        body = journal.Ingested(
+            lo=lo, hi=lo + len(fresh), digests=b"".join([x.digest for x in fresh]), chunk=chunk, ended=ended,
+            invalid=[(n, x.place.code) for n, x in enumerate(fresh, start=lo) if x.place.state is State.DEAD],
+        )  # fmt: skip
+        head = self._link_batch(batch.id, "ingested", journal.encode_body(body), actor)
+        if fresh:
+            self._chunks[chunk] = Chunk(id=chunk, batch=batch.id, lo=ItemNo(lo), hi=ItemNo(lo + len(fresh)), head=head,
+                                        counts=Counts(dead=len(body.invalid)), touched_at=self.now())  # fmt: skip
+        grown = self._batches[batch.id]
+        at = self.now() if ended else grown.ingested_at
+        self._batches[batch.id] = replace(grown, admitted=lo + len(fresh), ingested_at=at)
+
+    # -- work ---------------------------------------------------------------------------------------------------
+
+    def claim(self, want: Want) -> Claim | Idle:
+        with self._lock:
+            now = self.now()
+            chunk = self._claimable(want.batch, now)
+            afford = self._affordable(want)
+            if chunk is None or afford == 0:
+                return self._idle(want.batch, broke=chunk is not None)
+            given = lease.grant(chunk, want, now=now, child_id=ChunkId(len(self._chunks) + 1), affordable=afford)
+            granted, child = given.chunk, given.child
+            if child is not None:
+                self._chunks[child.id] = child
+            body = journal.Claimed(
+                lo=granted.lo, hi=granted.hi, expires=granted.expires, blame=granted.blame, taken_from=given.taken_from,
+                child=(child.id, child.lo, child.hi) if child is not None else None,
+                snapshots=[
+                    journal.Snapshot(n=n, stage=p.stage, epoch=p.epoch, attempt=p.attempt, code=p.code, deadline=p.since)
+                    for n, p in ((n, self._places.get((chunk.batch, ItemNo(n)))) for n in range(granted.lo, granted.hi))
+                    if p is not None and p.state is State.PENDING and (p.attempt or p.epoch)
+                ],
+            )  # fmt: skip
+            self._chunks[chunk.id] = granted
+            self._link_chunk(granted, "claimed", journal.encode_body(body), want.owner, granted.fence, b"")
+            held = Lease(chunk=chunk.id, fence=granted.fence, owner=want.owner, expires=granted.expires)
+            return Claim(lease=held, batch=chunk.batch, lo=granted.lo, hi=granted.hi, version=0,
+                         pending=granted.pending, blame=granted.blame)  # fmt: skip
+
+    def _claimable(self, batch: BatchId, now: float) -> Chunk | None:
+        free = [
+            chunk for chunk in self._chunks.values()
+            if chunk.batch == batch
+            and lease.may_claim(chunk, now=now, owner_is_dead=chunk.owner is not None and self._is_dead(chunk.owner))
+        ]  # fmt: skip
+        return min(free, key=lambda chunk: (chunk.due == 0, chunk.due, chunk.lo), default=None)
+
+    def _affordable(self, want: Want) -> int | None:
+        chunks = self.chunks(want.batch)
+        spent = sum(chunk.counts.spent for chunk in chunks)
+        reserved = sum(chunk.reserved for chunk in chunks if chunk.owner is not None)
+        return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
+
+    def _idle(self, batch: BatchId, *, broke: bool) -> Idle:
+        chunks = [chunk for chunk in self.chunks(batch) if chunk.pending]
+        times = [chunk.due if chunk.owner is None else max(chunk.due, chunk.expires) for chunk in chunks]
+        return Idle(pending=sum(chunk.pending for chunk in chunks), next_due=min(times, default=None), broke=broke)
+
+    def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
+        with self._lock:
+            items: list[Item] = []
+            for n in map(ItemNo, range(claim.lo if after is None else after + 1, claim.hi)):
+                place = self._place(claim.batch, n)
+                if place.state is not State.PENDING:
+                    continue
+                new = self._items[claim.batch, n]
+                output = self._outputs.get((claim.batch, n, place.stage - 1))
+                given = new.payload if output is None else output.data or b""
+                file = output.file if output is not None else None
+                items.append(Item(n, new.key, new.salt, given, place, (claim.batch, n) not in self._places, file))
+                max_bytes -= len(given)
+                if len(items) >= limit or max_bytes <= 0:
+                    break
+            return items
+
+    def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        with self._lock:
+            kept = []
+            for held in leases:
+                chunk = self._chunks.get(held.chunk)
+                if chunk is not None and (chunk.fence, chunk.owner) == (held.fence, held.owner):
+                    expires = self.now() + seconds
+                    self._chunks[chunk.id] = replace(chunk, expires=expires)
+                    kept.append(replace(held, expires=expires))
+            return kept
+
+    def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
+        with self._lock:
+            return [self._commit_one(commit) for commit in commits]
+
+    def _commit_one(self, commit: Commit) -> Receipt:
+        chunk = self._chunks.get(commit.chunk)
+        if chunk is None:
+            raise UsageError(f"chunk {commit.chunk} does not exist")
+        sealed = self._batches[chunk.batch].sealed_at is not None
+        if (chunk.fence, chunk.version) != (commit.fence, commit.version) or chunk.owner is None or sealed:
+            if self.landed(commit):
+                return Receipt(landed=True)
+            stale = chunk.fence == commit.fence and chunk.owner is not None
+            return Receipt(landed=False, reason="sealed" if sealed else "stale" if stale else "lost")
+        now = self.now()
+        self._store(chunk.batch, commit.outputs, commit.moves)
+        advanced = replace(
+            chunk, version=chunk.version + 1, progressed=True, blame=0, touched_at=now, reserved=commit.reserved,
+            expires=max(chunk.expires, now + commit.extend), counts=chunk.counts.plus(commit.counts),
+        )  # fmt: skip
+        assert advanced.pending >= 0, f"chunk {chunk.id} would have settled more items than it has"
+        self._chunks[chunk.id] = advanced
+        self._link_chunk(advanced, commit.kind, commit.body, chunk.owner, commit.fence, commit.id)
+        if commit.release:
+            self._chunks[chunk.id] = replace(self._chunks[chunk.id], owner=None, expires=0.0, due=commit.due, reserved=0)
+        return Receipt(landed=True)
+
+    def landed(self, commit: Commit) -> bool:
+        with self._lock:
+            return any(journal.decode_header(e.head).commit_id == commit.id for e in self._entries.get(commit.chunk, []))
+
+    # -- operators ----------------------------------------------------------------------------------------------
+
+    def act(self, act: Act) -> list[ItemNo]:
+        with self._lock:
+            batch = self._known_batch(act.batch)
+            if batch.sealed_at is not None:
+                raise Refused(f"batch {batch.name!r} is sealed: reopen it before changing its items")
+            changed: list[ItemNo] = []
+            for chunk, changes in acts.by_chunk(act, lambda n: self._chunk_of(act.batch, n)):
+                effect = acts.apply(act, chunk, changes, {c.n: self._place(act.batch, c.n) for c in changes})
+                if not effect.changes:
+                    continue
+                outputs = [c.output for c in effect.changes if c.output is not None]
+                self._store(act.batch, outputs, [Move(c.n, c.place) for c in effect.changes])
+                acted = replace(chunk, counts=chunk.counts.plus(effect.delta), touched_at=self.now(), due=0.0)
+                if effect.seized:
+                    acted = replace(acted, fence=effect.fence, version=0, owner=None, expires=0.0, reserved=0, progressed=True)
+                self._chunks[chunk.id] = acted
+                self._link_chunk(acted, act.kind, effect.body, act.actor, effect.fence, act.id)
+                changed += [c.n for c in effect.changes]
+            return changed
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def chunks(self, batch: BatchId) -> list[Chunk]:
+        with self._lock:
+            return sorted((c for c in self._chunks.values() if c.batch == batch), key=lambda c: c.lo)
+
+    def records(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
+                limit: int = 1000) -> list[Record]:  # fmt: skip
+        with self._lock:
+            found: list[Record] = []
+            admitted = self._known_batch(batch).admitted
+            for n in map(ItemNo, range(lo, admitted if hi is None else min(hi, admitted))):
+                place, item = self._place(batch, n), self._items[batch, n]
+                if state is None or place.state is state:
+                    found.append(Record(n=n, key=item.key, place=place, payload=item.payload, salt=item.salt))
+                if len(found) >= limit:
+                    break
+            return found
+
+    def find(self, batch: BatchId, key: str) -> ItemNo | None:
+        with self._lock:
+            return self._numbers.get((batch, key))
+
+    def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
+                limit: int = 1000) -> list[Output]:  # fmt: skip
+        with self._lock:
+            found = [
+                output for (b, n, s), output in self._outputs.items()
+                if b == batch and n >= lo and (hi is None or n < hi) and (stage is None or s == stage)
+            ]  # fmt: skip
+            return sorted(found, key=lambda output: (output.n, output.stage))[:limit]
+
+    def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
+        with self._lock:
+            return self._entries.get(chain, [])[after : after + limit]
+
+    # -- helpers ------------------------------------------------------------------------------------------------
+
+    def _known_batch(self, batch: BatchId) -> Batch:
+        if batch not in self._batches:
+            raise UsageError(f"there is no batch number {batch}")
+        return self._batches[batch]
+
+    def _chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
+        return next(c for c in self._chunks.values() if c.batch == batch and c.lo <= n < c.hi)
+
+    def _place(self, batch: BatchId, n: ItemNo) -> Place:
+        """The stored place, or where the outputs say the item stands."""
+        place = self._places.get((batch, n))
+        if place is not None:
+            return place
+        stages = len(decode(self._batches[batch].definition)["stages"])
+        stage = next((s for s in range(stages) if (batch, n, s) not in self._outputs), stages)
+        return Place(stage=stage, state=State.DONE if stage == stages else State.PENDING)
+
+    def _store(self, batch: BatchId, outputs: Sequence[Output], moves: Sequence[Move]) -> None:
+        for output in outputs:
+            self._outputs[batch, output.n, output.stage] = output
+        for move in moves:
+            self._places[batch, move.n] = move.place
+
+    def _link_batch(self, batch: BatchId, kind: str, body: bytes, actor: str) -> bytes:
+        at = self._batches[batch]
+        entry = journal.link(at.head, chain=chain_of_batch(batch), batch=batch, seq=at.seq + 1, kind=kind, at=self.now(),
+                             actor=actor, fence=0, commit_id=b"", body=body)  # fmt: skip
+        self._entries.setdefault(entry.chain, []).append(entry)
+        self._batches[batch] = replace(at, seq=entry.seq, head=entry.hash)
+        return entry.hash
+
+    def _link_chunk(self, chunk: Chunk, kind: str, body: bytes, actor: str, fence: int, commit_id: bytes) -> None:
+        entry = journal.link(chunk.head, chain=chunk.id, batch=chunk.batch, seq=chunk.seq + 1, kind=kind, at=self.now(),
+                             actor=actor, fence=fence, commit_id=commit_id, body=body)  # fmt: skip
+        self._entries.setdefault(entry.chain, []).append(entry)
+        self._chunks[chunk.id] = replace(self._chunks[chunk.id], seq=entry.seq, head=entry.hash)

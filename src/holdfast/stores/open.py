@@ -1,0 +1,30 @@
+"""From what a user writes as `store=` to a store."""
+
+import os
+from pathlib import Path
+
+from holdfast.core.errors import UsageError
+from holdfast.stores.base import Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+
+DEFAULT = ".holdfast/state.db"
+LATER = ("postgresql", "postgres", "s3", "az", "gs", "file")
+
+
+def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = False) -> Store:
+    """The store at a path or URL; without one, at $HOLDFAST_STORE, else `.holdfast/state.db` in this directory."""
+    if where is None:
+        where = os.environ.get("HOLDFAST_STORE") or DEFAULT
+    if not isinstance(where, str | Path):
+        return where
+    text = str(where)
+    scheme, colon, rest = text.partition(":")
+    if text in ("memory:", "memory://"):
+        return MemoryStore()
+    if colon and scheme in LATER:
+        raise UsageError(f"store {scheme}:… is not known to this version of Holdfast: name a file, for example {DEFAULT}")
+    path = Path(rest.removeprefix("//") if scheme == "sqlite" else text).expanduser()
+    if must_exist and not path.exists():
+        raise UsageError(f"there is no store at {path}: run a pipeline first, or name another with --store or $HOLDFAST_STORE")
+    return SqliteStore(path)

@@ -1,0 +1,453 @@
+"""The embedded store: one SQLite file, any number of processes on one host.
+
+Read the verbs in the order of an item's life: open_batch, add_items, claim, load, renew, commit, act. Each is one
+short transaction that takes the write lock at its start, reads the facts, asks the core, and writes the answer. All
+bytes are made before it begins.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.core import acts, ingest, journal, lease
+from holdfast.core.canonical import key_hash, key_text, next_probe
+from holdfast.core.errors import Refused, UsageError
+from holdfast.core.limits import BATCHES, ITEMS
+from holdfast.core.model import (
+    Act, Admitted, Batch, BatchId, Chunk, ChunkId, Claim, Commit, Entry, Item, ItemNo, Lease, NewItem, Output,
+    Record, State, Want, chain_of_batch,
+)  # fmt: skip
+from holdfast.stores import faults, owners
+from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.sqlite_file import SqliteFile
+from holdfast.stores.sqlite_rows import (
+    ITEM_BITS, PLAIN_PLACES, STAGE_BITS, STAGE_MASK, batch_of, chunk_of, entry_of, item_of, place_row, record_of,
+    rows_of_commit, stage_count,
+)  # fmt: skip
+from holdfast.stores.statements import in_groups, load, write_rows
+
+SQL = load("sqlite.sql")
+EPOCH_SHIFT = 40
+
+
+class SqliteStore:
+    """Batches, items, outputs and the journal in one file."""
+
+    def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time,
+                 is_dead: Callable[[str], bool] = owners.is_dead) -> None:  # fmt: skip
+        self.path = Path(path)
+        self.url = str(path)
+        self._clock = clock
+        self._is_dead = is_dead
+        self._file = SqliteFile(self.path)
+        self._epoch = _store_epoch(self._file, self.path)
+
+    def now(self) -> float:
+        return self._clock()
+
+    def close(self) -> None:
+        self._file.close()
+
+    # -- batches ------------------------------------------------------------------------------------------------
+
+    def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
+        found = self.batch(name)
+        if found is None or found.definition != definition:
+            faults.reach("open_batch.before")
+            body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
+            with self._file.writing("open_batch") as db:
+                found = self._batch(db, "batch_by_name", name)
+                if found is None:
+                    row = (name, pipeline, definition, stage_count(definition), self.now(), journal.GENESIS)
+                    batch_id = BatchId(db.execute(SQL["insert_batch"], row)[0][0])
+                    if batch_id >= BATCHES:
+                        raise UsageError(f"{self.path} holds {BATCHES:,} batches, the most a store can: use another file")
+                    self._link_batch(db, batch_id, 0, journal.GENESIS, "opened", body, actor)
+                elif found.pipeline == pipeline and found.definition != definition:
+                    db.execute(SQL["redefine_batch"], (definition, found.id))
+                    self._link_batch(db, found.id, found.seq, found.head, "opened", body, actor)
+            found = self.batch(name)
+        assert found is not None
+        if found.pipeline != pipeline:
+            raise UsageError(f"batch {name!r} belongs to pipeline {found.pipeline!r}, not to {pipeline!r}: choose another batch name")
+        return found
+
+    def batch(self, name: str) -> Batch | None:
+        with self._file.reading() as db:
+            return self._batch(db, "batch_by_name", name)
+
+    def batches(self) -> list[Batch]:
+        with self._file.reading() as db:
+            return [batch_of(row) for row in db.execute(SQL["all_batches"])]
+
+    def note(self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False) -> bool:
+        with self._file.writing("note") as db:
+            found = self._known_batch(db, batch)
+            if once and any(journal.decode_header(e.head).kind == kind and e.body == body for e in self._entries(db, chain_of_batch(batch), 0, -1)):
+                return False
+            self._link_batch(db, batch, found.seq, found.head, kind, body, actor)
+        return True
+
+    # -- items in -----------------------------------------------------------------------------------------------
+
+    def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
+        with self._file.reading() as db:
+            before = self._known_batch(db, batch)
+            known = self._known(db, batch, items) if before.admitted else {}
+        if len(known) == len(items) and (not ended or before.ingested_at is not None):
+            return ingest.sort_out(items, known, before.admitted)[1]
+        faults.reach("add_items.before")
+        with self._file.writing("add_items") as db:
+            found = self._known_batch(db, batch)
+            if found.sealed_at is not None:
+                raise Refused(f"batch {found.name!r} is sealed: it takes no more items; choose another batch name")
+            if found.admitted != before.admitted:
+                known = self._known(db, batch, items)
+            fresh, answer = ingest.sort_out(items, known, found.admitted)
+            if found.admitted + len(fresh) > ITEMS:
+                raise UsageError(f"batch {found.name!r} would have more than {ITEMS:,} items: split it")
+            if fresh or (ended and found.ingested_at is None):
+                self._admit(db, found, fresh, ended, actor)
+        return answer
+
+    def _admit(self, db: SqliteFile, batch: Batch, fresh: list[NewItem], ended: bool, actor: str) -> None:
+        lo, now = batch.admitted, self.now()
+        hi = lo + len(fresh)
+        head, seq = batch.head, batch.seq
+        if fresh:
+            self._insert_keys(db, batch.id, fresh, lo)
+            base = (batch.id << ITEM_BITS) + lo
+            write_rows(db.cursor, SQL["insert_items"], [(base + i, x.key, x.salt, x.payload) for i, x in enumerate(fresh)])
+            dead = [(base + i, *place_row(x.place)) for i, x in enumerate(fresh) if x.place.state is State.DEAD]
+            write_rows(db.cursor, SQL["put_places"], dead)
+        chunk = self._new_chunk_id(db) if fresh else 0
+        body = journal.Ingested(
+            lo=lo, hi=hi, digests=b"".join([x.digest for x in fresh]), chunk=chunk, ended=ended,
+            invalid=[(lo + i, x.place.code) for i, x in enumerate(fresh) if x.place.state is State.DEAD],
+        )  # fmt: skip
+        head = self._link_batch(db, batch.id, seq, head, "ingested", journal.encode_body(body), actor)
+        if fresh:
+            row = (batch.id, lo, hi, None, self._epoch, 0.0, 0, 1, len(body.invalid), head, now)
+            assert db.execute(SQL["insert_chunk"], row)[0][0] == chunk
+        db.execute(SQL["grow_batch"], (hi, now if ended else None, batch.id))
+
+    def _insert_keys(self, db: SqliteFile, batch: BatchId, fresh: list[NewItem], lo: int) -> None:
+        rows = sorted((batch, item.key_number, lo + index) for index, item in enumerate(fresh))
+        before = db.total_changes()
+        write_rows(db.cursor, SQL["insert_keys"], rows)
+        if db.total_changes() - before == len(rows):
+            return
+        for item, n in ((item, lo + index) for index, item in enumerate(fresh)):
+            self._probe_in(db, batch, item.key_number, n)
+
+    def _probe_in(self, db: SqliteFile, batch: BatchId, number: int, n: int) -> None:
+        """Give the key a number of its own when its own is taken by another key."""
+        while True:
+            db.execute(f"{SQL['insert_keys']} (?, ?, ?)", (batch, number, n))
+            taken_by = db.execute("SELECT n FROM keys WHERE batch = ? AND number = ?", (batch, number))[0][0]
+            if taken_by == n:
+                return
+            number = next_probe(number)
+
+    def _known(self, db: SqliteFile, batch: BatchId, items: Sequence[NewItem]) -> dict[int, tuple[ItemNo, bool]]:
+        """Which of the items the batch has: index -> (number, whether the payload is the same)."""
+        found: dict[int, list[tuple[ItemNo, Any, bytes]]] = {}
+        for sql, numbers in in_groups(SQL["known_keys"], [item.key_number for item in items]):
+            for number, n, key, payload in db.cursor(sql, (batch, *numbers)):
+                found.setdefault(number, []).append((n, key, payload))
+        known: dict[int, tuple[ItemNo, bool]] = {}
+        if not found:
+            return known
+        for index, item in enumerate(items):
+            at = found.get(item.key_number)
+            if at is None:
+                continue
+            n, key, payload = at[0]
+            if key == item.key or key_text(key) == key_text(item.key):
+                known[index] = (n, payload == item.payload)
+            else:
+                other = self._find(db, batch, key_text(item.key), item.key_number)
+                if other is not None:
+                    row = db.execute("SELECT payload FROM items WHERE id = ?", ((batch << ITEM_BITS) + other,))
+                    known[index] = (other, row[0][0] == item.payload)
+        return known
+
+    # -- work ---------------------------------------------------------------------------------------------------
+
+    def claim(self, want: Want) -> Claim | Idle:
+        idle = self._nothing_to_claim(want)
+        if idle is not None:
+            return idle
+        faults.reach("claim.before")
+        with self._file.writing("claim") as db:
+            now = self.now()
+            chunk = self._claimable(db, want.batch, now, db.waited)
+            afford = self._affordable(db, want)
+            if chunk is None or afford == 0:
+                return self._idle(db, want.batch, broke=chunk is not None)
+            return self._grant(db, chunk, want, now, afford)
+
+    def _nothing_to_claim(self, want: Want) -> Idle | None:
+        """Answer without a write where reading shows that there is nothing."""
+        with self._file.reading() as db:
+            now = self.now()
+            if self._claimable(db, want.batch, now, 0.0) is None:
+                return self._idle(db, want.batch, broke=False)
+        return None
+
+    def _claimable(self, db: SqliteFile, batch: BatchId, now: float, waited: float) -> Chunk | None:
+        rows = db.execute(SQL["claimable_again"], (batch, now, now - waited))
+        rows = rows or db.execute(SQL["claimable_fresh"], (batch, now - waited))
+        if rows:
+            return chunk_of(rows[0])
+        held = (chunk_of(row) for row in db.execute(SQL["held_chunks"], (batch, now)))
+        return next((c for c in held if c.owner is not None and self._is_dead(c.owner)), None)
+
+    def _affordable(self, db: SqliteFile, want: Want) -> int | None:
+        if want.cap is None:
+            return None
+        spent, reserved = db.execute(SQL["money_facts"], (want.batch,))[0]
+        return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
+
+    def _grant(self, db: SqliteFile, chunk: Chunk, want: Want, now: float, afford: int | None) -> Claim:
+        given = lease.grant(chunk, want, now=now, child_id=ChunkId(0), affordable=afford)
+        granted, child_id = given.chunk, 0
+        if given.child is not None:
+            c = given.child
+            row = (c.batch, c.lo, c.hi, c.parent, c.fence, c.due, c.blame, int(c.progressed), 0, c.head, c.touched_at)
+            child_id = db.execute(SQL["insert_chunk"], row)[0][0]
+        fence = max(granted.fence, self._epoch + 1)
+        base = chunk.batch << ITEM_BITS
+        snapshots = [
+            journal.Snapshot(n=row[0] - base, stage=row[1], epoch=row[2], attempt=row[3], code=row[4], deadline=row[5])
+            for row in db.execute(SQL["places_in_range"], (base + granted.lo, base + granted.hi))
+        ]
+        body = journal.Claimed(
+            lo=granted.lo, hi=granted.hi, expires=granted.expires, blame=granted.blame, taken_from=given.taken_from,
+            child=(child_id, given.child.lo, given.child.hi) if given.child is not None else None, snapshots=snapshots,
+        )  # fmt: skip
+        entry = journal.link(chunk.head, chain=chunk.id, batch=chunk.batch, seq=chunk.seq + 1, kind="claimed", at=now,
+                             actor=want.owner, fence=fence, commit_id=b"", body=journal.encode_body(body))  # fmt: skip
+        self._insert_entry(db, entry)
+        db.execute(SQL["grant_chunk"], (
+            granted.hi, fence, 0, granted.owner, granted.expires, granted.due, granted.blame, 0, granted.reserved,
+            entry.seq, entry.hash, chunk.id, chunk.fence))  # fmt: skip
+        assert db.changes() == 1, f"chunk {chunk.id} changed inside the transaction that grants it"
+        held = Lease(chunk=chunk.id, fence=fence, owner=want.owner, expires=granted.expires)
+        return Claim(lease=held, batch=chunk.batch, lo=granted.lo, hi=granted.hi, version=0, pending=granted.pending, blame=granted.blame)
+
+    def _idle(self, db: SqliteFile, batch: BatchId, *, broke: bool) -> Idle:
+        pending, due = db.execute(SQL["idle_facts"], (batch,))[0]
+        return Idle(pending=pending, next_due=due, broke=broke)
+
+    def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
+        base = claim.batch << ITEM_BITS
+        lo, hi = base + (claim.lo if after is None else after + 1), base + claim.hi
+        items: list[Item] = []
+        with self._file.reading() as db:
+            if not db.execute(SQL["anything_in_range"], (lo, hi, lo << STAGE_BITS, hi << STAGE_BITS))[0][0]:
+                start = PLAIN_PLACES[0]
+                for id_, key, salt, payload in db.cursor(SQL["load_plain"], (lo, hi, limit)):
+                    items.append(Item(ItemNo(id_ - base), key, salt, payload, start, True))
+                    max_bytes -= len(payload)
+                    if max_bytes <= 0:
+                        break
+                return items
+            stages = db.execute("SELECT stages FROM batches WHERE id = ?", (claim.batch,))[0][0]
+            for row in db.cursor(SQL["load_any"], (lo, hi, stages, limit)):
+                item = item_of(row, base)
+                items.append(item)
+                max_bytes -= len(item.input)
+                if max_bytes <= 0:
+                    break
+        return items
+
+    def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        faults.reach("renew.before")
+        kept = []
+        with self._file.writing("renew") as db:
+            expires = self.now() + seconds
+            for held in leases:
+                if db.execute(SQL["renew_lease"], (expires, held.chunk, held.fence, held.owner)):
+                    kept.append(Lease(chunk=held.chunk, fence=held.fence, owner=held.owner, expires=expires))
+        return kept
+
+    def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
+        prepared = [rows_of_commit(commit) for commit in commits]
+        receipts = []
+        faults.reach("commit.before")
+        with self._file.writing("commit") as db:
+            faults.reach("commit.begun")
+            for commit, (outputs, places) in zip(commits, prepared, strict=True):
+                receipts.append(self._commit_one(db, commit, outputs, places))
+        return receipts
+
+    def _commit_one(self, db: SqliteFile, commit: Commit, outputs: list[Any], places: list[Any]) -> Receipt:
+        rows = db.execute(SQL["guard_chunk"], (commit.chunk,))
+        if not rows:
+            raise UsageError(f"chunk {commit.chunk} does not exist")
+        fence, version, owner, seq, head, sealed_at = rows[0]
+        if (fence, version) != (commit.fence, commit.version) or owner is None or sealed_at is not None:
+            if self._has_landed(db, commit):
+                return Receipt(landed=True)
+            reason = "sealed" if sealed_at is not None else "stale" if fence == commit.fence and owner is not None else "lost"
+            return Receipt(landed=False, reason=reason)
+        now = self.now()
+        entry = journal.link(head, chain=commit.chunk, batch=commit.batch, seq=seq + 1, kind=commit.kind, at=now,
+                             actor=owner, fence=fence, commit_id=commit.id, body=commit.body)  # fmt: skip
+        write_rows(db.cursor, SQL["put_outputs"], outputs)
+        write_rows(db.cursor, SQL["put_places"], places)
+        faults.reach("commit.outputs")
+        self._insert_entry(db, entry)
+        c = commit.counts
+        db.execute(SQL["advance_chunk"], (
+            entry.seq, entry.hash, now, now + commit.extend, c.done, c.skipped, c.dead, c.cancelled, c.attempts,
+            c.spent, c.tokens, c.seconds, commit.reserved, commit.chunk, commit.fence, commit.version))  # fmt: skip
+        assert db.changes() == 1, f"chunk {commit.chunk} changed inside the transaction that advances it"
+        if commit.release:
+            db.execute(SQL["release_chunk"], (commit.due, commit.chunk, commit.fence))
+        return Receipt(landed=True)
+
+    def landed(self, commit: Commit) -> bool:
+        with self._file.reading() as db:
+            return self._has_landed(db, commit)
+
+    def _has_landed(self, db: SqliteFile, commit: Commit) -> bool:
+        return any(journal.decode_header(e.head).commit_id == commit.id for e in self._entries(db, commit.chunk, 0, -1))
+
+    # -- operators ----------------------------------------------------------------------------------------------
+
+    def act(self, act: Act) -> list[ItemNo]:
+        faults.reach("act.before")
+        with self._file.writing("act") as db:
+            batch = self._known_batch(db, act.batch)
+            if batch.sealed_at is not None:
+                raise Refused(f"batch {batch.name!r} is sealed: reopen it before changing its items")
+            now = self.now()
+            stages = db.execute("SELECT stages FROM batches WHERE id = ?", (act.batch,))[0][0]
+            changed: list[ItemNo] = []
+            for chunk, changes in acts.by_chunk(act, lambda n: chunk_of(db.execute(SQL["chunk_of_item"], (act.batch, n))[0])):
+                places = {change.n: self._record(db, act.batch, change.n, stages).place for change in changes}
+                changed += self._act_on(db, act, acts.apply(act, chunk, changes, places), chunk, now)
+        return changed
+
+    def _act_on(self, db: SqliteFile, act: Act, effect: acts.Effect, chunk: Chunk, now: float) -> list[ItemNo]:
+        if not effect.changes:
+            return []
+        base = act.batch << ITEM_BITS
+        write_rows(db.cursor, SQL["put_outputs"], [
+            (((base + c.n) << STAGE_BITS) | c.output.stage, c.output.epoch, c.output.data, c.output.file)
+            for c in effect.changes if c.output is not None])  # fmt: skip
+        write_rows(db.cursor, SQL["put_places"], [(base + c.n, *place_row(c.place)) for c in effect.changes])
+        entry = journal.link(chunk.head, chain=chunk.id, batch=act.batch, seq=chunk.seq + 1, kind=act.kind, at=now,
+                             actor=act.actor, fence=effect.fence, commit_id=act.id, body=effect.body)  # fmt: skip
+        self._insert_entry(db, entry)
+        d = effect.delta
+        db.execute(SQL["act_chunk"], (entry.seq, entry.hash, now, d.done, d.skipped, d.dead, d.cancelled, chunk.id))
+        if effect.seized:
+            db.execute(SQL["seize_chunk"], (chunk.id,))
+        return [c.n for c in effect.changes]
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def chunks(self, batch: BatchId) -> list[Chunk]:
+        with self._file.reading() as db:
+            return [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch,))]
+
+    def records(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
+                limit: int = 1000) -> list[Record]:  # fmt: skip
+        base = batch << ITEM_BITS
+        first, last = base + lo, base + (ITEMS if hi is None else hi)
+        with self._file.reading() as db:
+            if state in (State.SKIPPED, State.DEAD, State.CANCELLED):
+                rows = db.execute(SQL["records_settled"], (state, first, last, limit))
+                return [record_of(row, base, STAGE_MASK) for row in rows]
+            stages = db.execute("SELECT stages FROM batches WHERE id = ?", (batch,))[0][0]
+            found: list[Record] = []
+            while len(found) < limit:
+                rows = db.execute(SQL["records_any"], (first, last, limit))
+                page = [record_of(row, base, stages) for row in rows]
+                found += [record for record in page if state is None or record.place.state is state]
+                if len(rows) < limit:
+                    break
+                first = rows[-1][0] + 1
+            return found[:limit]
+
+    def _record(self, db: SqliteFile, batch: BatchId, n: ItemNo, stages: int) -> Record:
+        base = batch << ITEM_BITS
+        return record_of(db.execute(SQL["records_any"], (base + n, base + n + 1, 1))[0], base, stages)
+
+    def find(self, batch: BatchId, key: str) -> ItemNo | None:
+        with self._file.reading() as db:
+            return self._find(db, batch, key, key_hash(key))
+
+    def _find(self, db: SqliteFile, batch: BatchId, key: str, number: int) -> ItemNo | None:
+        while True:
+            rows = db.execute(f"{SQL['known_keys']} (?)", (batch, number))
+            if not rows:
+                return None
+            _, n, stored, _ = rows[0]
+            if key_text(stored) == key:
+                return ItemNo(n)
+            number = next_probe(number)
+
+    def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
+                limit: int = 1000) -> list[Output]:  # fmt: skip
+        base = batch << ITEM_BITS
+        bounds = ((base + lo) << STAGE_BITS, (base + (ITEMS if hi is None else hi)) << STAGE_BITS)
+        with self._file.reading() as db:
+            if stage is None:
+                rows = db.execute(SQL["outputs_in_range"], (*bounds, limit))
+            else:
+                rows = db.execute(SQL["outputs_of_stage"], (*bounds, stage, limit))
+        return [Output(ItemNo((id_ >> STAGE_BITS) - base), id_ & STAGE_MASK, epoch, data, file) for id_, epoch, data, file in rows]
+
+    def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
+        with self._file.reading() as db:
+            return self._entries(db, chain, after, limit)
+
+    def _entries(self, db: SqliteFile, chain: int, after: int, limit: int) -> list[Entry]:
+        rows = db.execute(SQL["entries_after"], (chain, after, limit))
+        return [entry_of(row) for row in rows]
+
+    # -- helpers ------------------------------------------------------------------------------------------------
+
+    def _batch(self, db: SqliteFile, statement: str, value: str | int) -> Batch | None:
+        rows = db.execute(SQL[statement], (value,))
+        return batch_of(rows[0]) if rows else None
+
+    def _known_batch(self, db: SqliteFile, batch: BatchId) -> Batch:
+        found = self._batch(db, "batch_by_id", batch)
+        if found is None:
+            raise UsageError(f"{self.path} has no batch number {batch}")
+        return found
+
+    def _link_batch(self, db: SqliteFile, batch: BatchId, seq: int, head: bytes, kind: str, body: bytes, actor: str) -> bytes:
+        entry = journal.link(head, chain=chain_of_batch(batch), batch=batch, seq=seq + 1, kind=kind, at=self.now(),
+                             actor=actor, fence=0, commit_id=b"", body=body)  # fmt: skip
+        self._insert_entry(db, entry)
+        db.execute(SQL["link_batch"], (entry.seq, entry.hash, batch))
+        return entry.hash
+
+    def _insert_entry(self, db: SqliteFile, entry: Entry) -> None:
+        db.execute(SQL["insert_entry"], (entry.chain, entry.seq, entry.head, entry.body, entry.hash))
+
+    def _new_chunk_id(self, db: SqliteFile) -> int:
+        return int(db.execute("SELECT coalesce(max(id), 0) + 1 FROM chunks")[0][0])
+
+
+def _store_epoch(file: SqliteFile, path: Path) -> int:
+    """The least fence of this file. A copy or a restored backup is another file and gets a higher one, so that no
+    fence is ever given out twice."""
+    identity = f"{path.stat().st_dev}:{path.stat().st_ino}"
+    with file.reading() as db:
+        known = dict(db.execute("SELECT name, value FROM meta"))
+    if known.get("identity") == identity:
+        return int(known["epoch"]) << EPOCH_SHIFT
+    with file.writing("open_batch") as db:
+        known = dict(db.execute("SELECT name, value FROM meta"))
+        epoch = int(known.get("epoch", -1)) + (known.get("identity") != identity)
+        db.execute(SQL["put_meta"], ("identity", identity))
+        db.execute(SQL["put_meta"], ("epoch", epoch))
+    return epoch << EPOCH_SHIFT

@@ -1,0 +1,152 @@
+-- name: batch_by_name
+SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, sealed_at, seq, head FROM batches WHERE name = ?;
+
+-- name: batch_by_id
+SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, sealed_at, seq, head FROM batches WHERE id = ?;
+
+-- name: all_batches
+SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, sealed_at, seq, head FROM batches ORDER BY id;
+
+-- name: insert_batch
+INSERT INTO batches (name, pipeline, definition, stages, opened_at, head) VALUES (?, ?, ?, ?, ?, ?) RETURNING id;
+
+-- name: redefine_batch
+UPDATE batches SET definition = ? WHERE id = ?;
+
+-- name: link_batch
+UPDATE batches SET seq = ?, head = ? WHERE id = ?;
+
+-- name: grow_batch
+UPDATE batches SET admitted = ?, ingested_at = coalesce(?, ingested_at) WHERE id = ?;
+
+-- name: insert_entry
+INSERT INTO journal (chain, seq, head, body, hash) VALUES (?, ?, ?, ?, ?);
+
+-- name: entries_after
+SELECT chain, seq, head, body, hash FROM journal WHERE chain = ? AND seq > ? ORDER BY seq LIMIT ?;
+
+-- name: insert_keys (bulk)
+INSERT OR IGNORE INTO keys (batch, number, n) VALUES
+
+-- name: insert_items (bulk)
+INSERT INTO items (id, key, salt, payload) VALUES
+
+-- name: known_keys (in)
+SELECT k.number, k.n, i.key, i.payload FROM keys AS k JOIN items AS i ON i.id = (k.batch << 34) + k.n WHERE k.batch = ? AND k.number IN
+
+-- name: insert_chunk
+INSERT INTO chunks (batch, lo, hi, parent, fence, due, blame, progressed, dead, head, touched_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id;
+
+-- name: chunk_by_id
+SELECT * FROM chunks WHERE id = ?;
+
+-- name: chunks_of_batch
+SELECT * FROM chunks WHERE batch = ? ORDER BY lo;
+
+-- name: chunk_of_item
+SELECT * FROM chunks WHERE batch = ? AND lo <= ? ORDER BY lo DESC LIMIT 1;
+
+-- name: claimable_again
+SELECT * FROM chunks
+WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled AND due > 0 AND due <= ? AND (owner IS NULL OR expires < ?)
+ORDER BY due, lo LIMIT 1;
+
+-- name: claimable_fresh
+SELECT * FROM chunks
+WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled AND due = 0 AND (owner IS NULL OR expires < ?)
+ORDER BY lo LIMIT 1;
+
+-- name: held_chunks
+SELECT * FROM chunks
+WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled AND owner IS NOT NULL AND due <= ?
+ORDER BY lo;
+
+-- name: idle_facts
+SELECT coalesce(sum(hi - lo - done - skipped - dead - cancelled), 0),
+       min(CASE WHEN owner IS NULL THEN due ELSE max(due, expires) END)
+FROM chunks WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled;
+
+-- name: money_facts
+SELECT coalesce(sum(spent), 0), coalesce(sum(CASE WHEN owner IS NULL THEN 0 ELSE reserved END), 0)
+FROM chunks WHERE batch = ?;
+
+-- name: grant_chunk
+UPDATE chunks SET hi = ?, fence = ?, version = ?, owner = ?, expires = ?, due = ?, blame = ?, progressed = ?, reserved = ?,
+       seq = ?, head = ?
+WHERE id = ? AND fence = ?;
+
+-- name: places_in_range
+SELECT id, stage, epoch, attempt, code, since FROM places
+WHERE id >= ? AND id < ? AND state = 'pending' AND (attempt > 0 OR epoch > 0) ORDER BY id;
+
+-- name: anything_in_range
+SELECT EXISTS (SELECT 1 FROM places WHERE id >= ? AND id < ?) OR EXISTS (SELECT 1 FROM outputs WHERE id >= ? AND id < ?);
+
+-- name: load_plain
+SELECT id, key, salt, payload FROM items WHERE id >= ? AND id < ? ORDER BY id LIMIT ?;
+
+-- name: load_any
+SELECT i.id, i.key, i.salt, i.payload, o.id, o.data, o.file,
+       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.code, p.reason
+FROM items AS i
+LEFT JOIN places AS p ON p.id = i.id
+LEFT JOIN outputs AS o ON o.id = CASE
+    WHEN p.id IS NULL THEN (SELECT max(id) FROM outputs WHERE id >= i.id * 64 AND id < i.id * 64 + 64)
+    WHEN p.stage > 0 THEN i.id * 64 + p.stage - 1 END
+WHERE i.id >= ? AND i.id < ?
+  AND (p.state = 'pending' OR p.id IS NULL AND coalesce((o.id & 63) + 1, 0) < ?)
+ORDER BY i.id LIMIT ?;
+
+-- name: records_any
+SELECT i.id, i.key, i.payload, i.salt, (SELECT max(id) FROM outputs WHERE id >= i.id * 64 AND id < i.id * 64 + 64),
+       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.code, p.reason
+FROM items AS i LEFT JOIN places AS p ON p.id = i.id
+WHERE i.id >= ? AND i.id < ? ORDER BY i.id LIMIT ?;
+
+-- name: records_settled
+SELECT i.id, i.key, i.payload, i.salt, NULL,
+       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.code, p.reason
+FROM places AS p JOIN items AS i ON i.id = p.id
+WHERE p.state = ? AND p.state <> 'pending' AND p.state <> 'done' AND p.id >= ? AND p.id < ? ORDER BY p.id LIMIT ?;
+
+-- name: outputs_in_range
+SELECT id, epoch, data, file FROM outputs WHERE id >= ? AND id < ? ORDER BY id LIMIT ?;
+
+-- name: outputs_of_stage
+SELECT id, epoch, data, file FROM outputs WHERE id >= ? AND id < ? AND id & 63 = ? ORDER BY id LIMIT ?;
+
+-- name: guard_chunk
+SELECT c.fence, c.version, c.owner, c.seq, c.head, b.sealed_at FROM chunks AS c JOIN batches AS b ON b.id = c.batch WHERE c.id = ?;
+
+-- name: put_outputs (bulk)
+INSERT OR REPLACE INTO outputs (id, epoch, data, file) VALUES
+
+-- name: put_places (bulk)
+INSERT OR REPLACE INTO places (id, stage, state, epoch, attempt, due, since, spent, rewinds, code, reason) VALUES
+
+-- name: advance_chunk
+UPDATE chunks SET version = version + 1, seq = ?, head = ?, progressed = 1, blame = 0, touched_at = ?, expires = max(expires, ?),
+       done = done + ?, skipped = skipped + ?, dead = dead + ?, cancelled = cancelled + ?,
+       attempts = attempts + ?, spent = spent + ?, tokens = tokens + ?, seconds = seconds + ?, reserved = ?
+WHERE id = ? AND fence = ? AND version = ?;
+
+-- name: release_chunk
+UPDATE chunks SET owner = NULL, expires = 0, due = ?, reserved = 0 WHERE id = ? AND fence = ?;
+
+-- name: act_chunk
+UPDATE chunks SET seq = ?, head = ?, touched_at = ?, due = 0,
+       done = done + ?, skipped = skipped + ?, dead = dead + ?, cancelled = cancelled + ?
+WHERE id = ?;
+
+-- name: seize_chunk
+UPDATE chunks SET fence = fence + 1, version = 0, owner = NULL, expires = 0, due = 0, reserved = 0, progressed = 1 WHERE id = ?;
+
+-- name: renew_lease
+UPDATE chunks SET expires = ? WHERE id = ? AND fence = ? AND owner = ? RETURNING id;
+
+-- name: get_meta
+SELECT value FROM meta WHERE name = ?;
+
+-- name: put_meta
+INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?);

@@ -1,0 +1,275 @@
+"""The file behind the SQLite store: opened safely, checked, brought up to date, written in short transactions.
+
+WAL with `synchronous=FULL`: a commit that returned survives the loss of power. The file is private to its user. A
+write that fails while it is being made durable poisons the connection: nobody can know what reached the disk, so the
+file is opened anew by the next process instead of going on in this one.
+"""
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from holdfast.core.errors import CommitUnknown, NotOurs, Refused, SchemaTooNew, StoreError, StoreUnavailable, UsageError
+from holdfast.stores import faults, filesystem
+
+APPLICATION_ID = 0x484F4C44
+SAFE_SQLITE = (3, 51, 3)
+"""Older ones can corrupt a WAL that is reset while another connection reads."""
+BUSY_MS = 60_000
+CHECKPOINT_PAGES = 4_000
+CACHE_KIB = 16_384
+
+
+class SqliteFile:
+    """One connection to one database file, for all threads of this process."""
+
+    def __init__(self, path: Path) -> None:
+        check_library()
+        self.path = path
+        self.waited = 0.0
+        """How long the transaction at hand had to wait for its turn."""
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._poison: str | None = None
+        new = _prepare(path)
+        self._db = _connect(path)
+        try:
+            self._settle_identity(new)
+            migrate(self._db, path)
+        except apsw.NotADBError:
+            raise NotOurs(_not_ours(path, "it is not a database, or its first page is damaged")) from None
+        except apsw.CorruptError as error:
+            raise NotOurs(_not_ours(path, f"it is damaged ({error})")) from None
+        except apsw.BusyError:
+            raise StoreUnavailable(f"{path} is held by another process for too long; find it with `fuser {path}` and try again") from None
+        except apsw.Error as error:
+            raise StoreUnavailable(f"{path} cannot be opened: {error}") from None
+
+    def execute(self, sql: str, bindings: Any = ()) -> list[Any]:
+        """Run one statement and fetch all of its rows. Only inside `reading` or `writing`."""
+        return self._db.execute(sql, bindings).fetchall()
+
+    def cursor(self, sql: str, bindings: Any = ()) -> Any:
+        """Run one statement and hand out its rows one by one."""
+        return self._db.execute(sql, bindings)
+
+    def changes(self) -> int:
+        return self._db.changes()
+
+    def total_changes(self) -> int:
+        return self._db.total_changes()
+
+    @contextmanager
+    def reading(self) -> Iterator["SqliteFile"]:
+        """Several statements that see one state of the database."""
+        with self._lock:
+            self._check()
+            try:
+                yield self
+            except apsw.Error as error:
+                raise self._translate(error) from error
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator["SqliteFile"]:
+        """One transaction: durable when the block ends, gone when it raises. The write lock is taken at the start."""
+        with self._lock:
+            self._check()
+            asked = time.monotonic()
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+            except apsw.Error as error:
+                raise self._translate(error) from error
+            self.waited = time.monotonic() - asked
+            try:
+                yield self
+                faults.reach(f"{name}.written")
+            except BaseException as error:
+                self._rollback()
+                if isinstance(error, apsw.Error):
+                    raise self._translate(error) from error
+                raise
+            self._commit()
+        faults.reach(f"{name}.after")
+
+    def savepoint(self, name: str) -> None:
+        self._db.execute(f"SAVEPOINT {name}")
+
+    def keep(self, name: str) -> None:
+        self._db.execute(f"RELEASE {name}")
+
+    def undo(self, name: str) -> None:
+        self._db.execute(f"ROLLBACK TO {name}")
+        self._db.execute(f"RELEASE {name}")
+
+    def close(self) -> None:
+        with self._lock:
+            if os.getpid() == self._pid:
+                self._db.close()
+            self._poison = self._poison or f"{self.path} was closed"
+
+    def _commit(self) -> None:
+        try:
+            self._db.execute("COMMIT")
+        except apsw.BusyError as error:
+            self._rollback()
+            raise self._translate(error) from error
+        except apsw.FullError as error:
+            self._rollback()
+            raise self._translate(error) from error
+        except apsw.Error as error:
+            self._poison = f"{self.path}: a commit failed while it was made durable ({error})"
+            raise CommitUnknown(f"{self._poison}; check the disk, then run again") from error
+
+    def _rollback(self) -> None:
+        try:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except apsw.Error as error:
+            self._poison = f"{self.path}: a rollback failed ({error})"
+
+    def _check(self) -> None:
+        if os.getpid() != self._pid:
+            raise UsageError(f"{self.path} was opened by process {self._pid}: a forked child must not use it; start workers with `spawn`, or open a store of its own")
+        if self._poison is not None:
+            raise StoreError(f"{self._poison}; nothing more is written by this process: run again")
+
+    def _translate(self, error: apsw.Error) -> StoreError | NotOurs:
+        if isinstance(error, apsw.BusyError | apsw.LockedError):
+            return StoreUnavailable(f"{self.path} is held by another process for more than {BUSY_MS // 1000} s; find it with `fuser {self.path}` (a stopped process blocks all writers), then run again")
+        if isinstance(error, apsw.FullError):
+            return StoreUnavailable(f"{self.path}: the disk is full ({error}); nothing was lost: free some space and run again")
+        if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+            self._poison = f"{self.path} is damaged ({error})"
+            return NotOurs(_not_ours(self.path, f"it is damaged ({error})"))
+        if isinstance(error, apsw.ReadOnlyError):
+            return StoreUnavailable(f"{self.path} cannot be written: check its permissions")
+        if isinstance(error, apsw.IOError):
+            self._poison = f"{self.path}: reading or writing failed ({error})"
+            return StoreUnavailable(f"{self._poison}; check the disk, then run again")
+        return StoreError(f"{self.path}: {error}")
+
+    def _settle_identity(self, new: bool) -> None:
+        """Refuse files that are not ours before anything is written to them."""
+        application = self._db.pragma("application_id")
+        version = self._db.pragma("user_version")
+        objects = self._db.execute("SELECT count(*) FROM sqlite_schema").get
+        if application not in (0, APPLICATION_ID) or (application == 0 and objects):
+            raise NotOurs(_not_ours(self.path, "another program wrote it"))
+        if version > len(_migrations()):
+            raise SchemaTooNew(f"{self.path} was written by a newer Holdfast (format {version}, this one knows {len(_migrations())}): upgrade with `pip install -U holdfast`")
+        self._db.pragma("journal_mode", "wal")
+        for name, value in SETTINGS.items():
+            self._db.pragma(name, value)
+
+
+SETTINGS: dict[str, Any] = {
+    "synchronous": "full",
+    "fullfsync": 1,
+    "checkpoint_fullfsync": 1,
+    "foreign_keys": 0,
+    "wal_autocheckpoint": CHECKPOINT_PAGES,
+    "cache_size": -CACHE_KIB,
+    "temp_store": "memory",
+    "trusted_schema": 0,
+}
+
+
+def check_library() -> None:
+    """Refuse a SQLite that can corrupt a database in WAL mode."""
+    version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+    if version < SAFE_SQLITE:
+        raise Refused(f"SQLite {apsw.sqlite_lib_version()} can corrupt a write-ahead log; install apsw from its wheel, which brings {'.'.join(map(str, SAFE_SQLITE))} or newer")
+
+
+def migrate(db: apsw.Connection, path: Path) -> None:
+    """Bring the file to the newest format, one numbered file and one transaction at a time."""
+    for number, statements in enumerate(_migrations(), start=1):
+        if db.pragma("user_version") >= number:
+            continue
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            if db.pragma("user_version") < number:
+                for statement in statements:
+                    db.execute(statement)
+                    faults.reach("migrate.statement")
+                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                db.execute(f"PRAGMA user_version = {number}")
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        faults.reach("migrate.after")
+
+
+def _migrations() -> list[list[str]]:
+    folder = resources.files("holdfast.stores").joinpath("migrations/sqlite")
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [_split(file.read_text("utf-8")) for file in files]
+
+
+def _split(script: str) -> list[str]:
+    """The statements of a script; a trigger's body keeps its inner semicolons."""
+    plain = re.sub(r"--[^\n]*", "", script)
+    statements, part = [], ""
+    for piece in plain.split(";"):
+        part += piece + ";"
+        if apsw.complete(part):
+            if part.strip(" \n;"):
+                statements.append(part.strip())
+            part = ""
+    return statements
+
+
+def _prepare(path: Path) -> bool:
+    """Make the file private before SQLite sees it; True when it is new."""
+    kind = filesystem.kind_of(path)
+    if filesystem.is_network(kind):
+        raise Refused(f"{path} is on a network file system ({kind}), where a write-ahead log is not safe: put the store on a local disk (--store or $HOLDFAST_STORE), or use a database server")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if path.is_dir():
+            raise UsageError(f"{path} is a directory: name the file of the store, for example {path / 'state.db'}")
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise UsageError(f"{path} may not be read and written by this user: check its permissions") from None
+        return False
+    except NotADirectoryError:
+        raise UsageError(f"{path.parent} is not a directory: the store needs one") from None
+    except PermissionError:
+        raise UsageError(f"{path.parent} may not be written by this user: choose another place with --store or $HOLDFAST_STORE") from None
+    _sync_directory(path.parent)
+    return True
+
+
+def _sync_directory(folder: Path) -> None:
+    if sys.platform == "win32":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _connect(path: Path) -> apsw.Connection:
+    try:
+        db = apsw.Connection(str(path), statementcachesize=200)
+    except apsw.Error as error:
+        raise StoreUnavailable(f"{path} cannot be opened: {error}") from None
+    db.set_busy_timeout(BUSY_MS)
+    return db
+
+
+def _not_ours(path: Path, why: str) -> str:
+    return f"{path} is not a Holdfast store: {why}. It was left untouched; name another file with --store or $HOLDFAST_STORE"

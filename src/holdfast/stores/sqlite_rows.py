@@ -1,0 +1,80 @@
+"""Between rows and values: the only place that knows the order of columns and the shape of ids."""
+
+from typing import Any
+
+from holdfast.core.canonical import decode
+from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Commit, Counts, Entry, Item, ItemNo, Place, Record, State
+
+STAGE_BITS = 6
+ITEM_BITS = 34
+STAGE_MASK = (1 << STAGE_BITS) - 1
+PLAIN_PLACES = [Place(stage=stage) for stage in range(STAGE_MASK + 1)]
+
+
+def batch_of(row: Any) -> Batch:
+    id_, name, pipeline, definition, opened_at, admitted, ingested_at, sealed_at, seq, head = row
+    return Batch(
+        id=BatchId(id_), name=name, pipeline=pipeline, definition=definition, opened_at=opened_at, admitted=admitted,
+        ingested_at=ingested_at, sealed_at=sealed_at, seq=seq, head=head,
+    )  # fmt: skip
+
+
+def chunk_of(row: Any) -> Chunk:
+    (id_, batch, lo, hi, parent, fence, version, owner, expires, due, blame, progressed, reserved, done, skipped, dead,
+     cancelled, attempts, spent, tokens, seconds, seq, head, touched_at) = row  # fmt: skip
+    counts = Counts(done=done, skipped=skipped, dead=dead, cancelled=cancelled, attempts=attempts, spent=spent,
+                    tokens=tokens, seconds=seconds)  # fmt: skip
+    return Chunk(
+        id=ChunkId(id_), batch=BatchId(batch), lo=ItemNo(lo), hi=ItemNo(hi), parent=parent, fence=fence, version=version,
+        owner=owner, expires=expires, due=due, blame=blame, progressed=bool(progressed), reserved=reserved,
+        counts=counts, seq=seq, head=head, touched_at=touched_at,
+    )  # fmt: skip
+
+
+def entry_of(row: Any) -> Entry:
+    chain, seq, head, body, hash_ = row
+    return Entry(chain=chain, seq=seq, head=head, body=body, hash=hash_)
+
+
+def item_of(row: Any, base: int) -> Item:
+    """A row of `load_any`: the input is the payload, or the output of the stage before."""
+    id_, key, salt, payload, output_id, data, file, place_id, *place = row
+    if place_id is None:
+        stage = 0 if output_id is None else (output_id & STAGE_MASK) + 1
+        at = PLAIN_PLACES[stage]
+    else:
+        at = place_of(place)
+    given = payload if at.stage == 0 else (data if data is not None else b"")
+    return Item(ItemNo(id_ - base), key, salt, given, at, place_id is None, file if at.stage else None)
+
+
+def record_of(row: Any, base: int, stages: int) -> Record:
+    """A row of `records_any`; where there is no place, the item stands after its last output."""
+    id_, key, payload, salt, output_id, place_id, *place = row
+    if place_id is None:
+        stage = 0 if output_id is None else (output_id & STAGE_MASK) + 1
+        at = PLAIN_PLACES[stage] if stage < stages else Place(stage=stage, state=State.DONE)
+    else:
+        at = place_of(place)
+    return Record(n=ItemNo(id_ - base), key=key, place=at, payload=payload, salt=salt)
+
+
+def place_of(columns: Any) -> Place:
+    stage, state, epoch, attempt, due, since, spent, rewinds, code, reason = columns
+    return Place(stage=stage, state=State(state), epoch=epoch, attempt=attempt, due=due, since=since, spent=spent,
+                 rewinds=rewinds, code=code, reason=reason)  # fmt: skip
+
+
+def place_row(p: Place) -> tuple[Any, ...]:
+    return (p.stage, p.state.value, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.code, p.reason)
+
+
+def rows_of_commit(commit: Commit) -> tuple[list[Any], list[Any]]:
+    """The rows of outputs and places, made before the transaction begins."""
+    base = commit.batch << ITEM_BITS
+    outputs = [(((base + o.n) << STAGE_BITS) | o.stage, o.epoch, o.data, o.file) for o in commit.outputs]
+    return outputs, [(base + m.n, *place_row(m.place)) for m in commit.moves]
+
+
+def stage_count(definition: bytes) -> int:
+    return len(decode(definition)["stages"])

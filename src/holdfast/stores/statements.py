@@ -1,0 +1,53 @@
+"""SQL by name, from a `.sql` file: `-- name: commit_chunk` and one statement each."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib import resources
+from itertools import chain
+from typing import Any
+
+BULK = 512
+"""Rows in one statement. Every statement gives the interpreter away once; rows inside it do not."""
+
+_NAME = re.compile(r"^-- name: (\w+)(?: \((?:bulk|in)\))?\s*$", re.MULTILINE)
+
+
+@cache
+def load(file: str) -> dict[str, str]:
+    """The statements of a file in this package, by name."""
+    text = resources.files("holdfast.stores").joinpath(file).read_text("utf-8")
+    parts = _NAME.split(text)[1:]
+    return {name: sql.strip().rstrip(";") for name, sql in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def write_rows(execute: Callable[[str, Any], object], prefix: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Write many rows with few statements, in sizes that keep the statement cache warm."""
+    start, left = 0, len(rows)
+    width = len(rows[0]) if rows else 0
+    size = BULK
+    while left:
+        while size > left:
+            size >>= 1
+        execute(_values(prefix, width, size), tuple(chain.from_iterable(rows[start : start + size])))
+        start, left = start + size, left - size
+
+
+def in_groups(prefix: str, values: Sequence[Any]) -> Iterable[tuple[str, Sequence[Any]]]:
+    """`prefix (?, ?, …)` with as many values as a statement takes, group by group."""
+    start, left, size = 0, len(values), BULK
+    while left:
+        while size > left:
+            size >>= 1
+        yield _list(prefix, size), values[start : start + size]
+        start, left = start + size, left - size
+
+
+@cache
+def _values(prefix: str, width: int, rows: int) -> str:
+    return f"{prefix} " + ",".join(["(" + ",".join("?" * width) + ")"] * rows)
+
+
+@cache
+def _list(prefix: str, count: int) -> str:
+    return f"{prefix} ({','.join('?' * count)})"

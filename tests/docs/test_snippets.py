@@ -1,0 +1,80 @@
+"""The documentation runs: every Python block and every `$ holdfast ...` line of a page, in order, in an empty folder.
+
+A page becomes one script with the same line numbers, so a failure points at the line of the page. After the word
+python or console, a fence may say
+    no-run      shown only
+    new         python: starts a new script, with nothing imported or defined
+    exit=1      console: the last command of the block ends with this code instead of 0
+Set-up that readers need not see stands in a python block inside an HTML comment.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if page.exists()]
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>python|console)(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=indent)```",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_page_runs(page: Path, tmp_path: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    if "examples/" in text:
+        shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    for number, script in enumerate(scripts(text)):
+        target = tmp_path / f"page_{number}.py"
+        target.write_text(script, encoding="utf-8")
+        command = [sys.executable, target.name]
+        done = subprocess.run(command, cwd=tmp_path, env=clean(), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{page.relative_to(ROOT)} (same line numbers)\n{done.stdout}{done.stderr}"
+
+
+def scripts(text: str) -> list[str]:
+    """The page as scripts; all but the blocks that run is blank."""
+    total = text.count("\n") + 1
+    parts = [[""] * total]
+    for match in FENCE.finditer(text):
+        info = match["info"].split()
+        if "no-run" in info:
+            continue
+        if "new" in info:
+            parts.append([""] * total)
+        start = text.count("\n", 0, match.start("code"))
+        code = textwrap.dedent(match["code"])
+        lines = code.splitlines() if match["language"] == "python" else as_python(code, info)
+        parts[-1][start : start + len(lines)] = lines
+    return ["\n".join(part) for part in parts if any(part)]
+
+
+def as_python(console: str, info: list[str]) -> list[str]:
+    """Each `$ holdfast ...` line as a Python statement that runs it; what it prints is not compared."""
+    lines = console.replace("\\\n", "\0").splitlines()
+    commands = [number for number, line in enumerate(lines) if line.startswith("$ holdfast")]
+    last = next((int(word.removeprefix("exit=")) for word in info if word.startswith("exit=")), 0)
+    statements = []
+    for number, line in enumerate(lines):
+        command = line.removeprefix("$ ").replace("\0", "")
+        statements.append(run(command, last if number == commands[-1] else 0) if number in commands else "")
+        statements += [""] * line.count("\0")
+    return statements
+
+
+def run(command: str, code: int) -> str:
+    ended = f"__import__('subprocess').run({command!r}, shell=True, stdin=-3).returncode"
+    return f"assert (ended := {ended}) == {code}, f'exit code {{ended}}, not {code}'"
+
+
+def clean() -> dict[str, str]:
+    """An environment in which `holdfast` is ours and nothing points at a Store of the developer's."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTEST_"))}
+    return kept | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}

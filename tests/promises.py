@@ -1,0 +1,75 @@
+"""A pytest plugin: writes down which promises each test proves, how it ended and how much it did (--promises=FILE).
+
+Marks and counts travel in a test's user_properties, so under xdist they reach the controller with its reports.
+tools/guarantees.py reads the file.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Publishes how much a test did: `tally(schedules=20_000, kills=312)` appears on the guarantees page."""
+
+    def add(**counts: int) -> None:
+        request.node.user_properties.append(("counts", counts))
+
+    return add
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--promises", metavar="FILE", help="write each promise's tests, outcomes and counts to FILE")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    target = config.getoption("--promises")
+    is_xdist_worker = hasattr(config, "workerinput")
+    if target and not is_xdist_worker:
+        config.pluginmanager.register(Recorder(Path(target)), "promise-recorder")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        ids = sorted({promise for mark in item.iter_markers("promise") for promise in mark.args})
+        if ids:
+            item.user_properties.append(("promises", ids))
+
+
+class Recorder:
+    """Collects one entry per test that proves something, and writes them all when the session ends."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.tests: dict[str, dict[str, Any]] = {}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if session.config.getoption("collectonly"):
+            for item in session.items:
+                self.entry(item.nodeid, item.user_properties)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        entry = self.entry(report.nodeid, report.user_properties)
+        if entry is not None and (report.when == "call" or not report.passed):
+            entry["outcome"] = worse(entry["outcome"], report.outcome)
+
+    def pytest_sessionfinish(self) -> None:
+        self.target.parent.mkdir(parents=True, exist_ok=True)
+        self.target.write_text(json.dumps(self.tests, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+    def entry(self, nodeid: str, properties: list[tuple[str, Any]]) -> dict[str, Any] | None:
+        ids = dict(properties).get("promises")
+        if ids is None:
+            return None
+        entry = self.tests.setdefault(nodeid, {"promises": ids, "outcome": "not run"})
+        entry["counts"] = sum((Counter(value) for name, value in properties if name == "counts"), Counter())
+        return entry
+
+
+def worse(one: str, other: str) -> str:
+    return max(one, other, key=["not run", "passed", "skipped", "failed"].index)

@@ -1,7 +1,7 @@
 """How fast Holdfast is, measured beside what it is compared with: `python -m bench --help`.
 
-A *case* asks one question. Its *probes* answer it, each in a fresh process and a fresh folder, one after the other, round
-after round, so that a noisy minute disturbs all of them alike. A *reading* is what one process measured.
+A *case* asks one question. Its *probes* answer it, each in a fresh process and a fresh folder, one after the other,
+round after round, so that a noisy minute disturbs all of them alike. A *reading* is what one process measured.
 
     case.py      the nouns            measure.py   runs a case              child.py    the process of one reading
     items.py     made-up data         floor.py     the fastest possible     script.py   the honest rival

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import apsw
 import msgspec
 
 from bench.case import Reading, Stopwatch
 from bench.database import database, groups
 from bench.items import items
 
+BY_GROUP, BY_ITEM = "WAL, FULL, a commit per 1,000", "WAL, FULL, a commit per item"
 SCHEMA = "CREATE TABLE IF NOT EXISTS results (number INTEGER PRIMARY KEY, key TEXT NOT NULL, body BLOB NOT NULL)"
 INSERT = "INSERT INTO results VALUES (?, ?, ?)"
 
@@ -60,8 +60,4 @@ def checked(place: Path, count: int, seconds: float) -> Reading:
 
 def stored(path: Path, table: str) -> int:
     with database(path) as db:
-        return int(apsw_value(db, f"SELECT count(*) FROM {table}"))  # noqa: S608  the table is named by this code
-
-
-def apsw_value(db: apsw.Connection, query: str) -> int:
-    return int(db.execute(query).get)
+        return int(db.execute(f"SELECT count(*) FROM {table}").get)  # noqa: S608  named by this code

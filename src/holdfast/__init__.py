@@ -1,0 +1,23 @@
+"""Batch work that survives anything, and can prove it."""
+
+from holdfast.core.errors import (
+    ChainBroken, Conflict, CommitUnknown, Defer, DefinitionChanged, HoldfastError, Incomplete, LeaseLost, NotOurs,
+    PayloadChanged, Permanent, Refused, SchemaTooNew, Skip, StoreError, StoreUnavailable, Transient, UsageError,
+)  # fmt: skip
+from holdfast.runtime.context import Context
+from holdfast.runtime.pipeline import Pipeline
+from holdfast.runtime.policy import Budget, Retry
+from holdfast.runtime.report import DeadLetter, Report
+from holdfast.runtime.results import Result
+from holdfast.runtime.sinks.files import Files
+from holdfast.runtime.sources import Csv, File, Folder, JsonLines, Source
+from holdfast.runtime.stage import Stage
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "DeadLetter", "Defer", "DefinitionChanged",
+    "File", "Files", "Folder", "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs", "PayloadChanged",
+    "Permanent", "Pipeline", "Refused", "Report", "Result", "Retry", "SchemaTooNew", "Skip", "Source", "Stage",
+    "StoreError", "StoreUnavailable", "Transient", "UsageError",
+]  # fmt: skip

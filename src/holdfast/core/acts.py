@@ -28,8 +28,10 @@ def by_chunk(act: Act, chunk_of: Callable[[ItemNo], Chunk]) -> Iterator[tuple[Ch
 
 
 def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[ItemNo, Place]) -> Effect:
-    """The part of an act that still holds: an item that moved on since it was decided is left alone."""
-    held = [c for c in changes if (places[c.n].state, places[c.n].epoch) == (c.state, c.epoch)]
+    """The part of an act that still holds: an item that moved on since it was decided is left alone, and so is one
+    that the act has changed already."""
+    once = {change.n: change for change in reversed(changes)}
+    held = [c for c in once.values() if (places[c.n].state, places[c.n].epoch) == (c.state, c.epoch)][::-1]
     in_flight = chunk.owner is not None and any(c.state is State.PENDING for c in held)
     if in_flight and not act.seize:
         held = [c for c in held if c.state is not State.PENDING]
@@ -45,7 +47,8 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
         items=[
             journal.Moved(
                 n=c.n, before=c.state, after=c.place.state, stage_before=places[c.n].stage, stage_after=c.place.stage,
-                epoch=c.place.epoch,
+                epoch=c.place.epoch, digest=c.renewed.digest if c.renewed is not None else b"",
+                output_digest=c.output_digest,
             )  # fmt: skip
             for c in held
         ],

@@ -107,7 +107,7 @@ class Attempted(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int
     epoch: int
     outcome: str
-    """skip, defer, retry, bury"""
+    """skip, defer, retry, bury, rewind"""
     code: str = ""
     message: str = ""
     due: float = 0.0
@@ -115,6 +115,8 @@ class Attempted(msgspec.Struct, frozen=True, omit_defaults=True):
     queued: float = 0.0
     seconds: float = 0.0
     trace: str = ""
+    to_stage: int = 0
+    """Where a rewind leads."""
 
 
 class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True, tag="checkpoint"):
@@ -184,6 +186,9 @@ class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
     stage_after: int
     epoch: int
     digest: bytes = b""
+    """Of the payload that replaced the stored one, where one did."""
+    output_digest: bytes = b""
+    """Of the output that a person gave, where one did."""
 
 
 class Acted(msgspec.Struct, frozen=True, omit_defaults=True, tag="acted"):

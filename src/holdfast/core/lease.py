@@ -8,11 +8,21 @@ is a suspect; it is handed out in smaller and smaller parts until one item stand
 its process died `limits.BLAME` times.
 """
 
+from collections import Counter
+from collections.abc import Sequence
+
 import msgspec
 
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BLAME
-from holdfast.core.model import Chunk, ChunkId, Counts, ItemNo, Want
+from holdfast.core.model import Chunk, ChunkId, Counts, ItemNo, State, Want
+
+
+class Cut(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a chunk is cut in two: the child begins at `at`, and `tail` counts what is settled from there on."""
+
+    at: ItemNo
+    tail: Counts = Counts()
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,15 +41,39 @@ def may_claim(chunk: Chunk, *, now: float, waited: float = 0.0, owner_is_dead: b
     return chunk.owner is None or owner_is_dead or chunk.expires < now - waited
 
 
-def grant(chunk: Chunk, want: Want, *, now: float, child_id: ChunkId, affordable: int | None = None) -> Grant:
-    """The chunk under a new fence, cut to what the worker wants, can afford and may be trusted with."""
-    died = chunk.owner is not None and not chunk.progressed
-    blame = chunk.blame + 1 if died else (chunk.blame if not chunk.progressed else 0)
-    size = _size(chunk, want, blame, affordable)
-    child = _child(chunk, size, child_id, blame, now) if size < chunk.size else None
+def share(chunk: Chunk, want: Want, *, affordable: int | None = None) -> int:
+    """How many pending items to grant: as many as are wanted, can be paid for, and may be trusted to one process."""
+    size = min(chunk.pending, max(1, want.limit))
+    if affordable is not None:
+        size = min(size, max(1, affordable))
+    return chunk.pending >> 1 if blamed(chunk) > 1 and size == chunk.pending > 1 else size
+
+
+def find_cut(chunk: Chunk, size: int, states: Sequence[State]) -> Cut:
+    """Where to cut so that the head keeps `size` pending items; `states` has one per item of the chunk, in order."""
+    pending = [index for index, state in enumerate(states) if state is State.PENDING]
+    at = pending[size]
+    tail = Counter(states[at:])
+    return Cut(
+        at=ItemNo(chunk.lo + at),
+        tail=Counts(done=tail[State.DONE], skipped=tail[State.SKIPPED], dead=tail[State.DEAD], cancelled=tail[State.CANCELLED]),
+    )
+
+
+def grant(chunk: Chunk, want: Want, *, now: float, child_id: ChunkId, affordable: int | None = None, cut: Cut | None = None) -> Grant:
+    """The chunk under a new fence, cut to its `share`. A chunk with settled items is cut where `cut` says."""
+    size = share(chunk, want, affordable=affordable)
+    if size == chunk.pending:
+        at, tail = chunk.hi, Counts()
+    elif cut is not None:
+        at, tail = cut.at, cut.tail
+    else:
+        assert not chunk.counts.settled, f"chunk {chunk.id} has settled items: say where to cut it"
+        at, tail = ItemNo(chunk.lo + size), Counts()
+    blame = blamed(chunk)
     granted = msgspec.structs.replace(
         chunk,
-        hi=ItemNo(chunk.lo + size),
+        hi=at,
         fence=chunk.fence + 1,
         version=0,
         owner=want.owner,
@@ -47,9 +81,18 @@ def grant(chunk: Chunk, want: Want, *, now: float, child_id: ChunkId, affordable
         due=0.0,
         blame=blame,
         progressed=False,
-        reserved=want.reserve * min(size, chunk.pending),
+        reserved=want.reserve * size,
+        counts=chunk.counts.minus(tail),
     )
+    child = _child(chunk, at, tail, child_id, blame) if at < chunk.hi else None
     return Grant(chunk=granted, child=child, taken_from=chunk.owner or "")
+
+
+def blamed(chunk: Chunk) -> int:
+    """How many grants in a row ended in a dead process, the last one included."""
+    if chunk.progressed:
+        return 0
+    return chunk.blame + 1 if chunk.owner is not None else chunk.blame
 
 
 def affordable(*, cap: int | None, reserve: int, spent: int, reserved: int) -> int | None:
@@ -75,28 +118,18 @@ def check_times(lease: float, heartbeat: float) -> None:
         raise UsageError(f"a heartbeat every {heartbeat:g} s is too slow for a lease of {lease:g} s: it must be under half of it")
 
 
-def _size(chunk: Chunk, want: Want, blame: int, affordable: int | None) -> int:
-    """How many items to grant. Only a chunk in which nothing is settled can be cut without looking at its items."""
-    if chunk.counts.settled:
-        return chunk.size
-    size = min(chunk.size, max(1, want.limit))
-    if affordable is not None:
-        size = min(size, max(1, affordable))
-    return max(1, chunk.size >> 1) if blame > 1 and size > 1 and size == chunk.size else size
-
-
-def _child(chunk: Chunk, size: int, child_id: ChunkId, blame: int, now: float) -> Chunk:
+def _child(chunk: Chunk, at: ItemNo, tail: Counts, child_id: ChunkId, blame: int) -> Chunk:
     return Chunk(
         id=child_id,
         batch=chunk.batch,
         parent=chunk.id,
-        lo=ItemNo(chunk.lo + size),
+        lo=at,
         hi=chunk.hi,
         fence=chunk.fence,
         due=chunk.due,
         blame=blame,
-        progressed=False if blame else True,
+        progressed=not blame,
         head=chunk.head,
-        counts=Counts(),
-        touched_at=now,
+        counts=tail,
+        touched_at=chunk.touched_at,
     )

@@ -61,3 +61,24 @@ MONEY_DIGITS: Final = 12
 
 REQUEST_HINT_CHARS: Final = 200
 """Of an outside text (a model name, an error code) this much is kept."""
+
+LISTED_NAMES: Final = 10
+"""An error that lists what there is names this many."""
+
+SEARCHED_NAMES: Final = 10_000
+"""Among this many keys a similar one is looked for."""
+
+HELD_NUMBERS: Final = 2_000_000
+"""Numbers that statistics keep in memory; beyond that, exact quantiles take more passes over the journal."""
+
+DISTINCT_NAMES: Final = 200
+"""Models, error codes, metrics told apart in statistics; the rest is counted as `other`."""
+
+ACT_ITEMS: Final = 1_000
+"""Items an operator changes in one transaction."""
+
+ORPHAN_GRACE: Final = 7200.0
+"""Seconds without progress after which an unfinished item that nobody holds is an orphan."""
+
+DEAD_SEEN: Final = 2_000
+"""Dead letters whose codes a status counts; of more, it says that there are more."""

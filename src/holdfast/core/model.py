@@ -65,7 +65,18 @@ class Counts(Value):
         return self.done + self.skipped + self.dead + self.cancelled
 
     def plus(self, other: "Counts") -> "Counts":
-        return Counts(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+        return Counts(
+            done=self.done + other.done, skipped=self.skipped + other.skipped, dead=self.dead + other.dead,
+            cancelled=self.cancelled + other.cancelled, attempts=self.attempts + other.attempts,
+            spent=self.spent + other.spent, tokens=self.tokens + other.tokens, seconds=self.seconds + other.seconds,
+        )  # fmt: skip
+
+    def minus(self, other: "Counts") -> "Counts":
+        return Counts(
+            done=self.done - other.done, skipped=self.skipped - other.skipped, dead=self.dead - other.dead,
+            cancelled=self.cancelled - other.cancelled, attempts=self.attempts - other.attempts,
+            spent=self.spent - other.spent, tokens=self.tokens - other.tokens, seconds=self.seconds - other.seconds,
+        )  # fmt: skip
 
 
 class Chunk(Value):
@@ -257,6 +268,10 @@ class Change(Value):
     epoch: int
     place: Place
     output: Output | None = None
+    output_digest: bytes = b""
+    """Over salt and output, where a person gives one."""
+    renewed: NewItem | None = None
+    """The payload that replaces the stored one, where the item came again with another."""
 
 
 class Entry(Value):

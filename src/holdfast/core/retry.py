@@ -5,8 +5,8 @@ known to be transient is permanent, because paying again for a bug is the dearer
 """
 
 import errno
-import socket
-import ssl
+from socket import gaierror
+from ssl import SSLCertVerificationError, SSLError
 
 import msgspec
 
@@ -104,11 +104,11 @@ def _known(error: BaseException) -> tuple[bool, str] | None:
     status = http_status(error)
     if status is not None:
         return status in TRANSIENT_STATUS, f"http_{status}"
-    if isinstance(error, ssl.SSLCertVerificationError):
+    if isinstance(error, SSLCertVerificationError):
         return False, "tls_certificate"
-    if isinstance(error, ssl.SSLError):
+    if isinstance(error, SSLError):
         return True, "tls"
-    if isinstance(error, socket.gaierror):
+    if isinstance(error, gaierror):
         return True, "dns"
     if isinstance(error, TimeoutError):
         return True, "timeout"

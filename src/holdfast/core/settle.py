@@ -12,11 +12,11 @@ import msgspec
 
 from holdfast.core import journal, retry
 from holdfast.core.errors import UsageError
-from holdfast.core.limits import MESSAGE_CHARS
+from holdfast.core.limits import MESSAGE_CHARS, REWINDS
 from holdfast.core.model import ChunkId, BatchId, Commit, Counts, Item, ItemNo, Move, Output, Place, State
-from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
+from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
-from holdfast.core.states import Step, checkpoint, move
+from holdfast.core.states import Step, checkpoint, go_back, move
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +50,8 @@ def settle(outcomes: Sequence[Outcome], *, stages: int, policies: Sequence[Polic
     for outcome in outcomes:
         if type(outcome) is Done:
             done.setdefault((outcome.item.place.stage, outcome.adopted), []).append(outcome)
+        elif type(outcome) is Lost:
+            result.lost(outcome)
         else:
             result.unfinished(outcome)
     for (stage, adopted), group in done.items():
@@ -180,6 +182,23 @@ class _Ledger:
             self._keep(outcome, place, "defer", place.code, place.reason)
         else:
             self._failed(outcome, item.place.spent + spent)
+
+    def lost(self, outcome: Lost) -> None:
+        """What an item rests on is gone: back to where it was made, in the next epoch; too often, and it is buried."""
+        item, before = outcome.item, outcome.item.place
+        if before.rewinds >= REWINDS:
+            why = f"{_cut(outcome.why)} (rewound {before.rewinds} times)"
+            place = move(before, Step.BURY, stages=self.stages, code="rewound_too_often", reason=why)
+            self.tally["dead"] += 1
+        else:
+            place = go_back(before, Step.REWIND, max(0, outcome.to_stage), self.stages, reason=_cut(outcome.why))
+        self.moves.append(Move(item.n, place))
+        self.attempts.append(
+            journal.Attempted(
+                n=item.n, stage=before.stage, attempt=0, epoch=before.epoch, code="lost",
+                outcome="bury" if place.state is State.DEAD else "rewind", message=place.reason, to_stage=place.stage,
+            )  # fmt: skip
+        )
 
     def _failed(self, failed: Failed, spent: int) -> None:
         place = failed.item.place

@@ -10,6 +10,8 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.core.canonical import decode
+from holdfast.core.errors import DefinitionChanged
 from holdfast.core.model import (
     Act, Admitted, Batch, BatchId, Chunk, ChunkId, Claim, Commit, Entry, Item, ItemNo, Lease, NewItem, Output,
     Record, State, Want,
@@ -23,6 +25,8 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
     """Items that are not settled, in whatever hands."""
     next_due: float | None = None
     """When something may become claimable: a wait ends or a lease expires."""
+    held: int = 0
+    """Chunks that somebody holds now."""
     broke: bool = False
     """The budget allows no further item."""
 
@@ -49,7 +53,8 @@ class Store(Protocol):
 
         Guard: the name is unique.
         Guarantee: two callers at once get the same batch; a new definition of a known batch is journalled.
-        Raises: UsageError if the batch belongs to another pipeline.
+        Raises: UsageError if the batch belongs to another pipeline, DefinitionChanged if it has items and the number
+            of stages differs: where its items stand could not be told any more.
         """
         ...
 
@@ -144,6 +149,25 @@ class Store(Protocol):
         ...
 
 
+def stage_count(definition: bytes) -> int:
+    """How many stages a definition has."""
+    return len(decode(definition)["stages"])
+
+
+def check_redefinition(batch: Batch, definition: bytes) -> None:
+    """Refuse a definition under which stored positions would mean something else."""
+    before, after = stage_count(batch.definition), stage_count(definition)
+    if batch.admitted and before != after:
+        raise DefinitionChanged(
+            f"batch {batch.name!r} was opened with {before} stages, and its items stand among those: "
+            f"it cannot go on with {after}; choose another batch name"
+        )
+
+
+OUTPUT_PAGE = 1000
+"""More than an item can have outputs, so that every page holds a whole item."""
+
+
 def each_record(store: Store, batch: BatchId, *, state: State | None = None, lo: int = 0, hi: int | None = None) -> Iterable[Record]:
     """Every record, read in pages: memory stays flat."""
     while True:
@@ -155,13 +179,14 @@ def each_record(store: Store, batch: BatchId, *, state: State | None = None, lo:
 
 
 def each_output(store: Store, batch: BatchId, *, stage: int | None = None, lo: int = 0, hi: int | None = None) -> Iterable[Output]:
-    """Every output, read in pages."""
+    """Every output, read in pages. A page may end between two stages of an item: that item is read again."""
     while True:
-        page = store.outputs(batch, lo=lo, hi=hi, stage=stage)
-        yield from page
-        if not page:
+        page = store.outputs(batch, lo=lo, hi=hi, stage=stage, limit=OUTPUT_PAGE)
+        if len(page) < OUTPUT_PAGE:
+            yield from page
             return
-        lo = page[-1].n + 1
+        lo = page[-1].n
+        yield from (output for output in page if output.n < lo)
 
 
 def each_entry(store: Store, chain: int) -> Iterable[Entry]:

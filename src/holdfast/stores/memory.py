@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.core import acts, ingest, journal, lease
-from holdfast.core.canonical import decode, key_text
+from holdfast.core.canonical import key_text
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import (
     Act, Admitted, Batch, BatchId, Chunk, ChunkId, Claim, Commit, Counts, Entry, Item, ItemNo, Lease, Move, NewItem,
     Output, Place, Record, State, Want, chain_of_batch,
 )  # fmt: skip
-from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.base import Idle, Receipt, check_redefinition, stage_count
 
 replace = msgspec.structs.replace
 
@@ -30,6 +30,7 @@ class MemoryStore:
         self._is_dead = is_dead
         self._lock = threading.RLock()
         self._batches: dict[BatchId, Batch] = {}
+        self._stages: dict[BatchId, int] = {}
         self._chunks: dict[ChunkId, Chunk] = {}
         self._items: dict[tuple[BatchId, ItemNo], NewItem] = {}
         self._numbers: dict[tuple[BatchId, str], ItemNo] = {}
@@ -53,10 +54,13 @@ class MemoryStore:
                 found = Batch(id=BatchId(len(self._batches) + 1), name=name, pipeline=pipeline, definition=definition,
                               opened_at=self.now(), admitted=0, head=journal.GENESIS)  # fmt: skip
                 self._batches[found.id] = found
+                self._stages[found.id] = stage_count(definition)
                 self._link_batch(found.id, "opened", body, actor)
             elif found.pipeline != pipeline:
                 raise UsageError(f"batch {name!r} belongs to pipeline {found.pipeline!r}, not to {pipeline!r}: choose another batch name")
             elif found.definition != definition:
+                check_redefinition(found, definition)
+                self._stages[found.id] = stage_count(definition)
                 self._batches[found.id] = replace(found, definition=definition)
                 self._link_batch(found.id, "opened", body, actor)
             return self._batches[found.id]
@@ -124,7 +128,11 @@ class MemoryStore:
             afford = self._affordable(want)
             if chunk is None or afford == 0:
                 return self._idle(want.batch, broke=chunk is not None)
-            given = lease.grant(chunk, want, now=now, child_id=ChunkId(len(self._chunks) + 1), affordable=afford)
+            size, cut = lease.share(chunk, want, affordable=afford), None
+            if size < chunk.pending and chunk.counts.settled:
+                states = [self._place(chunk.batch, ItemNo(n)).state for n in range(chunk.lo, chunk.hi)]
+                cut = lease.find_cut(chunk, size, states)
+            given = lease.grant(chunk, want, now=now, child_id=ChunkId(len(self._chunks) + 1), affordable=afford, cut=cut)
             granted, child = given.chunk, given.child
             if child is not None:
                 self._chunks[child.id] = child
@@ -144,14 +152,17 @@ class MemoryStore:
                          pending=granted.pending, blame=granted.blame)  # fmt: skip
 
     def _claimable(self, batch: BatchId, now: float) -> Chunk | None:
-        free = [
-            chunk for chunk in self._chunks.values()
-            if chunk.batch == batch
-            and lease.may_claim(chunk, now=now, owner_is_dead=chunk.owner is not None and self._is_dead(chunk.owner))
-        ]  # fmt: skip
+        """What is free or expired, waiting chunks first; failing that, what a dead process holds."""
+        chunks = [chunk for chunk in self._chunks.values() if chunk.batch == batch]
+        free = [chunk for chunk in chunks if lease.may_claim(chunk, now=now)]
+        if not free:
+            held = (chunk for chunk in chunks if lease.may_claim(chunk, now=now, owner_is_dead=True))
+            free = [chunk for chunk in held if chunk.owner is not None and self._is_dead(chunk.owner)]
         return min(free, key=lambda chunk: (chunk.due == 0, chunk.due, chunk.lo), default=None)
 
     def _affordable(self, want: Want) -> int | None:
+        if want.cap is None:
+            return None
         chunks = self.chunks(want.batch)
         spent = sum(chunk.counts.spent for chunk in chunks)
         reserved = sum(chunk.reserved for chunk in chunks if chunk.owner is not None)
@@ -160,7 +171,8 @@ class MemoryStore:
     def _idle(self, batch: BatchId, *, broke: bool) -> Idle:
         chunks = [chunk for chunk in self.chunks(batch) if chunk.pending]
         times = [chunk.due if chunk.owner is None else max(chunk.due, chunk.expires) for chunk in chunks]
-        return Idle(pending=sum(chunk.pending for chunk in chunks), next_due=min(times, default=None), broke=broke)
+        return Idle(pending=sum(chunk.pending for chunk in chunks), next_due=min(times, default=None),
+                    held=sum(chunk.owner is not None for chunk in chunks), broke=broke)
 
     def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
         with self._lock:
@@ -171,7 +183,7 @@ class MemoryStore:
                     continue
                 new = self._items[claim.batch, n]
                 output = self._outputs.get((claim.batch, n, place.stage - 1))
-                given = new.payload if output is None else output.data or b""
+                given = new.payload if place.stage == 0 else (output.data if output is not None else None) or b""
                 file = output.file if output is not None else None
                 items.append(Item(n, new.key, new.salt, given, place, (claim.batch, n) not in self._places, file))
                 max_bytes -= len(given)
@@ -192,12 +204,13 @@ class MemoryStore:
 
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
         with self._lock:
+            for commit in commits:
+                if commit.chunk not in self._chunks:
+                    raise UsageError(f"chunk {commit.chunk} does not exist")
             return [self._commit_one(commit) for commit in commits]
 
     def _commit_one(self, commit: Commit) -> Receipt:
-        chunk = self._chunks.get(commit.chunk)
-        if chunk is None:
-            raise UsageError(f"chunk {commit.chunk} does not exist")
+        chunk = self._chunks[commit.chunk]
         sealed = self._batches[chunk.batch].sealed_at is not None
         if (chunk.fence, chunk.version) != (commit.fence, commit.version) or chunk.owner is None or sealed:
             if self.landed(commit):
@@ -205,12 +218,12 @@ class MemoryStore:
             stale = chunk.fence == commit.fence and chunk.owner is not None
             return Receipt(landed=False, reason="sealed" if sealed else "stale" if stale else "lost")
         now = self.now()
-        self._store(chunk.batch, commit.outputs, commit.moves)
         advanced = replace(
             chunk, version=chunk.version + 1, progressed=True, blame=0, touched_at=now, reserved=commit.reserved,
             expires=max(chunk.expires, now + commit.extend), counts=chunk.counts.plus(commit.counts),
         )  # fmt: skip
         assert advanced.pending >= 0, f"chunk {chunk.id} would have settled more items than it has"
+        self._store(chunk.batch, commit.outputs, commit.moves)
         self._chunks[chunk.id] = advanced
         self._link_chunk(advanced, commit.kind, commit.body, chunk.owner, commit.fence, commit.id)
         if commit.release:
@@ -235,6 +248,7 @@ class MemoryStore:
                     continue
                 outputs = [c.output for c in effect.changes if c.output is not None]
                 self._store(act.batch, outputs, [Move(c.n, c.place) for c in effect.changes])
+                self._items.update({(act.batch, c.n): c.renewed for c in effect.changes if c.renewed is not None})
                 acted = replace(chunk, counts=chunk.counts.plus(effect.delta), touched_at=self.now(), due=0.0)
                 if effect.seized:
                     acted = replace(acted, fence=effect.fence, version=0, owner=None, expires=0.0, reserved=0, progressed=True)
@@ -287,14 +301,17 @@ class MemoryStore:
         return self._batches[batch]
 
     def _chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
-        return next(c for c in self._chunks.values() if c.batch == batch and c.lo <= n < c.hi)
+        found = next((c for c in self._chunks.values() if c.batch == batch and c.lo <= n < c.hi), None)
+        if found is None:
+            raise UsageError(f"batch number {batch} has no item number {n}")
+        return found
 
     def _place(self, batch: BatchId, n: ItemNo) -> Place:
         """The stored place, or where the outputs say the item stands."""
         place = self._places.get((batch, n))
         if place is not None:
             return place
-        stages = len(decode(self._batches[batch].definition)["stages"])
+        stages = self._stages[batch]
         stage = next((s for s in range(stages) if (batch, n, s) not in self._outputs), stages)
         return Place(stage=stage, state=State.DONE if stage == stages else State.PENDING)
 

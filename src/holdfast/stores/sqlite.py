@@ -11,21 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core import acts, ingest, journal, lease
-from holdfast.core.canonical import key_hash, key_text, next_probe
+from holdfast.core.canonical import key_hash
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import BATCHES, ITEMS
 from holdfast.core.model import (
-    Act, Admitted, Batch, BatchId, Chunk, ChunkId, Claim, Commit, Entry, Item, ItemNo, Lease, NewItem, Output,
+    Act, Admitted, Batch, BatchId, Chunk, ChunkId, Claim, Commit, Counts, Entry, Item, ItemNo, Lease, NewItem, Output,
     Record, State, Want, chain_of_batch,
 )  # fmt: skip
 from holdfast.stores import faults, owners
-from holdfast.stores.base import Idle, Receipt
+from holdfast.stores import sqlite_keys as keys
+from holdfast.stores.base import Idle, Receipt, check_redefinition, stage_count
 from holdfast.stores.sqlite_file import SqliteFile
 from holdfast.stores.sqlite_rows import (
     ITEM_BITS, PLAIN_PLACES, STAGE_BITS, STAGE_MASK, batch_of, chunk_of, entry_of, item_of, place_row, record_of,
-    rows_of_commit, stage_count,
+    rows_of_commit,
 )  # fmt: skip
-from holdfast.stores.statements import in_groups, load, write_rows
+from holdfast.stores.statements import load, write_rows
 
 SQL = load("sqlite.sql")
 EPOCH_SHIFT = 40
@@ -65,7 +66,8 @@ class SqliteStore:
                         raise UsageError(f"{self.path} holds {BATCHES:,} batches, the most a store can: use another file")
                     self._link_batch(db, batch_id, 0, journal.GENESIS, "opened", body, actor)
                 elif found.pipeline == pipeline and found.definition != definition:
-                    db.execute(SQL["redefine_batch"], (definition, found.id))
+                    check_redefinition(found, definition)
+                    db.execute(SQL["redefine_batch"], (definition, stage_count(definition), found.id))
                     self._link_batch(db, found.id, found.seq, found.head, "opened", body, actor)
             found = self.batch(name)
         assert found is not None
@@ -94,7 +96,7 @@ class SqliteStore:
     def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
         with self._file.reading() as db:
             before = self._known_batch(db, batch)
-            known = self._known(db, batch, items) if before.admitted else {}
+            known = keys.known(db, batch, items) if before.admitted else {}
         if len(known) == len(items) and (not ended or before.ingested_at is not None):
             return ingest.sort_out(items, known, before.admitted)[1]
         faults.reach("add_items.before")
@@ -103,7 +105,7 @@ class SqliteStore:
             if found.sealed_at is not None:
                 raise Refused(f"batch {found.name!r} is sealed: it takes no more items; choose another batch name")
             if found.admitted != before.admitted:
-                known = self._known(db, batch, items)
+                known = keys.known(db, batch, items)
             fresh, answer = ingest.sort_out(items, known, found.admitted)
             if found.admitted + len(fresh) > ITEMS:
                 raise UsageError(f"batch {found.name!r} would have more than {ITEMS:,} items: split it")
@@ -116,7 +118,7 @@ class SqliteStore:
         hi = lo + len(fresh)
         head, seq = batch.head, batch.seq
         if fresh:
-            self._insert_keys(db, batch.id, fresh, lo)
+            keys.insert(db, batch.id, fresh, lo)
             base = (batch.id << ITEM_BITS) + lo
             write_rows(db.cursor, SQL["insert_items"], [(base + i, x.key, x.salt, x.payload) for i, x in enumerate(fresh)])
             dead = [(base + i, *place_row(x.place)) for i, x in enumerate(fresh) if x.place.state is State.DEAD]
@@ -128,50 +130,10 @@ class SqliteStore:
         )  # fmt: skip
         head = self._link_batch(db, batch.id, seq, head, "ingested", journal.encode_body(body), actor)
         if fresh:
-            row = (batch.id, lo, hi, None, self._epoch, 0.0, 0, 1, len(body.invalid), head, now)
-            assert db.execute(SQL["insert_chunk"], row)[0][0] == chunk
+            new = Chunk(id=ChunkId(chunk), batch=batch.id, lo=ItemNo(lo), hi=ItemNo(hi), fence=self._epoch, head=head,
+                        counts=Counts(dead=len(body.invalid)), touched_at=now)  # fmt: skip
+            assert self._insert_chunk(db, new) == chunk
         db.execute(SQL["grow_batch"], (hi, now if ended else None, batch.id))
-
-    def _insert_keys(self, db: SqliteFile, batch: BatchId, fresh: list[NewItem], lo: int) -> None:
-        rows = sorted((batch, item.key_number, lo + index) for index, item in enumerate(fresh))
-        before = db.total_changes()
-        write_rows(db.cursor, SQL["insert_keys"], rows)
-        if db.total_changes() - before == len(rows):
-            return
-        for item, n in ((item, lo + index) for index, item in enumerate(fresh)):
-            self._probe_in(db, batch, item.key_number, n)
-
-    def _probe_in(self, db: SqliteFile, batch: BatchId, number: int, n: int) -> None:
-        """Give the key a number of its own when its own is taken by another key."""
-        while True:
-            db.execute(f"{SQL['insert_keys']} (?, ?, ?)", (batch, number, n))
-            taken_by = db.execute("SELECT n FROM keys WHERE batch = ? AND number = ?", (batch, number))[0][0]
-            if taken_by == n:
-                return
-            number = next_probe(number)
-
-    def _known(self, db: SqliteFile, batch: BatchId, items: Sequence[NewItem]) -> dict[int, tuple[ItemNo, bool]]:
-        """Which of the items the batch has: index -> (number, whether the payload is the same)."""
-        found: dict[int, list[tuple[ItemNo, Any, bytes]]] = {}
-        for sql, numbers in in_groups(SQL["known_keys"], [item.key_number for item in items]):
-            for number, n, key, payload in db.cursor(sql, (batch, *numbers)):
-                found.setdefault(number, []).append((n, key, payload))
-        known: dict[int, tuple[ItemNo, bool]] = {}
-        if not found:
-            return known
-        for index, item in enumerate(items):
-            at = found.get(item.key_number)
-            if at is None:
-                continue
-            n, key, payload = at[0]
-            if key == item.key or key_text(key) == key_text(item.key):
-                known[index] = (n, payload == item.payload)
-            else:
-                other = self._find(db, batch, key_text(item.key), item.key_number)
-                if other is not None:
-                    row = db.execute("SELECT payload FROM items WHERE id = ?", ((batch << ITEM_BITS) + other,))
-                    known[index] = (other, row[0][0] == item.payload)
-        return known
 
     # -- work ---------------------------------------------------------------------------------------------------
 
@@ -211,12 +173,11 @@ class SqliteStore:
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
 
     def _grant(self, db: SqliteFile, chunk: Chunk, want: Want, now: float, afford: int | None) -> Claim:
-        given = lease.grant(chunk, want, now=now, child_id=ChunkId(0), affordable=afford)
-        granted, child_id = given.chunk, 0
-        if given.child is not None:
-            c = given.child
-            row = (c.batch, c.lo, c.hi, c.parent, c.fence, c.due, c.blame, int(c.progressed), 0, c.head, c.touched_at)
-            child_id = db.execute(SQL["insert_chunk"], row)[0][0]
+        size, cut = lease.share(chunk, want, affordable=afford), None
+        if size < chunk.pending and chunk.counts.settled:
+            cut = lease.find_cut(chunk, size, self._states(db, chunk))
+        given = lease.grant(chunk, want, now=now, child_id=ChunkId(0), affordable=afford, cut=cut)
+        granted, child_id = given.chunk, self._insert_chunk(db, given.child) if given.child is not None else 0
         fence = max(granted.fence, self._epoch + 1)
         base = chunk.batch << ITEM_BITS
         snapshots = [
@@ -230,16 +191,17 @@ class SqliteStore:
         entry = journal.link(chunk.head, chain=chunk.id, batch=chunk.batch, seq=chunk.seq + 1, kind="claimed", at=now,
                              actor=want.owner, fence=fence, commit_id=b"", body=journal.encode_body(body))  # fmt: skip
         self._insert_entry(db, entry)
+        c = granted.counts
         db.execute(SQL["grant_chunk"], (
             granted.hi, fence, 0, granted.owner, granted.expires, granted.due, granted.blame, 0, granted.reserved,
-            entry.seq, entry.hash, chunk.id, chunk.fence))  # fmt: skip
+            c.done, c.skipped, c.dead, c.cancelled, entry.seq, entry.hash, chunk.id, chunk.fence))  # fmt: skip
         assert db.changes() == 1, f"chunk {chunk.id} changed inside the transaction that grants it"
         held = Lease(chunk=chunk.id, fence=fence, owner=want.owner, expires=granted.expires)
         return Claim(lease=held, batch=chunk.batch, lo=granted.lo, hi=granted.hi, version=0, pending=granted.pending, blame=granted.blame)
 
     def _idle(self, db: SqliteFile, batch: BatchId, *, broke: bool) -> Idle:
-        pending, due = db.execute(SQL["idle_facts"], (batch,))[0]
-        return Idle(pending=pending, next_due=due, broke=broke)
+        pending, due, held = db.execute(SQL["idle_facts"], (batch,))[0]
+        return Idle(pending=pending, next_due=due, held=held, broke=broke)
 
     def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
         base = claim.batch << ITEM_BITS
@@ -325,9 +287,9 @@ class SqliteStore:
             if batch.sealed_at is not None:
                 raise Refused(f"batch {batch.name!r} is sealed: reopen it before changing its items")
             now = self.now()
-            stages = db.execute("SELECT stages FROM batches WHERE id = ?", (act.batch,))[0][0]
+            stages = stage_count(batch.definition)
             changed: list[ItemNo] = []
-            for chunk, changes in acts.by_chunk(act, lambda n: chunk_of(db.execute(SQL["chunk_of_item"], (act.batch, n))[0])):
+            for chunk, changes in acts.by_chunk(act, lambda n: self._chunk_of(db, act.batch, n)):
                 places = {change.n: self._record(db, act.batch, change.n, stages).place for change in changes}
                 changed += self._act_on(db, act, acts.apply(act, chunk, changes, places), chunk, now)
         return changed
@@ -340,6 +302,9 @@ class SqliteStore:
             (((base + c.n) << STAGE_BITS) | c.output.stage, c.output.epoch, c.output.data, c.output.file)
             for c in effect.changes if c.output is not None])  # fmt: skip
         write_rows(db.cursor, SQL["put_places"], [(base + c.n, *place_row(c.place)) for c in effect.changes])
+        for c in effect.changes:
+            if c.renewed is not None:
+                db.execute(SQL["renew_item"], (c.renewed.salt, c.renewed.payload, base + c.n))
         entry = journal.link(chunk.head, chain=chunk.id, batch=act.batch, seq=chunk.seq + 1, kind=act.kind, at=now,
                              actor=act.actor, fence=effect.fence, commit_id=act.id, body=effect.body)  # fmt: skip
         self._insert_entry(db, entry)
@@ -360,10 +325,10 @@ class SqliteStore:
         base = batch << ITEM_BITS
         first, last = base + lo, base + (ITEMS if hi is None else hi)
         with self._file.reading() as db:
+            stages = stage_count(self._known_batch(db, batch).definition)
             if state in (State.SKIPPED, State.DEAD, State.CANCELLED):
                 rows = db.execute(SQL["records_settled"], (state, first, last, limit))
                 return [record_of(row, base, STAGE_MASK) for row in rows]
-            stages = db.execute("SELECT stages FROM batches WHERE id = ?", (batch,))[0][0]
             found: list[Record] = []
             while len(found) < limit:
                 rows = db.execute(SQL["records_any"], (first, last, limit))
@@ -380,17 +345,7 @@ class SqliteStore:
 
     def find(self, batch: BatchId, key: str) -> ItemNo | None:
         with self._file.reading() as db:
-            return self._find(db, batch, key, key_hash(key))
-
-    def _find(self, db: SqliteFile, batch: BatchId, key: str, number: int) -> ItemNo | None:
-        while True:
-            rows = db.execute(f"{SQL['known_keys']} (?)", (batch, number))
-            if not rows:
-                return None
-            _, n, stored, _ = rows[0]
-            if key_text(stored) == key:
-                return ItemNo(n)
-            number = next_probe(number)
+            return keys.find(db, batch, key, key_hash(key))
 
     def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
                 limit: int = 1000) -> list[Output]:  # fmt: skip
@@ -423,6 +378,12 @@ class SqliteStore:
             raise UsageError(f"{self.path} has no batch number {batch}")
         return found
 
+    def _chunk_of(self, db: SqliteFile, batch: BatchId, n: ItemNo) -> Chunk:
+        rows = db.execute(SQL["chunk_of_item"], (batch, n))
+        if not rows or n >= (found := chunk_of(rows[0])).hi:
+            raise UsageError(f"batch number {batch} has no item number {n}")
+        return found
+
     def _link_batch(self, db: SqliteFile, batch: BatchId, seq: int, head: bytes, kind: str, body: bytes, actor: str) -> bytes:
         entry = journal.link(head, chain=chain_of_batch(batch), batch=batch, seq=seq + 1, kind=kind, at=self.now(),
                              actor=actor, fence=0, commit_id=b"", body=body)  # fmt: skip
@@ -432,6 +393,16 @@ class SqliteStore:
 
     def _insert_entry(self, db: SqliteFile, entry: Entry) -> None:
         db.execute(SQL["insert_entry"], (entry.chain, entry.seq, entry.head, entry.body, entry.hash))
+
+    def _insert_chunk(self, db: SqliteFile, new: Chunk) -> int:
+        c = new.counts
+        row = (new.batch, new.lo, new.hi, new.parent, new.fence, new.due, new.blame, int(new.progressed), c.done,
+               c.skipped, c.dead, c.cancelled, new.head, new.touched_at)  # fmt: skip
+        return int(db.execute(SQL["insert_chunk"], row)[0][0])
+
+    def _states(self, db: SqliteFile, chunk: Chunk) -> list[State]:
+        base = chunk.batch << ITEM_BITS
+        return [State(state) for (state,) in db.cursor(SQL["states_in_range"], (chunk.batch, base + chunk.lo, base + chunk.hi))]
 
     def _new_chunk_id(self, db: SqliteFile) -> int:
         return int(db.execute("SELECT coalesce(max(id), 0) + 1 FROM chunks")[0][0])

@@ -11,7 +11,7 @@ SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, sealed_
 INSERT INTO batches (name, pipeline, definition, stages, opened_at, head) VALUES (?, ?, ?, ?, ?, ?) RETURNING id;
 
 -- name: redefine_batch
-UPDATE batches SET definition = ? WHERE id = ?;
+UPDATE batches SET definition = ?, stages = ? WHERE id = ?;
 
 -- name: link_batch
 UPDATE batches SET seq = ?, head = ? WHERE id = ?;
@@ -35,8 +35,8 @@ INSERT INTO items (id, key, salt, payload) VALUES
 SELECT k.number, k.n, i.key, i.payload FROM keys AS k JOIN items AS i ON i.id = (k.batch << 34) + k.n WHERE k.batch = ? AND k.number IN
 
 -- name: insert_chunk
-INSERT INTO chunks (batch, lo, hi, parent, fence, due, blame, progressed, dead, head, touched_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id;
+INSERT INTO chunks (batch, lo, hi, parent, fence, due, blame, progressed, done, skipped, dead, cancelled, head, touched_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id;
 
 -- name: chunk_by_id
 SELECT * FROM chunks WHERE id = ?;
@@ -64,7 +64,8 @@ ORDER BY lo;
 
 -- name: idle_facts
 SELECT coalesce(sum(hi - lo - done - skipped - dead - cancelled), 0),
-       min(CASE WHEN owner IS NULL THEN due ELSE max(due, expires) END)
+       min(CASE WHEN owner IS NULL THEN due ELSE max(due, expires) END),
+       count(owner)
 FROM chunks WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled;
 
 -- name: money_facts
@@ -73,12 +74,17 @@ FROM chunks WHERE batch = ?;
 
 -- name: grant_chunk
 UPDATE chunks SET hi = ?, fence = ?, version = ?, owner = ?, expires = ?, due = ?, blame = ?, progressed = ?, reserved = ?,
-       seq = ?, head = ?
+       done = ?, skipped = ?, dead = ?, cancelled = ?, seq = ?, head = ?
 WHERE id = ? AND fence = ?;
 
 -- name: places_in_range
 SELECT id, stage, epoch, attempt, code, since FROM places
 WHERE id >= ? AND id < ? AND state = 'pending' AND (attempt > 0 OR epoch > 0) ORDER BY id;
+
+-- name: states_in_range
+SELECT coalesce(p.state, iif(o.id IS NULL, 'pending', 'done'))
+FROM batches AS b JOIN items AS i LEFT JOIN places AS p ON p.id = i.id LEFT JOIN outputs AS o ON o.id = i.id * 64 + b.stages - 1
+WHERE b.id = ? AND i.id >= ? AND i.id < ? ORDER BY i.id;
 
 -- name: anything_in_range
 SELECT EXISTS (SELECT 1 FROM places WHERE id >= ? AND id < ?) OR EXISTS (SELECT 1 FROM outputs WHERE id >= ? AND id < ?);
@@ -141,6 +147,9 @@ WHERE id = ?;
 
 -- name: seize_chunk
 UPDATE chunks SET fence = fence + 1, version = 0, owner = NULL, expires = 0, due = 0, reserved = 0, progressed = 1 WHERE id = ?;
+
+-- name: renew_item
+UPDATE items SET salt = ?, payload = ? WHERE id = ?;
 
 -- name: renew_lease
 UPDATE chunks SET expires = ? WHERE id = ? AND fence = ? AND owner = ? RETURNING id;

@@ -74,9 +74,12 @@ class SqliteFile:
         with self._lock:
             self._check()
             try:
+                self._db.execute("BEGIN")
                 yield self
             except apsw.Error as error:
                 raise self._translate(error) from error
+            finally:
+                self._rollback()
 
     @contextmanager
     def writing(self, name: str) -> Iterator["SqliteFile"]:
@@ -159,9 +162,11 @@ class SqliteFile:
 
     def _settle_identity(self, new: bool) -> None:
         """Refuse files that are not ours before anything is written to them."""
+        self._db.execute("BEGIN")  # one look: another process may be making the same file
         application = self._db.pragma("application_id")
         version = self._db.pragma("user_version")
         objects = self._db.execute("SELECT count(*) FROM sqlite_schema").get
+        self._db.execute("ROLLBACK")
         if application not in (0, APPLICATION_ID) or (application == 0 and objects):
             raise NotOurs(_not_ours(self.path, "another program wrote it"))
         if version > len(_migrations()):

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from holdfast.core.canonical import decode
 from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Commit, Counts, Entry, Item, ItemNo, Place, Record, State
 
 STAGE_BITS = 6
@@ -75,6 +74,3 @@ def rows_of_commit(commit: Commit) -> tuple[list[Any], list[Any]]:
     outputs = [(((base + o.n) << STAGE_BITS) | o.stage, o.epoch, o.data, o.file) for o in commit.outputs]
     return outputs, [(base + m.n, *place_row(m.place)) for m in commit.moves]
 
-
-def stage_count(definition: bytes) -> int:
-    return len(decode(definition)["stages"])

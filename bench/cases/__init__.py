@@ -1,0 +1,18 @@
+"""One file per question. Each has `case(size)`; the order here is the order of the report."""
+
+from collections.abc import Callable
+
+from bench.case import Case, Size
+from bench.cases import alone, files, first, growth, memory, resume, syncs, throughput, waiting
+
+CASES: dict[str, Callable[[Size], Case]] = {
+    "throughput": throughput.case,
+    "syncs": syncs.case,
+    "alone": alone.case,
+    "waiting": waiting.case,
+    "growth": growth.case,
+    "resume": resume.case,
+    "first": first.case,
+    "memory": memory.case,
+    "files": files.case,
+}

@@ -1,0 +1,52 @@
+"""How soon does the first new item start when many are done already? From run() to the handler."""
+
+import time
+from pathlib import Path
+
+from bench import subject
+from bench.case import Case, Goal, Probe, Reading, Size
+from bench.items import Page, Text, items
+from bench.items import handle as answer
+
+
+def holdfast(place: Path, seed: int, count: int) -> Reading:
+    started: list[float] = []
+
+    def handle(page: Page) -> Text:
+        started.append(time.perf_counter())
+        return answer(page)
+
+    pipeline = subject.pipeline(place, handle)
+    called = time.perf_counter()
+    subject.timed_run(pipeline, items(1, seed, start=count), count + 1)
+    assert len(started) == 1
+    return Reading(items=count, seconds=started[0] - called)
+
+
+def case(size: Size) -> Case:
+    few, many = size.scaled(10_000), size.scaled(1_000_000)
+    return Case(
+        name="first",
+        asks="The first new item when so many are done",
+        metric="delay",
+        probes=tuple(
+            Probe(
+                name=f"done-{count}",
+                label=f"Holdfast, {count:,} done",
+                prepare=subject.prepare,
+                run=holdfast,
+                items=count,
+                durability=subject.DURABILITY,
+            )
+            for count in (few, many)
+        ),
+        goals=(
+            Goal(
+                says=f"{many:,} done ÷ {few:,} done",
+                of=f"done-{many}",
+                over=f"done-{few}",
+                metric="delay",
+                at_most=1.5,
+            ),
+        ),
+    )

@@ -1,0 +1,124 @@
+"""Verified resume: what is recorded as done is looked at before it is believed.
+
+Quick looks at files only: present, of the recorded size, of the recorded time. Full reads everything: digests against
+the journal, schemas, verifiers. An output that fails sends its item, and no other, back to the stage that makes it,
+in a new epoch, with the reason in the journal. Outputs themselves are never edited or deleted.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from holdfast.core import canonical, journal
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import REWINDS
+from holdfast.core.model import Act, Batch, BatchId, Change, Chunk, Output, Place, Record, State
+from holdfast.core.states import Step, go_back
+from holdfast.runtime.schema import Invalid
+from holdfast.runtime.sinks.base import Evidence, SinkError
+from holdfast.runtime.stage import Stage
+from holdfast.stores.base import Store, each_entry, lineage
+
+Level = Literal["none", "quick", "full"]
+GROUP = 500
+
+
+def check_level(level: str) -> None:
+    """Refuse words we do not know."""
+    if level not in ("none", "quick", "full"):
+        raise UsageError(f'verify={level!r}: say "none", "quick" or "full"')
+
+
+def recheck(store: Store, batch: Batch, stages: Sequence[Stage], level: Level, actor: str) -> int:
+    """Look at what is recorded and rewind what does not hold; returns how many items went back."""
+    with_files = any(stage.sink is not None for stage in stages)
+    if level == "none" or (level == "quick" and not with_files) or not batch.admitted:
+        return 0
+    rewound = 0
+    chunks = store.chunks(batch.id)
+    for chunk in chunks:
+        digests = _digests(store, chunks, chunk) if level == "full" else {}
+        for record, outputs in _recorded(store, batch.id, chunk):
+            bad = _first_bad(record, outputs, stages, digests, full=level == "full")
+            if bad is not None:
+                rewound += _rewind(store, batch.id, record, *bad, stages=len(stages), actor=actor)
+    return rewound
+
+
+def _recorded(store: Store, batch: BatchId, chunk: Chunk) -> Iterator[tuple[Record, list[Output]]]:
+    """Items that have outputs to look at, with their outputs."""
+    lo = int(chunk.lo)
+    while lo < chunk.hi:
+        hi = min(lo + GROUP, chunk.hi)
+        outputs: dict[int, list[Output]] = {}
+        for output in store.outputs(batch, lo=lo, hi=hi, limit=GROUP * 64):
+            outputs.setdefault(output.n, []).append(output)
+        if outputs:
+            for record in store.records(batch, lo=lo, hi=hi, limit=GROUP):
+                if record.place.state in (State.DONE, State.PENDING) and record.n in outputs:
+                    yield record, [o for o in outputs[record.n] if o.stage < record.place.stage]
+        lo = hi
+
+
+def _first_bad(record: Record, outputs: list[Output], stages: Sequence[Stage], digests: dict[tuple[int, int], bytes], *, full: bool) -> tuple[int, str] | None:
+    """The first stage whose output does not hold, and why."""
+    for output in outputs:
+        stage = stages[output.stage]
+        reason = _file_reason(stage, output, full) if output.file is not None else None
+        if reason is None and full:
+            reason = _content_reason(record, stage, output, digests)
+        if reason is not None:
+            return output.stage, f"the output of stage {stage.name!r}: {reason}"
+    return None
+
+
+def _file_reason(stage: Stage, output: Output, full: bool) -> str | None:
+    if stage.sink is None or output.file is None:
+        return None
+    return stage.sink.check(Evidence.decode(output.file), full=full)
+
+
+def _content_reason(record: Record, stage: Stage, output: Output, digests: dict[tuple[int, int], bytes]) -> str | None:
+    try:
+        data = output.data if output.file is None else stage.sink.read(Evidence.decode(output.file)) if stage.sink else None
+        if data is None:
+            return "it is gone"
+        expected = digests.get((record.n, output.stage))
+        if expected is not None and canonical.digest(record.salt, data) != expected:
+            return "it is not what the journal recorded"
+        value = stage.output.decode(data)
+        if stage.verifier is not None and not stage.verifier.wants_item and not stage.verifier.holds(value, None, None):
+            return "its verifier does not accept it"
+    except (Invalid, SinkError, OSError) as error:
+        return str(error)
+    return None
+
+
+def _digests(store: Store, chunks: Sequence[Chunk], chunk: Chunk) -> dict[tuple[int, int], bytes]:
+    """(item, stage) -> the newest digest in the journal, for the items of a chunk."""
+    found: dict[tuple[int, int], bytes] = {}
+    size = canonical.DIGEST_BYTES
+    for ancestor in lineage(chunks, chunk.lo):
+        for entry in each_entry(store, ancestor.id):
+            body = journal.decode_body(entry.body)
+            if not isinstance(body, journal.Checkpointed):
+                continue
+            for group in body.advanced:
+                for index, n in enumerate(group.items):
+                    if chunk.lo <= n < chunk.hi:
+                        found[n, group.stage] = group.digests[index * size : index * size + size]
+    return found
+
+
+def _rewind(store: Store, batch: BatchId, record: Record, stage: int, reason: str, *, stages: int, actor: str) -> int:
+    place = record.place
+    if place.rewinds >= REWINDS and place.state is State.DONE:
+        after = Place(stage=stage, state=State.DEAD, epoch=place.epoch, code="rewound_too_often", rewinds=place.rewinds,
+                      reason=f"{reason} (rewound {place.rewinds} times)")  # fmt: skip
+    else:
+        after = go_back(place, Step.REWIND, stage, stages, reason=reason)
+    act = Act(
+        id=os.urandom(16), batch=batch, kind="rewound", actor=actor, reason=reason,
+        at_items=(Change(n=record.n, state=place.state, epoch=place.epoch, place=after),),
+    )  # fmt: skip
+    return len(store.act(act))

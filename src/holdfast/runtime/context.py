@@ -1,0 +1,100 @@
+"""What a handler may know and say about the attempt it is in."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import uuid_utils
+from pydantic import BaseModel, ValidationError
+
+from holdfast.core import canonical, money
+from holdfast.core.errors import UsageError
+from holdfast.core.journal import Spend
+from holdfast.core.limits import REQUEST_HINT_CHARS
+from holdfast.core.model import Item, Key
+from holdfast.runtime.schema import Invalid, explain
+
+log = logging.getLogger("holdfast.handler")
+
+
+class Context:
+    """One attempt at one stage of one item. It has no way to the store."""
+
+    __slots__ = (
+        "_metrics", "_model", "_spend", "_started", "_stopping", "attempt", "batch", "deadline", "fence",
+        "idempotency_key", "key", "log", "request_id", "stage",
+    )  # fmt: skip
+
+    def __init__(self, *, item: Item, batch: str, pipeline: str, stage: str, fence: int, timeout: float | None,
+                 stopping: Callable[[], bool], metrics: type[BaseModel] | None) -> None:  # fmt: skip
+        self.batch = batch
+        self.key: Key = item.key
+        self.stage = stage
+        self.attempt = item.place.attempt + 1
+        self.fence = fence
+        self.request_id = str(uuid_utils.uuid7())
+        self.idempotency_key = idempotency_key(pipeline, batch, stage, item)
+        self.deadline = None if timeout is None else time.time() + timeout
+        self.log = logging.LoggerAdapter(log, {"batch": batch, "item": item.n, "stage": stage, "attempt": self.attempt})
+        self._stopping = stopping
+        self._spend: dict[str, Any] = {}
+        self._metrics: dict[str, Any] = {}
+        self._model = metrics
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the run is ending or the lease is lost: a long handler should come to an end."""
+        return self._stopping()
+
+    def spend(self, usd: Decimal | float | int | str = 0, tokens: int = 0, model: str = "", usage: dict[str, Any] | None = None) -> None:
+        """Say what the attempt cost. Called again, it adds up. It counts even when the attempt fails."""
+        if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+            raise UsageError(f"tokens={tokens!r}: give a whole number, 0 or more")
+        said = self._spend
+        said["usd"] = said.get("usd", 0) + money.to_units(usd)
+        said["tokens"] = said.get("tokens", 0) + tokens
+        if model:
+            said["model"] = str(model)[:REQUEST_HINT_CHARS]
+        if usage:
+            said["usage"] = {**said.get("usage", {}), **canonical.decode(canonical.encode(usage))}
+
+    def measure(self, **metrics: Any) -> None:
+        """Keep numbers and facts of your own with the attempt; `@stage(metrics=Model)` says what is valid."""
+        self._metrics.update(metrics)
+
+    def said(self, n: int) -> Spend | None:
+        """What the handler said, validated. Raises Invalid when its metrics do not fit their model."""
+        if self._model is not None and (self._metrics or self._model.model_fields):
+            try:
+                self._metrics = self._model(**self._metrics).model_dump(mode="json")
+            except ValidationError as error:
+                raise Invalid(f"metrics: {explain(error)}") from None
+        elif self._metrics:
+            self._metrics = canonical.decode(canonical.encode(self._metrics))
+        return Spend(n, **self._spend, metrics=self._metrics) if self._spend or self._metrics else None
+
+    def paid(self, n: int) -> Spend | None:
+        """What the attempt cost, whatever became of it and of its metrics."""
+        return Spend(n, **self._spend) if self._spend else None
+
+
+class Stopping:
+    """Says to handlers that the run is ending, or that their chunk was lost."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self, event: threading.Event) -> None:
+        self._event = event
+
+    def __call__(self) -> bool:
+        return self._event.is_set()
+
+
+def idempotency_key(pipeline: str, batch: str, stage: str, item: Item) -> str:
+    """The same for every attempt at the same input, with a crash or a rewind in between; a reset makes a new one."""
+    resets = item.place.epoch - item.place.rewinds
+    content = canonical.digest(b"", item.input).hex()
+    return canonical.fingerprint([pipeline, batch, stage, canonical.key_text(item.key), resets, content])

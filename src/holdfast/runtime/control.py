@@ -1,0 +1,75 @@
+"""What the threads of a run tell each other: stop, and why; whose turn it is; when time is up."""
+
+import threading
+import time
+
+SHARE_OF_TIME = 0.25
+"""At most this share of a run's time is given up to end it cleanly before its deadline."""
+
+
+class Control:
+    """The state of a run that all of its threads may look at."""
+
+    def __init__(self, workers: int, deadline: float | None = None) -> None:
+        self.workers = workers
+        self.deadline = deadline
+        self.ingested = False
+        self.reading = False
+        """The calling thread is inside the user's source, where an interrupt may break in."""
+        self.reason = ""
+        """Why the run stops: interrupted, deadline, budget, or trouble with a sentence."""
+        self.trouble: BaseException | None = None
+        self.at_once = False
+        self.stop_event = threading.Event()
+        self._began = time.monotonic()
+        self._room = threading.Event()
+        self._room.set()
+
+    @property
+    def stopping(self) -> bool:
+        return self.stop_event.is_set()
+
+    def stop(self, reason: str, *, at_once: bool = False) -> None:
+        """Start nothing new; with `at_once`, do not wait for what is in flight either."""
+        if not self.reason:
+            self.reason = reason
+        self.at_once = self.at_once or at_once
+        self.stop_event.set()
+        self._room.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop because of an error that the caller shall see."""
+        if self.trouble is None:
+            self.trouble = error
+        self.stop("trouble")
+
+    def watch_deadline(self, slowest: float) -> None:
+        """Stop early enough for what is in flight; at the deadline itself, at once."""
+        if self.deadline is None:
+            return
+        now = time.monotonic()
+        early = min(SHARE_OF_TIME * (self.deadline - self._began), 0.05 + 1.5 * slowest)
+        if now >= self.deadline:
+            self.stop("deadline", at_once=True)
+        elif now >= self.deadline - early:
+            self.stop("deadline")
+
+    def patience(self, longest: float) -> float:
+        """How long a thread may wait without missing the deadline."""
+        if self.deadline is None:
+            return longest
+        return min(longest, max(0.0, self.deadline - time.monotonic()))
+
+    def pace_ingest(self, busy: bool) -> None:
+        """Handlers that run on the committing thread and the reading of the source share one interpreter: they take
+        turns instead of getting in each other's way."""
+        if busy and not self.stopping:
+            self._room.clear()
+        else:
+            self._room.set()
+
+    def wait_for_turn(self) -> None:
+        """Called by the ingester before it admits a group."""
+        while not self._room.wait(1.0):
+            if self.stopping:
+                return

@@ -1,0 +1,262 @@
+"""Running a stage on items. It never raises and never touches the store: what happened comes back as outcomes.
+
+The same code runs on threads, on the event loop, in worker processes and on the thread that commits.
+"""
+
+import asyncio
+import os
+import random
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from holdfast.core import canonical
+from holdfast.core.errors import Defer, HoldfastError, Signal, Skip
+from holdfast.core.journal import Spend
+from holdfast.core.limits import OUTPUT_BYTES
+from holdfast.core.model import Item
+from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
+from holdfast.core.retry import classify, retry_after
+from holdfast.runtime.context import Context
+from holdfast.runtime.schema import Invalid
+from holdfast.runtime.sinks.base import Evidence, Provenance, SinkError
+from holdfast.runtime.stage import Stage
+from holdfast.stores import faults
+
+clock = time.perf_counter
+TRACE_CHARS = 4000
+
+
+class Assignment:
+    """Some items of one stage under one fence, on their way through an executor and back."""
+
+    __slots__ = ("abandoned", "ctx", "fence", "holding", "items", "left", "outcomes", "ready_at", "resumed", "stage", "started")
+
+    def __init__(self, stage: int, items: list[Item], fence: int, ready_at: float, holding: Any, resumed: bool = False) -> None:
+        self.stage = stage
+        self.items = items
+        self.fence = fence
+        self.ready_at = ready_at
+        self.holding = holding
+        self.resumed = resumed
+        """The items were read from the store, not handed on by this run: what they rest on is verified first."""
+        self.outcomes: list[Outcome] = []
+        self.left = len(items)
+        """Items the worker has not had back."""
+        self.started = 0.0
+        """When the item at hand was begun; 0 while none is."""
+        self.ctx: Context | None = None
+        """The context of the item at hand, where its stage takes one: what it cost is known even if it hangs."""
+        self.abandoned = False
+        """Given up by the worker: whatever still comes is ignored."""
+
+
+class Answer(NamedTuple):
+    """Outcomes on their way back to the worker: of a whole assignment or of a part of it."""
+
+    work: Assignment
+    outcomes: list[Outcome]
+
+
+class StageRunner:
+    """One stage of one batch, ready to run items."""
+
+    def __init__(self, stage: Stage, previous: Stage | None, *, pipeline: str, batch: str, stopping: Callable[[], bool]) -> None:
+        self.stage = stage
+        self.previous = previous
+        self.pipeline = pipeline
+        self.batch = batch
+        self.stopping = stopping
+        self.plain = not (stage.wants_context or stage.sink or stage.verifier or stage.metrics)
+        self._pid = os.getpid()
+
+    def run(self, work: Assignment) -> None:
+        """Run every item of an assignment, one after the other, and leave the outcomes in it."""
+        attempt = self._attempt_plain if self.plain and not work.resumed else self._attempt
+        outcomes = work.outcomes
+        for item in work.items:
+            if work.abandoned:
+                return
+            began = work.started = clock()
+            outcome = attempt(item, work, began)
+            if os.getpid() != self._pid:
+                _leave_child(self, item)
+            if not work.abandoned:
+                outcomes.append(outcome)
+        work.started = 0.0
+
+    def _attempt_plain(self, item: Item, work: Assignment, began: float) -> Outcome:
+        """The short way for a stage with nothing around its handler."""
+        stage = self.stage
+        try:
+            value = stage.input.decode(item.input if item.source_file is None or item.input else self._input(item))
+            faults.reach("stage.before")
+            data = stage.output.encode(stage.function(value))
+            faults.reach("stage.after")
+        except BaseException as error:  # a handler may raise anything; it becomes an outcome that names it
+            return self._explain(item, error, work, began, None)
+        if len(data) > OUTPUT_BYTES:
+            return self._explain(item, _too_large(data), work, began, None)
+        return Done(item, data, canonical.digest(item.salt, data), max(0.0, began - work.ready_at), clock() - began)
+
+    def _attempt(self, item: Item, work: Assignment, began: float) -> Outcome:
+        ctx = work.ctx = self.context(item, work.fence)
+        try:
+            item = self.prepare(item, work, ctx)
+            found = self._adopt(item, work, began)
+            if found is not None:
+                return found
+            value = self.stage.input.decode(item.input)
+            faults.reach("stage.before")
+            made = self.stage.function(value, ctx) if self.stage.wants_context else self.stage.function(value)
+            faults.reach("stage.after")
+            return self.finish(item, made, ctx, work, began)
+        except BaseException as error:  # see above
+            return self._explain(item, error, work, began, ctx)
+
+    async def attempt_async(self, item: Item, work: Assignment, began: float) -> Outcome:
+        """The same for a coroutine; the loop stays free while it waits."""
+        ctx = self.context(item, work.fence)
+        limit = asyncio.timeout(self.stage.timeout)
+        try:
+            item = self.prepare(item, work, ctx)
+            found = self._adopt(item, work, began)
+            if found is not None:
+                return found
+            value = self.stage.input.decode(item.input)
+            faults.reach("stage.before")
+            async with limit:
+                made = await (self.stage.function(value, ctx) if self.stage.wants_context else self.stage.function(value))
+            faults.reach("stage.after")
+            return self.finish(item, made, ctx, work, began)
+        except BaseException as error:  # see above
+            if isinstance(error, TimeoutError) and limit.expired():
+                return self.timed_out(item, work, began, ctx)
+            return self._explain(item, error, work, began, ctx)
+
+    def context(self, item: Item, fence: int) -> Context:
+        return Context(
+            item=item, batch=self.batch, pipeline=self.pipeline, stage=self.stage.name, fence=fence,
+            timeout=self.stage.timeout, stopping=self.stopping, metrics=self.stage.metrics,
+        )  # fmt: skip
+
+    def prepare(self, item: Item, work: Assignment, ctx: Context) -> Item:
+        """The item with its input at hand, after what it rests on was verified."""
+        if item.source_file is not None and not item.input:
+            item = Item(item.n, item.key, item.salt, self._input(item), item.place, item.plain, item.source_file)
+        if work.resumed and self.previous is not None and self.previous.verifier is not None:
+            out = self.previous.output.decode(item.input)
+            if not self.previous.verifier.holds(out, None, ctx):
+                raise InputLost(f"the verifier of stage {self.previous.name!r} no longer accepts its output")
+        return item
+
+    def finish(self, item: Item, made: Any, ctx: Context, work: Assignment, began: float) -> Outcome:
+        """From what the handler made to an outcome: validated, measured, verified, written to its sink."""
+        stage = self.stage
+        try:
+            data = stage.output.encode(made)
+        except Invalid as error:
+            raise OutputInvalid(str(error)) from None
+        if len(data) > OUTPUT_BYTES:
+            raise _too_large(data)
+        spend = ctx.said(item.n)
+        if stage.verifier is not None and not stage.verifier.holds(stage.output.decode(data), stage.input.decode(item.input), ctx):
+            raise Unverified(f"the verifier of stage {stage.name!r} did not accept the output")
+        file = None
+        if stage.sink is not None:
+            if os.getpid() != self._pid:
+                _leave_child(self, item)
+            file = stage.sink.stage(self._provenance(item, work), data).encode()
+        digest = canonical.digest(item.salt, data)
+        return Done(item, data, digest, max(0.0, began - work.ready_at), clock() - began, spend, file)
+
+    def timed_out(self, item: Item, work: Assignment, began: float, ctx: Context | None) -> Outcome:
+        """The outcome of an item whose handler did not answer in time."""
+        error = TimeoutError(f"stage {self.stage.name!r} did not answer within {self.stage.timeout:g} s")
+        return self._explain(item, error, work, began, ctx)
+
+    def _adopt(self, item: Item, work: Assignment, began: float) -> Outcome | None:
+        """An output that an earlier run made, staged, and could not record: never paid for again."""
+        sink = self.stage.sink
+        if sink is None:
+            return None
+        file = sink.find(self._provenance(item, work))
+        if file is None:
+            return None
+        try:
+            data = sink.read(file)
+            self.stage.output.decode(data)
+        except (SinkError, Invalid, OSError):
+            return None
+        return Done(item, data, canonical.digest(item.salt, data), 0.0, 0.0, None, file.encode(), True)
+
+    def _input(self, item: Item) -> bytes:
+        """The input that a sink keeps in a file, checked."""
+        assert self.previous is not None
+        assert self.previous.sink is not None
+        assert item.source_file is not None
+        try:
+            return self.previous.sink.read(Evidence.decode(item.source_file))
+        except (SinkError, OSError) as error:
+            raise InputLost(f"the output of stage {self.previous.name!r} is gone or damaged: {error}") from error
+
+    def _provenance(self, item: Item, work: Assignment) -> Provenance:
+        return Provenance(
+            batch=self.batch, stage=self.stage.name, n=item.n, epoch=item.place.epoch, fence=work.fence,
+            input_digest=canonical.digest(b"", item.input), key=item.key,
+        )  # fmt: skip
+
+    def _explain(self, item: Item, error: BaseException, work: Assignment, began: float, ctx: Context | None) -> Outcome:
+        queued, seconds = max(0.0, began - work.ready_at), clock() - began
+        spend: Spend | None = ctx.paid(item.n) if ctx is not None else None
+        if isinstance(error, InputLost):
+            return Lost(item, item.place.stage - 1, str(error))
+        if isinstance(error, Skip):
+            return Skipped(item, str(error), queued, seconds, spend)
+        if isinstance(error, Defer):
+            return Deferred(item, error.seconds, str(error), queued, seconds, spend)
+        transient, code = _kind_of(error)
+        trace = "" if isinstance(error, Signal | Invalid) else _trace(error)
+        message = str(error) or type(error).__name__
+        return Failed(item, transient, code, message, random.random(), queued, seconds, retry_after(error), trace, spend)
+
+
+class InputLost(HoldfastError):
+    """What a stage rests on is gone."""
+
+
+class OutputInvalid(HoldfastError):
+    """The handler's answer does not fit its annotation."""
+
+
+class Unverified(HoldfastError):
+    """The handler's answer did not pass its verifier."""
+
+
+def _kind_of(error: BaseException) -> tuple[bool, str]:
+    if isinstance(error, OutputInvalid):
+        return False, "invalid_output"
+    if isinstance(error, Invalid):
+        return False, "invalid_input"
+    if isinstance(error, Unverified):
+        return True, "unverified"
+    return classify(error)
+
+
+def _too_large(data: bytes) -> OutputInvalid:
+    return OutputInvalid(f"the output has {len(data):,} bytes, at most {OUTPUT_BYTES:,} are kept: write it to a file and return its path, or return less")
+
+
+def _trace(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if f"{os.sep}holdfast{os.sep}runtime{os.sep}" not in f.filename] or frames
+    lines = [f"{os.path.basename(f.filename)}:{f.lineno} in {f.name}" for f in own[-8:]]
+    return "; ".join(lines)[:TRACE_CHARS]
+
+
+def _leave_child(runner: StageRunner, item: Item) -> None:
+    """A handler forked and its child came back: it must not go on with its parent's work."""
+    message = f"holdfast: stage {runner.stage.name!r} forked while handling item {item.key!r}; the child ends here, the parent goes on\n"
+    os.write(2, message.encode("utf-8", "replace"))
+    os._exit(70)

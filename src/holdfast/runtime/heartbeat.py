@@ -1,0 +1,79 @@
+"""Staying alive: one thread renews every lease of this process in one write.
+
+A renewal that finds another owner or fence marks the holding as lost: its handlers are told to stop and nothing of it
+is committed. Several failed renewals in a row stop the run. A chunk on which nothing was committed for the grace
+period is no longer renewed, so that a handler that hangs for ever does not hold it for ever.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.core.errors import StoreError
+from holdfast.core.lease import check_times
+from holdfast.stores.base import Store
+
+if TYPE_CHECKING:
+    from holdfast.runtime.holding import Holding
+
+log = logging.getLogger("holdfast.heartbeat")
+
+FAILURES = 3
+BEATS_PER_LEASE = 3
+
+
+class Heartbeat:
+    """Renews leases until it is stopped."""
+
+    def __init__(self, store: Store, lease: float, *, grace: float, on_trouble: Callable[[str], None]) -> None:
+        self.every = lease / BEATS_PER_LEASE
+        check_times(lease, self.every)
+        self._store = store
+        self._lease = lease
+        self._grace = grace
+        self._on_trouble = on_trouble
+        self._holdings: dict[int, Holding] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._failures = 0
+        self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def add(self, holding: "Holding") -> None:
+        with self._lock:
+            self._holdings[holding.lease.chunk] = holding
+
+    def remove(self, holding: "Holding") -> None:
+        with self._lock:
+            self._holdings.pop(holding.lease.chunk, None)
+
+    def beat(self) -> None:
+        """Renew once. Reading again decides whether a lease is lost: an own commit is no conflict."""
+        with self._lock:
+            holdings = [h for h in self._holdings.values() if not h.lost]
+        live = [h for h in holdings if time.monotonic() - h.progressed_at <= self._grace]
+        if not live:
+            return
+        try:
+            kept = {lease.chunk for lease in self._store.renew([h.lease for h in live], self._lease)}
+        except StoreError as error:
+            self._failures += 1
+            log.warning("renewing %d leases failed (%d in a row): %s", len(live), self._failures, error)
+            if self._failures >= FAILURES:
+                self._on_trouble(f"{self._failures} heartbeats in a row failed: {error}")
+            return
+        self._failures = 0
+        for holding in live:
+            if holding.lease.chunk not in kept:
+                holding.lose()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self.every):
+            self.beat()

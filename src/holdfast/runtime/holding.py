@@ -1,0 +1,122 @@
+"""A claimed chunk in the hands of a worker: its lease, its items in memory, and what is finished but not committed."""
+
+import heapq
+import os
+import time
+from collections import deque
+from collections.abc import Iterable
+
+from holdfast.core.model import Claim, Item, ItemNo, Lease
+from holdfast.core.outcome import Outcome
+from holdfast.core.settle import Holder
+
+GRID = 0.1
+"""Releases wait on a grid of this share of the wait, so that items due at about the same time are claimed together."""
+
+
+class Lots:
+    """Items that are ready for a stage, in lots that became ready at the same moment."""
+
+    __slots__ = ("_lots", "count")
+
+    def __init__(self) -> None:
+        self._lots: deque[tuple[float, deque[Item]]] = deque()
+        self.count = 0
+
+    def add(self, item: Item, at: float) -> None:
+        if not self._lots or self._lots[-1][0] != at:
+            self._lots.append((at, deque()))
+        self._lots[-1][1].append(item)
+        self.count += 1
+
+    def take(self, most: int) -> tuple[float, list[Item]]:
+        """Up to so many items, and the moment the first of them became ready."""
+        taken: list[Item] = []
+        at = self._lots[0][0]
+        while self._lots and len(taken) < most:
+            lot = self._lots[0][1]
+            if len(lot) <= most - len(taken):
+                taken.extend(lot)
+                self._lots.popleft()
+            else:
+                taken.extend(lot.popleft() for _ in range(most - len(taken)))
+        self.count -= len(taken)
+        return at, taken
+
+
+class Holding:
+    """One claim, from grant to release."""
+
+    def __init__(self, claim: Claim, stages: int, seconds: float, reserve: int) -> None:
+        self.claim = claim
+        self.lease: Lease = claim.lease
+        self.seconds = seconds
+        self.version = claim.version
+        self.reserve = reserve
+        self.left = claim.pending
+        """Items of the claim that are not settled, loaded or not."""
+        self.loaded_to: ItemNo | None = None
+        self.loaded_all = False
+        self.ready: list[Lots] = [Lots() for _ in range(stages)]
+        self.resumed: set[int] = set()
+        """Numbers of items that were read from the store past their first stage."""
+        self.waiting: list[tuple[float, int, Item]] = []
+        self.running = 0
+        self.outcomes: list[Outcome] = []
+        self.progressed_at = time.monotonic()
+        self.lost = False
+        self.alone = claim.blame > 1
+        """A suspect: its items are run one at a time, so that the one that kills the process stands alone."""
+
+    @property
+    def holder(self) -> Holder:
+        claim = self.claim
+        return Holder(batch=claim.batch, chunk=self.lease.chunk, fence=self.lease.fence, version=self.version, seconds=self.seconds)
+
+    @property
+    def ready_count(self) -> int:
+        return sum(lots.count for lots in self.ready)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is ready, running or finished: only waiting items, if any."""
+        return self.loaded_all and not self.running and not self.outcomes and not self.ready_count
+
+    def take_in(self, items: Iterable[Item], now: float, *, from_store: bool) -> None:
+        """Sort items into ready and waiting."""
+        at = time.perf_counter()
+        for item in items:
+            if item.place.due > now:
+                heapq.heappush(self.waiting, (item.place.due, item.n, item))
+                continue
+            if from_store and item.place.stage:
+                self.resumed.add(item.n)
+            self.ready[item.place.stage].add(item, at)
+
+    def wake(self, now: float) -> None:
+        """Move items whose wait is over to the ready ones."""
+        while self.waiting and self.waiting[0][0] <= now:
+            item = heapq.heappop(self.waiting)[2]
+            self.ready[item.place.stage].add(item, time.perf_counter())
+
+    def next_due(self) -> float | None:
+        return self.waiting[0][0] if self.waiting else None
+
+    def release_due(self, now: float) -> float:
+        """When the chunk may be claimed again: on a grid, so that waiting items come back in groups."""
+        due = self.next_due()
+        if due is None or self.left > len(self.waiting):
+            return 0.0
+        grid = max(1.0, (due - now) * GRID)
+        return now + -(-(due - now) // grid) * grid
+
+    def reserved(self) -> int:
+        return self.reserve * self.left
+
+    def lose(self) -> None:
+        """Somebody else has the chunk now: nothing of it may be committed."""
+        self.lost = True
+
+    @staticmethod
+    def new_commit_id() -> bytes:
+        return os.urandom(16)

@@ -1,0 +1,43 @@
+"""What users hang on the life of a pipeline or a stage: before, after, on failure."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core.errors import UsageError
+
+
+class HookList:
+    """Functions to call at one moment, in the order they were added. Each may take the facts of the moment, or nothing."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.functions: list[Callable[..., Any]] = []
+
+    def add(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.iscoroutinefunction(function):
+            raise UsageError(f"{self.what}: the hook {function.__name__!r} is async: write a plain function")
+        self.functions = [f for f in self.functions if getattr(f, "__qualname__", f) != getattr(function, "__qualname__", function)]
+        self.functions.append(function)
+        return function
+
+    def call(self, facts: Any) -> list[Any]:
+        """Call all of them; what they raise goes up."""
+        return [function(facts) if _takes_one(function) else function() for function in self.functions]
+
+    def __bool__(self) -> bool:
+        return bool(self.functions)
+
+
+class Hooks:
+    """The three moments."""
+
+    def __init__(self, what: str) -> None:
+        self.before = HookList(f"{what}, before")
+        self.after = HookList(f"{what}, after")
+        self.on_failure = HookList(f"{what}, on_failure")
+
+
+def _takes_one(function: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters)

@@ -1,0 +1,160 @@
+"""A lane: one stage on its way through a pool, with its pace, its share of the workers and what is in flight."""
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.core.model import Item
+from holdfast.core.outcome import Outcome
+from holdfast.core.settle import Settled
+from holdfast.runtime.control import Control
+from holdfast.runtime.executor import Answer, Assignment, StageRunner, clock
+from holdfast.runtime.holding import Holding
+from holdfast.runtime.pace import Pace
+from holdfast.runtime.pools import Finished, Loop, Pool, Remote, Threads
+from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.stage import Stage
+
+START_SECONDS = 60.0
+"""What worker processes may take to start before a timeout is believed."""
+
+
+class Slots:
+    """How many handlers may run at the same time, over all stages."""
+
+    def __init__(self, size: int) -> None:
+        self.free = size
+
+
+class Lane:
+    """One stage and everything that decides how its items are run."""
+
+    def __init__(self, index: int, runner: StageRunner, pool: Pool, slots: Slots, control: Control, finished: Finished) -> None:
+        self.index = index
+        self.runner = runner
+        self.stage: Stage = runner.stage
+        self.pool = pool
+        self.slots = slots
+        self.control = control
+        self.finished = finished
+        self.pace = Pace()
+        self.used = 0
+        """Slots this lane holds."""
+        self.active: dict[int, Assignment] = {}
+        self.suspects: set[int] = set()
+        self._broken = 0
+
+    # -- starting -------------------------------------------------------------------------------------------------
+
+    def can_start(self, holding: Holding) -> bool:
+        if holding.lost or not holding.ready[self.index].count or self._free() < 1:
+            return False
+        if holding.alone or self.suspects:
+            return holding.running == 0 and self.used == 0
+        return True
+
+    def start(self, holding: Holding) -> int:
+        """Hand over some items; 1 when they were run at once on this thread."""
+        inline = self._inline(holding)
+        at, items = holding.ready[self.index].take(self._how_many(holding, inline))
+        resumed = False
+        if holding.resumed:
+            resumed = any(item.n in holding.resumed for item in items)
+            holding.resumed.difference_update(item.n for item in items)
+        work = Assignment(self.index, items, holding.lease.fence, at, holding, resumed)
+        holding.running += len(items)
+        taken = len(items) if isinstance(self.pool, Loop) else 1
+        self.used += taken
+        self.slots.free -= taken
+        if inline:
+            self.runner.run(work)
+            self.finished.put(Answer(work, work.outcomes))
+            return 1
+        self.active[id(work)] = work
+        self.pool.submit(self.runner, work)
+        return 0
+
+    def _free(self) -> int:
+        limit = self.stage.concurrency
+        return self.slots.free if limit is None else min(self.slots.free, limit - self.used)
+
+    def _inline(self, holding: Holding) -> bool:
+        return isinstance(self.pool, Threads) and self.pace.quick and self.stage.timeout is None and not holding.alone
+
+    def _how_many(self, holding: Holding, inline: bool) -> int:
+        ready = holding.ready[self.index].count
+        if holding.alone or self.suspects:
+            return 1
+        if isinstance(self.pool, Loop):
+            return min(ready, self._free())
+        if isinstance(self.pool, Remote) and self.stage.timeout is not None:
+            return 1
+        share = ready if inline else -(-ready // max(1, self._free()))
+        return max(1, min(share, self.pace.slice(inline)))
+
+    # -- finishing ------------------------------------------------------------------------------------------------
+
+    def finish(self, work: Assignment, count: int) -> None:
+        """Some items of an assignment came back: give their slots back."""
+        work.left -= count
+        freed = count if isinstance(self.pool, Loop) else int(work.left == 0)
+        self.used -= freed
+        self.slots.free += freed
+        if work.left == 0:
+            self.active.pop(id(work), None)
+            if self.suspects:
+                self.suspects.difference_update(item.n for item in work.items)
+
+    def overdue(self) -> Iterator[tuple[Assignment, list[Outcome], list[Item]]]:
+        """Assignments whose handler does not answer: what they finished, with the item at hand as timed out, and the
+        items they did not come to."""
+        timeout = self.stage.timeout
+        if timeout is None or isinstance(self.pool, Loop):
+            return
+        grace = 0.0 if isinstance(self.pool, Threads) else (1.0 if self.pace.count else START_SECONDS)
+        for work in [w for w in self.active.values() if w.started and clock() - w.started > timeout + grace]:
+            work.abandoned = True
+            self.pool.abandon(work)
+            outcomes = list(work.outcomes)
+            if len(outcomes) == len(work.items):
+                yield work, outcomes, []
+                continue
+            outcomes.append(self.runner.timed_out(work.items[len(outcomes)], work, work.started, work.ctx))
+            yield work, outcomes, work.items[len(outcomes) :]
+
+    def abandon_all(self) -> None:
+        """The run ends at once: nobody waits for what is in flight."""
+        for work in self.active.values():
+            work.abandoned = True
+            self.pool.abandon(work)
+
+    # -- processes that die -----------------------------------------------------------------------------------------
+
+    def suspect(self, items: Sequence[Item]) -> None:
+        """One of these may have killed its process: each is run alone."""
+        self.suspects.update(item.n for item in items)
+
+    def was_alone(self, work: Assignment) -> bool:
+        return self.used == 0
+
+    def started_nothing(self) -> bool:
+        """Whether the pool broke several times and never finished an item."""
+        self._broken += 1
+        return self._broken >= 3 and self.pace.count == 0
+
+    # -- outputs in files -------------------------------------------------------------------------------------------
+
+    def sync_outputs(self, batch: Sequence[Settled]) -> None:
+        """Before a commit: the staged outputs it speaks of are durable."""
+        if self.stage.sink is not None:
+            found = [record for settled in batch for record in self._records(settled)]
+            if found:
+                self.stage.sink.sync_folders(found)
+
+    def publish(self, settled: Settled) -> None:
+        """After a commit: the outputs get their final names."""
+        if self.stage.sink is not None:
+            found = self._records(settled)
+            if found:
+                self.stage.sink.publish(found)
+
+    def _records(self, settled: Settled) -> list[Evidence]:
+        return [Evidence.decode(o.file) for o in settled.outputs if o.file is not None and o.stage == self.index]

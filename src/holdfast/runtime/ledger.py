@@ -1,0 +1,96 @@
+"""What this run has done so far, and what an item costs: the figures behind progress, budget and report."""
+
+import threading
+import time
+from dataclasses import dataclass
+
+from holdfast.core.model import Chunk, Counts
+from holdfast.core.settle import Settled
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A moment of a run, for whoever shows it."""
+
+    before: Counts
+    now: Counts
+    admitted: int
+    """Items of the batch so far."""
+    added: int
+    """Of them, by this run."""
+    known: int
+    seconds: float
+    ingested: bool
+
+
+class Ledger:
+    """Adds up what lands. Written by the worker and the ingester, read by anyone."""
+
+    def __init__(self, chunks: list[Chunk], *, cap: int | None = None, item_cost: int | None = None) -> None:
+        self.before = Counts()
+        for chunk in chunks:
+            self.before = self.before.plus(chunk.counts)
+        self.now = Counts()
+        self.admitted = sum(chunk.size for chunk in chunks)
+        self.added = 0
+        self.known = 0
+        self.ingested = False
+        self.cap = cap
+        self.began = time.monotonic()
+        self.buried: list[tuple[int, int, str, str]] = []
+        """(number, stage, code, message) of items this run buried and nobody has heard of yet."""
+        self._item_cost = item_cost
+        self._dearest: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def add(self, settled: Settled) -> None:
+        """Outcomes that are durable."""
+        with self._lock:
+            self.now = self.now.plus(settled.counts)
+        if self.cap is not None:
+            for stage, spend in settled.spends:
+                self._dearest[stage] = max(self._dearest.get(stage, 0), spend.usd)
+        for a in settled.attempts:
+            if a.outcome == "bury":
+                self.buried.append((a.n, a.stage, a.code, a.message))
+
+    def admit(self, added: int, known: int) -> None:
+        with self._lock:
+            self.admitted += added
+            self.added += added
+            self.known += known
+
+    def figures(self) -> Figures:
+        with self._lock:
+            return Figures(self.before, self.now, self.admitted, self.added, self.known, time.monotonic() - self.began, self.ingested)
+
+    # -- money ----------------------------------------------------------------------------------------------------
+
+    @property
+    def spent(self) -> int:
+        return self.before.spent + self.now.spent
+
+    @property
+    def broke(self) -> bool:
+        return self.cap is not None and self.spent >= self.cap
+
+    def probing(self) -> bool:
+        """Nothing is known yet about what an item costs: one is tried before the rest."""
+        return self.cap is not None and self._cost() is None
+
+    def reserve(self) -> int:
+        """What to set aside for each claimed item: the most one has cost; all that is left while nothing is known."""
+        if self.cap is None:
+            return 0
+        cost = self._cost()
+        return max(1, self.cap - self.spent) if cost is None else cost
+
+    def _cost(self) -> int | None:
+        if self._item_cost is not None:
+            return self._item_cost
+        if self._dearest:
+            return sum(self._dearest.values())
+        settled = self.before.done + self.before.dead
+        if settled:
+            return 3 * self.before.spent // settled
+        return 0 if self.now.done else None

@@ -1,0 +1,74 @@
+"""Batches, items and stages by the names people type; where there is none, an error that lists what there is."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from holdfast.core import canonical
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import LISTED_NAMES, SEARCHED_NAMES
+from holdfast.core.model import Batch, ItemNo, Key, Record
+from holdfast.stores.base import Store, each_record
+
+
+def batch_named(store: Store, name: str) -> Batch:
+    """The batch of that name."""
+    found = store.batch(name)
+    if found is None:
+        known = [batch.name for batch in reversed(store.batches())]
+        raise UsageError(f"there is no batch {name!r} in {store.url}: {_instead(name, known, 'it holds no batch yet')}")
+    return found
+
+
+def item_named(store: Store, batch: Batch, name: Key) -> Record:
+    """The item with that key, or `#7` for the item with that number."""
+    text = canonical.key_text(name)
+    number = store.find(batch.id, text)
+    if number is None and text.startswith("#") and text[1:].isdigit():
+        number = ItemNo(int(text[1:]))
+    found = item_of(store, batch, number) if number is not None else None
+    if found is None:
+        keys = [canonical.key_text(each.key) for each in islice(each_record(store, batch.id), SEARCHED_NAMES)]
+        raise UsageError(f"batch {batch.name!r} has no item {text!r}: {_instead(text, keys, 'it has no items yet')}")
+    return found
+
+
+def item_of(store: Store, batch: Batch, number: int) -> Record | None:
+    """The item with that number, if there is one."""
+    return next(iter(store.records(batch.id, lo=number, hi=number + 1, limit=1)), None)
+
+
+def stage_names(batch: Batch) -> list[str]:
+    """The names of the stages, in their order, as the batch was last run with."""
+    return [
+        stage["name"] if isinstance(stage, dict) else str(stage)
+        for stage in canonical.decode(batch.definition)["stages"]
+    ]
+
+
+def stage_numbered(batch: Batch, which: str | int) -> int:
+    """The index of a stage, from its name or its index."""
+    names = stage_names(batch)
+    if isinstance(which, str) and which in names:
+        return names.index(which)
+    if isinstance(which, int) or which.isdigit():
+        index = int(which)
+        if 0 <= index < len(names):
+            return index
+    raise UsageError(f"batch {batch.name!r} has no stage {which!r}: {_instead(str(which), names, 'it has none')}")
+
+
+def stage_title(names: Sequence[str], stage: int) -> str:
+    """The name of a stage for people; an item that passed the last one stands at the end."""
+    return names[stage] if stage < len(names) else "end"
+
+
+def _instead(name: str, known: Iterable[str], nothing: str) -> str:
+    names = list(known)
+    if not names:
+        return nothing
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    shown = ", ".join(map(repr, names[:LISTED_NAMES]))
+    return f"there is {shown}" + (" and more" if len(names) > LISTED_NAMES else "")

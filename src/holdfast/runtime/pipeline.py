@@ -1,0 +1,160 @@
+"""What the user defines: a pipeline of stages, and how it is run."""
+
+import inspect
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from datetime import datetime
+from pathlib import Path
+from typing import Any, overload
+
+from pydantic import BaseModel
+
+from holdfast.core import canonical
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import BATCH_NAME_CHARS, STAGES
+from holdfast.runtime.checker import Level
+from holdfast.runtime.durations import Duration
+from holdfast.runtime.hooks import Hooks
+from holdfast.runtime.ingester import Changed, Identity, KeyFrom
+from holdfast.runtime.policy import Budget, Retry
+from holdfast.runtime.report import Report
+from holdfast.runtime.run import Options, Run
+from holdfast.runtime.sinks.base import Sink
+from holdfast.runtime.stage import Stage, Where
+from holdfast.stores.base import Store
+from holdfast.stores.open import open_store
+
+Function = Callable[..., Any]
+
+
+class Pipeline:
+    """Stages in the order they are defined, a store to remember what they did, and perhaps a source.
+
+    >>> book = Pipeline("book", store="memory:")
+    >>> @book.stage
+    ... def shout(word: str) -> str:
+    ...     return word.upper()
+    >>> report = book.run(["a", "b"], progress=False)
+    >>> sorted(result.output for result in report.results())
+    ['A', 'B']
+    """
+
+    def __init__(self, name: str, *, store: str | Path | Store | None = None, source: Iterable[Any] | Function | None = None) -> None:
+        self.name = check_name(name, "pipeline")
+        self.stages: list[Stage] = []
+        self.hooks = Hooks(f"pipeline {name!r}")
+        self._where = store
+        self._store: Store | None = None
+        self._store_pid = 0
+        self._source = source
+
+    # -- defining -----------------------------------------------------------------------------------------------
+
+    @overload
+    def stage(self, function: Function, /) -> Stage: ...
+
+    @overload
+    def stage(self, *, name: str | None = None, retry: Retry | None = None, sink: Sink | None = None,
+              timeout: Duration | None = None, concurrency: int | None = None, executor: Where | None = None,
+              metrics: type[BaseModel] | None = None) -> Callable[[Function], Stage]: ...  # fmt: skip
+
+    def stage(self, function: Function | None = None, /, **options: Any) -> Stage | Callable[[Function], Stage]:
+        """Make a function the next stage. Defining a stage of the same name again replaces it, as in a notebook."""
+        if function is None:
+            return lambda wrapped: self._add(Stage(wrapped, **options))
+        if not callable(function):
+            raise UsageError(f"stage({function!r}): use @{self.name}.stage on a function, or give options by name")
+        return self._add(Stage(function))
+
+    def source(self, function: Function) -> Function:
+        """Name the function that gives the items, so that `run()` needs none."""
+        self._source = function
+        return function
+
+    def before(self, function: Function) -> Function:
+        """Call a function when a run begins."""
+        return self.hooks.before.add(function)
+
+    def after(self, function: Function) -> Function:
+        """Call a function with the report when the batch is complete."""
+        return self.hooks.after.add(function)
+
+    def on_failure(self, function: Function) -> Function:
+        """Call a function with every item that is buried, in whatever stage."""
+        return self.hooks.on_failure.add(function)
+
+    def _add(self, stage: Stage) -> Stage:
+        check_name(stage.name, "stage")
+        names = [known.name for known in self.stages]
+        if stage.name in names:
+            self.stages[names.index(stage.name)] = stage
+        elif len(self.stages) >= STAGES:
+            raise UsageError(f"pipeline {self.name!r} has {STAGES} stages, the most there can be")
+        else:
+            self.stages.append(stage)
+        return stage
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def run(self, items: Iterable[Any] | None = None, batch: str | None = None, key: KeyFrom = None, workers: int = 16,
+            budget: Budget | None = None, tolerate: int | float | str = 0, deadline: Duration | datetime | None = None,
+            lease: Duration = "30s", verify: Level = "quick", executor: Executor | Where | None = None,
+            progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
+            changed: Changed = "refuse") -> Report:  # fmt: skip
+        """Run the batch, or go on with it: nothing that is finished is done again.
+
+        Without items, the pipeline's own source is read; where it has none, what is stored is finished.
+        """
+        if multiprocessing.parent_process() is not None or os.environ.get("HOLDFAST_CHILD"):
+            raise UsageError(f'{self.name}.run() was called in a worker process: put it under `if __name__ == "__main__":`')
+        if not self.stages:
+            raise UsageError(f"pipeline {self.name!r} has no stages: define one with @{self.name}.stage")
+        options = Options.check(
+            batch=check_name(batch if batch is not None else self.name, "batch"), key=key, workers=workers, budget=budget,
+            tolerate=tolerate, deadline=deadline, lease=lease, verify=verify, executor=executor, progress=progress,
+            identity=identity, changed=changed,
+        )  # fmt: skip
+        return Run(self, options).go(self._items(items))
+
+    def results(self, batch: str | None = None) -> Iterator[Any]:
+        """The results of a batch, in the order of its items: `.key` and `.output`, validated."""
+        return self.report(batch).results()
+
+    def report(self, batch: str | None = None) -> Report:
+        """How the batch stands, without running anything."""
+        return Report.of(self, check_name(batch if batch is not None else self.name, "batch"))
+
+    @property
+    def store(self) -> Store:
+        """The pipeline's store, opened when it is first needed."""
+        if self._store is None or self._store_pid != os.getpid():
+            self._store = open_store(self._where)
+            self._store_pid = os.getpid()
+        return self._store
+
+    def definition(self) -> bytes:
+        """The pipeline as it is remembered with a batch."""
+        return canonical.encode({"pipeline": self.name, "stages": [stage.describe() for stage in self.stages]})
+
+    def _items(self, items: Iterable[Any] | None) -> Iterable[Any] | None:
+        found = items if items is not None else self._source
+        if callable(found) and not hasattr(found, "__iter__"):
+            found = found()
+        if found is None:
+            return None
+        if isinstance(found, str | bytes | dict) or not isinstance(found, Iterable):
+            raise UsageError(f"the items of pipeline {self.name!r} are a {type(found).__name__}: give a list, a generator or a source")
+        if inspect.isasyncgen(found):
+            raise UsageError(f"the source of pipeline {self.name!r} is async: give a plain generator")
+        return found
+
+
+def check_name(name: str, what: str) -> str:
+    """A name people can read and type; refused with the reason otherwise."""
+    if not isinstance(name, str) or not name.strip() or name != name.strip():
+        raise UsageError(f"{what} name {name!r}: give some text without blanks around it")
+    if len(name) > BATCH_NAME_CHARS or any(ord(c) < 32 or 0xD800 <= ord(c) <= 0xDFFF for c in name):
+        raise UsageError(f"{what} name {name[:40]!r}…: at most {BATCH_NAME_CHARS} characters, none of them control characters")
+    return name

@@ -1,0 +1,198 @@
+"""Where handlers run: threads of our own, one event loop, worker processes, or an executor of the user's.
+
+Each pool takes an assignment and puts it on the queue of finished ones. Threads are daemons: a handler that hangs
+cannot keep the process from ending.
+"""
+
+import asyncio
+import multiprocessing
+import queue
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from typing import Any, Protocol
+
+from holdfast.core.outcome import Outcome
+from holdfast.runtime import remote
+from holdfast.runtime.executor import Answer, Assignment, StageRunner, clock
+
+Finished = queue.SimpleQueue[Any]
+"""Of `Answer`, `Broken`, or None (wake up)."""
+
+
+class Broken:
+    """The processes of a pool died under some assignments."""
+
+    def __init__(self, work: Assignment, error: BaseException) -> None:
+        self.work = work
+        self.error = error
+
+
+class Pool(Protocol):
+    """Runs assignments of one kind of stage."""
+
+    def submit(self, runner: StageRunner, work: Assignment) -> None: ...
+
+    def abandon(self, work: Assignment) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Threads:
+    """Plain threads, started as they are needed."""
+
+    def __init__(self, size: int, finished: Finished) -> None:
+        self._size = size
+        self._finished = finished
+        self._todo: queue.SimpleQueue[tuple[StageRunner, Assignment] | None] = queue.SimpleQueue()
+        self._count = 0
+        self._idle = 0
+        self._lock = threading.Lock()
+
+    def submit(self, runner: StageRunner, work: Assignment) -> None:
+        with self._lock:
+            if self._idle > 0:
+                self._idle -= 1
+            elif self._count < self._size:
+                self._count += 1
+                threading.Thread(target=self._loop, name=f"holdfast-{self._count}", daemon=True).start()
+        self._todo.put((runner, work))
+
+    def abandon(self, work: Assignment) -> None:
+        """Leave a hanging thread alone and make room for another."""
+        with self._lock:
+            self._size += 1
+
+    def close(self) -> None:
+        for _ in range(self._count):
+            self._todo.put(None)
+
+    def _loop(self) -> None:
+        while True:
+            todo = self._todo.get()
+            if todo is None:
+                return
+            runner, work = todo
+            runner.run(work)
+            if work.abandoned:
+                return
+            with self._lock:
+                self._idle += 1
+            self._finished.put(Answer(work, work.outcomes))
+
+
+class Loop:
+    """One event loop on one thread for all async stages. Answers are handed over in groups, one per turn of the loop."""
+
+    def __init__(self, finished: Finished) -> None:
+        self._finished = finished
+        self._loop = asyncio.new_event_loop()
+        self._answers: dict[int, Answer] = {}
+        self._running: dict[int, set[asyncio.Task[None]]] = {}
+        threading.Thread(target=self._run, name="holdfast-loop", daemon=True).start()
+
+    def submit(self, runner: StageRunner, work: Assignment) -> None:
+        self._loop.call_soon_threadsafe(self._start, runner, work)
+
+    def abandon(self, work: Assignment) -> None:
+        self._loop.call_soon_threadsafe(self._cancel, work)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _start(self, runner: StageRunner, work: Assignment) -> None:
+        running = self._running.setdefault(id(work), set())
+        for item in work.items:
+            running.add(self._loop.create_task(self._one(runner, work, item)))
+
+    async def _one(self, runner: StageRunner, work: Assignment, item: Any) -> None:
+        outcome = await runner.attempt_async(item, work, clock())
+        running = self._running.get(id(work))
+        if running is not None:
+            running.discard(asyncio.current_task())  # type: ignore[arg-type]
+            if not running:
+                del self._running[id(work)]
+        if not work.abandoned:
+            self._answer(work, outcome)
+
+    def _answer(self, work: Assignment, outcome: Outcome) -> None:
+        if not self._answers:
+            self._loop.call_soon(self._flush)
+        answer = self._answers.get(id(work))
+        if answer is None:
+            answer = self._answers[id(work)] = Answer(work, [])
+        answer.outcomes.append(outcome)
+
+    def _flush(self) -> None:
+        answers, self._answers = self._answers, {}
+        for answer in answers.values():
+            self._finished.put(answer)
+
+    def _cancel(self, work: Assignment) -> None:
+        work.abandoned = True
+        for running in self._running.pop(id(work), set()):
+            running.cancel()
+
+
+class Remote:
+    """Worker processes, or any executor of the user's: the work travels as bytes, and comes back as bytes."""
+
+    def __init__(self, make: Callable[[], Executor], target: str, finished: Finished, owned: bool) -> None:
+        self._make = make
+        self._target = target
+        self._finished = finished
+        self._owned = owned
+        self._executor: Executor | None = None
+
+    def submit(self, runner: StageRunner, work: Assignment) -> None:
+        if self._executor is None:
+            self._executor = self._make()
+        executor = self._executor
+        try:
+            future = executor.submit(remote.run, self._target, remote.pack(runner, work))
+        except BrokenExecutor as error:
+            self._broke(executor)
+            self._finished.put(Broken(work, error))
+            return
+        work.started = clock()
+        future.add_done_callback(lambda done: self._done(executor, work, done))
+
+    def abandon(self, work: Assignment) -> None:
+        """End the worker processes: there is no other way to stop a handler that hangs in one of them."""
+        if self._executor is not None and self._owned:
+            remote.kill(self._executor)
+            self._executor = None
+
+    def close(self) -> None:
+        if self._executor is not None and self._owned:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _done(self, executor: Executor, work: Assignment, future: Future[bytes]) -> None:
+        if work.abandoned:
+            return
+        error = future.exception() if not future.cancelled() else BrokenExecutor("cancelled")
+        if error is not None:
+            self._broke(executor)
+            self._finished.put(Broken(work, error))
+            return
+        self._finished.put(Answer(work, remote.unpack(future.result())))
+
+    def _broke(self, executor: Executor) -> None:
+        if self._executor is executor and self._owned:
+            self._executor = None
+
+
+def processes(size: int) -> Executor:
+    """Fresh worker processes; never forked, because a fork would share the open database."""
+    return ProcessPoolExecutor(size, mp_context=multiprocessing.get_context("spawn"), initializer=_ignore_interrupts)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C goes to the parent, which lets its workers finish."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+

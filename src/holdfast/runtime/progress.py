@@ -1,0 +1,144 @@
+"""How far a run is: a live line in a terminal, lines in a log, a line that rewrites itself in a notebook."""
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core import money
+from holdfast.runtime.durations import in_words
+from holdfast.runtime.ledger import Figures, Ledger
+
+log = logging.getLogger("holdfast.progress")
+
+LIVE_SECONDS = 0.1
+LOG_SECONDS = 10.0
+
+
+class Progress:
+    """Shows the figures of a ledger from a thread of its own, until it is stopped."""
+
+    def __init__(self, batch: str, ledger: Ledger, shown: "bool | Callable[[Any], None] | None") -> None:
+        self._ledger = ledger
+        self._stop = threading.Event()
+        self._show, every = _choose(batch, shown)
+        self._thread = threading.Thread(target=self._run, args=(every,), name="holdfast-progress", daemon=True)
+
+    def start(self) -> None:
+        if self._show is not None:
+            self._thread.start()
+
+    def stop(self) -> None:
+        if self._show is not None:
+            self._stop.set()
+            self._thread.join(timeout=2.0)
+
+    def _run(self, every: float) -> None:
+        assert self._show is not None
+        while not self._stop.wait(every):
+            self._show(self._ledger.figures(), False)
+        self._show(self._ledger.figures(), True)
+
+
+Show = Callable[[Figures, bool], None]
+
+
+def _choose(batch: str, shown: "bool | Callable[[Any], None] | None") -> tuple[Show | None, float]:
+    if shown is False:
+        return None, 0.0
+    if callable(shown):
+        call = shown
+        return lambda figures, last: call(figures), LIVE_SECONDS
+    if _in_notebook():
+        return _Notebook(batch), 0.5
+    if sys.stderr is not None and sys.stderr.isatty():
+        return _Terminal(batch), LIVE_SECONDS
+    return _Lines(batch), LOG_SECONDS
+
+
+def sentence(batch: str, figures: Figures) -> str:
+    """The figures in one line."""
+    before, now = figures.before, figures.now
+    rate = now.settled / figures.seconds if figures.seconds > 0 else 0.0
+    done = before.settled + now.settled
+    left = figures.admitted - done
+    parts = [f"{batch}: {done:,} of {figures.admitted:,}{'' if figures.ingested else '+'} settled"]
+    if before.done:
+        parts.append(f"{before.done:,} done before")
+    parts.append(f"{now.done:,} done now")
+    parts.append(f"{rate:,.1f}/s")
+    if rate > 0 and left > 0 and figures.ingested:
+        parts.append(f"about {in_words(left / rate)} left")
+    if before.spent + now.spent:
+        parts.append(f"${money.to_usd(before.spent + now.spent):.2f}")
+    if before.dead + now.dead:
+        parts.append(f"{before.dead + now.dead:,} dead")
+    return ", ".join(parts)
+
+
+class _Lines:
+    """A line now and then, on standard error, for logs."""
+
+    def __init__(self, batch: str) -> None:
+        self.batch = batch
+
+    def __call__(self, figures: Figures, last: bool) -> None:
+        print(f"holdfast: {sentence(self.batch, figures)}", file=sys.stderr, flush=True)
+
+
+class _Terminal:
+    """A progress bar that stays on its line."""
+
+    def __init__(self, batch: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        self.bar = Bar(
+            TextColumn("[bold]{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("{task.fields[facts]}"),
+            TimeElapsedColumn(), console=Console(stderr=True), transient=False,
+        )  # fmt: skip
+        self.line = self.bar.add_task(batch, total=None, facts="")
+        self.bar.start()
+        self.recent: list[tuple[float, int]] = []
+
+    def __call__(self, figures: Figures, last: bool) -> None:
+        done = figures.before.settled + figures.now.settled
+        self.recent = [*self.recent[-50:], (time.monotonic(), figures.now.settled)]
+        total = figures.admitted if figures.ingested or last else max(figures.admitted, done + 1)
+        self.bar.update(self.line, completed=done, total=total, facts=self._facts(figures, total - done))
+        if last:
+            self.bar.stop()
+
+    def _facts(self, figures: Figures, left: int) -> str:
+        (first_at, first), (last_at, latest) = self.recent[0], self.recent[-1]
+        rate = (latest - first) / (last_at - first_at) if last_at > first_at else 0.0
+        parts = [f"{figures.before.done:,} before" if figures.before.done else "", f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"]
+        if rate > 0 and left > 0:
+            parts.append(f"{in_words(left / rate)} left" if figures.ingested else "still reading")
+        spent = figures.before.spent + figures.now.spent
+        parts.append(f"${money.to_usd(spent):.2f}" if spent else "")
+        dead = figures.before.dead + figures.now.dead
+        parts.append(f"[red]{dead:,} dead[/red]" if dead else "")
+        return " · ".join(part for part in parts if part)
+
+
+class _Notebook:
+    """One line that is rewritten in place."""
+
+    def __init__(self, batch: str) -> None:
+        from IPython.display import display  # type: ignore[import-not-found,unused-ignore]
+
+        self.batch = batch
+        self.handle = display({"text/plain": f"{batch}: starting"}, raw=True, display_id=True)
+
+    def __call__(self, figures: Figures, last: bool) -> None:
+        self.handle.update({"text/plain": sentence(self.batch, figures)}, raw=True)
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    running = shell.get_ipython() if shell is not None and hasattr(shell, "get_ipython") else None
+    return type(running).__name__ == "ZMQInteractiveShell"

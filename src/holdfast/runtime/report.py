@@ -1,0 +1,250 @@
+"""What a run tells at its end. A report is a picture of a moment: nothing in it can be changed, and nothing changes it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core import money
+from holdfast.core.errors import Incomplete, UsageError
+from holdfast.core.model import Key, State
+from holdfast.runtime import statistics, status
+from holdfast.runtime.durations import in_words
+from holdfast.runtime.ledger import Figures
+from holdfast.runtime.results import Result, results
+from holdfast.stores.base import Store, each_record
+
+if TYPE_CHECKING:
+    from holdfast.runtime.pipeline import Pipeline
+
+DEAD_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An item that was buried, and why."""
+
+    key: Key
+    number: int
+    stage: str
+    code: str
+    reason: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThisRun:
+    """What the run at hand did, beside what was there before."""
+
+    done_before: int
+    done: int
+    dead: int
+    skipped: int
+    admitted: int
+    usd: Decimal
+    seconds: float
+    rewound: int = 0
+
+    @property
+    def rate(self) -> float:
+        return self.done / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What the resume did not have to do again."""
+
+    items: int
+    usd: Decimal
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The state of a batch when a run of it ended."""
+
+    pipeline: str
+    batch: str
+    state: str
+    """complete, complete with dead letters, interrupted, paused, or open where nothing ran."""
+    why: str
+    """What to know about the state, and what to do next."""
+    counts: status.Counts
+    totals: statistics.Totals
+    forecast: status.Forecast
+    this_run: ThisRun
+    saved: Saved
+    dead: tuple[DeadLetter, ...]
+    """The first dead letters; `holdfast dead list` has all of them."""
+    stages: Mapping[str, Mapping[str, Any]]
+    """What the `after` hooks returned, with the time each stage was complete."""
+    tolerated: int
+    warnings: tuple[str, ...] = ()
+    _pipeline: "Pipeline | None" = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every item is accounted for and no more died than is tolerated."""
+        return self.state.startswith("complete") and self.counts.dead <= self.tolerated
+
+    @property
+    def exit_code(self) -> int:
+        """0 complete, 1 finished with dead letters beyond what is tolerated, 75 run again to go on."""
+        if not self.state.startswith("complete"):
+            return 75
+        return 0 if self.counts.dead <= self.tolerated else 1
+
+    @property
+    def metrics(self) -> statistics.Statistics:
+        """Count, min, max, sum, mean, p50 and p95 of seconds, money, tokens and metrics, by stage; read when asked for."""
+        pipeline = self._needed()
+        batch = pipeline.store.batch(self.batch)
+        assert batch is not None
+        return statistics.collect(pipeline.store, batch)
+
+    def results(self) -> Iterator[Result]:
+        """Every result, in the order of the items, with its key and its validated output."""
+        return results(self._needed(), self.batch)
+
+    def raise_unless_complete(self) -> "Report":
+        """Raise Incomplete, with what is missing, unless the batch is complete."""
+        if not self.is_complete:
+            raise Incomplete(f"batch {self.batch!r} is {self.state}: {self.why}", self)
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain values, for machines."""
+        return {
+            "pipeline": self.pipeline,
+            "batch": self.batch,
+            "state": self.state,
+            "why": self.why,
+            "exit_code": self.exit_code,
+            "counts": self.counts.as_dict(),
+            "totals": self.totals.as_dict(),
+            "left": {"items": self.forecast.left, "seconds": self.forecast.seconds, "usd": _text(self.forecast.usd)},
+            "this_run": {**_fields(self.this_run), "rate": self.this_run.rate},
+            "saved": _fields(self.saved),
+            "dead": [_fields(each) for each in self.dead],
+            "stages": {name: dict(facts) for name, facts in self.stages.items()},
+            "warnings": list(self.warnings),
+        }
+
+    def __str__(self) -> str:
+        c, run = self.counts, self.this_run
+        lines = [
+            f"{self.batch}: {self.state}. {self.why}".rstrip(),
+            f"  items    {c.expected:,} = {c.done:,} done + {c.skipped:,} skipped + {c.dead:,} dead + {c.cancelled:,} cancelled + {c.pending:,} pending",
+            f"  this run {run.done:,} done in {in_words(run.seconds)} ({run.rate:,.1f}/s), {run.done_before:,} were done before",
+        ]
+        if self.totals.usd:
+            lines.append(f"  money    ${self.totals.usd} in all, ${run.usd} in this run, {self.totals.tokens:,} tokens")
+        if self.saved.items:
+            lines.append(f"  saved    {self.saved.items:,} items not done again: ${self.saved.usd} and {in_words(self.saved.seconds)} of work")
+        if c.pending and self.forecast.usd is not None:
+            time = f"about {in_words(self.forecast.work_seconds)} of work" if self.forecast.work_seconds else ""
+            lines.append(f"  left     {c.pending:,} items, {time}, ${self.forecast.usd}".replace(", ,", ","))
+        lines += [f"  dead     {d.key!r} at {d.stage}: {d.code}: {d.reason}" for d in self.dead[:5]]
+        if c.dead > 5:
+            lines.append(f"  dead     … and {c.dead - 5:,} more: holdfast dead list {self.batch}")
+        lines += [f"  note     {warning}" for warning in self.warnings]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+    def _needed(self) -> "Pipeline":
+        if self._pipeline is None:
+            raise UsageError("this report was read from a file and knows no store")
+        return self._pipeline
+
+    @staticmethod
+    def of(pipeline: "Pipeline", batch: str) -> "Report":
+        """How a batch stands, without a run."""
+        return make(pipeline, batch, run=None, reason="", tolerated=0)
+
+
+def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, tolerated: int | float, rewound: int = 0,
+         warnings: tuple[str, ...] = ()) -> Report:  # fmt: skip
+    """The report of a batch as it stands in the store."""
+    store = pipeline.store
+    batch = store.batch(name)
+    if batch is None:
+        known = ", ".join(repr(b.name) for b in store.batches()[-5:]) or "none"
+        raise UsageError(f"there is no batch {name!r} in {store.url}; the last ones are: {known}")
+    now = status.snapshot(store, batch)
+    allowed = int(tolerated) if isinstance(tolerated, int) else int(tolerated * now.counts.expected)
+    state, why = _state(now, reason, allowed)
+    return Report(
+        pipeline=pipeline.name,
+        batch=name,
+        state=state,
+        why=why,
+        counts=now.counts,
+        totals=now.totals,
+        forecast=now.forecast,
+        this_run=_this_run(run, rewound),
+        saved=_saved(run),
+        dead=_dead(store, batch.id, now.stages) if now.counts.dead else (),
+        stages=_stage_facts(store, batch.id),
+        tolerated=allowed,
+        warnings=warnings,
+        _pipeline=pipeline,
+    )
+
+
+def _state(now: status.Status, reason: str, tolerated: int) -> tuple[str, str]:
+    counts = now.counts
+    if now.is_complete:
+        if not counts.dead:
+            return "complete", f"All {counts.expected:,} items are accounted for."
+        beyond = "" if counts.dead <= tolerated else "; see `holdfast dead list`, then redrive, resolve or discard them"
+        return "complete with dead letters", f"{counts.dead:,} of {counts.expected:,} items were buried{beyond}."
+    left = f"{counts.pending:,} items are left" if counts.pending else "the source was not read to its end"
+    if reason == "budget":
+        return "paused", f"The budget is used up and {left}: raise it and run again."
+    if reason in ("interrupted", "deadline", "trouble"):
+        word = {"interrupted": "It was interrupted", "deadline": "Its time was up", "trouble": "It met trouble"}[reason]
+        return "interrupted", f"{word} and {left}: run again to go on."
+    return "open", f"{left[0].upper()}{left[1:]}: run it to go on."
+
+
+def _this_run(run: Figures | None, rewound: int) -> ThisRun:
+    if run is None:
+        return ThisRun(0, 0, 0, 0, 0, Decimal(0), 0.0)
+    now = run.now
+    return ThisRun(run.before.done, now.done, now.dead, now.skipped, run.added, money.to_usd(now.spent), run.seconds, rewound)
+
+
+def _saved(run: Figures | None) -> Saved:
+    if run is None or not run.before.done:
+        return Saved(0, Decimal(0), 0.0)
+    return Saved(run.before.done, money.to_usd(run.before.spent), run.before.seconds)
+
+
+def _dead(store: Store, batch: Any, stages: tuple[str, ...]) -> tuple[DeadLetter, ...]:
+    found = []
+    for record in each_record(store, batch, state=State.DEAD):
+        place = record.place
+        stage = stages[place.stage] if place.stage < len(stages) else "?"
+        found.append(DeadLetter(record.key, record.n, stage, place.code, place.reason, place.attempt))
+        if len(found) == DEAD_SHOWN:
+            break
+    return tuple(found)
+
+
+def _stage_facts(store: Store, batch: Any) -> Mapping[str, Mapping[str, Any]]:
+    from holdfast.runtime.completion import completed_stages
+
+    return MappingProxyType({name: MappingProxyType(facts) for name, facts in completed_stages(store, batch).items()})
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {name: _text(getattr(value, name)) if isinstance(getattr(value, name), Decimal) else getattr(value, name) for name in value.__slots__}
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else format(amount, "f")

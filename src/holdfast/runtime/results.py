@@ -1,0 +1,42 @@
+"""The results of a batch: what the last stage made of every item that is done, in order."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Key, State
+from holdfast.runtime.sinks.base import Evidence
+from holdfast.stores.base import each_record
+
+if TYPE_CHECKING:
+    from holdfast.runtime.pipeline import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One finished item."""
+
+    key: Key
+    output: Any
+    number: int
+
+
+def results(pipeline: "Pipeline", name: str) -> Iterator[Result]:
+    """Every result, validated against the annotation of the last stage; read in pages, so memory stays flat."""
+    store = pipeline.store
+    batch = store.batch(name)
+    if batch is None:
+        raise UsageError(f"there is no batch {name!r} in {store.url}")
+    last = len(pipeline.stages) - 1
+    stage = pipeline.stages[last]
+    for record in each_record(store, batch.id, state=State.DONE):
+        outputs = store.outputs(batch.id, lo=record.n, hi=record.n + 1, stage=last, limit=1)
+        if not outputs:
+            continue
+        output = outputs[0]
+        if output.file is not None and stage.sink is not None:
+            data = stage.sink.read(Evidence.decode(output.file))
+        else:
+            data = output.data if output.data is not None else b"null"
+        yield Result(record.key, stage.output.decode(data), record.n)

@@ -1,0 +1,333 @@
+"""One run of one batch, from opening it to its report.
+
+The thread that called `run()` checks what is recorded and reads the source; a thread beside it is the worker. Signals
+and deadlines reach both through the control.
+"""
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core import canonical, money
+from holdfast.core.errors import DefinitionChanged, HoldfastError, UsageError
+from holdfast.core.limits import ORPHAN_GRACE
+from holdfast.core.model import Batch, ItemNo, NewItem, Want
+from holdfast.runtime import checker, remote, renewal
+from holdfast.runtime.completion import complete_stages
+from holdfast.runtime.context import Stopping
+from holdfast.runtime.control import Control
+from holdfast.runtime.durations import Duration, moment, seconds
+from holdfast.runtime.executor import StageRunner
+from holdfast.runtime.heartbeat import Heartbeat
+from holdfast.runtime.hooks import HookList
+from holdfast.runtime.ingester import Changed, Identity, Ingester, KeyFrom, check_identity
+from holdfast.runtime.lane import Lane, Slots
+from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.policy import Budget
+from holdfast.runtime.pools import Finished, Loop, Pool, Remote, Threads, processes
+from holdfast.runtime.progress import Progress
+from holdfast.runtime.report import DeadLetter, Report, make
+from holdfast.runtime.stage import Stage
+from holdfast.runtime.worker import Worker
+from holdfast.stores import owners
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.runtime.pipeline import Pipeline
+
+log = logging.getLogger("holdfast.run")
+
+WORKERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user said about a run, checked."""
+
+    batch: str
+    key: KeyFrom
+    workers: int
+    cap: int | None
+    item_cost: int | None
+    tolerate: int | float
+    deadline: float | None
+    lease: float
+    verify: checker.Level
+    executor: Executor | str | None
+    progress: bool | Callable[[Any], None] | None
+    identity: Identity
+    changed: Changed
+
+    @staticmethod
+    def check(*, batch: str, key: KeyFrom, workers: int, budget: Budget | None, tolerate: int | float | str,
+              deadline: Duration | datetime | None, lease: Duration, verify: checker.Level, executor: Executor | str | None,
+              progress: bool | Callable[[Any], None] | None, identity: Identity, changed: Changed) -> "Options":  # fmt: skip
+        if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= WORKERS:
+            raise UsageError(f"workers={workers!r}: a whole number from 1 to {WORKERS:,}")
+        if not (key is None or isinstance(key, str) or callable(key)):
+            raise UsageError(f"key={key!r}: name a field, or give a function of the item")
+        if not (executor is None or executor in ("threads", "processes") or isinstance(executor, Executor)):
+            raise UsageError(f"executor={executor!r}: say 'threads', 'processes', or give a concurrent.futures.Executor")
+        if budget is not None and not isinstance(budget, Budget):
+            raise UsageError(f"budget={budget!r}: write hf.Budget(usd=…)")
+        checker.check_level(verify)
+        check_identity(identity, changed)
+        return Options(
+            batch=batch, key=key, workers=workers, tolerate=_share(tolerate), verify=verify, executor=executor,
+            progress=progress, identity=identity, changed=changed,
+            cap=None if budget is None else money.to_units(budget.usd),
+            item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
+            deadline=None if deadline is None else moment(deadline), lease=_lease(lease),
+        )  # fmt: skip
+
+
+class Run:
+    """One call of `run()`."""
+
+    def __init__(self, pipeline: "Pipeline", options: Options) -> None:
+        self.pipeline = pipeline
+        self.options = options
+        self.store = pipeline.store
+        self.owner = owners.new_owner()
+        self.control = Control(options.workers, options.deadline)
+        self.finished: Finished = Finished()
+        self.rewound = 0
+        self.warnings: list[str] = []
+
+    def go(self, items: Iterable[Any] | None) -> Report:
+        """Open, verify, read, work, finish. Whatever happens, what was acknowledged is kept."""
+        batch = self._open(items)
+        stages = self.pipeline.stages
+        ledger = Ledger(self.store.chunks(batch.id), cap=self.options.cap, item_cost=self.options.item_cost)
+        heartbeat = Heartbeat(self.store, self.options.lease, grace=ORPHAN_GRACE, on_trouble=self._halt)
+        with self._signals(), self._pools() as lanes:
+            self.pipeline.hooks.before.call(batch.name)
+            worker = Worker(self.store, lanes, self.control, ledger, heartbeat, self.finished, self._want(batch))
+            thread = threading.Thread(target=self._work, args=(worker,), name="holdfast-worker", daemon=True)
+            progress = Progress(batch.name, ledger, self.options.progress)
+            heartbeat.start()
+            progress.start()
+            try:
+                thread.start()
+                self._feed(batch, items, ledger)
+                self._wait(thread, ledger, stages)
+            finally:
+                self.control.stop("interrupted")
+                thread.join()
+                heartbeat.stop()
+                progress.stop()
+                self._tell_failures(ledger, stages)
+        return self._finish(batch, ledger)
+
+    # -- the parts ----------------------------------------------------------------------------------------------
+
+    def _open(self, items: Iterable[Any] | None) -> Batch:
+        definition = self.pipeline.definition()
+        known = self.store.batch(self.options.batch)
+        if known is None and items is None:
+            raise UsageError(f"batch {self.options.batch!r} does not exist yet and pipeline {self.pipeline.name!r} has no source: give run() some items")
+        if known is not None:
+            _check_stages(known, definition)
+        return self.store.open_batch(self.options.batch, self.pipeline.name, definition, actor=self.owner)
+
+    def _want(self, batch: Batch) -> Want:
+        return Want(batch=batch.id, owner=self.owner, limit=self.options.workers, seconds=self.options.lease, cap=self.options.cap)
+
+    def _work(self, worker: Worker) -> None:
+        try:
+            worker.work()
+        except BaseException as error:  # the thread that called run() raises it
+            self.control.fail(error)
+        finally:
+            self._break_in()
+
+    def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger) -> None:
+        """On the calling thread: look at what is recorded, then read the source."""
+        try:
+            self.rewound = checker.recheck(self.store, batch, self.pipeline.stages, self.options.verify, self.owner)
+            if self.rewound:
+                self._wake()
+            if items is not None:
+                self._ingester(batch).read(items, self.control, ledger, self._wake)
+            else:
+                self.store.add_items(batch.id, [], ended=True, actor=self.owner)
+                ledger.ingested = True
+        except _Interrupted:
+            pass
+        except BaseException as error:
+            self.control.fail(error)
+        self.control.reading = False
+        self.control.ingested = True
+        self._wake()
+
+    def _ingester(self, batch: Batch) -> Ingester:
+        options = self.options
+
+        def rerun(n: ItemNo, item: NewItem) -> None:
+            renewal.renew(self.store, batch, n, item, actor=self.owner)
+
+        return Ingester(self.store, batch, self.pipeline.stages[0].input, key=options.key, identity=options.identity,
+                        changed=options.changed, owner=self.owner, rerun=rerun)  # fmt: skip
+
+    def _wait(self, thread: threading.Thread, ledger: Ledger, stages: Sequence[Stage]) -> None:
+        while thread.is_alive():
+            thread.join(0.2)
+            self._tell_failures(ledger, stages)
+
+    def _finish(self, batch: Batch, ledger: Ledger) -> Report:
+        if self.control.trouble is not None:
+            raise self.control.trouble
+        fresh = self.store.batch(batch.name)
+        assert fresh is not None
+        complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
+        report = make(self.pipeline, batch.name, run=ledger.figures(), reason=self.control.reason,
+                      tolerated=self.options.tolerate, rewound=self.rewound, warnings=tuple(self.warnings))  # fmt: skip
+        if report.state.startswith("complete"):
+            self.pipeline.hooks.after.call(report)
+        return report
+
+    # -- what threads tell each other -----------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        self.finished.put(None)
+
+    def _halt(self, why: str) -> None:
+        self.control.fail(HoldfastError(f"the run stopped itself: {why}; run again to go on"))
+        self._wake()
+
+    def _break_in(self) -> None:
+        """The worker is at its end while the calling thread may still wait inside the user's source."""
+        main = threading.main_thread()
+        if self.control.reading and threading.current_thread() is not main and self._has_signals:
+            signal.pthread_kill(main.ident or 0, signal.SIGINT)
+
+    _has_signals = False
+
+    @contextmanager
+    def _signals(self) -> "Iterator[None]":
+        """The first SIGINT or SIGTERM drains to the next checkpoint, the second stops at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._has_signals = True
+        try:
+            yield
+        finally:
+            self._has_signals = False
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        again = self.control.stopping and self.control.reason == "interrupted"
+        if again:
+            self.control.stop("interrupted", at_once=True)
+        else:
+            self.control.stop("interrupted")
+        self._wake()
+        if self.control.reading:
+            self.control.reading = False
+            raise _Interrupted
+
+    def _tell_failures(self, ledger: Ledger, stages: Sequence[Stage]) -> None:
+        """Call the hooks for items that were buried, after that is durable."""
+        while ledger.buried:
+            n, stage, code, message = ledger.buried.pop(0)
+            hooks = [h for h in (stages[stage].hooks.on_failure, self.pipeline.hooks.on_failure) if h]
+            if not hooks:
+                continue
+            batch = self.store.batch(self.options.batch)
+            assert batch is not None
+            found = self.store.records(batch.id, lo=n, hi=n + 1)[0]
+            letter = DeadLetter(found.key, n, stages[stage].name, code, message, found.place.attempt)
+            for hook in hooks:
+                self._call_failure_hook(hook, letter)
+
+    def _call_failure_hook(self, hook: HookList, letter: DeadLetter) -> None:
+        try:
+            hook.call(letter)
+        except Exception as error:  # a hook that fails must not undo what it was told about
+            self.warnings.append(f"{hook.what} raised {type(error).__name__} for item {letter.key!r}: {error}")
+            log.warning(self.warnings[-1])
+
+    # -- pools ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _pools(self) -> "Iterator[list[Lane]]":
+        """A lane for every stage; stages of one kind share a pool."""
+        pools: dict[str, Pool] = {}
+        slots = Slots(self.options.workers)
+        stopping = Stopping(self.control.stop_event)
+        lanes = []
+        stages = self.pipeline.stages
+        for index, stage in enumerate(stages):
+            kind = self._kind(stage)
+            if kind not in pools:
+                pools[kind] = self._pool(kind)
+            runner = StageRunner(stage, stages[index - 1] if index else None, pipeline=self.pipeline.name,
+                                 batch=self.options.batch, stopping=stopping)  # fmt: skip
+            lanes.append(Lane(index, runner, pools[kind], slots, self.control, self.finished))
+        try:
+            yield lanes
+        finally:
+            for pool in pools.values():
+                pool.close()
+
+    def _kind(self, stage: Stage) -> str:
+        if stage.is_async:
+            return "loop"
+        chosen = stage.executor if stage.executor is not None else self.options.executor
+        if chosen is None or chosen == "threads":
+            return "threads"
+        return "processes" if chosen == "processes" else "executor"
+
+    def _pool(self, kind: str) -> Pool:
+        size = self.options.workers
+        if kind == "loop":
+            return Loop(self.finished)
+        if kind == "threads":
+            return Threads(size, self.finished)
+        target = remote.address(self.pipeline)
+        if kind == "processes":
+            return Remote(lambda: processes(size), target, self.finished, owned=True)
+        given = self.options.executor
+        assert isinstance(given, Executor)
+        return Remote(lambda: given, target, self.finished, owned=False)
+
+
+class _Interrupted(BaseException):
+    """Breaks out of the user's source; never leaves this module."""
+
+
+def _check_stages(known: Batch, definition: bytes) -> None:
+    before = [stage["name"] for stage in canonical.decode(known.definition)["stages"]]
+    after = [stage["name"] for stage in canonical.decode(definition)["stages"]]
+    if before != after and known.admitted:
+        raise DefinitionChanged(f"batch {known.name!r} was opened with the stages {', '.join(before)}, and the pipeline now has {', '.join(after)}: "
+                                "give the batch another name, or restore the stages")  # fmt: skip
+
+
+def _share(tolerate: int | float | str) -> int | float:
+    """How many dead letters are fine: a number of items, or a share such as 0.01 or "1%"."""
+    if isinstance(tolerate, str) and tolerate.endswith("%"):
+        try:
+            tolerate = float(tolerate[:-1]) / 100
+        except ValueError:
+            tolerate = -1
+    if isinstance(tolerate, bool) or not isinstance(tolerate, int | float) or tolerate < 0 or (isinstance(tolerate, float) and tolerate > 1):
+        raise UsageError(f"tolerate={tolerate!r}: a number of items such as 5, or a share such as 0.01 or '1%'")
+    return tolerate
+
+
+def _lease(lease: Duration) -> float:
+    found = seconds(lease, "lease")
+    if not 0.05 <= found <= 86_400:
+        raise UsageError(f"lease={lease!r}: a lease lasts from 0.05 s to a day")
+    return found

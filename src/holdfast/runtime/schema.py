@@ -1,0 +1,131 @@
+"""Annotations as schemas: how a value becomes the bytes that are stored, and comes back.
+
+A stage never gets the object another stage made: it gets a value decoded from the stored bytes, so that it sees the
+same thing with a crash in between and without, and cannot change what another one reads.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from holdfast.core.errors import UsageError
+
+
+class Invalid(Exception):
+    """A value does not fit its schema."""
+
+
+class Schema:
+    """One annotation: validate, encode, decode. Without an annotation anything that is plain JSON will do."""
+
+    def __init__(self, annotation: Any, what: str) -> None:
+        self.annotation = annotation
+        self.what = what
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+        except Exception as error:  # pydantic raises several kinds for what it cannot make a schema of
+            raise UsageError(f"{what}: {annotation!r} cannot be a schema ({_first_line(error)})") from None
+        self.adapter = adapter
+        self._check: Callable[[Any], Any] = adapter.validator.validate_python
+        self._parse: Callable[[bytes], Any] = adapter.validator.validate_json
+        self._dump: Callable[..., bytes] = adapter.serializer.to_json
+        self._open = annotation is Any
+
+    def decode(self, data: bytes) -> Any:
+        """The value of stored bytes."""
+        try:
+            return self._parse(data)
+        except ValidationError as error:
+            raise Invalid(explain(error)) from None
+
+    def encode(self, value: Any) -> bytes:
+        """The bytes of a value, which are known to come back as a valid value."""
+        try:
+            data = self._dump(self._check(value), round_trip=True, warnings="error")
+            if self._open:
+                return _plain(value, data)
+            self._parse(data)
+        except ValidationError as error:
+            raise Invalid(explain(error)) from None
+        except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
+            raise Invalid(_first_line(error)) from None
+        return data
+
+    def describe(self) -> str:
+        """The name of the schema for people and fingerprints."""
+        annotation = self.annotation
+        return annotation.__name__ if inspect.isclass(annotation) else str(annotation).removeprefix("typing.")
+
+    def field(self, value: Any, name: str) -> Any:
+        """The field of that name of a validated or raw value."""
+        if isinstance(value, BaseModel) or not isinstance(value, dict):
+            return getattr(value, name)
+        return value[name]
+
+
+def of_parameters(function: Callable[..., Any], what: str) -> tuple[Any, Any, bool]:
+    """(annotation of the input, annotation of the output, whether it takes a context) of a handler."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise UsageError(f"{what} cannot be called like a stage: write a function (value) or (value, ctx)") from None
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if not 1 <= len(positional) or len(needed) > 2 or any(p.kind is p.KEYWORD_ONLY for p in needed):
+        raise UsageError(f"{what} takes {len(needed)} arguments: a stage takes (value) or (value, ctx)")
+    hints = _hints(function)
+    wants_context = len(positional) > 1 and (positional[1].default is inspect.Parameter.empty or positional[1].name == "ctx")
+    return hints.get(positional[0].name, Any), hints.get("return", Any), wants_context
+
+
+def explain(error: ValidationError) -> str:
+    """What is wrong with a value, field by field, in one line; the values themselves stay out of it."""
+    parts = []
+    for detail in error.errors(include_url=False, include_context=False, include_input=False)[:5]:
+        where = ".".join(str(part) for part in detail["loc"])
+        parts.append(f"{where}: {detail['msg']}" if where else detail["msg"])
+    more = error.error_count() - len(parts)
+    return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
+
+
+def raw_bytes(value: Any) -> bytes:
+    """What can be kept of a value that is not valid: JSON where possible, else how it prints."""
+    if isinstance(value, BaseModel):
+        value = value.__dict__
+    try:
+        return msgspec.json.encode(value, enc_hook=_print, order="sorted")
+    except Exception:  # the last resort for a value nobody can vouch for
+        return msgspec.json.encode(_print(value))
+
+
+def _print(value: Any) -> str:
+    try:
+        return repr(value)[:2000]
+    except Exception:  # a repr may raise anything
+        return f"<{type(value).__name__}>"
+
+
+def _plain(value: Any, data: bytes) -> bytes:
+    """Without an annotation, only what JSON gives back unchanged is safe to store."""
+    if isinstance(value, BaseModel) or msgspec.json.decode(data) != value:
+        raise Invalid(f"a {type(value).__name__} does not come back from JSON as it was: annotate the stage, so that its schema is known")
+    return data
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    target = function if inspect.isroutine(function) else getattr(function, "__call__", function)
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except NameError as error:
+        raise UsageError(f"{getattr(function, '__name__', function)}: its annotations cannot be resolved ({error}); define the types before the stage, at the top of the module") from None
+    except TypeError:
+        return {}
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

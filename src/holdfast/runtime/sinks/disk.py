@@ -1,0 +1,109 @@
+"""The few things done to a disk: write and sync files, sync and make folders, compare a file with its evidence."""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from holdfast.runtime.sinks.base import Evidence
+from holdfast.stores import faults
+
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+# On macOS fsync leaves the data in the drive's own cache; this call does not.
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+
+
+def write_new(path: Path, data: bytes, *, sync: bool) -> os.stat_result:
+    """Write a file that does not exist yet, with the permissions any program would give it; synced if asked."""
+    handle = os.open(path, _NEW_FILE, 0o666)
+    try:
+        _write_all(handle, data)
+        faults.reach("sink.temp")
+        if sync:
+            sync_handle(handle)
+        return os.fstat(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_handle(handle: int) -> None:
+    """Return when the content is on the disk itself. A failure is never tried again on the same file."""
+    if _FULL_SYNC is not None:
+        try:
+            fcntl.fcntl(handle, _FULL_SYNC)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+                raise
+    os.fsync(handle)
+
+
+def sync_folders(folders: Iterable[Path]) -> None:
+    """Return when the names in these folders are on the disk."""
+    for folder in folders:
+        with _opened(folder) as handle:
+            try:
+                sync_handle(handle)
+            except OSError as error:
+                # Some file systems have no such call for folders: they write names at once, or cannot promise more.
+                if error.errno != errno.EINVAL:
+                    raise
+
+
+def make_folder(folder: Path, *, mode: int = 0o777) -> set[Path]:
+    """Make a folder and what is missing above it; returns the folders that got a new name in them."""
+    missing = []
+    at = folder
+    while not at.exists() and at != at.parent:
+        missing.append(at)
+        at = at.parent
+    for path in reversed(missing):
+        path.mkdir(mode=mode if path == folder else 0o777, exist_ok=True)
+    return {path.parent for path in missing}
+
+
+def difference(path: Path, evidence: Evidence, *, full: bool) -> str | None:
+    """How a file differs from its evidence, or None.
+
+    The content is read if `full` asks for it, and if the time is another: a copy that was restored from a backup is
+    still the same output, and reading it is cheaper than making it again.
+    """
+    try:
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode):
+            return "there is a folder in its place" if stat.S_ISDIR(info.st_mode) else "it is not a plain file"
+        if info.st_size != evidence.size:
+            return f"its size differs: {info.st_size:,} bytes, recorded were {evidence.size:,}"
+        if info.st_mtime_ns == evidence.mtime_ns and not full:
+            return None
+        return None if digest_of(path) == evidence.digest else "its content differs"
+    except (FileNotFoundError, NotADirectoryError):
+        return "it is missing"
+    except PermissionError as error:
+        return f"it cannot be read: {error.strerror}"
+
+
+def digest_of(path: Path) -> bytes:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    """A full disk may take a part first: go on until it takes the rest or says why not."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(handle, rest) :]

@@ -1,0 +1,245 @@
+"""Outputs as files of the user: one file per item, whole or not there, and checked before it counts.
+
+An output is written to a temporary name, synced, and renamed to a staged name in a hidden folder `.holdfast`, beside
+the user's files and so on the same file system. One sync of that folder makes a group durable; then the store commits;
+then the files get the user's names. Outputs are never edited or deleted here, only replaced by newer outputs of the
+same name; what is removed are temporary files of our own.
+
+What is assumed: after a power loss a rename has happened or has not; the file is found under one of its two names.
+Journalling file systems (ext4, XFS, Btrfs, APFS, ZFS) keep that for a rename between folders; POSIX does not ask for
+it. So a lost final name alone does no harm while batches are resumed: `check` finds the staged one and publishes it.
+Still `publish` syncs each final folder once per group unless told not to: then a published file stays published even
+if nobody ever resumes, and on any file system the window is as small as it can be.
+
+What a file system cannot do: refuse a process that was stopped between its commit and its rename, woke up much later,
+and now replaces a newer output of the same item. That is noticed, not prevented: `check` finds another file than
+the recorded one.
+"""
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import UsageError
+from holdfast.runtime.sinks import disk, names
+from holdfast.runtime.sinks.base import Evidence, Leftover, Provenance, SinkError
+from holdfast.runtime.sinks.content import decode_content, encode_content
+from holdfast.stores import faults
+
+
+class Files:
+    """One file per output: `Files("out/page_{key:04d}.json")`, with the fields key, batch and stage.
+
+    `.json` files hold JSON; in others a text output stands as it is. A relative path starts where the sink was
+    defined. With `sync=False` outputs survive the death of the process, but not a power loss.
+    """
+
+    def __init__(self, template: str | os.PathLike[str], *, sync: bool = True) -> None:
+        self.template = names.parse(_as_text(template))
+        self.sync = sync
+        self._base = _here()
+        self._folder_written = str(Path(self.template.folder, names.FOLDER))
+        self._folder = self._at(self._folder_written)
+        self._lock = threading.Lock()
+        self._made = False
+        self._unsynced: set[Path] = set()
+        self._found: dict[str, list[names.StagedName]] | None = None
+
+    def __repr__(self) -> str:
+        return f"Files({self.template.text!r})"
+
+    def describe(self) -> dict[str, Any]:
+        """What is remembered of the sink with its batch."""
+        return {"kind": "files", "template": self.template.text}
+
+    # -- before the commit ----------------------------------------------------------------------------------------
+
+    def stage(self, place: Provenance, output: bytes) -> Evidence:
+        """Write an output under its staged name; `sync_folders` makes that name durable."""
+        final = self.template.path(place)
+        data, is_text = encode_content(output, is_json=self.template.is_json)
+        digest = sha256(data).digest()
+        name = names.staged_name(place, digest, is_text=is_text)
+        self._make_folder()
+        temp = self._folder / names.temp_name()
+        try:
+            info = disk.write_new(temp, data, sync=self.sync)
+            temp.replace(self._folder / name)
+        except BaseException:
+            self._made = False  # perhaps the folder was taken away: the next output makes it again
+            with suppress(OSError):
+                temp.unlink()
+            raise
+        return Evidence(final, f"{self._folder_written}/{name}", info.st_size, info.st_mtime_ns, digest, is_text)
+
+    def sync_folders(self, evidence: Sequence[Evidence]) -> None:
+        """Make the staged names of a group durable, each folder once."""
+        if not evidence:
+            return
+        if self.sync:
+            with self._lock:
+                made, self._unsynced = self._unsynced, set()
+            try:
+                disk.sync_folders({self._at(each.staged).parent for each in evidence} | made)
+            except OSError:
+                with self._lock:
+                    self._unsynced |= made
+                raise
+        faults.reach("sink.staged")
+
+    def find(self, place: Provenance) -> Evidence | None:
+        """An output staged for this place by a run that could not record it; costs nothing where nothing was left."""
+        final = self.template.path(place)
+        known = self._found if self._found is not None else self._list()
+        if not known:
+            return None
+        for left in known.get(names.origin(place), ()):
+            found = self._adoptable(left, final)
+            if found is not None:
+                return found
+        return None
+
+    def look_again(self) -> None:
+        """Forget the listing that `find` goes by; call it when a chunk was taken over from another worker."""
+        self._found = None
+
+    # -- after the commit -----------------------------------------------------------------------------------------
+
+    def publish(self, evidence: Sequence[Evidence], *, sync: bool = True) -> None:
+        """Give staged outputs their final names; done again, it changes nothing."""
+        folders: set[Path] = set()
+        trouble: OSError | None = None
+        for each in evidence:
+            try:
+                folders |= self._publish(each)
+                faults.reach("sink.published")
+            except OSError as error:  # one bad name must not keep the others of its group from their names
+                trouble = trouble if trouble is not None else error
+        if sync and self.sync:
+            disk.sync_folders(folders)
+        if trouble is not None:
+            raise trouble
+
+    def check(self, evidence: Evidence, *, full: bool) -> str | None:
+        """Why the output no longer counts, or None; one that was never published is published now."""
+        reason = disk.difference(self._at(evidence.final), evidence, full=full)
+        if reason is None or disk.difference(self._at(evidence.staged), evidence, full=full) is not None:
+            return reason
+        self.publish([evidence])
+        return None
+
+    def read(self, evidence: Evidence) -> bytes:
+        """The JSON bytes of the output, exactly as they were staged."""
+        for path in (self._at(evidence.final), self._at(evidence.staged)):
+            with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                data = path.read_bytes()
+                if sha256(data).digest() == evidence.digest:
+                    return decode_content(data, is_text=evidence.is_text)
+        reason = disk.difference(self._at(evidence.final), evidence, full=True) or "it was changed while it was read"
+        raise SinkError(f"{evidence.final}: {reason}; verify the batch to make this output again")
+
+    # -- what is left behind --------------------------------------------------------------------------------------
+
+    def leftovers(self) -> list[Leftover]:
+        """Every file of ours that is there now, by name; some may belong to a run that is at work."""
+        found = []
+        for entry in self._entries():
+            kind = names.kind_of(entry.name)
+            if kind is None:
+                continue
+            with suppress(FileNotFoundError):  # a run at work has renamed it meanwhile
+                info = entry.stat(follow_symlinks=False)
+                path = f"{self._folder_written}/{entry.name}"
+                found.append(Leftover(path=path, kind=kind, size=info.st_size, mtime_ns=info.st_mtime_ns))
+        return sorted(found, key=lambda left: left.path)
+
+    def sweep(self, *, older_than: float, now: float) -> list[Leftover]:
+        """Remove temporary files that nobody has written for so many seconds; returns them.
+
+        Staged files are left alone: only a run knows whether they are recorded.
+        """
+        swept = []
+        for left in self.leftovers():
+            if left.kind == "temp" and now - left.mtime_ns / 1e9 > older_than:
+                self._at(left.path).unlink(missing_ok=True)
+                swept.append(left)
+        return swept
+
+    # -- helpers --------------------------------------------------------------------------------------------------
+
+    def _at(self, path: str) -> Path:
+        return self._base / path
+
+    def _make_folder(self) -> None:
+        if self._made:
+            return
+        with self._lock:
+            # The folder above is synced in any case: another process may have made ours and died before it synced.
+            self._unsynced |= disk.make_folder(self._folder, mode=0o700) | {self._folder.parent}
+            self._made = True
+
+    def _publish(self, evidence: Evidence) -> set[Path]:
+        """Rename one output; returns the folders that have new names in them."""
+        staged, final = self._at(evidence.staged), self._at(evidence.final)
+        try:
+            staged.replace(final)
+        except FileNotFoundError:
+            if staged.exists():
+                made = disk.make_folder(final.parent)
+                staged.replace(final)
+                return {final.parent, *made}
+            if not (final.is_file() and final.stat().st_size == evidence.size):
+                raise
+        return {final.parent}
+
+    def _adoptable(self, left: names.StagedName, final: str) -> Evidence | None:
+        """The evidence of a leftover, if it is what its name says. It is synced: its run may not have come to that."""
+        try:
+            with (self._folder / left.name).open("rb") as file:
+                data = file.read()
+                info = os.fstat(file.fileno())
+                if self.sync:
+                    disk.sync_handle(file.fileno())
+        except FileNotFoundError:
+            return None
+        digest = sha256(data).digest()
+        if digest.hex()[:32] != left.digest:
+            return None
+        return Evidence(final, f"{self._folder_written}/{left.name}", len(data), info.st_mtime_ns, digest, left.is_text)
+
+    def _list(self) -> dict[str, list[names.StagedName]]:
+        """The staged files by where they come from, those of the newest fence first."""
+        found: dict[str, list[names.StagedName]] = {}
+        for entry in self._entries():
+            left = names.parse_staged(entry.name)
+            if left is not None:
+                found.setdefault(left.origin, []).append(left)
+        for group in found.values():
+            group.sort(key=lambda left: -left.fence)
+        self._found = found
+        return found
+
+    def _entries(self) -> Iterator[os.DirEntry[str]]:
+        try:
+            with os.scandir(self._folder) as entries:
+                yield from entries
+        except FileNotFoundError:
+            return
+
+
+def _as_text(template: object) -> str:
+    text = os.fspath(template) if isinstance(template, str | os.PathLike) else None
+    if not isinstance(text, str) or not text:
+        raise UsageError(f'Files({template!r}): give a path with {{key}} in it, such as "out/{{key}}.json"')
+    return text
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the current folder no longer exists, nothing can be written below it: change it") from None

@@ -1,0 +1,246 @@
+"""Names of output files: the user's, made from a template, and our own, which carry the provenance.
+
+Any key is safe in a name. What could leave the folder, hide the file or confuse a terminal is percent-encoded; what is
+too long, empty, or another spelling of the same characters (Unicode normalisation) ends in `%~` and a digest. So two
+keys of a batch never share a file, except on file systems that take `A` and `a` for one name.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+import string
+import unicodedata
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
+from itertools import takewhile
+from typing import Literal
+
+import msgspec
+
+from holdfast.core import canonical
+from holdfast.core.errors import Permanent, UsageError
+from holdfast.runtime.sinks.base import Provenance
+
+FOLDER = ".holdfast"
+"""Where staged outputs stand, beside the user's."""
+
+NAME_BYTES = 240
+"""The longest file name we make; file systems take 255."""
+
+VALUE_BYTES = 200
+"""A longer key, batch or stage is cut in a name, and ends in its digest."""
+
+LEAST_VALUE_BYTES = 48
+"""A template that leaves less room than this for a value is refused."""
+
+
+# -- the user's names -------------------------------------------------------------------------------------------------
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One `{…}` of a template."""
+
+    name: str
+    spec: str
+    limit: int
+    """The bytes it may take."""
+
+
+class Template(msgspec.Struct, frozen=True):
+    """A parsed template: literal text and fields, in order."""
+
+    text: str
+    parts: tuple[str | Field, ...]
+    folder: str
+    """The folder before the first field, as written: outputs are staged in it."""
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the names it makes end in `.json`."""
+        return self.text.lower().endswith(".json")
+
+    def path(self, place: Provenance) -> str:
+        """The path of an output, as written: relative to where the sink was defined, or absolute."""
+        return "".join([part if isinstance(part, str) else self._value(part, place) for part in self.parts])
+
+    def _value(self, field: Field, place: Provenance) -> str:
+        if field.name == "key":
+            text = canonical.key_text(place.key) if not field.spec else format(self._number(place), field.spec)
+        else:
+            text = place.batch if field.name == "batch" else place.stage
+        return safe_name(text, field.limit)
+
+    def _number(self, place: Provenance) -> int:
+        """The key as a number; only in its plain spelling, because 7 and "007" are two keys."""
+        with suppress(ValueError):
+            number = int(place.key)
+            if str(number) == str(place.key):
+                return number
+        raise Permanent(
+            "sink_name",
+            f"item {place.n} of batch {place.batch!r}: its key {place.key!r} is not a whole number, and "
+            f"Files({self.text!r}) asks for one: write {{key}}, or give the items numbers as keys",
+        )
+
+
+def parse(text: str) -> Template:
+    """The template, or a UsageError that says what is wrong with it."""
+    try:
+        pieces = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise _wrong(text, f"{error}; write {{{{ and }}}} for braces") from None
+    bare = list(_bare_parts(text, pieces))
+    fields = [part for part in bare if isinstance(part, Field)]
+    if not any(field.name == "key" for field in fields):
+        raise _wrong(text, "without {key} all items would share one file")
+    if "\0" in text:
+        raise _wrong(text, "a path has no NUL character")
+    before = "".join(takewhile(lambda part: isinstance(part, str), bare))  # type: ignore[arg-type]
+    return Template(text, tuple(_with_limits(text, bare)), before[: before.rfind("/") + 1] or ".")
+
+
+def safe_name(text: str, limit: int = VALUE_BYTES) -> str:
+    """The text as part of a file name: never a path, never hidden, never the same for two texts."""
+    if len(text) <= limit and _PLAIN.fullmatch(text):
+        return text
+    quoted = _UNSAFE.sub(_quote, text)
+    if text and len(quoted.encode()) <= limit and unicodedata.is_normalized("NFC", quoted):
+        return quoted
+    mark = "%~" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    head = unicodedata.normalize("NFC", quoted).encode()[: limit - len(mark)].decode("utf-8", "ignore")
+    return _CUT_QUOTE.sub("", head) + mark
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+# A leading dot, the sign we quote with, separators, control characters, broken Unicode, and the characters that
+# break lines or turn the direction of text.
+_UNSAFE = re.compile("^\\.|[%/\\\\\\x00-\\x1f\\x7f-\\x9f\ud800-\udfff\u2028-\u202e\u2066-\u2069]")
+_CUT_QUOTE = re.compile("%[0-9A-F]?$")
+_NUMBER = re.compile(r"(0\d{1,2})?d")
+
+
+def _quote(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))
+
+
+def _bare_parts(text: str, pieces: list[tuple[str, str | None, str | None, str | None]]) -> Iterator[str | Field]:
+    """Literals and fields, checked one by one, without limits yet."""
+    for literal, name, spec, conversion in pieces:
+        if literal:
+            yield literal
+        if name is None:
+            continue
+        if name not in ("key", "batch", "stage"):
+            raise _wrong(text, f"{{{name}}} is not known: there are {{key}}, {{batch}} and {{stage}}")
+        if conversion or (spec and not (name == "key" and _NUMBER.fullmatch(spec))):
+            # Other formats could cut or round, and give two keys one name.
+            raise _wrong(text, f"the only format is a number of digits for the key, such as {{key:04d}}, not {spec!r}")
+        yield Field(name, spec or "", 0)
+
+
+def _with_limits(text: str, bare: list[str | Field]) -> Iterator[str | Field]:
+    """The parts, each field with its share of the room that its folder or file name has."""
+    names = [_Name()]
+    at: list[_Name] = []
+    for part in bare:
+        at.append(names[-1])
+        if isinstance(part, Field):
+            names[-1].fields += 1
+        else:
+            first, *others = part.split("/")
+            names[-1].add(first)
+            names += [_Name(other) for other in others]
+    _check_names(text, names)
+    for part, name in zip(bare, at, strict=True):
+        yield part if isinstance(part, str) else Field(part.name, part.spec, name.share())
+
+
+class _Name:
+    """One folder or file name of a template."""
+
+    def __init__(self, literal: str = "") -> None:
+        self.lead = self.literal = literal
+        self.fields = 0
+
+    def add(self, literal: str) -> None:
+        self.literal += literal
+        if not self.fields:
+            self.lead += literal
+
+    def share(self) -> int:
+        return min(VALUE_BYTES, (NAME_BYTES - len(os.fsencode(self.literal))) // self.fields)
+
+
+def _check_names(text: str, names: list[_Name]) -> None:
+    if not names[-1].fields and names[-1].literal in ("", ".", ".."):
+        raise _wrong(text, "it names a folder; end it with the name of a file")
+    for name in names:
+        if name.fields and name.lead.startswith("."):
+            raise _wrong(text, "a name that begins with a dot is hidden, and might be ours")
+        if name.fields and name.share() < LEAST_VALUE_BYTES:
+            raise _wrong(text, f"the name has {len(name.literal)} characters beside its fields, too many")
+
+
+def _wrong(text: str, why: str) -> UsageError:
+    return UsageError(f"Files({text!r}): {why}")
+
+
+# -- our own names ----------------------------------------------------------------------------------------------------
+
+_STAGED = re.compile(
+    r"(?P<origin>[^.]+\.[^.]+\.\d+\.\d+\.[0-9a-f]*)\.(?P<fence>\d+)\.(?P<digest>[0-9a-f]{32})\.(?P<form>text|json)"
+)
+_TEMP = re.compile(r"tmp-\d+-[0-9a-f]{16}")
+_SHORT = re.compile(r"[A-Za-z0-9_-]{1,32}")
+
+
+class StagedName(msgspec.Struct, frozen=True):
+    """What the name of a staged output says."""
+
+    name: str
+    origin: str
+    """Batch, stage, item, epoch and input: what an output is adopted by."""
+    fence: int
+    digest: str
+    """The first half of the digest of its bytes."""
+    is_text: bool
+
+
+def temp_name() -> str:
+    """A name nobody else uses, for a file that is not complete."""
+    return f"tmp-{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def kind_of(name: str) -> Literal["temp", "staged"] | None:
+    """Which kind of file of ours has this name; None if it is not ours."""
+    if _TEMP.fullmatch(name):
+        return "temp"
+    return "staged" if _STAGED.fullmatch(name) else None
+
+
+def origin(place: Provenance) -> str:
+    """The part of a staged name that an output is adopted by."""
+    return f"{_short(place.batch)}.{_short(place.stage)}.{place.n}.{place.epoch}.{place.input_digest.hex()[:32]}"
+
+
+def staged_name(place: Provenance, digest: bytes, *, is_text: bool) -> str:
+    """The name of a staged output: where it comes from, under which fence, and what it must contain."""
+    return f"{origin(place)}.{place.fence}.{digest.hex()[:32]}.{'text' if is_text else 'json'}"
+
+
+def parse_staged(name: str) -> StagedName | None:
+    """What a name says, or None if it is not one of ours."""
+    match = _STAGED.fullmatch(name)
+    if match is None:
+        return None
+    return StagedName(name, match["origin"], int(match["fence"]), match["digest"], match["form"] == "text")
+
+
+@lru_cache(maxsize=256)
+def _short(text: str) -> str:
+    """A batch or stage name without dots and of bounded length; a digest where it is not so already."""
+    if _SHORT.fullmatch(text):
+        return text
+    return "~" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]

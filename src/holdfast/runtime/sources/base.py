@@ -1,0 +1,69 @@
+"""The Source contract: items as a stream that can be read again from its start.
+
+What cannot be read as an item does not stop the stream: it comes out as a `Malformed` value and becomes a dead letter
+that says where it stood. What makes the rest of the stream unreadable, or would have to be guessed, is a UsageError.
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Protocol, cast, runtime_checkable
+
+import msgspec
+
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Key
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Items from somewhere, streamed; every iteration starts anew and holds nothing open once it is given up."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """The items in a fixed order, `Malformed` values among them."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What the source is, as data: the same on every machine, and without secrets."""
+        ...
+
+    def natural_key(self, value: Any) -> Key | None:
+        """What identifies an item of this source where the user names no key; None if nothing does."""
+        ...
+
+
+class Malformed(msgspec.Struct, frozen=True, kw_only=True):
+    """What stood in the place of an item and could not be read as one."""
+
+    raw: bytes
+    """As it was found; cut where it is too long to keep."""
+    why: str
+    where: str
+    """Name and line, such as `pages.jsonl:17`."""
+
+
+@contextmanager
+def opened(path: Path, what: str) -> Iterator[IO[bytes]]:
+    """The file as a stream of bytes, unpacked if its name ends in `.gz`; trouble is told with the file's name."""
+    try:
+        with _open(path) as stream:
+            yield stream
+    except FileNotFoundError:
+        raise UsageError(f"{what}: there is no such file: check the path, and the folder you start from") from None
+    except IsADirectoryError:
+        raise UsageError(f"{what}: this is a folder: use Folder, or name a file in it") from None
+    except PermissionError:
+        raise UsageError(f"{what}: the file may not be read by this user") from None
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise UsageError(f"{what}: the compressed file is damaged or cut off ({error}): make it anew") from error
+
+
+def _open(path: Path) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
+def logical_name(path: Path) -> str:
+    """The name of a file or folder without the machine's part of its path."""
+    return path.absolute().name

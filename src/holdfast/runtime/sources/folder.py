@@ -1,0 +1,137 @@
+"""The files of a folder, in the order of their names."""
+
+import os
+import re
+from collections.abc import Iterator
+from fnmatch import translate
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from holdfast.core.errors import UsageError
+from holdfast.runtime.sources.base import Malformed, logical_name
+
+
+class File(BaseModel):
+    """A file of a folder as an item: its name, size and time; the content stays where it is."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    """Where it is, as the folder was given."""
+    name: str
+    """Where it is within the folder, with `/` on every system."""
+    size: int
+    modified_ns: int
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def read_bytes(self) -> bytes:
+        """The content."""
+        return Path(self.path).read_bytes()
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """The content as text."""
+        return Path(self.path).read_text(encoding)
+
+
+class Folder:
+    """The files of a folder, streamed in the order of their names: `Folder("scans", "*.png")`.
+
+    A pattern with a slash is held against the path within the folder, any other against the file's name alone. Hidden
+    files are left out unless `hidden=True`; links to folders are not followed, so there are no loops.
+    """
+
+    def __init__(self, path: str | PathLike[str], pattern: str = "*", *, recursive: bool = True,
+                 hidden: bool = False) -> None:  # fmt: skip
+        self.path = Path(path)
+        self.pattern = pattern
+        self.recursive = recursive
+        self.hidden = hidden
+        self._what = f"Folder({str(path)!r})"
+        if not pattern:
+            raise UsageError(f"{self._what}: the pattern is empty; write '*' for all files")
+        # `**/*.png` is what others write for "in this folder or below it".
+        self._matches = re.compile(translate(pattern.removeprefix("**/"))).match
+        self._by_name = "/" not in pattern.removeprefix("**/")
+
+    def __repr__(self) -> str:
+        return self._what
+
+    def __iter__(self) -> Iterator[File | Malformed]:
+        """One File for each; only one folder's list of names is in memory for each level."""
+        levels = [iter(self._entries(self.path))]
+        while levels:
+            entry = next(levels[-1], None)
+            if entry is None:
+                levels.pop()
+            elif not entry.is_dir(follow_symlinks=False):
+                item = self._item(entry)
+                if item is not None:
+                    yield item
+            elif self.recursive:
+                levels.append(iter(self._entries(Path(entry.path))))
+
+    def describe(self) -> dict[str, Any]:
+        """The folder's name and which files of it are meant."""
+        return {
+            "kind": "folder",
+            "name": logical_name(self.path),
+            "pattern": self.pattern,
+            "recursive": self.recursive,
+            "hidden": self.hidden,
+        }
+
+    def natural_key(self, value: Any) -> str | None:
+        """The path within the folder."""
+        return value.name if isinstance(value, File) else None
+
+    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        """What is in a folder, so ordered that all paths come in the order of their text."""
+        try:
+            with os.scandir(folder) as found:
+                return sorted((e for e in found if self.hidden or not e.name.startswith(".")), key=_order)
+        except FileNotFoundError:
+            if folder != self.path:
+                return []  # it was taken away while we read
+            raise UsageError(f"{self._what}: there is no such folder: check the path, and where you start") from None
+        except NotADirectoryError:
+            raise UsageError(f"{self._what}: {folder} is not a folder") from None
+        except PermissionError:
+            raise UsageError(f"{self._what}: {folder} may not be read by this user") from None
+
+    def _item(self, entry: os.DirEntry[str]) -> File | Malformed | None:
+        """The item for a file; None for what is not meant."""
+        name = Path(entry.path).relative_to(self.path).as_posix()
+        if not self._matches(entry.name if self._by_name else name):
+            return None
+        if not _is_text(name):
+            return self._malformed(name, "its name is not valid UTF-8: rename it")
+        try:
+            info = entry.stat()
+        except FileNotFoundError:
+            return self._malformed(name, "it is a link to nowhere") if entry.is_symlink() else None
+        except OSError as error:
+            return self._malformed(name, f"it cannot be looked at: {error.strerror}")
+        if not entry.is_file():
+            return None
+        return File(path=str(self.path / name), name=name, size=info.st_size, modified_ns=info.st_mtime_ns)
+
+    def _malformed(self, name: str, why: str) -> Malformed:
+        shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+        return Malformed(raw=os.fsencode(name), why=why, where=f"{logical_name(self.path)}/{shown}")
+
+
+def _order(entry: os.DirEntry[str]) -> str:
+    return entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,325 @@
+"""The worker: claim, run, settle, commit, until there is nothing left to do.
+
+It owns the control flow and nothing else. One thread goes round: collect what executors finished, settle and commit
+all of it in one write, send on what may go on, claim more. Everything that is finished while a write is on its way
+goes into the next one, so groups form by themselves under load, and at rest an item is durable at once. An item's
+next stage starts only after its checkpoint is durable.
+"""
+
+import logging
+import queue
+import time
+from collections.abc import Sequence
+
+from holdfast.core import lease as leases
+from holdfast.core.errors import CommitUnknown, UsageError
+from holdfast.core.limits import CLAIM_ITEMS, LOAD_BYTES, LOAD_ITEMS
+from holdfast.core.model import Want
+from holdfast.core.outcome import Failed, Outcome
+from holdfast.core.settle import NOTHING, Settled, commit, settle
+from holdfast.runtime.executor import Answer, Assignment
+from holdfast.runtime.heartbeat import Heartbeat
+from holdfast.runtime.holding import Holding
+from holdfast.runtime.lane import Lane
+from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.pools import Broken, Finished
+from holdfast.runtime.control import Control
+from holdfast.stores.base import Idle, Receipt, Store
+
+log = logging.getLogger("holdfast.worker")
+
+AHEAD_SECONDS = 2.0
+"""A claim covers about as much work as the worker does in this time."""
+IDLE_SECONDS = 0.25
+"""The longest wait before looking again for work that others may have left."""
+
+
+class Worker:
+    """Works on one batch until it is settled, or the run is told to stop."""
+
+    def __init__(self, store: Store, lanes: Sequence[Lane], control: Control, ledger: Ledger, heartbeat: Heartbeat,
+                 finished: Finished, want: Want) -> None:  # fmt: skip
+        self.store = store
+        self.lanes = lanes
+        self.control = control
+        self.ledger = ledger
+        self.heartbeat = heartbeat
+        self.finished = finished
+        self.want = want
+        self.policies = [lane.stage.policy for lane in lanes]
+        self.holdings: list[Holding] = []
+        self.idle: Idle | None = None
+        self.look_again_at = 0.0
+        self.rate = 0.0
+        self._rate_since = time.monotonic()
+        self._rate_count = 0
+
+    # -- the round ----------------------------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """Go round until there is nothing left to do or the run is told to stop; then let go of everything."""
+        while not self._at_end():
+            self._collect(self._patience())
+            self._commit()
+            self.control.watch_deadline(max(lane.pace.mean for lane in self.lanes))
+            self._look_after_timeouts()
+            if self.control.stopping:
+                self._drop_what_is_ready()
+                continue
+            self._wake()
+            self._top_up()
+            self._dispatch()
+            self._let_go()
+        self._release_all()
+
+    def _at_end(self) -> bool:
+        if self.control.stopping:
+            return self.control.at_once or not any(h.running or h.outcomes for h in self.holdings)
+        return self.idle is not None and self.idle.pending == 0 and not self.holdings and self.control.ingested
+
+    def _patience(self) -> float:
+        """How long to wait for an executor: not at all while something can be done at once."""
+        if any(h.outcomes for h in self.holdings):
+            return 0.0
+        if self.control.stopping:
+            return self.control.patience(IDLE_SECONDS)
+        if any(lane.can_start(h) for h in self.holdings for lane in self.lanes):
+            return 0.0
+        if self._may_claim() and self._hungry():
+            return 0.0
+        now = self.store.now()
+        times = [due - now for h in self.holdings if (due := h.next_due()) is not None]
+        return max(0.0, min([IDLE_SECONDS, self.control.patience(IDLE_SECONDS), *times]))
+
+    # -- collect, settle, commit ----------------------------------------------------------------------------------
+
+    def _collect(self, patience: float) -> None:
+        """Take what executors finished; wait for the first if there is nothing else to do."""
+        try:
+            message = self.finished.get(timeout=patience) if patience > 0 else self.finished.get_nowait()
+        except queue.Empty:
+            return
+        while True:
+            self._receive(message)
+            try:
+                message = self.finished.get_nowait()
+            except queue.Empty:
+                return
+
+    def _receive(self, message: Answer | Broken | None) -> None:
+        if message is None:
+            self.idle, self.look_again_at = None, 0.0
+        elif isinstance(message, Broken):
+            self._broken(message)
+        else:
+            self._finish(message.work, message.outcomes)
+
+    def _finish(self, work: Assignment, outcomes: list[Outcome]) -> None:
+        lane, holding = self.lanes[work.stage], work.holding
+        lane.finish(work, len(outcomes))
+        lane.pace.learn(outcomes)
+        holding.running -= len(outcomes)
+        if not holding.lost:
+            holding.outcomes += outcomes
+
+    def _broken(self, message: Broken) -> None:
+        """Worker processes died. Several items were in flight: each is tried alone. One was: it is to blame."""
+        work = message.work
+        lane = self.lanes[work.stage]
+        items = work.items
+        lane.finish(work, len(items))
+        work.holding.running -= len(items)
+        if lane.started_nothing():
+            raise UsageError(f"the worker processes of stage {lane.stage.name!r} end as soon as they start ({message.error}): "
+                             "put `if __name__ == \"__main__\":` around run(), and define the pipeline at the top of an importable file")  # fmt: skip
+        if len(items) == 1 and lane.was_alone(work):
+            text = f"its worker process died ({message.error})"
+            work.holding.outcomes.append(Failed(items[0], True, "process_died", text, 0.0, 0.0, 0.0))
+            return
+        lane.suspect(items)
+        work.holding.take_in(items, self.store.now(), from_store=False)
+
+    def _commit(self) -> None:
+        """Everything that is finished, in one write; each chunk with its own guard."""
+        for holding in [h for h in self.holdings if h.lost]:
+            self._drop(holding, "the lease was lost")
+        now = self.store.now()
+        batch = [(h, self._settle(h, now)) for h in self.holdings if h.outcomes]
+        if not batch:
+            return
+        for lane in self.lanes:
+            lane.sync_outputs([s for _, s in batch])
+        commits = []
+        for holding, settled in batch:
+            holding.left -= settled.counts.settled
+            release = holding.left == 0
+            commits.append(commit(holding.holder, settled, commit_id=holding.new_commit_id(), release=release, reserved=holding.reserved()))
+        for (holding, settled), receipt, written in zip(batch, self._write(commits), commits, strict=True):
+            if not receipt.landed:
+                self._drop(holding, f"its commit was refused ({receipt.reason})")
+            else:
+                self._landed(holding, settled, written.release)
+
+    def _settle(self, holding: Holding, now: float) -> Settled:
+        outcomes, holding.outcomes = holding.outcomes, []
+        return settle(outcomes, stages=len(self.lanes), policies=self.policies, now=now)
+
+    def _write(self, commits: list) -> list[Receipt]:  # type: ignore[type-arg]
+        """Write, and after a lost reply look every commit up before judging."""
+        try:
+            return self.store.commit(commits)
+        except CommitUnknown:
+            return [Receipt(landed=self.store.landed(each), reason="unknown") for each in commits]
+
+    def _landed(self, holding: Holding, settled: Settled, released: bool) -> None:
+        """What is durable may go on."""
+        holding.version += 1
+        holding.progressed_at = time.monotonic()
+        for lane in self.lanes:
+            lane.publish(settled)
+        self.ledger.add(settled)
+        if self.ledger.broke:
+            self.control.stop("budget")
+        self._learn_rate(settled.counts.settled)
+        if released:
+            self._forget(holding)
+        else:
+            holding.take_in(settled.onward, self.store.now(), from_store=False)
+
+    def _learn_rate(self, count: int) -> None:
+        self._rate_count += count
+        elapsed = time.monotonic() - self._rate_since
+        if elapsed >= 0.2:
+            rate = self._rate_count / elapsed
+            self.rate = rate if not self.rate else self.rate + 0.5 * (rate - self.rate)
+            self._rate_since, self._rate_count = time.monotonic(), 0
+
+    # -- claim and load -------------------------------------------------------------------------------------------
+
+    def _may_claim(self) -> bool:
+        return self.idle is None or time.monotonic() >= self.look_again_at
+
+    def _hungry(self) -> bool:
+        """Whether more items should be ready than there are."""
+        ready = sum(h.ready_count for h in self.holdings)
+        return ready < max(self.control.workers, self.rate * AHEAD_SECONDS / 8)
+
+    def _top_up(self) -> None:
+        """Load further pages of what is held; claim more when even that is not enough."""
+        for holding in self.holdings:
+            if not holding.loaded_all and self._hungry():
+                self._load(holding)
+        if any(h.alone for h in self.holdings):
+            return
+        while self._hungry() and self._may_claim() and all(h.loaded_all for h in self.holdings):
+            if not self._claim():
+                return
+
+    def _claim(self) -> bool:
+        limit = max(self.control.workers, min(CLAIM_ITEMS, int(self.rate * AHEAD_SECONDS)))
+        reserve = self.ledger.reserve()
+        answer = self.store.claim(Want(
+            batch=self.want.batch, owner=self.want.owner, seconds=self.want.seconds, cap=self.want.cap,
+            reserve=reserve, limit=1 if self.ledger.probing() else limit))  # fmt: skip
+        if isinstance(answer, Idle):
+            self.idle = answer
+            self.look_again_at = time.monotonic() + self._wait_for_work(answer)
+            if answer.broke and not answer.held:
+                self.control.stop("budget")
+            return False
+        self.idle = None
+        holding = Holding(answer, len(self.lanes), self.want.seconds, reserve)
+        self.holdings.append(holding)
+        self.heartbeat.add(holding)
+        self._load(holding)
+        return True
+
+    def _wait_for_work(self, idle: Idle) -> float:
+        if idle.next_due is None:
+            return IDLE_SECONDS
+        return min(IDLE_SECONDS, max(0.005, idle.next_due - self.store.now()))
+
+    def _load(self, holding: Holding) -> None:
+        items = self.store.load(holding.claim, holding.loaded_to, LOAD_ITEMS, LOAD_BYTES)
+        if items:
+            holding.loaded_to = items[-1].n
+        else:
+            holding.loaded_all = True
+        if holding.loaded_to is not None and holding.loaded_to + 1 >= holding.claim.hi:
+            holding.loaded_all = True
+        if leases.condemned(holding.claim.pending, holding.claim.blame):
+            for item in items:
+                text = f"its process died {holding.claim.blame} times while it was handled alone"
+                holding.outcomes.append(Failed(item, False, "killed_process", text, 0.0, 0.0, 0.0))
+            return
+        holding.take_in(items, self.store.now(), from_store=True)
+
+    # -- dispatch -------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        now = self.store.now()
+        for holding in self.holdings:
+            holding.wake(now)
+
+    def _dispatch(self) -> None:
+        """Hand ready items to their lanes: later stages first, so that items leave memory."""
+        inline = 0
+        for lane in reversed(self.lanes):
+            for holding in self.holdings:
+                while lane.can_start(holding) and not inline:
+                    inline += lane.start(holding)
+        self.control.pace_ingest(bool(inline))
+
+    def _look_after_timeouts(self) -> None:
+        for lane in self.lanes:
+            for work, outcomes, rest in lane.overdue():
+                holding = work.holding
+                self._finish(work, outcomes)
+                lane.finish(work, len(rest))
+                holding.running -= len(rest)
+                holding.take_in(rest, self.store.now(), from_store=False)
+
+    # -- letting go -----------------------------------------------------------------------------------------------
+
+    def _let_go(self) -> None:
+        """Release what only waits for longer than is worth holding it, or has nothing left in memory."""
+        now = self.store.now()
+        for holding in [h for h in self.holdings if h.is_idle]:
+            due = holding.next_due()
+            if due is None or due - now > self.want.seconds / 2:
+                self._release(holding)
+
+    def _release(self, holding: Holding) -> None:
+        due = holding.release_due(self.store.now())
+        self._write([commit(holding.holder, NOTHING, commit_id=holding.new_commit_id(), release=True, due=due)])
+        self._forget(holding)
+        self.idle = None
+
+    def _release_all(self) -> None:
+        for lane in self.lanes:
+            lane.abandon_all()
+        for holding in list(self.holdings):
+            if holding.lost:
+                self._forget(holding)
+            else:
+                self._release(holding)
+
+    def _drop_what_is_ready(self) -> None:
+        """Stopping: nothing new starts; what is in flight comes to its checkpoint."""
+        for holding in self.holdings:
+            for lots in holding.ready:
+                if lots.count:
+                    lots.take(lots.count)
+
+    def _drop(self, holding: Holding, why: str) -> None:
+        log.warning("chunk %d of batch %d (items %d to %d): %s; another worker goes on with it", holding.lease.chunk,
+                    holding.claim.batch, holding.claim.lo, holding.claim.hi - 1, why)  # fmt: skip
+        holding.lose()
+        holding.outcomes.clear()
+        self._forget(holding)
+        self.idle = None
+
+    def _forget(self, holding: Holding) -> None:
+        self.heartbeat.remove(holding)
+        if holding in self.holdings:
+            self.holdings.remove(holding)

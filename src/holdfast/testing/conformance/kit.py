@@ -1,0 +1,207 @@
+"""What the checks of the suite are written with: a store, a clock, and short words for what workers do."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from holdfast.core import canonical, ingest
+from holdfast.core.journal import Checkpointed, Claimed, Ingested, Opened, Acted, Spend, decode_body, decode_header
+from holdfast.core.model import (
+    Act, Admitted, BatchId, Change, Chunk, Claim, Commit, Entry, Item, ItemNo, NewItem, Place, State, Want,
+    chain_of_batch,
+)  # fmt: skip
+from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
+from holdfast.core.retry import Policy
+from holdfast.core.settle import NOTHING, Holder, commit, settle
+from holdfast.core.states import Step, go_back, move
+from holdfast.stores.base import Idle, Receipt, Store
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.replay import Story, compare, replay
+
+STAGES = 2
+POLICIES = [Policy()] * STAGES
+LEASE = 30.0
+DEFINITION = canonical.encode({"stages": [{"name": "read"}, {"name": "write"}]})
+ONE_STAGE = canonical.encode({"stages": [{"name": "read"}]})
+
+Body = Checkpointed | Claimed | Ingested | Opened | Acted
+
+
+class MakeStore(Protocol):
+    """Makes an empty store. `place` is an empty folder of its own, for stores that keep files."""
+
+    def __call__(self, place: Path, *, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> Store: ...
+
+
+class Kit:
+    """One store with one open batch of two stages."""
+
+    def __init__(self, make_store: MakeStore, place: Path) -> None:
+        self._make_store, self._place = make_store, place
+        self.clock = ManualClock()
+        self.dead: set[str] = set()
+        """Owners whose process is known to have ended."""
+        self.store = self.open_again()
+        self.batch: BatchId = self.store.open_batch("book", "pages", DEFINITION, actor="tester").id
+        self._ids = itertools.count(1)
+
+    def open_again(self) -> Store:
+        """Another handle on the same place."""
+        return self._make_store(self._place, clock=self.clock, is_dead=self.dead.__contains__)
+
+    def new_id(self) -> bytes:
+        return next(self._ids).to_bytes(16, "big")
+
+    # -- words for what workers do ------------------------------------------------------------------------------
+
+    def admit(self, *keys: object, payload: bytes | None = None, ended: bool = False) -> Admitted:
+        return self.store.add_items(self.batch, [new_item(key, payload) for key in keys], ended=ended, actor="ingester")
+
+    def want(self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None) -> Want:
+        return Want(batch=self.batch, owner=owner, limit=limit, seconds=seconds, reserve=reserve, cap=cap)
+
+    def claim(self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None) -> Claim:
+        """A claim that must be granted."""
+        answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap))
+        assert isinstance(answer, Claim), f"nothing was granted to {owner}: {answer}"
+        return answer
+
+    def idle(self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None) -> Idle:
+        """A claim that must not be granted."""
+        answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap))
+        assert isinstance(answer, Idle), f"{owner} was granted {answer}"
+        return answer
+
+    def load(self, claim: Claim) -> list[Item]:
+        return self.store.load(claim, None, 1000, 1 << 30)
+
+    def commit_of(self, claim: Claim, outcomes: Sequence[Outcome] = (), *, version: int = 0, release: bool = False,
+                  due: float = 0.0, reserved: int = 0) -> Commit:  # fmt: skip
+        """The commit that follows from the outcomes, not yet written."""
+        holder = Holder(batch=claim.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version, seconds=LEASE)
+        settled = settle(outcomes, stages=STAGES, policies=POLICIES, now=self.clock()) if outcomes else NOTHING
+        return commit(holder, settled, commit_id=self.new_id(), release=release, due=due, reserved=reserved)
+
+    def land(self, claim: Claim, outcomes: Sequence[Outcome] = (), *, version: int = 0, release: bool = False,
+             due: float = 0.0, reserved: int = 0) -> Commit:  # fmt: skip
+        """A commit that must land."""
+        written = self.commit_of(claim, outcomes, version=version, release=release, due=due, reserved=reserved)
+        assert self.store.commit([written]) == [Receipt(landed=True)]
+        return written
+
+    def finish(self, claim: Claim, *, version: int = 0) -> int:
+        """Take every item of the claim through the stages it lacks, and release; returns the version after it."""
+        while True:
+            items = self.load(claim)
+            left = [item for item in items if item.place.stage < STAGES - 1]
+            self.land(claim, [done(item) for item in left or items], version=version, release=not left)
+            version += 1
+            if not left:
+                return version
+
+    def act(self, kind: str, *changes: Change, seize: bool = False) -> list[ItemNo]:
+        act = Act(id=self.new_id(), batch=self.batch, kind=kind, actor="operator", reason="because", at_items=changes, seize=seize)
+        return self.store.act(act)
+
+    # -- words for what there is ------------------------------------------------------------------------------------
+
+    def place(self, n: int) -> Place:
+        (row,) = self.store.records(self.batch, lo=n, hi=n + 1)
+        return row.place
+
+    def states(self) -> list[State]:
+        return [row.place.state for row in self.store.records(self.batch)]
+
+    def chunk(self, number: int) -> Chunk:
+        """The chunk with that id."""
+        return next(chunk for chunk in self.store.chunks(self.batch) if chunk.id == number)
+
+    def chain(self, chain: int | None = None) -> list[Entry]:
+        """The entries of a chunk, or of the batch."""
+        return self.store.entries(chain_of_batch(self.batch) if chain is None else chain)
+
+    def kinds(self, chain: int | None = None) -> list[str]:
+        return [decode_header(entry.head).kind for entry in self.chain(chain)]
+
+    def last(self, chain: int | None = None) -> Body:
+        """The body of the last entry."""
+        return decode_body(self.chain(chain)[-1].body)
+
+    def everything(self) -> tuple[object, ...]:
+        """All that can be read: equal before and after means that nothing changed."""
+        store, batch = self.store, self.batch
+        chunks = store.chunks(batch)
+        chains = [store.entries(chain) for chain in (chain_of_batch(batch), *(chunk.id for chunk in chunks))]
+        return store.batches(), chunks, store.records(batch), store.outputs(batch), chains
+
+    def check(self) -> Story:
+        """Every chain verifies, and items and chunks are what the journal says."""
+        story = replay(self.store, self.batch, POLICIES)
+        compare(self.store, self.batch, story)
+        return story
+
+
+# -- outcomes and changes -----------------------------------------------------------------------------------------
+
+
+def new_item(key: object, payload: bytes | None = None) -> NewItem:
+    salt = canonical.digest(b"salt", str(key).encode())[: canonical.SALT_BYTES]
+    return ingest.admit(key, canonical.encode({"key": str(key)}) if payload is None else payload, salt)
+
+
+def output_of(item: Item) -> bytes:
+    """What the stage of an item makes of its input."""
+    return item.input + b"|%d" % item.place.stage
+
+
+def done(item: Item, *, usd: int = 0) -> Done:
+    output = output_of(item)
+    spend = Spend(item.n, usd=usd, tokens=7) if usd else None
+    return Done(item, output, canonical.digest(item.salt, output), 0.25, 0.5, spend)
+
+
+def failed(item: Item, *, transient: bool = True, usd: int = 0) -> Failed:
+    spend = Spend(item.n, usd=usd) if usd else None
+    return Failed(item, transient, "http_503" if transient else "http_404", "no answer", 0.5, 0.25, 0.5, spend=spend)
+
+
+def skipped(item: Item) -> Skipped:
+    return Skipped(item, "blank", 0.25, 0.5)
+
+
+def deferred(item: Item, seconds: float = 60.0) -> Deferred:
+    return Deferred(item, seconds, "closed", 0.25, 0.5)
+
+
+def redrive(n: int, place: Place) -> Change:
+    """A dead item tries again where it stopped."""
+    after = move(place, Step.REDRIVE, stages=STAGES, attempt=0, due=0.0, since=0.0, spent=0, code="", reason="")
+    return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
+
+
+def reset(n: int, place: Place, stage: int = 0) -> Change:
+    """An item begins again at a stage, in the next epoch."""
+    after = go_back(place, Step.RESET, stage, STAGES, reason="because")
+    return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
+
+
+def cancel(n: int, place: Place) -> Change:
+    after = move(place, Step.CANCEL, stages=STAGES)
+    return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
+
+
+# -- marking checks -----------------------------------------------------------------------------------------------
+
+Check = Callable[[Kit], None]
+_C = TypeVar("_C", bound=Check)
+
+
+def proves(*promises: str) -> Callable[[_C], _C]:
+    """Marks a check with the promises that rest on it; none is fine, too."""
+
+    def mark(check: _C) -> _C:
+        check.promises = promises  # type: ignore[attr-defined]
+        return check
+
+    return mark

@@ -1,0 +1,293 @@
+"""A batch told again from its journal alone, every rule checked on the way.
+
+`replay(store, batch)` walks the chain of the batch, then the chains of its chunks, each after the chunk it was cut
+from. It knows nothing but the entries: what became of every item, who held what under which fence, what was spent.
+`compare` then holds the story against what the store says of its items, chunks and outputs. So a change without an
+entry, an entry without a change, a link that is missing and a rule that was broken all end in `Violation`.
+"""
+
+from array import array
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core import journal
+from holdfast.core.canonical import decode
+from holdfast.core.model import Batch, BatchId, Chunk, Counts, Entry, State, chain_of_batch
+from holdfast.core.retry import Policy
+from holdfast.stores.base import Store
+
+EVERYTHING = 1 << 30
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+class Told(msgspec.Struct):
+    """One item as the journal tells it."""
+
+    stage: int = 0
+    state: State = State.PENDING
+    epoch: int = 0
+    attempt: int = 0
+    due: float = 0.0
+    deadline: float = 0.0
+
+
+class Link(msgspec.Struct):
+    """One chunk as the journal tells it."""
+
+    id: int
+    lo: int
+    hi: int
+    start: bytes
+    """What its first entry links to."""
+    fence: int = 0
+    owner: str | None = None
+    blame: int = 0
+    progressed: bool = True
+    attempts: int = 0
+    spent: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class Story(msgspec.Struct):
+    """What the journal of one batch says."""
+
+    items: dict[int, Told]
+    links: dict[int, Link]
+    advanced: dict[tuple[int, int, int], int]
+    """(item, stage, epoch) -> how often its success was told."""
+    attempts: dict[tuple[int, int, int], int]
+    """(item, stage, epoch) -> attempts that were told, the successful one included."""
+    spends: list[journal.Spend]
+    waits: list[tuple[int, journal.Attempted, float]]
+    """(chunk, attempt, when) of everything that waits."""
+
+
+def replay(store: Store, batch: BatchId, policies: Sequence[Policy] | None = None) -> Story:
+    """The story of a batch; raises Violation or ChainBroken where it cannot be true."""
+    return _Teller(store, _batch(store, batch), policies).tell()
+
+
+def compare(store: Store, batch: BatchId, story: Story) -> None:
+    """Hold the story against what the store says."""
+    for row in store.records(batch, limit=EVERYTHING):
+        told, place = story.items[row.n], row.place
+        same = (told.stage, told.state, told.epoch, told.attempt) == (place.stage, place.state, place.epoch, place.attempt)
+        _must(same, f"item {row.n} stands at {place}, its journal says {told}")
+    _must(len(story.items) == _batch(store, batch).admitted, "the journal does not tell of every item")
+    chunks = store.chunks(batch)
+    _check_ranges(chunks, len(story.items))
+    for chunk in chunks:
+        _compare_chunk(chunk, story)
+    for output in store.outputs(batch, limit=EVERYTHING):
+        told_of = (output.n, output.stage, output.epoch) in story.advanced
+        _must(told_of, f"item {output.n} has an output of stage {output.stage} in epoch {output.epoch} without an entry")
+
+
+def _compare_chunk(chunk: Chunk, story: Story) -> None:
+    link, held = story.links[chunk.id], chunk.counts
+    states = [story.items[n].state for n in range(chunk.lo, chunk.hi)]
+    told = Counts(
+        done=states.count(State.DONE), skipped=states.count(State.SKIPPED), dead=states.count(State.DEAD),
+        cancelled=states.count(State.CANCELLED), attempts=link.attempts, spent=link.spent, tokens=link.tokens,
+        seconds=held.seconds,
+    )  # fmt: skip
+    _must(told == held, f"chunk {chunk.id} counts {held}, its items and entries give {told}")
+    close = abs(link.seconds - held.seconds) < 1e-3 + 1e-6 * held.seconds
+    _must(close, f"chunk {chunk.id} counts {held.seconds} s, its entries {link.seconds}")
+    _must(chunk.fence == link.fence, f"chunk {chunk.id} has fence {chunk.fence}, its last entry fence {link.fence}")
+    _must(chunk.owner == link.owner, f"chunk {chunk.id} is held by {chunk.owner}, its journal says {link.owner}")
+    _must((chunk.lo, chunk.hi) == (link.lo, link.hi), f"chunk {chunk.id} covers another range than its journal says")
+
+
+def _check_ranges(chunks: Sequence[Chunk], admitted: int) -> None:
+    at = 0
+    for chunk in chunks:
+        _must(chunk.lo == at < chunk.hi, f"chunk {chunk.id} begins at item {chunk.lo}, the one before ended at {at}")
+        at = chunk.hi
+    _must(at == admitted, f"the chunks end at item {at}, {admitted} were admitted")
+
+
+def _batch(store: Store, batch: BatchId) -> Batch:
+    return next(found for found in store.batches() if found.id == batch)
+
+
+def _must(true: bool, otherwise: str) -> None:
+    if not true:
+        raise Violation(otherwise)
+
+
+class _Teller:
+    """Reads entries in order and keeps what they say."""
+
+    def __init__(self, store: Store, batch: Batch, policies: Sequence[Policy] | None) -> None:
+        self.store, self.batch = store, batch
+        self.policies = policies
+        self.stages = len(decode(batch.definition)["stages"])
+        self.story = Story(items={}, links={}, advanced={}, attempts={}, spends=[], waits=[])
+
+    def tell(self) -> Story:
+        chain = chain_of_batch(self.batch.id)
+        entries = self.store.entries(chain, limit=EVERYTHING)
+        for entry, _ in journal.check_chain(entries, start=journal.GENESIS, head=self.batch.head, seq=self.batch.seq):
+            body = journal.decode_body(entry.body)
+            if isinstance(body, journal.Ingested):
+                self._ingested(entry, body)
+        chunks = {chunk.id: chunk for chunk in self.store.chunks(self.batch.id)}
+        told: set[int] = set()
+        while len(told) < len(self.story.links):
+            for chunk_id in [i for i in self.story.links if i not in told]:
+                _must(chunk_id in chunks, f"chunk {chunk_id} is in the journal but not in the store")
+                self._chunk(chunks[chunk_id], self.story.links[chunk_id])
+                told.add(chunk_id)
+        _must(told == chunks.keys(), f"no entry tells where chunks {sorted(chunks.keys() - told)} come from")
+        return self.story
+
+    def _ingested(self, entry: Entry, body: journal.Ingested) -> None:
+        _must(body.lo == len(self.story.items), f"entry {entry.seq} admits items from {body.lo} on, not from {len(self.story.items)}")
+        _must(len(body.digests) == 32 * (body.hi - body.lo), f"entry {entry.seq} has not one digest for each item")
+        for n in range(body.lo, body.hi):
+            self.story.items[n] = Told()
+        for n, _ in body.invalid:
+            self.story.items[n].state = State.DEAD
+        if body.hi > body.lo:
+            self.story.links[body.chunk] = Link(id=body.chunk, lo=body.lo, hi=body.hi, start=entry.hash)
+
+    def _chunk(self, chunk: Chunk, link: Link) -> None:
+        entries = self.store.entries(chunk.id, limit=EVERYTHING)
+        before = link.start
+        for entry, header in journal.check_chain(entries, start=link.start, head=chunk.head, seq=chunk.seq):
+            body = journal.decode_body(entry.body)
+            match body:
+                case journal.Claimed():
+                    self._claimed(link, header, body, before)
+                case journal.Checkpointed():
+                    self._checkpointed(link, header, body)
+                case journal.Acted():
+                    self._acted(link, header, body)
+                case _:
+                    raise Violation(f"{journal.name(entry.chain, entry.seq)} does not belong in the chain of a chunk")
+            before = entry.hash
+
+    def _claimed(self, link: Link, header: journal.Header, body: journal.Claimed, before: bytes) -> None:
+        where = f"the grant of fence {header.fence} on chunk {link.id}"
+        _must(header.fence > link.fence, f"{where} does not raise the fence, which was {link.fence}")
+        _must(body.taken_from == (link.owner or ""), f"{where} was taken from {body.taken_from!r}, not from {link.owner!r}")
+        blame = 0 if link.progressed else link.blame + (link.owner is not None)
+        _must(body.blame == blame, f"{where} says blame {body.blame}, it is {blame}")
+        ends = body.hi if body.child is None else body.child[2]
+        _must((body.lo, ends) == (link.lo, link.hi), f"{where} covers items {body.lo} to {ends}, the chunk {link.lo} to {link.hi}")
+        if body.child is not None:
+            child, lo, hi = body.child
+            _must(lo == body.hi and child not in self.story.links, f"{where} cuts off chunk {child} in the wrong place")
+            self.story.links[child] = Link(id=child, lo=lo, hi=hi, start=before, fence=link.fence, blame=blame, progressed=not blame)
+        self._check_snapshots(where, body)
+        link.hi, link.fence, link.owner = body.hi, header.fence, header.actor
+        link.blame, link.progressed = blame, False
+
+    def _check_snapshots(self, where: str, body: journal.Claimed) -> None:
+        said = [(s.n, s.stage, s.epoch, s.attempt) for s in body.snapshots]
+        items = ((n, self.story.items[n]) for n in range(body.lo, body.hi))
+        due = [(n, t.stage, t.epoch, t.attempt) for n, t in items if t.state is State.PENDING and (t.attempt or t.epoch)]
+        _must(said == due, f"{where} has snapshots of {said}, its items stand at {due}")
+
+    def _checkpointed(self, link: Link, header: journal.Header, body: journal.Checkpointed) -> None:
+        where = f"entry {header.seq} of chunk {link.id}"
+        _must(link.owner == header.actor, f"{where} is by {header.actor!r}, the chunk is held by {link.owner!r}")
+        _must(link.fence == header.fence, f"{where} is under fence {header.fence}, the grant has fence {link.fence}")
+        for advanced in body.advanced:
+            self._advanced(where, link, advanced)
+        for attempt in body.attempts:
+            self._attempted(where, link, attempt, header.at)
+        for _, spend in body.spends:
+            link.spent += spend.usd
+            link.tokens += spend.tokens
+            self.story.spends.append(spend)
+        link.progressed, link.blame = True, 0
+        if body.released:
+            link.owner = None
+
+    def _advanced(self, where: str, link: Link, body: journal.Advanced) -> None:
+        count = len(body.items)
+        attempts, epochs = array("H", body.attempts or bytes(2 * count)), array("H", body.epochs or bytes(2 * count))
+        _must(len(body.digests) == 32 * count and len(attempts) == len(epochs) == count, f"{where} has columns of unequal length")
+        _must(body.finished == (body.stage + 1 == self.stages), f"{where} is wrong about being the last stage")
+        for index, n in enumerate(body.items):
+            told = self._pending(where, link, n)
+            at = (n, body.stage, epochs[index])
+            _must((told.stage, told.epoch) == at[1:], f"{where} advances item {n} from {at[1:]}, it stands at {told}")
+            _must(attempts[index] in (told.attempt + 1, 0 if not told.attempt else -1), f"{where} miscounts the attempts of item {n}")
+            self.story.advanced[at] = self.story.advanced.get(at, 0) + 1
+            _must(self.story.advanced[at] == 1, f"{where} tells a second time that item {n} passed stage {body.stage}")
+            if not body.adopted:
+                self._count(link, at)
+            told.stage += 1
+            told.attempt, told.due, told.deadline = 0, 0.0, 0.0
+            told.state = State.DONE if body.finished else State.PENDING
+        if not body.adopted:
+            link.seconds += sum(array("f", body.seconds))
+
+    def _attempted(self, where: str, link: Link, a: journal.Attempted, at: float) -> None:
+        told = self._pending(where, link, a.n)
+        _must((a.stage, a.epoch) == (told.stage, told.epoch), f"{where} tells of item {a.n} at {a.stage, a.epoch}, it stands at {told}")
+        if a.code == "lost":
+            told.state = State.DEAD if a.outcome == "bury" else State.PENDING
+            if a.outcome == "rewind":
+                _must(a.to_stage <= told.stage, f"{where} rewinds item {a.n} forward")
+                told.stage, told.epoch, told.attempt, told.due = a.to_stage, told.epoch + 1, 0, 0.0
+            return
+        _must(a.attempt == told.attempt + 1, f"{where} is attempt {a.attempt} of item {a.n}, there were {told.attempt}")
+        self._count(link, (a.n, a.stage, a.epoch))
+        link.seconds += a.seconds
+        if a.outcome in ("retry", "bury"):
+            self._check_budget(where, a, told)
+            told.attempt += 1
+        if a.outcome in ("retry", "defer"):
+            self.story.waits.append((link.id, a, at))
+            told.due = a.due
+        else:
+            told.state = {"skip": State.SKIPPED, "bury": State.DEAD}[a.outcome]
+
+    def _check_budget(self, where: str, a: journal.Attempted, told: Told) -> None:
+        if self.policies is None:
+            return
+        policy = self.policies[a.stage]
+        _must(a.attempt <= policy.attempts, f"{where} is attempt {a.attempt} of item {a.n}, at most {policy.attempts} are allowed")
+        if a.outcome == "retry":
+            _must(a.attempt < policy.attempts, f"{where} retries item {a.n} after its last attempt")
+            _must(a.due <= a.deadline, f"{where} retries item {a.n} after its time is over")
+            _must(not told.deadline or a.deadline == told.deadline, f"{where} moves the deadline of item {a.n}")
+            told.deadline = a.deadline
+
+    def _acted(self, link: Link, header: journal.Header, body: journal.Acted) -> None:
+        where = f"entry {header.seq} of chunk {link.id}"
+        _must(bool(header.actor and body.reason and body.items), f"{where} does not say who did what, and why")
+        _must(header.fence == link.fence + body.seized, f"{where} has fence {header.fence}, the chunk had {link.fence}")
+        for moved in body.items:
+            told = self.story.items[moved.n]
+            before = (moved.before, moved.stage_before)
+            _must(link.lo <= moved.n < link.hi, f"{where} touches item {moved.n}, which is not in the chunk")
+            _must(before == (told.state, told.stage), f"{where} moves item {moved.n} from {before}, it stands at {told}")
+            least = told.stage if moved.epoch == told.epoch else 0
+            _must(moved.epoch - told.epoch in (0, 1), f"{where} takes item {moved.n} from epoch {told.epoch} to {moved.epoch}")
+            _must(moved.stage_after >= least, f"{where} takes item {moved.n} back within its epoch")
+            in_flight = told.state is State.PENDING and link.owner is not None
+            _must(body.seized or not in_flight, f"{where} changes item {moved.n} in the hands of {link.owner}")
+            attempt = 0 if moved.after == State.PENDING else told.attempt
+            self.story.items[moved.n] = Told(stage=moved.stage_after, state=State(moved.after), epoch=moved.epoch, attempt=attempt)
+        if body.seized:
+            link.fence, link.owner, link.progressed = header.fence, None, True
+
+    def _pending(self, where: str, link: Link, n: int) -> Told:
+        _must(link.lo <= n < link.hi, f"{where} touches item {n}, which is not in the chunk")
+        told = self.story.items[n]
+        _must(told.state is State.PENDING, f"{where} works on item {n}, which is {told.state}")
+        return told
+
+    def _count(self, link: Link, at: tuple[int, int, int]) -> None:
+        link.attempts += 1
+        self.story.attempts[at] = self.story.attempts.get(at, 0) + 1

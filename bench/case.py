@@ -54,6 +54,9 @@ class Case:
     metric: str
     probes: tuple[Probe, ...]
     goals: tuple[Goal, ...] = ()
+    many_files: bool = (
+        False  # delete them after the last round: ext4 creates files slowly for a minute after deleting many
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

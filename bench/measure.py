@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +31,21 @@ def measure(case: Case, rounds: int, say: Say) -> tuple[Readings, dict[str, str]
     """Readings by probe, and why the missing ones are missing. A probe that failed once is not tried again."""
     readings: Readings = {probe.name: [] for probe in case.probes}
     failures: dict[str, str] = {}
-    for turn in range(rounds):
-        for probe in turned(case.probes, turn):
+    with ExitStack() as end:
+        for turn, probe in plan(case, rounds):
             if probe.name in failures:
                 continue
             say(f"{case.name}: round {turn + 1} of {rounds}: {probe.label}")
             try:
-                readings[probe.name].append(take(probe, seed=turn + 1))
+                readings[probe.name].append(take(probe, turn + 1, end if case.many_files else None))
             except ProbeFailedError as failure:
                 failures[probe.name] = str(failure)
     return readings, failures
+
+
+def plan(case: Case, rounds: int) -> Iterator[tuple[int, Probe]]:
+    for turn in range(rounds):
+        yield from ((turn, probe) for probe in turned(case.probes, turn))
 
 
 def turned(probes: tuple[Probe, ...], turn: int) -> tuple[Probe, ...]:
@@ -49,10 +54,11 @@ def turned(probes: tuple[Probe, ...], turn: int) -> tuple[Probe, ...]:
     return probes[at:] + probes[:at]
 
 
-def take(probe: Probe, seed: int) -> Reading:
+def take(probe: Probe, seed: int, keep_until: ExitStack | None = None) -> Reading:
     if probe.traced and not shutil.which("strace"):
         raise ProbeFailedError("strace is not installed")
-    with folder() as place, folder() as desk:
+    with ExitStack() as now:
+        place, desk = ((keep_until or now).enter_context(folder()) for _ in range(2))
         if probe.prepare:
             start(probe.prepare, probe, place, desk, seed)
         os.sync()  # what the last process left in the page cache is not this one's to write

@@ -83,6 +83,7 @@ def case(size: Size) -> Case:
         name="files",
         asks="Outputs as files",
         metric="cost",
+        many_files=True,
         probes=tuple(probe for kilobytes in (2, 256) for probe in probes(kilobytes, size)),
         goals=tuple(goal(kilobytes, rival) for kilobytes in (2, 256) for rival in ("careless", "synced")),
     )

@@ -18,7 +18,7 @@ def holdfast(place: Path, seed: int, count: int) -> Reading:
 
     pipeline = subject.pipeline(place, handle)
     called = time.perf_counter()
-    subject.timed_run(pipeline, items(1, seed, start=count), count + 1)
+    subject.timed_run(pipeline, items(1, seed, start=count), count + 1, before=count)
     assert len(started) == 1
     return Reading(items=count, seconds=started[0] - called)
 

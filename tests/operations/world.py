@@ -99,9 +99,10 @@ def done(
     return Done(item, data, canonical.digest(item.salt, data), queued, seconds, spend, None, adopted)
 
 
-def failed(item: Item, *, transient: bool = True, code: str = "http_503", message: str = "overloaded", seconds: float = 1.5,
-           spend: Spend | None = None) -> Failed:  # fmt: skip
-    return Failed(item, transient, code, message, 0.0, 0.125, seconds, None, "Traceback", spend)
+def failed(
+    item: Item, *, transient: bool = True, code: str = "http_503", seconds: float = 1.5, spend: Spend | None = None
+) -> Failed:
+    return Failed(item, transient, code, "overloaded", 0.0, 0.125, seconds, None, "Traceback", spend)
 
 
 def skipped(item: Item, why: str = "blank page") -> Skipped:

@@ -25,6 +25,20 @@ from holdfast.runtime.stage import Stage
 from holdfast.stores import faults
 
 clock = time.perf_counter
+
+
+class _Forks:
+    """Counts how often this process came out of a fork while Holdfast was loaded; asking it is cheaper than getpid."""
+
+    count = 0
+
+    @classmethod
+    def happened(cls) -> None:
+        cls.count += 1
+
+
+forks = _Forks
+os.register_at_fork(after_in_child=forks.happened)
 TRACE_CHARS = 4000
 
 
@@ -68,8 +82,8 @@ class StageRunner:
         self.pipeline = pipeline
         self.batch = batch
         self.stopping = stopping
+        self._forks = forks.count
         self.plain = not (stage.wants_context or stage.sink or stage.verifier or stage.metrics)
-        self._pid = os.getpid()
 
     def run(self, work: Assignment) -> None:
         """Run every item of an assignment, one after the other, and leave the outcomes in it."""
@@ -80,7 +94,7 @@ class StageRunner:
                 return
             began = work.started = clock()
             outcome = attempt(item, work, began)
-            if os.getpid() != self._pid:
+            if forks.count != self._forks:
                 _leave_child(self, item)
             if not work.abandoned:
                 outcomes.append(outcome)
@@ -165,7 +179,7 @@ class StageRunner:
             raise Unverified(f"the verifier of stage {stage.name!r} did not accept the output")
         file = None
         if stage.sink is not None:
-            if os.getpid() != self._pid:
+            if forks.count != self._forks:
                 _leave_child(self, item)
             file = stage.sink.stage(self._provenance(item, work), data).encode()
         digest = canonical.digest(item.salt, data)

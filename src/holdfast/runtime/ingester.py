@@ -81,7 +81,7 @@ class Ingester:
         if isinstance(raw, Malformed):
             return ingest.refuse(None, raw_bytes(raw.raw), salt, "invalid", f"{raw.where}: {raw.why}")
         try:
-            payload = self.schema.encode(raw)
+            payload = self.schema.freeze(raw)
         except Invalid as error:
             return ingest.refuse(self._key_of_invalid(raw, natural), raw_bytes(raw), salt, "invalid", str(error))
         try:

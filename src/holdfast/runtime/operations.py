@@ -22,7 +22,7 @@ from holdfast.core.states import Step, go_back, move
 from holdfast.runtime import lookup, status
 from holdfast.stores.base import Store, each_record
 
-FRESH_BUDGET: dict[str, object] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "code": "", "reason": ""}
+FRESH_BUDGET: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "code": "", "reason": ""}
 CUT_PAYLOAD = "too_large"
 RESOLVED = "resolved"
 
@@ -71,7 +71,7 @@ def redrive(
             return "its payload was too large to be kept"
         return _change(item, move(item.place, Step.REDRIVE, stages=stages, **FRESH_BUDGET))
 
-    return _act(store, batch, "redriven", by, _dead_letters(store, batch, items, code), decide)
+    return _act(store, batch, _dead_letters(store, batch, items, code), decide, kind="redriven", by=by)
 
 
 def discard(
@@ -85,14 +85,14 @@ def discard(
             return f"{item.place.state}, not dead"
         return _change(item, move(item.place, Step.DISCARD, stages=stages))
 
-    return _act(store, batch, "discarded", by, _dead_letters(store, batch, items, code), decide)
+    return _act(store, batch, _dead_letters(store, batch, items, code), decide, kind="discarded", by=by)
 
 
 def resolve(store: Store, batch: Batch, by: By, item: str, *, output: bytes | None = None) -> Result:
     """Settle a dead letter by hand: done with the output that a person gives (JSON), else skipped."""
     stages = len(lookup.stage_names(batch))
     data = None if output is None else check_output(output)
-    facts: dict[str, object] = {"code": RESOLVED, "reason": by.reason}
+    facts: dict[str, Any] = {"code": RESOLVED, "reason": by.reason}
 
     def decide(item: Record) -> Change | str:
         if item.place.state is not State.DEAD:
@@ -103,7 +103,7 @@ def resolve(store: Store, batch: Batch, by: By, item: str, *, output: bytes | No
         made = Output(item.n, stages - 1, place.epoch, data)
         return _change(item, place, output=made, output_digest=canonical.digest(item.salt, data))
 
-    return _act(store, batch, "resolved", by, [lookup.item_named(store, batch, item)], decide)
+    return _act(store, batch, [lookup.item_named(store, batch, item)], decide, kind="resolved", by=by)
 
 
 def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_stage: str | int = 0) -> Result:
@@ -119,7 +119,8 @@ def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_sta
             here, there = (lookup.stage_title(lookup.stage_names(batch), at) for at in (found.place.stage, target))
             raise UsageError(f"item {found.key!r} stands at {here!r}: a reset leads back, not on to {there!r}")
         held = any(chunk.lo <= found.n < chunk.hi and status.is_live(chunk, store.now()) for chunk in chunks)
-        return _act(store, batch, "reset", by, [found], _Reset(store, batch, target, by, in_flight=held), seize=True)
+        decide = _Reset(store, batch, target, by, in_flight=held)
+        return _act(store, batch, [found], decide, kind="reset", by=by, seize=True)
     parts = [_reset_chunk(store, batch, by, target, chunk) for chunk in chunks if may_have_begun(chunk)]
     left = Counter[str]()
     for part in parts:
@@ -132,7 +133,7 @@ def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_sta
 def _reset_chunk(store: Store, batch: Batch, by: By, target: int, chunk: Chunk) -> Result:
     decide = _Reset(store, batch, target, by, in_flight=status.is_live(chunk, store.now()))
     items = each_record(store, batch.id, lo=chunk.lo, hi=chunk.hi)
-    return _act(store, batch, "reset", by, items, decide, seize=True)
+    return _act(store, batch, items, decide, kind="reset", by=by, seize=True)
 
 
 def may_have_begun(chunk: Chunk) -> bool:
@@ -197,7 +198,7 @@ def _change(item: Record, place: Place, *, output: Output | None = None, output_
 
 
 def _act(
-    store: Store, batch: Batch, kind: str, by: By, items: Iterable[Record], decide: Decide, *, seize: bool = False
+    store: Store, batch: Batch, items: Iterable[Record], decide: Decide, *, kind: str, by: By, seize: bool = False
 ) -> Result:
     """Decide and write, group by group: memory stays flat, and no transaction is long."""
     changed, left = 0, Counter[str]()

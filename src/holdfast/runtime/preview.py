@@ -50,7 +50,7 @@ def preview_reset(store: Store, batch: Batch, item: str | None = None, *, to_sta
     if item is None:
         return _of_batch(store, batch, name, target, [chunk for chunk in chunks if operations.may_have_begun(chunk)])
     found = lookup.item_named(store, batch, item)
-    return _of_item(store, batch, found, name, target, lineage(chunks, found.n))
+    return _of_item(store, batch, found, lineage(chunks, found.n), name=name, target=target)
 
 
 def _of_batch(store: Store, batch: Batch, name: str, target: int, chunks: list[Chunk]) -> ResetPreview:
@@ -77,7 +77,7 @@ def _of_batch(store: Store, batch: Batch, name: str, target: int, chunks: list[C
     )
 
 
-def _of_item(store: Store, batch: Batch, item: Record, name: str, target: int, line: list[Chunk]) -> ResetPreview:
+def _of_item(store: Store, batch: Batch, item: Record, line: list[Chunk], *, name: str, target: int) -> ResetPreview:
     now, state = store.now(), item.place.state
     held = [chunk for chunk in line[-1:] if state is State.PENDING and status.is_live(chunk, now)]
     spent, seconds = _cost(Reader(store, line), target, item.n)

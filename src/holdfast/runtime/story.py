@@ -1,0 +1,301 @@
+"""An item's whole story, from its journal, in plain words: what happened, where it is now, and what can be done."""
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.core import canonical, journal, money
+from holdfast.core.model import Batch, Chunk, Key, Place, Record, State, chain_of_batch
+from holdfast.runtime import lookup, status
+from holdfast.runtime.attempts import was_run
+from holdfast.runtime.durations import in_words
+from holdfast.runtime.sinks.base import Evidence
+from holdfast.stores import owners
+from holdfast.stores.base import Store, each_entry, lineage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened to the item."""
+
+    at: float
+    what: str
+    """admitted, claimed, interrupted, checkpoint, attempt, or the kind of an operator's act"""
+    text: str
+    entry: str
+    """The journal entry that says so."""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """An item from its admission until now."""
+
+    batch: str
+    key: Key
+    number: int
+    state: str
+    stage: str
+    epoch: int
+    attempts: int
+    events: tuple[Event, ...]
+    now: str
+    next: str
+    commands: tuple[str, ...]
+    """What a person can type next."""
+
+    def as_dict(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("events", "commands")}
+        events = [{"at": e.at, "what": e.what, "text": e.text, "entry": e.entry, **e.facts} for e in self.events]
+        return plain | {"events": events, "commands": list(self.commands)}
+
+    def __str__(self) -> str:
+        lines = [f"item {self.key!r} (number {self.number}) of batch {self.batch!r}", ""]
+        lines += [f"  {when(event.at)}  {event.text}" for event in self.events]
+        lines += ["", f"Now:  {self.now}", f"Next: {self.next}"]
+        return "\n".join(lines + [f"      {command}" for command in self.commands])
+
+
+def tell(store: Store, batch: Batch, item: str) -> Story:
+    """The story of one item."""
+    found = lookup.item_named(store, batch, item)
+    names = lookup.stage_names(batch)
+    line = lineage(store.chunks(batch.id), found.n)
+    events = tuple(_Teller(store, batch, found, names, line).events())
+    place = found.place
+    now, then, commands = _outlook(store, batch, found, names, line[-1])
+    return Story(
+        batch=batch.name,
+        key=found.key,
+        number=found.n,
+        state=place.state.value,
+        stage=lookup.stage_title(names, place.stage),
+        epoch=place.epoch,
+        attempts=sum(1 for event in events if event.what == "attempt"),
+        events=events,
+        now=now,
+        next=then,
+        commands=commands,
+    )
+
+
+def when(at: float) -> str:
+    """A moment for people, in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+class _Teller:
+    """Reads the entries that concern the item, from the batch's chain and from those of its chunks, oldest first."""
+
+    def __init__(self, store: Store, batch: Batch, item: Record, names: list[str], line: list[Chunk]) -> None:
+        self._store, self._batch, self._item, self._names, self._line = store, batch, item, names, line
+        self._n = int(item.n)
+        self._grant: Event | None = None
+        """The grant it is in, told only if it comes to something."""
+        self._is_pending = True
+
+    def events(self) -> Iterator[Event]:
+        yield from self._admission()
+        for chunk in self._line:
+            for entry in each_entry(self._store, chunk.id):
+                header, body = journal.decode_header(entry.head), journal.decode_body(entry.body)
+                yield from self._of(header, body)
+        if self._grant is not None and self._is_pending and self._line[-1].owner is not None:
+            yield self._grant
+
+    def _admission(self) -> Iterator[Event]:
+        for entry in each_entry(self._store, chain_of_batch(self._batch.id)):
+            body = journal.decode_body(entry.body)
+            if isinstance(body, journal.Ingested) and body.lo <= self._n < body.hi:
+                header = journal.decode_header(entry.head)
+                at = (self._n - body.lo) * canonical.DIGEST_BYTES
+                facts = {"payload_digest": body.digests[at : at + canonical.DIGEST_BYTES].hex()}
+                code = dict(body.invalid).get(self._n)
+                self._is_pending = code is None
+                text = "admitted" if code is None else f"refused at the boundary: {code}; a dead letter from the start"
+                yield self._event(header, "admitted", text, **facts)
+                return
+
+    def _of(self, header: journal.Header, body: journal.Body) -> Iterator[Event]:
+        if isinstance(body, journal.Claimed):
+            if body.lo <= self._n < body.hi and self._is_pending:
+                yield from self._claimed(header, body)
+        elif isinstance(body, journal.Checkpointed):
+            yield from self._committed(header, body)
+        elif isinstance(body, journal.Acted):
+            for moved in body.items:
+                if moved.n == self._n:
+                    yield from self._acted(header, body, moved)
+
+    def _claimed(self, header: journal.Header, body: journal.Claimed) -> Iterator[Event]:
+        if body.taken_from and self._grant is not None:
+            who = owners.short(body.taken_from)
+            yield self._grant
+            yield self._event(
+                header, "interrupted", f"{who} ended without releasing it; what it had begun does not count"
+            )
+        who = owners.short(header.actor)
+        found = next((shot for shot in body.snapshots if shot.n == self._n), None)
+        stood = f", at {self._name(found.stage)!r} with {found.attempt} attempts used" if found is not None else ""
+        facts = {"owner": header.actor, "fence": header.fence, "expires": body.expires, "blame": body.blame}
+        self._grant = self._event(header, "claimed", f"claimed by {who} under fence {header.fence}{stood}", **facts)
+
+    def _committed(self, header: journal.Header, body: journal.Checkpointed) -> Iterator[Event]:
+        spends = {stage: said for stage, said in body.spends if said.n == self._n}
+        mine = [group for group in body.advanced if self._n in group.items]
+        attempts = [attempt for attempt in body.attempts if attempt.n == self._n]
+        if (mine or attempts) and self._grant is not None:
+            yield self._grant
+            self._grant = None
+        for group in mine:
+            yield from self._advanced(header, group, spends.get(group.stage))
+        for attempt in attempts:
+            yield self._attempted(header, attempt, spends.get(attempt.stage))
+        if body.released:
+            self._grant = None
+
+    def _advanced(self, header: journal.Header, group: journal.Advanced, said: journal.Spend | None) -> Iterator[Event]:
+        index = list(group.items).index(self._n)
+        stage, number = self._name(group.stage), array("H", group.attempts)[index] if group.attempts else 1
+        queued, took = array("f", group.queued)[index], array("f", group.seconds)[index]
+        facts = {"stage": stage, "attempt": number, "queued": queued, "seconds": took, **_cost_facts(said)}
+        if group.adopted:
+            yield self._event(
+                header,
+                "adopted",
+                f"the output of {stage!r} was there already, whole and ours: adopted, nothing was run",
+                **facts,
+            )
+        else:
+            text = f"attempt {number} at {stage!r} succeeded after {in_words(took)} (queued {in_words(queued)}){_cost(said)}"
+            yield self._event(header, "attempt", text, outcome="done", **facts)
+        digest = group.digests[index * 32 : index * 32 + 32].hex()
+        self._is_pending = not group.finished
+        then = "done" if group.finished else f"goes on at {self._name(group.stage + 1)!r}"
+        yield self._event(
+            header,
+            "checkpoint",
+            f"checkpoint: the output of {stage!r} is durable; the item {then}",
+            stage=stage,
+            output_digest=digest,
+        )
+
+    def _attempted(self, header: journal.Header, attempt: journal.Attempted, said: journal.Spend | None) -> Event:
+        stage = self._name(attempt.stage)
+        facts = {
+            "stage": stage, "attempt": attempt.attempt, "outcome": attempt.outcome, "code": attempt.code,
+            "message": attempt.message, "due": attempt.due, "queued": attempt.queued, "seconds": attempt.seconds,
+            "trace": attempt.trace, **_cost_facts(said),
+        }  # fmt: skip
+        self._is_pending = attempt.outcome not in ("skip", "bury")
+        if not was_run(attempt):
+            back = f"goes back to {self._name(attempt.to_stage)!r} in a new epoch" if self._is_pending else "buried"
+            return self._event(header, "rewound", f"{attempt.message}: {back}", **facts)
+        began = f"attempt {attempt.attempt} at {stage!r}"
+        after = f"after {in_words(attempt.seconds)}{_cost(said)}"
+        error = f"{attempt.code}: {attempt.message}" if attempt.message != attempt.code else attempt.code
+        text = {
+            "skip": f"{began} skipped the item {after}: {attempt.message}",
+            "defer": f"{began} was deferred {after}: {attempt.message}; due again at {when(attempt.due)}",
+            "retry": f"{began} failed {after}: {error}; tried again from {when(attempt.due)}",
+            "bury": f"{began} failed {after}: {error}; buried as a dead letter",
+        }.get(attempt.outcome, f"{began}: {attempt.outcome} {after}")
+        return self._event(header, "attempt", text, **facts)
+
+    def _acted(self, header: journal.Header, body: journal.Acted, moved: journal.Moved) -> Iterator[Event]:
+        if body.seized and self._grant is not None:
+            yield self._grant
+        self._grant = None if body.seized else self._grant
+        self._is_pending = moved.after == State.PENDING
+        who = owners.short(header.actor)
+        there = self._name(moved.stage_after)
+        where = (
+            f", to begin again at {there!r} in epoch {moved.epoch}"
+            if header.kind in ("reset", "rewound", "renewed")
+            else ""
+        )
+        fenced = "; its owner was fenced off" if body.seized else ""
+        text = f"{header.kind} by {who} ({moved.before} became {moved.after}{where}{fenced}): {body.reason}"
+        yield self._event(header, header.kind, text, actor=header.actor, reason=body.reason, before=moved.before, after=moved.after,
+                          stage=there, epoch=moved.epoch, seized=body.seized)  # fmt: skip
+
+    def _event(self, header: journal.Header, what: str, text: str, **facts: Any) -> Event:
+        return Event(at=header.at, what=what, text=text, entry=journal.name(header.chain, header.seq), facts=facts)
+
+    def _name(self, stage: int) -> str:
+        return lookup.stage_title(self._names, stage)
+
+
+def _outlook(
+    store: Store, batch: Batch, item: Record, names: list[str], chunk: Chunk
+) -> tuple[str, str, tuple[str, ...]]:
+    """Where the item is now, what happens next by itself, and what a person can type."""
+    place, who = item.place, f"{batch.name} {item.key}"
+    at = lookup.stage_title(names, place.stage)
+    reset = f"holdfast reset {who} --reason …        do it again from the start"
+    if place.state is State.DONE:
+        return f"done{_where(store, batch, item, len(names) - 1)}.", "nothing, it is complete.", (reset,)
+    if place.state is State.SKIPPED:
+        return f"skipped at {at!r}: {place.reason}.", "nothing, it is settled.", (reset,)
+    if place.state is State.CANCELLED:
+        return "cancelled.", "nothing, it is settled.", (reset,)
+    if place.state is State.DEAD:
+        commands = (
+            f"holdfast dead show {who}                 payload and every attempt",
+            f"holdfast dead redrive {who} --reason …   try it again where it stopped",
+            f"holdfast dead resolve {who} --reason …   settle it by hand, with --output or as skipped",
+            f"holdfast dead discard {who} --reason …   give it up",
+        )
+        return f"a dead letter at {at!r}: {place.code}: {place.reason}.", "nothing, until a person decides.", commands
+    return _outlook_pending(store, place, chunk, at, reset)
+
+
+def _outlook_pending(store: Store, place: Place, chunk: Chunk, at: str, reset: str) -> tuple[str, str, tuple[str, ...]]:
+    now = store.now()
+    if status.is_live(chunk, now):
+        assert chunk.owner is not None
+        who, left = owners.short(chunk.owner), in_words(chunk.expires - now)
+        waits = f"; its next attempt is due at {when(place.due)}" if place.due > now else ""
+        text = f"pending at {at!r}, in the hands of {who} under fence {chunk.fence} (its lease lasts {left}){waits}."
+        return text, "its owner goes on with it; if the owner dies, another takes it over.", (reset,)
+    due = max(place.due, chunk.due)
+    if due > now:
+        text = f"waits at {at!r} until {when(due)}, {in_words(due - now)} from now."
+        return text, "a run takes it when it is due.", (reset,)
+    lost = ""
+    if chunk.owner is not None:
+        lost = f"; {owners.short(chunk.owner)} had it and is gone or overdue"
+    return f"ready at {at!r}{lost}.", "the next run takes it: start one, nothing runs by itself.", (reset,)
+
+
+def _where(store: Store, batch: Batch, item: Record, last: int) -> str:
+    for output in store.outputs(batch.id, lo=item.n, hi=item.n + 1, stage=last, limit=1):
+        return (
+            f": its output is in {Evidence.decode(output.file).final}"
+            if output.file is not None
+            else ": its output is in the store"
+        )
+    return ""
+
+
+def _cost(said: journal.Spend | None) -> str:
+    if said is None:
+        return ""
+    parts = [
+        f"${money.to_usd(said.usd)}" if said.usd else "",
+        f"{said.tokens:,} tokens" if said.tokens else "",
+        said.model,
+    ]
+    shown = ", ".join(part for part in parts if part)
+    return f", {shown}" if shown else ""
+
+
+def _cost_facts(said: journal.Spend | None) -> dict[str, Any]:
+    if said is None:
+        return {}
+    return {
+        "usd": format(money.to_usd(said.usd), "f"), "tokens": said.tokens, "model": said.model, "usage": said.usage,
+        "metrics": said.metrics,
+    }  # fmt: skip

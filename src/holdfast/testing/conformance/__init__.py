@@ -1,0 +1,60 @@
+"""The suite every store passes.
+
+Whoever writes a store adds one line to a test file:
+
+    from holdfast.testing.conformance import conformance
+
+    test_my_store = conformance(lambda place, clock, is_dead: MyStore(place / "state", clock=clock, is_dead=is_dead))
+
+pytest then runs every check below on a store of its own: `test_my_store[a_stale_fence_cannot_commit]` and so on.
+`place` is an empty folder, `clock` a clock that stands still until the check moves it, `is_dead` tells whether the
+process of an owner is known to have ended. A store that forgets everything when it is closed says `durable=False`.
+
+A check is a function whose name is the promise. `holdfast.testing.comparison` goes further: it drives the store and the
+memory store with the same random calls and wants the same answers.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from holdfast.testing.conformance import acting, claiming, committing, durability, opening, reading
+from holdfast.testing.conformance.kit import Check, Kit, MakeStore
+
+__all__ = ["Check", "Kit", "MakeStore", "checks", "conformance"]
+
+CHAPTERS = (opening, claiming, committing, acting, reading)
+
+
+def conformance(make_store: MakeStore, *, durable: bool = True,
+                mark: Callable[..., pytest.MarkDecorator] | None = None) -> Callable[..., None]:  # fmt: skip
+    """A test function for pytest with one case for each check. `mark` is called with the promises a check proves."""
+    cases = [
+        pytest.param(check, id=check.__name__, marks=[mark(*promises)] if mark and (promises := promises_of(check)) else [])
+        for check in checks(durable=durable)
+    ]
+
+    @pytest.mark.parametrize("check", cases)
+    def test(check: Check, tmp_path: Path) -> None:
+        kit = Kit(make_store, tmp_path)
+        try:
+            check(kit)
+        finally:
+            kit.store.close()
+
+    return test
+
+
+def checks(*, durable: bool = True) -> list[Check]:
+    """Every check, in reading order."""
+    return [check for chapter in (*CHAPTERS, *([durability] if durable else [])) for check in _of(chapter)]
+
+
+def promises_of(check: Check) -> tuple[str, ...]:
+    return getattr(check, "promises", ())
+
+
+def _of(chapter: ModuleType) -> Iterator[Check]:
+    return (value for value in vars(chapter).values() if hasattr(value, "promises") and value.__module__ == chapter.__name__)

@@ -1,0 +1,410 @@
+"""Chapter two: chunks are claimed, held, lost and taken over."""
+
+from holdfast.core.journal import Claimed, Snapshot
+from holdfast.core.lease import condemned
+from holdfast.core.limits import BLAME
+from holdfast.core.model import Claim, State
+from holdfast.stores.base import Idle
+from holdfast.testing.conformance.kit import LEASE, Kit, cancel, deferred, done, failed, output_of, proves, redrive, reset
+
+
+@proves("C1", "E6")
+def a_claim_is_granted_with_its_entry(kit: Kit) -> None:
+    kit.admit("a", "b")
+    claim = kit.claim("ann")
+    assert (claim.lo, claim.hi, claim.pending, claim.version, claim.blame) == (0, 2, 2, 0, 0)
+    assert (claim.lease.owner, claim.lease.fence, claim.lease.expires) == ("ann", 1, kit.clock() + LEASE)
+    chunk = kit.chunk(claim.lease.chunk)
+    assert (chunk.owner, chunk.fence, chunk.expires) == ("ann", 1, claim.lease.expires)
+    assert kit.last(chunk.id) == Claimed(lo=0, hi=2, expires=claim.lease.expires)
+    kit.check()
+
+
+@proves("C1")
+def nobody_else_is_granted_a_held_chunk(kit: Kit) -> None:
+    kit.admit("a", "b")
+    claim = kit.claim("ann")
+    assert kit.idle("bob") == Idle(pending=2, next_due=claim.lease.expires, held=1)
+
+
+@proves()
+def where_nothing_is_there_the_answer_is_idle(kit: Kit) -> None:
+    assert kit.idle() == Idle(pending=0)
+    kit.admit("a")
+    kit.finish(kit.claim())
+    assert kit.idle() == Idle(pending=0)
+
+
+@proves("P7", "E12")
+def a_claim_cuts_off_what_is_more_than_wanted(kit: Kit) -> None:
+    kit.admit(*"abcde")
+    first, second, third = kit.claim("ann", 2), kit.claim("bob", 2), kit.claim("cid", 2)
+    assert [(c.lo, c.hi, c.pending) for c in (first, second, third)] == [(0, 2, 2), (2, 4, 2), (4, 5, 1)]
+    assert [(c.lo, c.hi) for c in kit.store.chunks(kit.batch)] == [(0, 2), (2, 4), (4, 5)]
+    body = kit.last(first.lease.chunk)
+    assert isinstance(body, Claimed)
+    assert body.child == (second.lease.chunk, 2, 5)
+    assert kit.chunk(second.lease.chunk).parent == first.lease.chunk
+    assert kit.idle().pending == 5
+    kit.check()
+
+
+@proves("E12")
+def a_child_links_the_head_its_parent_had_before_the_cut(kit: Kit) -> None:
+    kit.admit(*"abc")
+    (whole,) = kit.store.chunks(kit.batch)
+    parent = kit.claim("ann", 1)
+    child = next(chunk for chunk in kit.store.chunks(kit.batch) if chunk.parent == parent.lease.chunk)
+    assert (child.head, child.seq) == (whole.head, 0)
+    kit.finish(parent)
+    kit.finish(kit.claim("bob", 1))
+    kit.finish(kit.claim("cid", 1))
+    kit.check()
+
+
+@proves("P7")
+def a_chunk_with_settled_items_is_cut_by_what_is_pending(kit: Kit) -> None:
+    kit.admit(*"abcdefgh")
+    claim = kit.claim("ann")
+    items = kit.load(claim)
+    kit.land(claim, [failed(items[n], transient=False) for n in (0, 1, 3, 6)], release=True)
+    first = kit.claim("bob", 2)
+    assert (first.lo, first.hi, first.pending) == (0, 5, 2)
+    assert [item.key for item in kit.load(first)] == ["c", "e"]
+    second = kit.claim("cid", 2)
+    assert [item.key for item in kit.load(second)] == ["f", "h"]
+    assert [chunk.counts.dead for chunk in kit.store.chunks(kit.batch)] == [3, 1]
+    kit.check()
+
+
+@proves("C3")
+def the_fence_grows_over_release_expiry_and_death(kit: Kit) -> None:
+    kit.admit("a")
+    fences = []
+    for owner in "abcdef":
+        claim = kit.claim(owner)
+        fences.append(claim.lease.fence)
+        if owner in "ad":
+            kit.land(claim, release=True)
+        elif owner in "be":
+            kit.clock.advance(LEASE + 1)
+        else:
+            kit.dead.add(owner)
+    assert fences == sorted(set(fences)), fences
+    kit.check()
+
+
+@proves("C3", "C15")
+def the_fence_grows_when_an_operator_seizes(kit: Kit) -> None:
+    kit.admit("a")
+    first = kit.claim("ann")
+    kit.act("reset", reset(0, kit.place(0)), seize=True)
+    assert kit.chunk(first.lease.chunk).fence > first.lease.fence
+    second = kit.claim("bob")
+    assert second.lease.fence > first.lease.fence + 1
+    kit.check()
+
+
+@proves("C3")
+def a_child_is_granted_under_a_higher_fence_than_any_before_the_cut(kit: Kit) -> None:
+    kit.admit(*"abcd")
+    zombie = kit.claim("ann")
+    kit.clock.advance(LEASE + 1)
+    head, tail = kit.claim("bob", 2), kit.claim("cid", 2)
+    assert min(head.lease.fence, tail.lease.fence) > zombie.lease.fence
+
+
+@proves("C3", "C4")
+def a_lease_is_taken_over_after_it_expired_and_not_at_the_bound(kit: Kit) -> None:
+    kit.admit("a")
+    kit.claim("ann")
+    kit.clock.advance(LEASE)
+    kit.idle("bob")
+    kit.clock.advance(0.001)
+    claim = kit.claim("bob")
+    assert claim.lease.fence == 2
+    body = kit.last(claim.lease.chunk)
+    assert isinstance(body, Claimed)
+    assert body.taken_from == "ann"
+
+
+@proves("C3")
+def what_a_dead_process_held_is_taken_over_at_once(kit: Kit) -> None:
+    kit.admit("a")
+    kit.claim("ann")
+    kit.dead.add("ann")
+    assert kit.claim("bob").lease.fence == 2
+
+
+@proves()
+def what_is_free_is_granted_before_what_a_dead_process_held(kit: Kit) -> None:
+    kit.admit("a", "b")
+    kit.claim("ann", 1)
+    kit.dead.add("ann")
+    assert [kit.claim("bob", 1).lo for _ in range(2)] == [1, 0]
+
+
+@proves("E7")
+def a_released_chunk_waits_until_it_is_due_and_then_comes_first(kit: Kit) -> None:
+    kit.admit("a")
+    kit.admit("b")
+    claim = kit.claim("ann")
+    due = kit.clock() + 60
+    kit.land(claim, release=True, due=due)
+    assert kit.chunk(claim.lease.chunk).owner is None
+    fresh = kit.claim("bob", 1)
+    assert fresh.lo == 1
+    kit.land(fresh, release=True)
+    assert kit.idle_or(fresh.lo) is None
+    kit.clock.advance(60)
+    assert kit.claim("cid").lo == 0
+
+
+@proves()
+def idle_says_when_to_look_again(kit: Kit) -> None:
+    kit.admit("a")
+    kit.admit("b")
+    first, second = kit.claim("ann"), kit.claim("bob")
+    kit.land(first, release=True, due=kit.clock() + 90)
+    assert kit.idle() == Idle(pending=2, next_due=second.lease.expires, held=1)
+    kit.land(second, release=True, due=kit.clock() + 120)
+    assert kit.idle() == Idle(pending=2, next_due=kit.clock() + 90)
+
+
+@proves("E6")
+def the_entry_of_a_claim_has_a_snapshot_of_every_attempt_it_may_repeat(kit: Kit) -> None:
+    kit.admit(*"abcd")
+    claim = kit.claim("ann")
+    a, b, c, d = kit.load(claim)
+    kit.land(claim, [failed(a), deferred(b), failed(c, transient=False), done(d)], release=True)
+    kit.act("reset", reset(2, kit.place(2)))
+    kit.clock.advance(60)
+    body = kit.last(kit.claim("bob").lease.chunk)
+    assert isinstance(body, Claimed)
+    began = kit.place(0).since
+    assert body.snapshots == [
+        Snapshot(0, stage=0, epoch=0, attempt=1, code="http_503", deadline=began),
+        Snapshot(2, stage=0, epoch=1, attempt=0),
+    ]
+    kit.check()
+
+
+# -- blame ------------------------------------------------------------------------------------------------------
+
+
+@proves("A15")
+def only_a_grant_that_ended_without_commit_and_release_is_blamed(kit: Kit) -> None:
+    kit.admit("a", "b")
+    kit.land(kit.claim("ann"), release=True)
+    released = kit.claim("bob")
+    assert released.blame == 0
+    kit.clock.advance(LEASE + 1)
+    died = kit.claim("cid")
+    assert died.blame == 1
+    kit.land(died, [failed(kit.load(died)[0])])
+    kit.dead.add("cid")
+    assert kit.claim("dan").blame == 0
+    kit.check()
+
+
+@proves("A15")
+def an_item_that_kills_its_process_is_found_by_halving(kit: Kit) -> None:
+    kit.admit(*range(16))
+    deaths = _run_until_condemned(kit, killer=11)
+    assert deaths <= 4 * BLAME
+    assert kit.states() == [State.DONE] * 11 + [State.PENDING] + [State.DONE] * 4
+    kit.check()
+
+
+@proves("A15")
+def it_is_found_among_settled_items_too(kit: Kit) -> None:
+    kit.admit(*range(9))
+    claim = kit.claim("first")
+    items = kit.load(claim)
+    kit.land(claim, [failed(items[n], transient=False) for n in (0, 2, 8)])
+    kit.dead.add("first")
+    assert _run_until_condemned(kit, killer=4) <= 4 * BLAME
+    assert kit.place(4).state is State.PENDING
+    kit.check()
+
+
+def _run_until_condemned(kit: Kit, killer: int) -> int:
+    """Workers that die when they meet the killer; how many died before it stood alone and condemned."""
+    for deaths in range(100):
+        owner = f"worker-{deaths}"
+        while isinstance(claim := kit.store.claim(kit.want(owner)), Claim):
+            if condemned(claim.pending, claim.blame):
+                assert [item.n for item in kit.load(claim)] == [killer]
+                return deaths
+            if claim.lo <= killer < claim.hi:
+                break
+            kit.finish(claim)
+        kit.dead.add(owner)
+    raise AssertionError(f"item {killer} was never found")
+
+
+# -- money ------------------------------------------------------------------------------------------------------
+
+
+@proves("P13")
+def a_claim_takes_no_more_items_than_the_budget_allows(kit: Kit) -> None:
+    kit.admit(*range(10))
+    first = kit.claim("ann", reserve=10, cap=35)
+    assert (first.pending, kit.chunk(first.lease.chunk).reserved) == (3, 30)
+    assert kit.idle("bob", reserve=10, cap=35).broke
+    second = kit.claim("bob", reserve=10, cap=45)
+    assert second.pending == 1
+
+
+@proves("P13")
+def a_reservation_ends_with_its_grant_and_spending_stays(kit: Kit) -> None:
+    kit.admit(*range(10))
+    claim = kit.claim("ann", 2, reserve=10, cap=20)
+    a, b = kit.load(claim)
+    kit.land(claim, [done(a, usd=4)], reserved=10)
+    assert kit.idle("bob", reserve=10, cap=20).broke
+    kit.land(claim, [done(b, usd=5)], version=1, release=True)
+    after = kit.claim("bob", reserve=10, cap=20)
+    assert after.pending == 1
+    assert kit.idle("cid", reserve=10, cap=20).broke
+    kit.clock.advance(LEASE + 1)
+    assert kit.idle("cid", reserve=10, cap=18).broke
+    kit.check()
+
+
+@proves("P13")
+def the_budget_cuts_chunks_with_settled_items_too(kit: Kit) -> None:
+    kit.admit(*range(10))
+    claim = kit.claim("ann")
+    kit.land(claim, [failed(kit.load(claim)[0], transient=False, usd=10)], release=True)
+    again = kit.claim("bob", reserve=10, cap=40)
+    assert (again.pending, kit.chunk(again.lease.chunk).reserved) == (3, 30)
+    kit.check()
+
+
+@proves("P13")
+def without_a_cap_there_is_no_budget_and_without_a_reserve_it_ends_when_it_is_spent(kit: Kit) -> None:
+    kit.admit(*range(4))
+    claim = kit.claim("ann", 1, reserve=10)
+    kit.land(claim, [failed(kit.load(claim)[0], transient=False, usd=7)], release=True)
+    assert kit.claim("ann", cap=8).pending == 3
+    assert not kit.idle("bob", cap=7).broke
+    kit.land(kit.claim_again("ann"), release=True)
+    assert kit.idle("bob", cap=7).broke
+
+
+# -- loading ----------------------------------------------------------------------------------------------------
+
+
+@proves("A4", "P11")
+def items_are_loaded_where_their_outputs_say_they_stand(kit: Kit) -> None:
+    kit.admit(*"abc")
+    claim = kit.claim("ann")
+    a, b, c = kit.load(claim)
+    assert [item.place.stage for item in (a, b, c)] == [0, 0, 0]
+    kit.land(claim, [done(b)], release=True)
+    again = kit.load(kit.claim("bob"))
+    assert [(item.key, item.place.stage, item.plain) for item in again] == [("a", 0, True), ("b", 1, True), ("c", 0, True)]
+    assert again[1].input == output_of(b)
+    assert again[0] == a
+
+
+@proves("P3", "P11")
+def only_pending_items_are_loaded(kit: Kit) -> None:
+    kit.admit(*"abcde")
+    claim = kit.claim("ann")
+    a, b, c, d, _ = kit.load(claim)
+    kit.land(claim, [done(a), failed(b, transient=False), failed(c), done(d)])
+    kit.land(claim, [done(kit.load(claim)[0])], version=1, release=True)
+    kit.act("cancelled", cancel(3, kit.place(3)))
+    kit.clock.advance(60)
+    again = kit.load(kit.claim("bob"))
+    assert [(item.key, item.place.attempt, item.plain) for item in again] == [("c", 1, False), ("e", 0, True)]
+
+
+@proves("E5")
+def a_waiting_item_and_one_that_went_back_keep_their_input(kit: Kit) -> None:
+    kit.admit(*"ab")
+    claim = kit.claim("ann")
+    a, b = kit.load(claim)
+    kit.land(claim, [done(a), done(b)])
+    a1, b1 = kit.load(claim)
+    kit.land(claim, [failed(a1), failed(b1, transient=False)], version=1, release=True)
+    kit.act("reset", reset(1, kit.place(1)))
+    kit.clock.advance(60)
+    a2, b2 = kit.load(kit.claim("bob"))
+    assert (a2.input, a2.salt, a2.key, a2.place.stage) == (a1.input, a.salt, "a", 1)
+    assert (b2.input, b2.salt, b2.key, b2.place.stage) == (b.input, b.salt, "b", 0)
+
+
+@proves()
+def items_are_loaded_in_pages_of_a_number_and_of_bytes(kit: Kit) -> None:
+    kit.admit(*"abcde", payload=b"12345678")
+    claim = kit.claim("ann")
+    assert [item.n for item in kit.store.load(claim, None, 2, 1000)] == [0, 1]
+    assert [item.n for item in kit.store.load(claim, claim.lo, 2, 1000)] == [1, 2]
+    assert [item.n for item in kit.store.load(claim, kit.load(claim)[3].n, 2, 1000)] == [4]
+    assert kit.store.load(claim, kit.load(claim)[4].n, 2, 1000) == []
+    assert [item.n for item in kit.store.load(claim, None, 10, 9)] == [0, 1]
+    assert [item.n for item in kit.store.load(claim, None, 10, 1)] == [0]
+    kit.land(claim, [done(kit.load(claim)[0])])
+    assert [item.n for item in kit.store.load(claim, None, 10, 9)] == [0]
+
+
+# -- renewing ---------------------------------------------------------------------------------------------------
+
+
+@proves("C4")
+def a_renewed_lease_lasts_longer(kit: Kit) -> None:
+    kit.admit("a")
+    claim = kit.claim("ann")
+    kit.clock.advance(20)
+    (renewed,) = kit.store.renew([claim.lease], LEASE)
+    assert (renewed.expires, renewed.fence, renewed.chunk) == (kit.clock() + LEASE, claim.lease.fence, claim.lease.chunk)
+    kit.clock.advance(LEASE)
+    kit.idle("bob")
+
+
+@proves("C1")
+def an_own_commit_is_no_conflict_for_a_renewal(kit: Kit) -> None:
+    kit.admit("a", "b")
+    claim = kit.claim("ann")
+    kit.land(claim, [done(kit.load(claim)[0])])
+    assert len(kit.store.renew([claim.lease], LEASE)) == 1
+    kit.land(claim, [done(kit.load(claim)[0])], version=1)
+    kit.check()
+
+
+@proves("C7", "C13")
+def a_lease_that_was_taken_over_or_released_is_not_renewed(kit: Kit) -> None:
+    kit.admit("a")
+    kit.admit("b")
+    kit.admit("c")
+    lost, released, kept = kit.claim("ann"), kit.claim("ann"), kit.claim("ann")
+    kit.land(released, release=True, due=kit.clock() + 300)
+    kit.store.renew([kept.lease], 2 * LEASE)
+    kit.clock.advance(LEASE + 1)
+    taken = kit.claim("bob")
+    assert taken.lo == lost.lo
+    renewed = kit.store.renew([lost.lease, released.lease, kept.lease], LEASE)
+    assert [lease.chunk for lease in renewed] == [kept.lease.chunk]
+    assert kit.chunk(taken.lease.chunk).expires == taken.lease.expires
+
+
+@proves()
+def an_expired_lease_that_nobody_took_can_be_renewed(kit: Kit) -> None:
+    kit.admit("a")
+    claim = kit.claim("ann")
+    kit.clock.advance(LEASE + 1)
+    assert len(kit.store.renew([claim.lease], LEASE)) == 1
+    kit.idle("bob")
+
+
+@proves("C3")
+def a_redriven_item_makes_its_chunk_claimable_at_once(kit: Kit) -> None:
+    kit.admit("a", "b")
+    claim = kit.claim("ann")
+    a, b = kit.load(claim)
+    kit.land(claim, [failed(a, transient=False), failed(b)], release=True, due=kit.clock() + 60)
+    kit.act("redriven", redrive(0, kit.place(0)))
+    assert kit.claim("bob").pending == 2

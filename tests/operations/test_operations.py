@@ -214,7 +214,7 @@ def test_an_item_resolved_by_hand_cannot_go_back_to_where_it_has_no_input(world:
 
 
 def test_a_dead_letter_whose_payload_was_cut_is_not_run(world: World) -> None:
-    world.add("big", payload=lambda key: "x" * PAYLOAD_BYTES)
+    world.add("big", payload=lambda _: "x" * PAYLOAD_BYTES)
     for result in (
         operations.redrive(world.store, world.batch, BY, ["big"]),
         operations.reset(world.store, world.batch, BY, "big"),

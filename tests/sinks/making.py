@@ -33,7 +33,7 @@ def published(sink: Files, *keys: str | int, **changes: Any) -> list[Evidence]:
 
 
 def all_files(root: Path) -> list[str]:
-    return sorted(os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
+    return sorted(f"{folder}/{name}" for folder, _, names in os.walk(root) for name in names)
 
 
 def ours(root: Path) -> list[str]:

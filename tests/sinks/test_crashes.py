@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.sinks import Evidence, Files, content, names
+from holdfast.runtime.sinks import Evidence, Files, names
 from tests.house.source import ROOT
 from tests.sinks.crasher import KEYS
 from tests.sinks.making import ours, output, place
@@ -25,7 +25,7 @@ def test_a_kill_at_any_moment_leaves_the_old_state_or_the_new_one(here: Path, ta
         seen += resume(Files("out/{key}.json"))
     assert seen["lies"] == 0
     assert min(seen["recorded"], seen["adopted"], seen["made again"], seen["swept"]) > 0, seen
-    assert len(homes) > 60
+    assert len(homes) > 50
     tally(kills=len(homes) - 1, adopted=seen["adopted"])
 
 
@@ -47,9 +47,8 @@ class Trusting(Files):
     """Adopts whatever has the right name."""
 
     def _adoptable(self, left: names.StagedName, final: str) -> Evidence | None:
-        data = (self._folder / left.name).read_bytes()
-        digest = content.encode_content(data, is_json=True)[0][:32]
-        return Evidence(final, f"{self._folder_written}/{left.name}", len(data), 0, digest, is_text=False)
+        size = (self._folder / left.name).stat().st_size
+        return Evidence(final, f"{self._folder_written}/{left.name}", size, 0, 0, b"", is_text=False)
 
 
 def crash(root: Path, *how: str) -> list[Path]:

@@ -53,7 +53,7 @@ def test_a_relative_path_starts_where_the_sink_was_defined(here: Path, monkeypat
 
 
 def test_evidence_survives_the_store() -> None:
-    made = Evidence("out/1.json", "out/.holdfast/x", 12, 1_700_000_000_123_456_789, bytes(32), is_text=True)
+    made = Evidence("out/1.json", "out/.holdfast/x", 12, 1_700_000_000_123_456_789, 77, bytes(32), is_text=True)
     assert Evidence.decode(made.encode()) == made
     for data in (b"", b"\xff", made.encode()[:-1], b"\x90"):
         with pytest.raises(NotOurs, match="doctor"):
@@ -98,7 +98,7 @@ def test_one_bad_name_keeps_no_other_output_from_its_name(here: Path) -> None:
     made = staged(sink, 1, 2, 3)
     with pytest.raises(IsADirectoryError) as caught:
         sink.publish(made)
-    assert caught.value.filename2 == here / "out" / "1.json"
+    assert caught.value.filename2 == str(here / "out" / "1.json")
     assert rest(sink, made[1:]) == [None, None]
     assert sink.read(made[0]) == output(1), "it is staged still"
     (here / "out" / "1.json").rmdir()

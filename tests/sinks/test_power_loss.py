@@ -71,10 +71,17 @@ class Careless(Files):
         pass
 
 
+class Unsynced(Files):
+    """Syncs neither files nor folders."""
+
+    def __init__(self, template: str) -> None:
+        super().__init__(template, sync=False)
+
+
 class Hasty(Files):
     """Leaves the user's folder unsynced."""
 
-    def publish(self, evidence: Any, *, sync: bool = True) -> None:
+    def publish(self, evidence: Any, **_: Any) -> None:
         super().publish(evidence, sync=False)
 
 
@@ -89,10 +96,12 @@ def test_after_power_loss_every_recorded_output_is_there(
     tally(states=states)
 
 
-@pytest.mark.promise("P6")
-def test_without_syncs_the_same_states_lose_outputs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost, _, _ = survey(Careless, "out/{key}.json", here, monkeypatch)
-    assert lost > 0, "the simulation must notice a folder that is not synced"
+@pytest.mark.parametrize("kind", [Careless, Unsynced])
+def test_without_syncs_the_simulation_loses_outputs(
+    kind: type[Files], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, _, _ = survey(kind, "out/{key}.json", here, monkeypatch)
+    assert lost > 0
 
 
 def test_without_the_last_sync_nothing_is_lost_but_names_come_late(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +123,7 @@ def survey(kind: type[Files], template: str, here: Path, patch: pytest.MonkeyPat
         sink.publish(made)
         recorder.ops.append(Op("published"))
     lost = gone = states = 0
-    for states, (ops, files) in enumerate(crash_states(recorder.ops), 1):  # noqa: B007  the last count is wanted
+    for states, (ops, files) in enumerate(crash_states(recorder.ops), 1):
         home = here / f"crash{states}"
         restore(home, files)
         patch.chdir(home)

@@ -141,7 +141,7 @@ def test_a_file_system_that_cannot_sync_folders_is_accepted(here: Path, monkeypa
     real = os.fsync
 
     def only_files(handle: int) -> None:
-        if os.path.isdir(f"/proc/self/fd/{handle}"):
+        if Path(f"/proc/self/fd/{handle}").is_dir():
             raise OSError(errno.EINVAL, "not for folders")
         real(handle)
 

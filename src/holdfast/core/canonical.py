@@ -38,6 +38,11 @@ def key_text(key: object) -> str:
     return key if isinstance(key, str) else str(key)
 
 
+def storable(text: str) -> str:
+    """The text without what no store can hold: half a surrogate pair, as it stands in names of files, is spelled out."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def key_hash(text: str) -> int:
     """A 56-bit number for the index of keys.
 

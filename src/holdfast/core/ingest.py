@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import canonical
-from holdfast.core.limits import KEY_BYTES, PAYLOAD_BYTES, PREVIEW_BYTES
+from holdfast.core.limits import KEY_BYTES, MESSAGE_CHARS, PAYLOAD_BYTES, PREVIEW_BYTES
 from holdfast.core.model import Admitted, ItemNo, Key, NewItem, Place, State
 
 
@@ -19,6 +19,8 @@ def admit(key: object, payload: bytes, salt: bytes) -> NewItem:
     text = canonical.key_text(key)
     if len(text) > KEY_BYTES // 4 and len(text.encode("utf-8", "surrogatepass")) > KEY_BYTES:
         return refuse(key, payload, salt, "invalid", f"its key has more than {KEY_BYTES} bytes: use a shorter field, or a function")
+    if text != canonical.storable(text):
+        return refuse(key, payload, salt, "invalid", f"its key {canonical.storable(text)!r} is not valid text: name another field, or use a function")
     if not text:
         return refuse(key, payload, salt, "invalid", "its key is empty: name a field that identifies it, or use a function")
     if type(key) is int and not -(1 << 63) <= key < 1 << 63:
@@ -32,11 +34,11 @@ def admit(key: object, payload: bytes, salt: bytes) -> NewItem:
 def refuse(key: object, raw: bytes, salt: bytes, code: str, message: str) -> NewItem:
     """A dead letter at the boundary. What it was stays readable, cut where it is too large to keep."""
     text = canonical.key_text(key) if isinstance(key, str | int) and not isinstance(key, bool) else ""
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if not text or size > KEY_BYTES:
-        text = "invalid:" + canonical.digest(b"", raw + text.encode("utf-8", "surrogatepass")).hex()[:32]
+    named = text.encode("utf-8", "surrogatepass")
+    if not text or len(named) > KEY_BYTES or text != canonical.storable(text):
+        text = "invalid:" + canonical.digest(b"", raw + named).hex()[:32]
     kept = raw if len(raw) <= PAYLOAD_BYTES else canonical.encode({"cut_after": PREVIEW_BYTES, "bytes": len(raw), "begins": raw[:PREVIEW_BYTES].decode("utf-8", "replace")})
-    place = Place(state=State.DEAD, code=code, reason=message[:2000])
+    place = Place(state=State.DEAD, code=code, reason=canonical.storable(message[:MESSAGE_CHARS]))
     stored: Key = key if type(key) is int and text == str(key) else text
     return NewItem(stored, canonical.key_hash(text), salt, kept, canonical.digest(salt, kept), place)
 

@@ -3,9 +3,9 @@
 The fence grows by one with every grant and never goes back, whatever happens to the chunk. A commit is judged by the
 fence, never by the time: the lease only decides when somebody else may be granted the chunk.
 
-Blame: a grant that ended without a commit and without a release died with its process. A chunk that such a grant held
-is a suspect; it is handed out in smaller and smaller parts until one item stands alone, and that item is buried when
-its process died `limits.BLAME` times.
+Blame: a grant that ended without a commit and without a release died with its process. A chunk to which that happened
+`limits.SUSPECT` times is a suspect; it is handed out in smaller and smaller parts until one item stands alone, and that
+item is buried when its process then died `limits.BLAME` times. Deaths among others are never counted against an item.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.errors import UsageError
-from holdfast.core.limits import BLAME
+from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Chunk, ChunkId, Counts, ItemNo, State, Want
 
 
@@ -46,7 +46,7 @@ def share(chunk: Chunk, want: Want, *, affordable: int | None = None) -> int:
     size = min(chunk.pending, max(1, want.limit))
     if affordable is not None:
         size = min(size, max(1, affordable))
-    return chunk.pending >> 1 if blamed(chunk) > 1 and size == chunk.pending > 1 else size
+    return chunk.pending >> 1 if blamed(chunk) >= SUSPECT and size == chunk.pending > 1 else size
 
 
 def find_cut(chunk: Chunk, size: int, states: Sequence[State]) -> Cut:
@@ -89,10 +89,12 @@ def grant(chunk: Chunk, want: Want, *, now: float, child_id: ChunkId, affordable
 
 
 def blamed(chunk: Chunk) -> int:
-    """How many grants in a row ended in a dead process, the last one included."""
+    """How many grants in a row ended in a dead process, the last one included; of several items together, not more
+    than make them suspects."""
     if chunk.progressed:
         return 0
-    return chunk.blame + 1 if chunk.owner is not None else chunk.blame
+    deaths = chunk.blame + 1 if chunk.owner is not None else chunk.blame
+    return deaths if chunk.pending == 1 else min(deaths, SUSPECT)
 
 
 def affordable(*, cap: int | None, reserve: int, spent: int, reserved: int) -> int | None:
@@ -107,7 +109,7 @@ def affordable(*, cap: int | None, reserve: int, spent: int, reserved: int) -> i
 
 def condemned(pending: int, blame: int) -> bool:
     """Whether a lone item has killed its process too often to be run again."""
-    return pending == 1 and blame >= BLAME
+    return pending == 1 and blame >= SUSPECT + BLAME
 
 
 def check_times(lease: float, heartbeat: float) -> None:

@@ -50,8 +50,11 @@ LOAD_BYTES: Final = 32 * 1024 * 1024
 SLICE_ITEMS: Final = 2_000
 """Items handed to an executor at once."""
 
+SUSPECT: Final = 2
+"""Grants of a chunk that ended in a dead process before it is handed out in halves and its items are run alone."""
+
 BLAME: Final = 3
-"""Grants of one lone item that ended in a dead process before it is buried."""
+"""Grants of one lone item, run alone, that ended in a dead process before it is buried."""
 
 REWINDS: Final = 3
 """Rewinds of one item before it is buried."""

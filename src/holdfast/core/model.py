@@ -134,7 +134,7 @@ START = Place()
 """Where every item begins; stores keep a place only for items that left the plain way."""
 
 
-class Item(msgspec.Struct, frozen=True):
+class Item(msgspec.Struct, frozen=True, gc=False):
     """A pending item in the hands of a worker, with the input of its stage."""
 
     n: ItemNo
@@ -148,7 +148,7 @@ class Item(msgspec.Struct, frozen=True):
     """The record of the file that holds the input, when a sink keeps the previous output."""
 
 
-class NewItem(msgspec.Struct, frozen=True):
+class NewItem(msgspec.Struct, frozen=True, gc=False):
     """An item on its way in: validated, keyed and frozen."""
 
     key: Key
@@ -205,7 +205,7 @@ class Want(Value):
     """What the batch may spend in all, in units."""
 
 
-class Output(msgspec.Struct, frozen=True):
+class Output(msgspec.Struct, frozen=True, gc=False):
     """What a stage made of an item, as it is stored: the bytes, or the record of the file that holds them."""
 
     n: ItemNo
@@ -215,7 +215,7 @@ class Output(msgspec.Struct, frozen=True):
     file: bytes | None = None
 
 
-class Move(msgspec.Struct, frozen=True):
+class Move(msgspec.Struct, frozen=True, gc=False):
     """An item's new place."""
 
     n: ItemNo

@@ -6,7 +6,7 @@ from holdfast.core.journal import Spend
 from holdfast.core.model import Item
 
 
-class Done(msgspec.Struct, frozen=True, tag=True):
+class Done(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The handler answered, and the answer is valid."""
 
     item: Item
@@ -21,7 +21,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     """The output was found, not made."""
 
 
-class Skipped(msgspec.Struct, frozen=True, tag=True):
+class Skipped(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The handler raised Skip."""
 
     item: Item
@@ -31,7 +31,7 @@ class Skipped(msgspec.Struct, frozen=True, tag=True):
     spend: Spend | None = None
 
 
-class Deferred(msgspec.Struct, frozen=True, tag=True):
+class Deferred(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The handler raised Defer: try again later, at no cost of an attempt."""
 
     item: Item
@@ -42,7 +42,7 @@ class Deferred(msgspec.Struct, frozen=True, tag=True):
     spend: Spend | None = None
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+class Failed(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The attempt failed."""
 
     item: Item
@@ -59,7 +59,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     spend: Spend | None = None
 
 
-class Lost(msgspec.Struct, frozen=True, tag=True):
+class Lost(msgspec.Struct, frozen=True, tag=True, gc=False):
     """What the stage rests on is gone or damaged: the item goes back to the stage that made it."""
 
     item: Item

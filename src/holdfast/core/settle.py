@@ -11,6 +11,7 @@ from operator import attrgetter
 import msgspec
 
 from holdfast.core import journal, retry
+from holdfast.core.canonical import storable
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import MESSAGE_CHARS, REWINDS
 from holdfast.core.model import ChunkId, BatchId, Commit, Counts, Item, ItemNo, Move, Output, Place, State
@@ -204,17 +205,17 @@ class _Ledger:
         place = failed.item.place
         policy = self.policies[place.stage]
         since = place.since if place.since else self.now - failed.seconds
-        facts = {"attempt": place.attempt + 1, "since": since, "spent": spent, "code": failed.code}
+        facts = {"attempt": place.attempt + 1, "since": since, "spent": spent, "code": storable(failed.code)}
         decision = retry.decide(place, failed, policy, now=self.now, spent=spent)
-        message = _cut(failed.message)
+        message, code, trace = _cut(failed.message), storable(failed.code), storable(failed.trace)
         if isinstance(decision, retry.Again):
             after = move(place, Step.RETRY, stages=self.stages, due=decision.due, reason=message, **facts)
-            self._keep(failed, after, "retry", failed.code, message, trace=failed.trace)
+            self._keep(failed, after, "retry", code, message, trace=trace)
         else:
             why = message if decision.why == "permanent" else f"{message} ({decision.why})"
             after = move(place, Step.BURY, stages=self.stages, due=0.0, reason=why, **facts)
             self.tally["dead"] += 1
-            self._keep(failed, after, "bury", failed.code, why, trace=failed.trace)
+            self._keep(failed, after, "bury", code, why, trace=trace)
 
     def _keep(self, outcome: Skipped | Deferred | Failed, place: Place, word: str, code: str, message: str, trace: str = "") -> None:
         before = outcome.item.place
@@ -236,4 +237,4 @@ class _Ledger:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 1] + "…"
+    return storable(text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 1] + "…")

@@ -7,6 +7,7 @@ same thing with a crash in between and without, and cannot change what another o
 import inspect
 import typing
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,13 +20,18 @@ from holdfast.core.errors import UsageError
 class Invalid(Exception):
     """A value does not fit its schema."""
 
+    def __init__(self, message: str, code: str = "invalid_input") -> None:
+        super().__init__(message)
+        self.code = code
+
 
 class Schema:
     """One annotation: validate, encode, decode. Without an annotation anything that is plain JSON will do."""
 
-    def __init__(self, annotation: Any, what: str) -> None:
+    def __init__(self, annotation: Any, what: str, code: str = "invalid_input") -> None:
         self.annotation = annotation
         self.what = what
+        self.code = code
         try:
             adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         except Exception as error:  # pydantic raises several kinds for what it cannot make a schema of
@@ -35,21 +41,19 @@ class Schema:
         self._parse: Callable[[bytes], Any] = adapter.validator.validate_json
         self._dump: Callable[..., bytes] = adapter.serializer.to_json
         self._open = annotation is Any
+        self.encode: Callable[[Any], bytes] = partial(self._encode, read_back=True)
+        """The bytes of a handler's answer, which are known to come back as a valid value."""
 
     def decode(self, data: bytes) -> Any:
         """The value of stored bytes."""
         try:
             return self._parse(data)
         except ValidationError as error:
-            raise Invalid(explain(error)) from None
+            raise Invalid(explain(error), self.code) from None
 
     def freeze(self, value: Any) -> bytes:
         """The bytes of a raw item. A plain dict was validated from the ground up, so it need not be read back."""
         return self._encode(value, read_back=type(value) is not dict or self._open)
-
-    def encode(self, value: Any) -> bytes:
-        """The bytes of a handler's answer, which are known to come back as a valid value."""
-        return self._encode(value, read_back=True)
 
     def _encode(self, value: Any, read_back: bool) -> bytes:
         # What the serializer would only warn about is found by reading back; its warnings cost a microsecond.
@@ -57,12 +61,19 @@ class Schema:
             data = self._dump(self._check(value), round_trip=True, warnings=False)
             if read_back:
                 if self._open:
-                    return _plain(value, data)
+                    return self._plain(value, data)
                 self._parse(data)
         except ValidationError as error:
-            raise Invalid(explain(error)) from None
+            raise Invalid(explain(error), self.code) from None
         except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
-            raise Invalid(_first_line(error)) from None
+            raise Invalid(_first_line(error), self.code) from None
+        return data
+
+    def _plain(self, value: Any, data: bytes) -> bytes:
+        """Without an annotation, only what JSON gives back unchanged is safe to store."""
+        if isinstance(value, BaseModel) or msgspec.json.decode(data) != value:
+            kind = type(value).__name__
+            raise Invalid(f"a {kind} does not come back from JSON as it was: annotate the stage, so that its schema is known", self.code)
         return data
 
     def describe(self) -> str:
@@ -117,13 +128,6 @@ def _print(value: Any) -> str:
         return repr(value)[:2000]
     except Exception:  # a repr may raise anything
         return f"<{type(value).__name__}>"
-
-
-def _plain(value: Any, data: bytes) -> bytes:
-    """Without an annotation, only what JSON gives back unchanged is safe to store."""
-    if isinstance(value, BaseModel) or msgspec.json.decode(data) != value:
-        raise Invalid(f"a {type(value).__name__} does not come back from JSON as it was: annotate the stage, so that its schema is known")
-    return data
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

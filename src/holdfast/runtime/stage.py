@@ -29,7 +29,7 @@ class Stage:
         what = f"stage {self.name!r}"
         given, made, self.wants_context = of_parameters(function, what)
         self.input = Schema(given, f"{what}, input")
-        self.output = Schema(made, f"{what}, output")
+        self.output = Schema(made, f"{what}, output", "invalid_output")
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))
         self.retry = retry if retry is not None else Retry()
         self.sink = sink

@@ -169,7 +169,7 @@ class _Teller:
                 **facts,
             )
         else:
-            text = f"attempt {number} at {stage!r} succeeded after {in_words(took)} (queued {in_words(queued)}){_cost(said)}"
+            text = f"attempt {number} at {stage!r} succeeded after {_brief(took)}, queued {_brief(queued)}{_cost(said)}"
             yield self._event(header, "attempt", text, outcome="done", **facts)
         digest = group.digests[index * 32 : index * 32 + 32].hex()
         self._is_pending = not group.finished
@@ -194,7 +194,7 @@ class _Teller:
             back = f"goes back to {self._name(attempt.to_stage)!r} in a new epoch" if self._is_pending else "buried"
             return self._event(header, "rewound", f"{attempt.message}: {back}", **facts)
         began = f"attempt {attempt.attempt} at {stage!r}"
-        after = f"after {in_words(attempt.seconds)}{_cost(said)}"
+        after = f"after {_brief(attempt.seconds)}{_cost(said)}"
         error = f"{attempt.code}: {attempt.message}" if attempt.message != attempt.code else attempt.code
         text = {
             "skip": f"{began} skipped the item {after}: {attempt.message}",
@@ -218,8 +218,8 @@ class _Teller:
         )
         fenced = "; its owner was fenced off" if body.seized else ""
         text = f"{header.kind} by {who} ({moved.before} became {moved.after}{where}{fenced}): {body.reason}"
-        yield self._event(header, header.kind, text, actor=header.actor, reason=body.reason, before=moved.before, after=moved.after,
-                          stage=there, epoch=moved.epoch, seized=body.seized)  # fmt: skip
+        facts = {"actor": header.actor, "reason": body.reason, "before": moved.before, "after": moved.after}
+        yield self._event(header, header.kind, text, **facts, stage=there, epoch=moved.epoch, seized=body.seized)
 
     def _event(self, header: journal.Header, what: str, text: str, **facts: Any) -> Event:
         return Event(at=header.at, what=what, text=text, entry=journal.name(header.chain, header.seq), facts=facts)
@@ -278,6 +278,10 @@ def _where(store: Store, batch: Batch, item: Record, last: int) -> str:
             else ": its output is in the store"
         )
     return ""
+
+
+def _brief(seconds: float) -> str:
+    return in_words(seconds) if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
 def _cost(said: journal.Spend | None) -> str:

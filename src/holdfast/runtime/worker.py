@@ -183,6 +183,7 @@ class Worker:
         self._learn_rate(settled.counts.settled)
         if released:
             self._forget(holding)
+            self.idle = None
         else:
             holding.take_in(settled.onward, self.store.now(), from_store=False)
 
@@ -202,7 +203,13 @@ class Worker:
     def _hungry(self) -> bool:
         """Whether more items should be ready than there are."""
         ready = sum(h.ready_count for h in self.holdings)
-        return ready < max(self.control.workers, self.rate * AHEAD_SECONDS / 8)
+        return ready < max(self.control.workers, self._speed() * AHEAD_SECONDS / 8)
+
+    def _speed(self) -> float:
+        """Items per second: measured, or for handlers that take next to no time, what they could do."""
+        if all(lane.pace.quick for lane in self.lanes):
+            return max(self.rate, 1 / sum(lane.pace.mean for lane in self.lanes) / 4)
+        return self.rate
 
     def _top_up(self) -> None:
         """Load further pages of what is held; claim more when even that is not enough."""
@@ -216,7 +223,7 @@ class Worker:
                 return
 
     def _claim(self) -> bool:
-        limit = max(self.control.workers, min(CLAIM_ITEMS, int(self.rate * AHEAD_SECONDS)))
+        limit = max(self.control.workers, min(CLAIM_ITEMS, int(self._speed() * AHEAD_SECONDS)))
         reserve = self.ledger.reserve()
         answer = self.store.claim(Want(
             batch=self.want.batch, owner=self.want.owner, seconds=self.want.seconds, cap=self.want.cap,

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.core import journal
 from holdfast.core.canonical import decode
+from holdfast.core.limits import SUSPECT
 from holdfast.core.model import Batch, BatchId, Chunk, Counts, Entry, State, chain_of_batch
 from holdfast.core.retry import Policy
 from holdfast.stores.base import Store
@@ -177,7 +178,7 @@ class _Teller:
         where = f"the grant of fence {header.fence} on chunk {link.id}"
         _must(header.fence > link.fence, f"{where} does not raise the fence, which was {link.fence}")
         _must(body.taken_from == (link.owner or ""), f"{where} was taken from {body.taken_from!r}, not from {link.owner!r}")
-        blame = 0 if link.progressed else link.blame + (link.owner is not None)
+        blame = self._blame(link)
         _must(body.blame == blame, f"{where} says blame {body.blame}, it is {blame}")
         ends = body.hi if body.child is None else body.child[2]
         _must((body.lo, ends) == (link.lo, link.hi), f"{where} covers items {body.lo} to {ends}, the chunk {link.lo} to {link.hi}")
@@ -188,6 +189,12 @@ class _Teller:
         self._check_snapshots(where, body)
         link.hi, link.fence, link.owner = body.hi, header.fence, header.actor
         link.blame, link.progressed = blame, False
+
+    def _blame(self, link: Link) -> int:
+        """What a grant must say: deaths in a row; among several items they only make suspects."""
+        deaths = 0 if link.progressed else link.blame + (link.owner is not None)
+        pending = sum(self.story.items[n].state is State.PENDING for n in range(link.lo, link.hi))
+        return deaths if pending == 1 else min(deaths, SUSPECT)
 
     def _check_snapshots(self, where: str, body: journal.Claimed) -> None:
         said = [(s.n, s.stage, s.epoch, s.attempt) for s in body.snapshots]

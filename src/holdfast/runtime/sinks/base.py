@@ -40,6 +40,8 @@ class Evidence(msgspec.Struct, frozen=True, array_like=True):
     size: int
     mtime_ns: int
     """When it was written; a rename keeps it."""
+    inode: int
+    """Which file it is; a rename keeps that too, and two files written in the same tick of the clock differ in it."""
     digest: bytes
     """SHA-256 of the bytes in the file."""
     is_text: bool

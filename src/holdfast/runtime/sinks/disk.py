@@ -69,8 +69,8 @@ def make_folder(folder: Path, *, mode: int = 0o777) -> set[Path]:
 def difference(path: Path, evidence: Evidence, *, full: bool) -> str | None:
     """How a file differs from its evidence, or None.
 
-    The content is read if `full` asks for it, and if the time is another: a copy that was restored from a backup is
-    still the same output, and reading it is cheaper than making it again.
+    The content is read if `full` asks for it, and if the file or its time is another: a copy that was restored from a
+    backup is still the same output, and reading it is cheaper than making it again.
     """
     try:
         info = path.stat()
@@ -78,7 +78,7 @@ def difference(path: Path, evidence: Evidence, *, full: bool) -> str | None:
             return "there is a folder in its place" if stat.S_ISDIR(info.st_mode) else "it is not a plain file"
         if info.st_size != evidence.size:
             return f"its size differs: {info.st_size:,} bytes, recorded were {evidence.size:,}"
-        if info.st_mtime_ns == evidence.mtime_ns and not full:
+        if (info.st_mtime_ns, info.st_ino) == (evidence.mtime_ns, evidence.inode) and not full:
             return None
         return None if digest_of(path) == evidence.digest else "its content differs"
     except (FileNotFoundError, NotADirectoryError):

@@ -74,7 +74,7 @@ class Files:
             with suppress(OSError):
                 temp.unlink()
             raise
-        return Evidence(final, f"{self._folder_written}/{name}", info.st_size, info.st_mtime_ns, digest, is_text)
+        return self._evidence(final, name, info, digest, is_text=is_text)
 
     def sync_folders(self, evidence: Sequence[Evidence]) -> None:
         """Make the staged names of a group durable, each folder once."""
@@ -174,6 +174,12 @@ class Files:
     def _at(self, path: str) -> Path:
         return self._base / path
 
+    def _evidence(self, final: str, name: str, info: os.stat_result, digest: bytes, *, is_text: bool) -> Evidence:
+        return Evidence(
+            final=final, staged=f"{self._folder_written}/{name}", size=info.st_size, mtime_ns=info.st_mtime_ns,
+            inode=info.st_ino, digest=digest, is_text=is_text,
+        )  # fmt: skip
+
     def _make_folder(self) -> None:
         if self._made:
             return
@@ -209,7 +215,7 @@ class Files:
         digest = sha256(data).digest()
         if digest.hex()[:32] != left.digest:
             return None
-        return Evidence(final, f"{self._folder_written}/{left.name}", len(data), info.st_mtime_ns, digest, left.is_text)
+        return self._evidence(final, left.name, info, digest, is_text=left.is_text)
 
     def _list(self) -> dict[str, list[names.StagedName]]:
         """The staged files by where they come from, those of the newest fence first."""

@@ -146,8 +146,9 @@ class Kit:
 
 
 def new_item(key: object, payload: bytes | None = None) -> NewItem:
-    salt = canonical.digest(b"salt", str(key).encode())[: canonical.SALT_BYTES]
-    return ingest.admit(key, canonical.encode({"key": str(key)}) if payload is None else payload, salt)
+    text = canonical.storable(str(key))
+    salt = canonical.digest(b"salt", text.encode())[: canonical.SALT_BYTES]
+    return ingest.admit(key, canonical.encode({"key": text}) if payload is None else payload, salt)
 
 
 def output_of(item: Item) -> bytes:

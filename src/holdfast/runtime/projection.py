@@ -1,0 +1,162 @@
+"""The items of one ingested group, replayed from the journal: what the store should say about each of them.
+
+A group is what one `ingested` entry admitted; every chunk that was ever cut from it lies inside its range. So one
+group at a time is all that has to be in memory.
+"""
+
+from array import array
+
+from holdfast.core import journal
+from holdfast.core.canonical import DIGEST_BYTES
+from holdfast.core.model import Chunk, Counts, ItemNo, Record, State
+
+STATES = list(State)
+PENDING, DEAD, DONE, SKIPPED = (STATES.index(state) for state in (State.PENDING, State.DEAD, State.DONE, State.SKIPPED))
+UNKNOWN = 0xFFFFFFFF
+"""The epoch of an output whose digest can no longer be computed: its item has another salt now."""
+
+
+class Projection:
+    """State, stage, epoch and output digests of a range of items."""
+
+    def __init__(self, group: journal.Ingested, stages: int) -> None:
+        self.lo, self.hi = group.lo, group.hi
+        self.stages = stages
+        size = group.hi - group.lo
+        self._state = bytearray([PENDING]) * size
+        self._stage = array("H", bytes(2 * size))
+        self._epoch = array("I", bytes(4 * size))
+        self._payload = bytearray(group.digests)
+        self._digests: dict[int, bytearray] = {}
+        self._made_in: dict[int, array[int]] = {}
+        for n, _ in group.invalid:
+            self._state[n - self.lo] = DEAD
+        self._totals: dict[int, Counts] = {}
+
+    # -- replaying ----------------------------------------------------------------------------------------------
+
+    def replay(self, chunk: int, body: journal.Body) -> None:
+        """Take in one entry of a chunk's chain; entries come in their order, a parent's before its child's."""
+        if isinstance(body, journal.Checkpointed):
+            self._checkpointed(chunk, body)
+        elif isinstance(body, journal.Acted):
+            for moved in body.items:
+                self._moved(moved)
+
+    def _checkpointed(self, chunk: int, body: journal.Checkpointed) -> None:
+        attempts, seconds = 0, 0.0
+        for group in body.advanced:
+            self._advanced(group)
+            if not group.adopted:
+                attempts += len(group.items)
+                seconds += sum(array("f", group.seconds))
+        for attempt in body.attempts:
+            self._attempted(attempt)
+            attempts += attempt.attempt > 0
+            seconds += attempt.seconds
+        spent = sum(said.usd for _, said in body.spends)
+        tokens = sum(said.tokens for _, said in body.spends)
+        made = Counts(attempts=attempts, seconds=seconds, spent=spent, tokens=tokens)
+        self._totals[chunk] = self._totals.get(chunk, Counts()).plus(made)
+
+    def _advanced(self, group: journal.Advanced) -> None:
+        digests, made_in = self._of_stage(group.stage)
+        count, first = len(group.items), self._at(group.items.lo)
+        epochs = array("I", array("H", group.epochs)) if group.epochs else array("I", bytes(4 * count))
+        if len(group.digests) != DIGEST_BYTES * count or len(epochs) != count or group.items.hi > self.hi:
+            raise ValueError(f"{count} items, {len(group.digests)} bytes of digests")
+        state = DONE if group.finished else PENDING
+        if not group.items.picks:
+            last = first + count
+            self._state[first:last] = bytes([state]) * count
+            self._stage[first:last] = array("H", [group.stage + 1]) * count
+            made_in[first:last] = array("I", [1 + epoch for epoch in epochs])
+            digests[first * DIGEST_BYTES : last * DIGEST_BYTES] = group.digests
+            return
+        for index, n in enumerate(group.items):
+            at = self._at(n)
+            self._state[at], self._stage[at], made_in[at] = state, group.stage + 1, 1 + epochs[index]
+            digests[_span(at)] = group.digests[_span(index)]
+
+    def _attempted(self, attempt: journal.Attempted) -> None:
+        at = self._at(attempt.n)
+        if attempt.outcome == "rewind":
+            self._stage[at] = attempt.to_stage
+            self._epoch[at] = attempt.epoch + 1
+        elif attempt.outcome in ("skip", "bury"):
+            self._state[at] = SKIPPED if attempt.outcome == "skip" else DEAD
+
+    def _moved(self, moved: journal.Moved) -> None:
+        at = self._at(moved.n)
+        self._state[at] = STATES.index(State(moved.after))
+        self._stage[at], self._epoch[at] = moved.stage_after, moved.epoch
+        if moved.digest:
+            self._payload[_span(at)] = moved.digest
+            for made_in in self._made_in.values():
+                made_in[at] = UNKNOWN if made_in[at] else 0
+        if moved.output_digest:
+            digests, made_in = self._of_stage(self.stages - 1)
+            made_in[at] = 1 + moved.epoch
+            digests[_span(at)] = moved.output_digest
+
+    def _of_stage(self, stage: int) -> tuple[bytearray, "array[int]"]:
+        if stage not in self._digests:
+            size = self.hi - self.lo
+            self._digests[stage] = bytearray(DIGEST_BYTES * size)
+            self._made_in[stage] = array("I", bytes(4 * size))
+        return self._digests[stage], self._made_in[stage]
+
+    def _at(self, n: int) -> int:
+        if not self.lo <= n < self.hi:
+            raise IndexError(f"item {n}")
+        return n - self.lo
+
+    # -- comparing ----------------------------------------------------------------------------------------------
+
+    def payload_digest(self, n: ItemNo) -> bytes:
+        return bytes(self._payload[_span(n - self.lo)])
+
+    def output_digest(self, n: ItemNo, stage: int) -> tuple[int, bytes] | None:
+        """(epoch, digest) of the last output at a stage; None where the journal has none, epoch -1 where it cannot
+        be checked any more."""
+        if stage not in self._made_in or not self._made_in[stage][n - self.lo]:
+            return None
+        made_in = self._made_in[stage][n - self.lo]
+        return (-1 if made_in == UNKNOWN else made_in - 1), bytes(self._digests[stage][_span(n - self.lo)])
+
+    def outputs(self, n: ItemNo) -> list[int]:
+        """The stages at which the journal knows an output of the item."""
+        return [stage for stage, made_in in self._made_in.items() if made_in[n - self.lo]]
+
+    def difference(self, item: Record) -> str | None:
+        """How the stored place differs from the journal's, or None."""
+        at, place = item.n - self.lo, item.place
+        told = (STATES[self._state[at]], self._stage[at], self._epoch[at])
+        if told == (place.state, place.stage, place.epoch):
+            return None
+        return f"it is {_words(place.state, place.stage, place.epoch)}, but its journal says {_words(*told)}"
+
+    def count_difference(self, chunk: Chunk) -> str | None:
+        """How the totals on a chunk's row differ from those of the journal, or None."""
+        states = self._state[chunk.lo - self.lo : chunk.hi - self.lo]
+        totals = self._totals.get(chunk.id, Counts())
+        told: dict[str, int] = {
+            state.value: states.count(STATES.index(state)) for state in State if state is not State.PENDING
+        }
+        told |= {"attempts": totals.attempts, "spent": totals.spent, "tokens": totals.tokens}
+        wrong = [
+            f"{name} {getattr(chunk.counts, name):,} instead of {value:,}"
+            for name, value in told.items()
+            if getattr(chunk.counts, name) != value
+        ]
+        if abs(chunk.counts.seconds - totals.seconds) > 1e-3 * max(1.0, totals.seconds):
+            wrong.append(f"seconds {chunk.counts.seconds:.3f} instead of {totals.seconds:.3f}")
+        return ", ".join(wrong) if wrong else None
+
+
+def _span(at: int) -> slice:
+    return slice(at * DIGEST_BYTES, (at + 1) * DIGEST_BYTES)
+
+
+def _words(state: State, stage: int, epoch: int) -> str:
+    return f"{state} at stage {stage} in epoch {epoch}"

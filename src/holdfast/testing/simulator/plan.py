@@ -1,0 +1,141 @@
+"""What a seed stands for: the batch, the workers, and what will go wrong, drawn before anything happens.
+
+Every world has only some of the faults, in some strength: two faults that meet are found sooner where the other ten
+keep quiet.
+"""
+
+from random import Random
+
+import msgspec
+
+from holdfast.core.retry import Policy
+
+LEASE = 30.0
+MINUTES = 60.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One world, before it begins."""
+
+    seed: int
+    policies: list[Policy]
+    groups: list[list[tuple[object, bytes]]]
+    """What the source yields, in the groups it is admitted in: (key, payload), with doubles and bad keys."""
+    ingesters: int
+    workers: int
+    limit: int
+    page: int
+    slice: int
+    hands: int
+    """How many chunks a worker holds at once."""
+    same_host: bool
+    """Whether a dead process is known to be dead."""
+    faults_until: float
+    """Seconds from the start after which nothing goes wrong any more."""
+    crash: float
+    pause: float
+    unheard: float
+    """How often a commit lands and its reply is lost."""
+    unsent: float
+    """How often a commit is lost on the way, or comes late."""
+    doubled: float
+    """How often a commit arrives twice."""
+    slow_reply: float
+    missed_beat: float
+    skew: float
+    acts: float
+    """How often an operator acts: seconds between two acts, 0 for never."""
+    transient: float
+    permanent: float
+    skip: float
+    defer: float
+    lost: float
+    """How often a stage finds the output it rests on gone."""
+    slow: float
+    """How often a handler takes longer than a lease."""
+    killer: tuple[str, int] | None
+    """The key and stage that kill the process, whenever they are tried."""
+    spend: int
+    """The most an attempt costs, in units; 0 for nothing."""
+    cap: int | None
+
+
+def draw(seed: int) -> Plan:
+    """The plan of a seed."""
+    rng = Random(seed)  # noqa: S311 - a schedule, not a secret
+    some = _some(rng)
+    stages = 1 + int(rng.random() * 3)
+    groups = _groups(rng)
+    spend = int(rng.random() * 2) * 5
+    policies = [_policy(rng) for _ in range(stages)]
+    return Plan(
+        seed=seed,
+        policies=policies,
+        groups=groups,
+        ingesters=1 + some(0.2),
+        workers=2 + int(rng.random() * 3),
+        limit=1 + int(rng.random() * 6),
+        page=1 + int(rng.random() * 4),
+        slice=1 + int(rng.random() * 3),
+        hands=1 + some(0.4),
+        same_host=bool(some(0.5)),
+        faults_until=1.5 * MINUTES + rng.random() * 1.5 * MINUTES,
+        crash=some(0.5) * rng.random() * 0.04,
+        pause=some(0.5) * rng.random() * 0.04,
+        unheard=some(0.4) * rng.random() * 0.3,
+        unsent=some(0.4) * rng.random() * 0.3,
+        doubled=some(0.3) * rng.random() * 0.3,
+        slow_reply=some(0.3) * rng.random() * 0.3,
+        missed_beat=some(0.3) * rng.random() * 0.6,
+        skew=some(0.3) * rng.random() * 8,
+        acts=some(0.4) * (5 + rng.random() * 30),
+        transient=some(0.6) * rng.random() * 0.5,
+        permanent=some(0.3) * rng.random() * 0.2,
+        skip=some(0.3) * rng.random() * 0.2,
+        defer=some(0.3) * rng.random() * 0.3,
+        lost=some(0.2) * rng.random() * 0.2,
+        slow=some(0.3) * rng.random() * 0.15,
+        killer=(f"k{int(rng.random() * 6)}", int(rng.random() * stages)) if some(0.1) else None,
+        spend=spend,
+        cap=_cap(rng, policies, groups, spend) if spend and some(0.4) else None,
+    )
+
+
+def most_per_item(plan: Plan) -> int:
+    """The most one item can cost from its admission to its end, in one epoch."""
+    return plan.spend * sum(policy.attempts for policy in plan.policies)
+
+
+def _some(rng: Random):  # type: ignore[no-untyped-def]
+    def some(chance: float) -> int:
+        return int(rng.random() < chance)
+
+    return some
+
+
+def _policy(rng: Random) -> Policy:
+    wait_min = 1.0 + rng.random() * 4
+    return Policy(
+        attempts=1 + int(rng.random() * 4), within=20 + rng.random() * 600, wait_min=wait_min, wait_max=wait_min + rng.random() * 60,
+        money=None if rng.random() < 0.8 else 1 + int(rng.random() * 12),
+    )  # fmt: skip
+
+
+def _groups(rng: Random) -> list[list[tuple[object, bytes]]]:
+    rows: list[tuple[object, bytes]] = []
+    for n in range(3 + int(rng.random() * 10)):
+        luck = rng.random()
+        if luck < 0.9 or not rows:
+            rows.append((f"k{n}", b"%d" % n))
+        elif luck < 0.96:
+            key, payload = rows[int(rng.random() * len(rows))]
+            rows.append((key, payload if luck < 0.94 else payload + b"?"))
+        else:
+            rows.append((None, b"%d" % n))
+    size = 1 + int(rng.random() * len(rows))
+    return [rows[at : at + size] for at in range(0, len(rows), size)]
+
+
+def _cap(rng: Random, policies: list[Policy], groups: list[list[tuple[object, bytes]]], spend: int) -> int:
+    most = spend * sum(policy.attempts for policy in policies)
+    return int(most * sum(map(len, groups)) * (0.2 + 0.8 * rng.random()))

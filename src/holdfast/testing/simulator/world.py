@@ -1,0 +1,129 @@
+"""The world: virtual time, and everybody who acts in it.
+
+Actors are generators. Each yields how many seconds pass until it goes on, and between two yields nothing else
+happens: so whatever can happen between two calls to the store does happen, in some world. A world is decided by its
+plan: the same seed gives the same events.
+"""
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Callable, Generator
+from random import Random
+
+from holdfast.core import canonical
+from holdfast.core.errors import HoldfastError
+from holdfast.core.model import Batch, Claim, Commit
+from holdfast.core.outcome import Outcome
+from holdfast.stores.base import Store
+from holdfast.testing.clock import START, ManualClock
+from holdfast.testing.replay import Violation
+from holdfast.testing.simulator.plan import Plan
+
+EVENTS = 20_000
+"""More than any world needs: one that has not come to its end by then makes no progress."""
+
+Actor = Generator[float, None, None]
+Effect = tuple[int, int, int]
+"""An item at a stage in an epoch."""
+MakeStore = Callable[[Callable[[], float], Callable[[str], bool]], Store]
+
+
+class World:
+    """Everything that is true in one simulation, and what must stay true."""
+
+    def __init__(self, plan: Plan, make_store: MakeStore, *, trace: list[str] | None = None) -> None:
+        self.plan = plan
+        self.clock = ManualClock()
+        self.chance = Random(plan.seed + 1).random  # noqa: S311 - a schedule, not a secret
+        self.dead: set[str] = set()
+        self.store = make_store(self.clock, self.dead.__contains__)
+        self.stages = len(plan.policies)
+        definition = canonical.encode({"stages": [{"name": f"s{s}"} for s in range(self.stages)]})
+        self.batch: Batch = self.store.open_batch(f"seed {plan.seed}", "simulated", definition, actor="simulator")
+        self.trace = trace
+        self.faulty = True
+        self.cap = plan.cap
+        self.ingesting = plan.ingesters
+        self.runs: Counter[Effect] = Counter()
+        """How often a handler was run."""
+        self.excused: Counter[Effect] = Counter()
+        """Runs whose outcome was lost for a reason."""
+        self.seized: set[int] = set()
+        """Chunks that an operator took from their owner."""
+        self.fences: dict[int, int] = {}
+        self.counts: Counter[str] = Counter()
+        self._queue: list[tuple[float, int, Actor | Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._ids = itertools.count(1)
+
+    def run(self) -> None:
+        """Let everything happen until nobody has anything left to do."""
+        end = START + self.plan.faults_until
+        queue, clock = self._queue, self.clock
+        for _ in range(EVENTS):
+            if not queue:
+                return
+            at, _, actor = heapq.heappop(queue)
+            if at > clock.now:
+                clock.now = at
+                if self.faulty and at > end:
+                    self._calm()
+            if isinstance(actor, Generator):
+                delay = next(actor, None)
+                if delay is not None:
+                    heapq.heappush(queue, (clock.now + delay, next(self._order), actor))
+            else:
+                actor()
+        raise Violation(f"no end after {EVENTS} events: the batch makes no progress")
+
+    def _calm(self) -> None:
+        self.faulty, self.cap = False, None
+        self.say("world", "from here on nothing goes wrong")
+
+    def begin(self, actor: Actor | Callable[[], None], after: float = 0.0) -> None:
+        """An actor starts, or something happens once, after some seconds."""
+        heapq.heappush(self._queue, (self.clock.now + after, next(self._order), actor))
+
+    def goes_wrong(self, rate: float) -> bool:
+        return rate > 0 and self.faulty and self.chance() < rate
+
+    def new_id(self) -> bytes:
+        return next(self._ids).to_bytes(16, "big")
+
+    def say(self, who: str, what: str, *facts: object) -> None:
+        """One line of the trace. Facts are put into words only when somebody listens."""
+        if self.trace is not None:
+            told = " ".join(str(fact) for fact in facts)
+            self.trace.append(f"{self.clock.now - START:8.2f}  {who:<10} {what} {told}".rstrip())
+
+    # -- what must stay true while it happens ------------------------------------------------------------------
+
+    def granted(self, claim: Claim) -> None:
+        """Fences grow for every item; the budget holds."""
+        for n in range(claim.lo, claim.hi):
+            before = self.fences.get(n, -1)
+            if claim.lease.fence <= before:
+                raise Violation(f"item {n} was granted under fence {claim.lease.fence} after fence {before}")
+            self.fences[n] = claim.lease.fence
+        if self.cap is not None:
+            chunks = self.store.chunks(self.batch.id)
+            used = sum(chunk.counts.spent + (chunk.reserved if chunk.owner is not None else 0) for chunk in chunks)
+            if used > self.cap:
+                raise Violation(f"{used} units are spent or set aside, the budget is {self.cap}")
+
+    def about_to_run(self, outcome: Outcome, now: float) -> Effect:
+        """An item is about to be run: it is due, and its input is what the stage before made of it."""
+        item, place = outcome.item, outcome.item.place
+        if place.due > now:
+            raise Violation(f"item {item.n} is run {place.due - now:.3f} s before it is due")
+        effect = (int(item.n), place.stage, place.epoch)
+        self.runs[effect] += 1
+        return effect
+
+    def sent(self, commit: Commit, landed: bool) -> None:
+        self.counts["commits" if landed else "refused"] += 1
+
+
+class Stop(HoldfastError):
+    """A process ends: it crashed, or it was told to."""

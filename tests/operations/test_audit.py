@@ -1,0 +1,191 @@
+"""The audit: an untouched store verifies from end to end, and whatever is changed is found and named."""
+
+import random
+from pathlib import Path
+
+import apsw
+import msgspec
+import pytest
+
+from holdfast.core import journal
+from holdfast.core.model import Want
+from holdfast.runtime import audit, operations
+from holdfast.runtime.operations import By
+from holdfast.stores.base import Idle
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+from tests.operations.world import OWNER, Clock, World, deferred, done, failed, skipped
+
+BY = By(actor="ada", reason="because")
+
+
+def live_a_little(world: World, seed: int, items: int = 60) -> None:
+    """Everything that can happen to items, at random: cuts, retries, deferrals, dead letters, acts, take-overs."""
+    rng = random.Random(seed)
+    deeds = [done, done, done, failed, skipped, deferred, lambda item: failed(item, transient=False)]
+    for start in range(0, items, 20):
+        world.add(*range(start, start + 20), ended=start + 20 >= items)
+        world.add_invalid(f"bad-{start}")
+    for _ in range(200):
+        want = Want(batch=world.id, owner=f"{OWNER}{rng.random()}", limit=rng.choice([1, 3, 50]), seconds=30.0)
+        claim = world.store.claim(want)
+        if isinstance(claim, Idle):
+            if not claim.pending:
+                break
+            world.clock.advance(120.0)
+            continue
+        if rng.random() < 0.1:
+            continue
+        some = [item for item in world.items(claim) if rng.random() < 0.8]
+        world.commit(claim, [rng.choice(deeds)(item) for item in some], release=rng.random() < 0.8)
+        if rng.random() < 0.2:
+            act = rng.choice([operations.redrive, operations.discard, operations.reset])
+            act(world.store, world.batch, BY)
+        if rng.random() < 0.1:
+            dead = world.store.records(world.id, state=operations.State.DEAD, limit=1)
+            for item in dead:
+                operations.resolve(
+                    world.store, world.batch, BY, f"#{item.n}", output=rng.choice([None, b'{"by":"hand"}'])
+                )
+
+
+@pytest.mark.promise("E12", "P1")
+@pytest.mark.parametrize("seed", range(25))
+def test_whatever_happened_the_journal_verifies_and_explains_every_item(seed: int) -> None:
+    clock = Clock()
+    world = World(MemoryStore(clock=clock), clock)
+    live_a_little(world, seed)
+    found = audit.verify(world.store, world.batch)
+    assert found.findings == ()
+    assert (found.items, found.busy) == (63, 0)
+    assert found.chains == 1 + len(world.store.chunks(world.id))
+
+
+@pytest.mark.promise("E12")
+def test_every_store_verifies(world: World) -> None:
+    live_a_little(world, 7)
+    found = audit.verify(world.store, world.batch)
+    assert found.holds
+    assert found.entries > 20
+    assert found.outputs > 20
+
+
+def test_an_empty_batch_verifies(world: World) -> None:
+    found = audit.verify(world.store, world.batch)
+    assert (found.holds, found.chains, found.entries) == (True, 1, 1)
+
+
+def test_a_batch_in_flight_verifies(world: World) -> None:
+    world.add(*range(10))
+    claim = world.claim(4)
+    world.commit(claim, [done(item) for item in world.items(claim)[:2]], release=False)
+    assert audit.verify(world.store, world.batch).holds
+
+
+def test_progress_is_told(world: World) -> None:
+    world.add(*range(5))
+    told: list[tuple[int, int]] = []
+    audit.verify(world.store, world.batch, progress=lambda checked, total: told.append((checked, total)))
+    assert told == [(5, 5)]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A store on disk with a finished batch, closed."""
+    clock = Clock()
+    store = SqliteStore(tmp_path / "state.db", clock=clock)
+    world = World(store, clock)
+    live_a_little(world, 3)
+    world.add("last")
+    world.finish()
+    assert audit.verify(store, world.batch).holds
+    store.close()
+    return tmp_path / "state.db"
+
+
+def tamper(file: Path, *statements: str) -> audit.Audit:
+    """Edit the file behind the store's back, then audit it."""
+    db = apsw.Connection(str(file))
+    for name in ("journal_is_append_only_update", "journal_is_append_only_delete"):
+        db.execute(f"DROP TRIGGER {name}")
+    for statement in statements:
+        db.execute(statement)
+    assert db.total_changes() > 0, "the test changed nothing"
+    db.close()
+    store = SqliteStore(file)
+    batch = store.batch("moby-dick")
+    assert batch is not None
+    try:
+        return audit.verify(store, batch)
+    finally:
+        store.close()
+
+
+def where(found: audit.Audit, kind: str) -> list[str]:
+    return [finding.where for finding in found.findings if finding.kind == kind]
+
+
+LAST = "(SELECT max(id) FROM items)"
+FLIP = "CAST(hex(body) AS BLOB)"
+EMPTY = "CAST('{}' AS BLOB)"
+
+TAMPERINGS = {
+    "a changed body": (f"UPDATE journal SET body = {FLIP} WHERE chain = 1 AND seq = 2", "chain", "entry 2 of chunk 1"),
+    "a changed header": (
+        "UPDATE journal SET head = CAST(hex(head) AS BLOB) WHERE chain = 1 AND seq = 2", "chain", "entry 2 of chunk 1",
+    ),
+    "a changed hash": (
+        "UPDATE journal SET hash = zeroblob(32) WHERE chain = 1 AND seq = 1", "chain", "entry 1 of chunk 1",
+    ),
+    "a removed entry": ("DELETE FROM journal WHERE chain = 1 AND seq = 2", "chain", "entry 2 of chunk 1"),
+    "a cut-off end": (
+        "DELETE FROM journal WHERE chain = 1 AND seq = (SELECT seq FROM chunks WHERE id = 1)", "chain", "of chunk 1",
+    ),
+    "an entry of the batch": (
+        f"UPDATE journal SET body = {FLIP} WHERE chain = -1 AND seq = 2", "chain", "entry 2 of batch 1",
+    ),
+    "a payload": (f"UPDATE items SET payload = {EMPTY} WHERE id = {LAST}", "payload", "('last')"),
+    "a salt": (f"UPDATE items SET salt = zeroblob(16) WHERE id = {LAST}", "payload", "('last')"),
+    "an output": (f"UPDATE outputs SET data = {EMPTY} WHERE id = {LAST} * 64 + 1", "output", "('last')"),
+    "a removed output": (f"DELETE FROM outputs WHERE id = {LAST} * 64", "output", "('last')"),
+    "a removed item": (f"DELETE FROM items WHERE id = {LAST}", "payload", "item 63"),
+    "a place": ("UPDATE places SET state = 'dead' WHERE state = 'done'", "place", "item"),
+    "totals": ("UPDATE chunks SET spent = spent + 1 WHERE id = 1", "totals", "chunk 1"),
+    "a chunk's head": ("UPDATE chunks SET seq = seq - 1 WHERE id = 1", "chain", "of chunk 1"),
+}  # fmt: skip
+
+
+@pytest.mark.promise("E12")
+@pytest.mark.parametrize("what", TAMPERINGS)
+def test_what_is_changed_is_found_and_named(file: Path, what: str) -> None:
+    statement, kind, named = TAMPERINGS[what]
+    found = tamper(file, statement)
+    assert not found.holds
+    assert any(named in each for each in where(found, kind)), found.findings
+
+
+@pytest.mark.promise("E12")
+def test_two_swapped_entries_are_both_named(file: Path) -> None:
+    found = tamper(
+        file,
+        "UPDATE journal SET seq = 1000 WHERE chain = 1 AND seq = 1",
+        "UPDATE journal SET seq = 1 WHERE chain = 1 AND seq = 2",
+        "UPDATE journal SET seq = 2 WHERE chain = 1 AND seq = 1000",
+    )
+    assert {"entry 1 of chunk 1", "entry 2 of chunk 1"} <= set(where(found, "chain"))
+
+
+@pytest.mark.promise("C3")
+def test_a_fence_that_goes_back_is_found(clock: Clock) -> None:
+    store = MemoryStore(clock=clock)
+    world = World(store, clock)
+    world.add("a")
+    claim = world.claim()
+    world.commit(claim, [failed(world.items(claim)[0])])
+    (chunk,) = store.chunks(world.id)
+    store._chunks[chunk.id] = msgspec.structs.replace(chunk, fence=0)
+    world.clock.advance(60.0)
+    world.claim()
+    (finding,) = audit.verify(store, world.batch).findings
+    assert "a fence never goes back" in finding.message
+    assert finding.where == journal.name(chunk.id, chunk.seq + 1)

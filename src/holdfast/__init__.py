@@ -1,8 +1,24 @@
 """Batch work that survives anything, and can prove it."""
 
 from holdfast.core.errors import (
-    ChainBroken, Conflict, CommitUnknown, Defer, DefinitionChanged, HoldfastError, Incomplete, LeaseLost, NotOurs,
-    PayloadChanged, Permanent, Refused, SchemaTooNew, Skip, StoreError, StoreUnavailable, Transient, UsageError,
+    ChainBroken,
+    CommitUnknown,
+    Conflict,
+    Defer,
+    DefinitionChanged,
+    HoldfastError,
+    Incomplete,
+    LeaseLost,
+    NotOurs,
+    PayloadChanged,
+    Permanent,
+    Refused,
+    SchemaTooNew,
+    Skip,
+    StoreError,
+    StoreUnavailable,
+    Transient,
+    UsageError,
 )  # fmt: skip
 from holdfast.runtime.context import Context
 from holdfast.runtime.pipeline import Pipeline

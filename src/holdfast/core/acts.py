@@ -36,7 +36,7 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
     if in_flight and not act.seize:
         held = [c for c in held if c.state is not State.PENDING]
     seized = in_flight and act.seize
-    delta = {state: 0 for state in State}
+    delta = dict.fromkeys(State, 0)
     for change in held:
         delta[change.state] -= 1
         delta[change.place.state] += 1
@@ -46,8 +46,13 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
         note=act.body,
         items=[
             journal.Moved(
-                n=c.n, before=c.state, after=c.place.state, stage_before=places[c.n].stage, stage_after=c.place.stage,
-                epoch=c.place.epoch, digest=c.renewed.digest if c.renewed is not None else b"",
+                n=c.n,
+                before=c.state,
+                after=c.place.state,
+                stage_before=places[c.n].stage,
+                stage_after=c.place.stage,
+                epoch=c.place.epoch,
+                digest=c.renewed.digest if c.renewed is not None else b"",
                 output_digest=c.output_digest,
             )  # fmt: skip
             for c in held
@@ -55,7 +60,12 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
     )
     return Effect(
         changes=held,
-        delta=Counts(done=delta[State.DONE], skipped=delta[State.SKIPPED], dead=delta[State.DEAD], cancelled=delta[State.CANCELLED]),
+        delta=Counts(
+            done=delta[State.DONE],
+            skipped=delta[State.SKIPPED],
+            dead=delta[State.DEAD],
+            cancelled=delta[State.CANCELLED],
+        ),
         seized=seized,
         fence=chunk.fence + 1 if seized else chunk.fence,
         body=journal.encode_body(body),

@@ -39,7 +39,7 @@ def key_text(key: object) -> str:
 
 
 def storable(text: str) -> str:
-    """The text without what no store can hold: half a surrogate pair, as it stands in names of files, is spelled out."""
+    """The text without what no store can hold: half a surrogate pair, as in names of files, is spelled out."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -14,21 +14,40 @@ def admit(key: object, payload: bytes, salt: bytes) -> NewItem:
     """A validated item. A key or payload beyond its limit makes it a dead letter that says what to do."""
     if type(key) is not str and type(key) is not int:
         if isinstance(key, bool) or key is None:
-            return refuse(key, payload, salt, "invalid", f"its key is {key!r}: name a field that identifies it, or use a function")
+            return refuse(
+                key, payload, salt, "invalid", f"its key is {key!r}: name a field that identifies it, or use a function"
+            )
         key = canonical.key_text(key)
     text = canonical.key_text(key)
     if len(text) > KEY_BYTES // 4 and len(text.encode("utf-8", "surrogatepass")) > KEY_BYTES:
-        return refuse(key, payload, salt, "invalid", f"its key has more than {KEY_BYTES} bytes: use a shorter field, or a function")
+        return refuse(
+            key,
+            payload,
+            salt,
+            "invalid",
+            f"its key has more than {KEY_BYTES} bytes: use a shorter field, or a function",
+        )
     if text != canonical.storable(text):
-        return refuse(key, payload, salt, "invalid", f"its key {canonical.storable(text)!r} is not valid text: name another field, or use a function")
+        return refuse(
+            key,
+            payload,
+            salt,
+            "invalid",
+            f"its key {canonical.storable(text)!r} is not valid text: name another field, or use a function",
+        )
     if not text:
-        return refuse(key, payload, salt, "invalid", "its key is empty: name a field that identifies it, or use a function")
+        return refuse(
+            key, payload, salt, "invalid", "its key is empty: name a field that identifies it, or use a function"
+        )
     if type(key) is int and not -(1 << 63) <= key < 1 << 63:
         key = text
     if len(payload) > PAYLOAD_BYTES:
-        message = f"its payload has {len(payload):,} bytes, at most {PAYLOAD_BYTES:,} are kept: put the data in a file and pass its path"
+        message = (
+            f"its payload has {len(payload):,} bytes, at most {PAYLOAD_BYTES:,} are kept: put the data in a file and "
+            "pass its path"
+        )
         return refuse(key, payload, salt, "too_large", message)
-    return NewItem(key, canonical.key_hash(text), salt, payload, canonical.digest(salt, payload))  # type: ignore[arg-type]
+    return NewItem(key, canonical.key_hash(text), salt, payload, canonical.digest(salt, payload))
 
 
 def refuse(key: object, raw: bytes, salt: bytes, code: str, message: str) -> NewItem:
@@ -37,7 +56,13 @@ def refuse(key: object, raw: bytes, salt: bytes, code: str, message: str) -> New
     named = text.encode("utf-8", "surrogatepass")
     if not text or len(named) > KEY_BYTES or text != canonical.storable(text):
         text = "invalid:" + canonical.digest(b"", raw + named).hex()[:32]
-    kept = raw if len(raw) <= PAYLOAD_BYTES else canonical.encode({"cut_after": PREVIEW_BYTES, "bytes": len(raw), "begins": raw[:PREVIEW_BYTES].decode("utf-8", "replace")})
+    kept = (
+        raw
+        if len(raw) <= PAYLOAD_BYTES
+        else canonical.encode(
+            {"cut_after": PREVIEW_BYTES, "bytes": len(raw), "begins": raw[:PREVIEW_BYTES].decode("utf-8", "replace")}
+        )
+    )
     place = Place(state=State.DEAD, code=code, reason=canonical.storable(message[:MESSAGE_CHARS]))
     stored: Key = key if type(key) is int and text == str(key) else text
     return NewItem(stored, canonical.key_hash(text), salt, kept, canonical.digest(salt, kept), place)
@@ -48,7 +73,7 @@ Known = Mapping[int, tuple[ItemNo, bool]]
 
 
 def sort_out(items: Sequence[NewItem], known: Known, lo: int) -> tuple[list[NewItem], Admitted]:
-    """Which items of a group are new, and what to answer about the others. `lo` is the number the first new one gets."""
+    """Which items of a group are new, and what to answer about the others; the first new one gets the number `lo`."""
     if not known and len({item.key_number for item in items}) == len(items):
         return list(items), Admitted(added=len(items), lo=ItemNo(lo))
     fresh: list[NewItem] = []

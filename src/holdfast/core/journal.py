@@ -43,7 +43,7 @@ class Numbers(msgspec.Struct, frozen=True, omit_defaults=True):
     hi: int
     picks: bytes = b""
 
-    def __iter__(self) -> Iterator[int]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[int]:
         if not self.picks:
             return iter(range(self.lo, self.hi))
         return (self.lo + offset for offset in array("I", self.picks))
@@ -211,8 +211,19 @@ decode_body = _body_decoder.decode
 decode_header = _header_decoder.decode
 
 
-def link(prev: bytes, *, chain: int, batch: BatchId, seq: int, kind: str, at: float, actor: str, fence: int,
-         commit_id: bytes, body: bytes) -> Entry:
+def link(
+    prev: bytes,
+    *,
+    chain: int,
+    batch: BatchId,
+    seq: int,
+    kind: str,
+    at: float,
+    actor: str,
+    fence: int,
+    commit_id: bytes,
+    body: bytes,
+) -> Entry:
     """The next entry of a chain, linked to the hash of the one before."""
     header = _body_encoder.encode(
         Header(chain, batch, seq, kind, at, actor, fence, commit_id, hashlib.sha256(body).digest())
@@ -242,12 +253,16 @@ def check_chain(entries: Iterable[Entry], *, start: bytes, head: bytes, seq: int
     last: Entry | None = None
     for entry in entries:
         if entry.seq != expected:
-            raise ChainBroken(f"{name(entry.chain, expected)} is missing: entry {entry.seq} follows entry {expected - 1}")
+            raise ChainBroken(
+                f"{name(entry.chain, expected)} is missing: entry {entry.seq} follows entry {expected - 1}"
+            )
         yield entry, check(entry, prev)
         prev, expected, last = entry.hash, expected + 1, entry
     if expected - 1 != seq or prev != head:
         where = name(last.chain, last.seq) if last else "the chain"
-        raise ChainBroken(f"{where} ends at entry {expected - 1}, but the store's head is entry {seq}: the end was cut off or changed")
+        raise ChainBroken(
+            f"{where} ends at entry {expected - 1}, but the store's head is entry {seq}: the end was cut off or changed"
+        )
 
 
 def name(chain: int, seq: int) -> str:

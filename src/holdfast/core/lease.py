@@ -56,11 +56,15 @@ def find_cut(chunk: Chunk, size: int, states: Sequence[State]) -> Cut:
     tail = Counter(states[at:])
     return Cut(
         at=ItemNo(chunk.lo + at),
-        tail=Counts(done=tail[State.DONE], skipped=tail[State.SKIPPED], dead=tail[State.DEAD], cancelled=tail[State.CANCELLED]),
+        tail=Counts(
+            done=tail[State.DONE], skipped=tail[State.SKIPPED], dead=tail[State.DEAD], cancelled=tail[State.CANCELLED]
+        ),
     )
 
 
-def grant(chunk: Chunk, want: Want, *, now: float, child_id: ChunkId, affordable: int | None = None, cut: Cut | None = None) -> Grant:
+def grant(
+    chunk: Chunk, want: Want, *, now: float, child_id: ChunkId, affordable: int | None = None, cut: Cut | None = None
+) -> Grant:
     """The chunk under a new fence, cut to its `share`. A chunk with settled items is cut where `cut` says."""
     size = share(chunk, want, affordable=affordable)
     if size == chunk.pending:
@@ -117,7 +121,9 @@ def check_times(lease: float, heartbeat: float) -> None:
     if lease <= 0:
         raise UsageError(f"lease={lease:g}: a lease lasts longer than 0 s")
     if not 0 < heartbeat < lease / 2:
-        raise UsageError(f"a heartbeat every {heartbeat:g} s is too slow for a lease of {lease:g} s: it must be under half of it")
+        raise UsageError(
+            f"a heartbeat every {heartbeat:g} s is too slow for a lease of {lease:g} s: it must be under half of it"
+        )
 
 
 def _child(chunk: Chunk, at: ItemNo, tail: Counts, child_id: ChunkId, blame: int) -> Chunk:

@@ -29,7 +29,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
     """The base of the frozen values below."""
 
 
-class Batch(Value):
+class Batch(Value, frozen=True, kw_only=True):
     """What a user starts, resumes, reconciles and seals."""
 
     id: BatchId
@@ -47,7 +47,7 @@ class Batch(Value):
     head: bytes = b""
 
 
-class Counts(Value):
+class Counts(Value, frozen=True, kw_only=True):
     """How many items of a chunk are in each state but pending, and what its attempts cost."""
 
     done: int = 0
@@ -79,7 +79,7 @@ class Counts(Value):
         )  # fmt: skip
 
 
-class Chunk(Value):
+class Chunk(Value, frozen=True, kw_only=True):
     """A half-open range of item numbers, with its lease and the totals of its items."""
 
     id: ChunkId
@@ -112,7 +112,7 @@ class Chunk(Value):
         return self.size - self.counts.settled
 
 
-class Place(Value):
+class Place(Value, frozen=True, kw_only=True):
     """Where an item stands and what has become of it: the part of an item that changes."""
 
     stage: int = 0
@@ -160,7 +160,7 @@ class NewItem(msgspec.Struct, frozen=True, gc=False):
     """Other than START for what could not be admitted: a dead letter from the first moment."""
 
 
-class Admitted(Value):
+class Admitted(Value, frozen=True, kw_only=True):
     """What `add_items` did with a group."""
 
     added: int
@@ -170,7 +170,7 @@ class Admitted(Value):
     """(index in the group, number of the stored item) of keys that came with another payload."""
 
 
-class Lease(Value):
+class Lease(Value, frozen=True, kw_only=True):
     """One grant of one chunk: what an owner must show to renew or to commit."""
 
     chunk: ChunkId
@@ -179,7 +179,7 @@ class Lease(Value):
     expires: float
 
 
-class Claim(Value):
+class Claim(Value, frozen=True, kw_only=True):
     """A granted lease with the range it covers."""
 
     lease: Lease
@@ -191,7 +191,7 @@ class Claim(Value):
     blame: int
 
 
-class Want(Value):
+class Want(Value, frozen=True, kw_only=True):
     """What a worker asks for when it claims."""
 
     batch: BatchId
@@ -222,7 +222,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     place: Place
 
 
-class Commit(Value):
+class Commit(Value, frozen=True, kw_only=True):
     """Everything one write changes, together or not at all; guarded by (chunk, fence, version), once by its id."""
 
     id: bytes
@@ -246,7 +246,7 @@ class Commit(Value):
     """A commit counts as a heartbeat: the lease lasts at least this many seconds from now."""
 
 
-class Act(Value):
+class Act(Value, frozen=True, kw_only=True):
     """What an operator, or the runtime in his place, changes outside of a lease, with the reason."""
 
     id: bytes
@@ -260,7 +260,7 @@ class Act(Value):
     """Raise the fence of the chunks concerned, so that an owner at work cannot commit what it holds."""
 
 
-class Change(Value):
+class Change(Value, frozen=True, kw_only=True):
     """One item of an act, guarded by the state and epoch it was decided for."""
 
     n: ItemNo
@@ -274,7 +274,7 @@ class Change(Value):
     """The payload that replaces the stored one, where the item came again with another."""
 
 
-class Entry(Value):
+class Entry(Value, frozen=True, kw_only=True):
     """One link of the journal, as stored."""
 
     chain: int
@@ -286,7 +286,7 @@ class Entry(Value):
     hash: bytes
 
 
-class Record(Value):
+class Record(Value, frozen=True, kw_only=True):
     """What the store tells about one item."""
 
     n: ItemNo

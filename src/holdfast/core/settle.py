@@ -7,6 +7,7 @@ them: outputs, new places, totals, the body of the journal entry, and the items 
 from array import array
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 
@@ -14,7 +15,7 @@ from holdfast.core import journal, retry
 from holdfast.core.canonical import storable
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import MESSAGE_CHARS, REWINDS
-from holdfast.core.model import ChunkId, BatchId, Commit, Counts, Item, ItemNo, Move, Output, Place, State
+from holdfast.core.model import BatchId, ChunkId, Commit, Counts, Item, ItemNo, Move, Output, Place, State
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.states import Step, checkpoint, go_back, move
@@ -49,9 +50,9 @@ def settle(outcomes: Sequence[Outcome], *, stages: int, policies: Sequence[Polic
     result = _Ledger(stages, policies, now)
     done: dict[tuple[int, bool], list[Done]] = {}
     for outcome in outcomes:
-        if type(outcome) is Done:
+        if isinstance(outcome, Done):
             done.setdefault((outcome.item.place.stage, outcome.adopted), []).append(outcome)
-        elif type(outcome) is Lost:
+        elif isinstance(outcome, Lost):
             result.lost(outcome)
         else:
             result.unfinished(outcome)
@@ -60,8 +61,9 @@ def settle(outcomes: Sequence[Outcome], *, stages: int, policies: Sequence[Polic
     return result.settled()
 
 
-def commit(holder: Holder, settled: Settled, *, commit_id: bytes, release: bool = False, due: float = 0.0,
-           reserved: int = 0) -> Commit:
+def commit(
+    holder: Holder, settled: Settled, *, commit_id: bytes, release: bool = False, due: float = 0.0, reserved: int = 0
+) -> Commit:
     """The one guarded write that makes it true."""
     body = journal.encode_body(
         journal.Checkpointed(
@@ -155,7 +157,9 @@ class _Ledger:
         if stage + 1 == self.stages:
             self.tally["done"] += len(group)
             if not plain:
-                self.moves += [Move(d.item.n, checkpoint(d.item.place, stage + 1, self.stages)) for d in group if not d.item.plain]
+                self.moves += [
+                    Move(d.item.n, checkpoint(d.item.place, stage + 1, self.stages)) for d in group if not d.item.plain
+                ]
             return
         fresh = Place(stage=stage + 1)
         for d in group:
@@ -196,8 +200,14 @@ class _Ledger:
         self.moves.append(Move(item.n, place))
         self.attempts.append(
             journal.Attempted(
-                n=item.n, stage=before.stage, attempt=0, epoch=before.epoch, code="lost",
-                outcome="bury" if place.state is State.DEAD else "rewind", message=place.reason, to_stage=place.stage,
+                n=item.n,
+                stage=before.stage,
+                attempt=0,
+                epoch=before.epoch,
+                code="lost",
+                outcome="bury" if place.state is State.DEAD else "rewind",
+                message=place.reason,
+                to_stage=place.stage,
             )  # fmt: skip
         )
 
@@ -205,7 +215,12 @@ class _Ledger:
         place = failed.item.place
         policy = self.policies[place.stage]
         since = place.since if place.since else self.now - failed.seconds
-        facts = {"attempt": place.attempt + 1, "since": since, "spent": spent, "code": storable(failed.code)}
+        facts: dict[str, Any] = {
+            "attempt": place.attempt + 1,
+            "since": since,
+            "spent": spent,
+            "code": storable(failed.code),
+        }
         decision = retry.decide(place, failed, policy, now=self.now, spent=spent)
         message, code, trace = _cut(failed.message), storable(failed.code), storable(failed.trace)
         if isinstance(decision, retry.Again):
@@ -217,14 +232,25 @@ class _Ledger:
             self.tally["dead"] += 1
             self._keep(failed, after, "bury", code, why, trace=trace)
 
-    def _keep(self, outcome: Skipped | Deferred | Failed, place: Place, word: str, code: str, message: str, trace: str = "") -> None:
+    def _keep(
+        self, outcome: Skipped | Deferred | Failed, place: Place, word: str, code: str, message: str, trace: str = ""
+    ) -> None:
         before = outcome.item.place
         self.moves.append(Move(outcome.item.n, place))
         self.attempts.append(
             journal.Attempted(
-                n=outcome.item.n, stage=before.stage, attempt=before.attempt + 1, epoch=before.epoch, outcome=word,
-                code=code, message=message, due=place.due, deadline=deadline_of(place, self.policies[before.stage]),
-                queued=outcome.queued, seconds=outcome.seconds, trace=trace,
+                n=outcome.item.n,
+                stage=before.stage,
+                attempt=before.attempt + 1,
+                epoch=before.epoch,
+                outcome=word,
+                code=code,
+                message=message,
+                due=place.due,
+                deadline=deadline_of(place, self.policies[before.stage]),
+                queued=outcome.queued,
+                seconds=outcome.seconds,
+                trace=trace,
             )  # fmt: skip
         )
         if place.state is State.PENDING:

@@ -1,18 +1,19 @@
 """The one table of legal transitions, and the only place an item's state changes.
 
-    pending ──checkpoint──▶ pending (next stage)      within an epoch the stage only grows, one at a time
-       │ ├──retry, defer──▶ pending (same stage, later)
-       │ ├──finish────────▶ done
-       │ ├──skip──────────▶ skipped
-       │ ├──bury──────────▶ dead
-       │ └──cancel────────▶ cancelled
-    dead ───redrive───────▶ pending (where it stopped)
-    dead ───resolve───────▶ done or skipped            by a person
-    dead ───discard───────▶ cancelled                  by a person
-    any ────reset, rewind─▶ pending (an earlier stage or the same, in the next epoch)
+pending ──checkpoint──▶ pending (next stage)      within an epoch the stage only grows, one at a time
+   │ ├──retry, defer──▶ pending (same stage, later)
+   │ ├──finish────────▶ done
+   │ ├──skip──────────▶ skipped
+   │ ├──bury──────────▶ dead
+   │ └──cancel────────▶ cancelled
+dead ───redrive───────▶ pending (where it stopped)
+dead ───resolve───────▶ done or skipped            by a person
+dead ───discard───────▶ cancelled                  by a person
+any ────reset, rewind─▶ pending (an earlier stage or the same, in the next epoch)
 """
 
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -55,7 +56,9 @@ TABLE: dict[Step, tuple[frozenset[State], frozenset[State]]] = {
 NEW_EPOCH = frozenset({Step.RESET, Step.REWIND})
 
 
-def move(place: Place, step: Step, *, to: State | None = None, stage: int | None = None, stages: int, **facts: object) -> Place:
+def move(
+    place: Place, step: Step, *, to: State | None = None, stage: int | None = None, stages: int, **facts: Any
+) -> Place:
     """The place after a step, or an error when the table does not allow it. `stages` is how many the pipeline has."""
     before, after = TABLE[step]
     if place.state not in before:
@@ -74,13 +77,16 @@ def checkpoint(place: Place, reached: int, stages: int) -> Place:
     if reached <= place.stage:
         return place
     if reached != place.stage + 1:
-        raise Permanent("illegal_jump", f"an item at stage {place.stage} cannot jump to stage {reached}: each stage has one successor")
+        raise Permanent(
+            "illegal_jump",
+            f"an item at stage {place.stage} cannot jump to stage {reached}: each stage has one successor",
+        )
     if reached == stages:
         return move(place, Step.FINISH, stage=reached, stages=stages, **_FRESH)
     return move(place, Step.CHECKPOINT, stage=reached, stages=stages, **_FRESH)
 
 
-_FRESH: dict[str, object] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "code": "", "reason": ""}
+_FRESH: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "code": "", "reason": ""}
 
 
 def go_back(place: Place, step: Step, stage: int, stages: int, *, reason: str) -> Place:

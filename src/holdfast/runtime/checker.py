@@ -60,7 +60,9 @@ def _recorded(store: Store, batch: BatchId, chunk: Chunk) -> Iterator[tuple[Reco
         lo = hi
 
 
-def _first_bad(record: Record, outputs: list[Output], stages: Sequence[Stage], digests: dict[tuple[int, int], bytes], *, full: bool) -> tuple[int, str] | None:
+def _first_bad(
+    record: Record, outputs: list[Output], stages: Sequence[Stage], digests: dict[tuple[int, int], bytes], *, full: bool
+) -> tuple[int, str] | None:
     """The first stage whose output does not hold, and why."""
     for output in outputs:
         stage = stages[output.stage]
@@ -80,7 +82,13 @@ def _file_reason(stage: Stage, output: Output, full: bool) -> str | None:
 
 def _content_reason(record: Record, stage: Stage, output: Output, digests: dict[tuple[int, int], bytes]) -> str | None:
     try:
-        data = output.data if output.file is None else stage.sink.read(Evidence.decode(output.file)) if stage.sink else None
+        data = (
+            output.data
+            if output.file is None
+            else stage.sink.read(Evidence.decode(output.file))
+            if stage.sink
+            else None
+        )
         if data is None:
             return "it is gone"
         expected = digests.get((record.n, output.stage))

@@ -43,7 +43,9 @@ def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: 
             "stage": stage.name,
             "items": batch.admitted,
             "completed_at": datetime.fromtimestamp(time.time(), UTC).isoformat(),
-            "metadata": canonical.decode(raw_bytes(returned[0] if len(returned) == 1 else returned)) if returned else None,
+            "metadata": canonical.decode(raw_bytes(returned[0] if len(returned) == 1 else returned))
+            if returned
+            else None,
         }
         body = journal.encode_body(journal.Acted(reason="complete", note=canonical.encode(note)))
         store.note(batch.id, KIND, body, actor=actor)

@@ -49,7 +49,13 @@ class Context:
         """Whether the run is ending or the lease is lost: a long handler should come to an end."""
         return self._stopping()
 
-    def spend(self, usd: Decimal | float | int | str = 0, tokens: int = 0, model: str = "", usage: dict[str, Any] | None = None) -> None:
+    def spend(
+        self,
+        usd: Decimal | float | int | str = 0,
+        tokens: int = 0,
+        model: str = "",
+        usage: dict[str, Any] | None = None,
+    ) -> None:
         """Say what the attempt cost. Called again, it adds up. It counts even when the attempt fails."""
         if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
             raise UsageError(f"tokens={tokens!r}: give a whole number, 0 or more")

@@ -9,6 +9,7 @@ import random
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.core import canonical
@@ -45,9 +46,23 @@ TRACE_CHARS = 4000
 class Assignment:
     """Some items of one stage under one fence, on their way through an executor and back."""
 
-    __slots__ = ("abandoned", "ctx", "fence", "holding", "items", "left", "outcomes", "ready_at", "resumed", "stage", "started")
+    __slots__ = (
+        "abandoned",
+        "ctx",
+        "fence",
+        "holding",
+        "items",
+        "left",
+        "outcomes",
+        "ready_at",
+        "resumed",
+        "stage",
+        "started",
+    )
 
-    def __init__(self, stage: int, items: list[Item], fence: int, ready_at: float, holding: Any, resumed: bool = False) -> None:
+    def __init__(
+        self, stage: int, items: list[Item], fence: int, ready_at: float, holding: Any, resumed: bool = False
+    ) -> None:
         self.stage = stage
         self.items = items
         self.fence = fence
@@ -76,13 +91,16 @@ class Answer(NamedTuple):
 class StageRunner:
     """One stage of one batch, ready to run items."""
 
-    def __init__(self, stage: Stage, previous: Stage | None, *, pipeline: str, batch: str, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, stage: Stage, previous: Stage | None, *, pipeline: str, batch: str, stopping: Callable[[], bool]
+    ) -> None:
         self.stage = stage
         self.previous = previous
         self.pipeline = pipeline
         self.batch = batch
         self.stopping = stopping
         self._forks = forks.count
+        self._draw = random.SystemRandom().random
         self.plain = not (stage.wants_context or stage.sink or stage.verifier or stage.metrics)
 
     def run(self, work: Assignment) -> None:
@@ -98,7 +116,7 @@ class StageRunner:
         work.started = 0.0
 
     def _run_plain(self, work: Assignment) -> None:
-        """The short way for a stage with nothing around its handler: most of what a quick item costs is in this loop."""
+        """The short way for a stage with nothing around its handler: what a quick item costs, it costs in this loop."""
         decode, handle, encode = self.stage.input.decode, self.stage.function, self.stage.output.encode
         digest, reach = canonical.digest, faults.reach
         ended = clock()
@@ -114,7 +132,7 @@ class StageRunner:
                 reach("stage.after")
                 if len(data) > OUTPUT_BYTES:
                     raise _too_large(data)
-            except BaseException as error:  # a handler may raise anything; it becomes an outcome that names it
+            except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome that names it
                 outcome = self._explain(item, error, work, began, None)
                 ended = clock()
             else:
@@ -140,7 +158,7 @@ class StageRunner:
             made = self.stage.function(value, ctx) if self.stage.wants_context else self.stage.function(value)
             faults.reach("stage.after")
             return self.finish(item, made, ctx, work, began)
-        except BaseException as error:  # see above
+        except BaseException as error:  # noqa: BLE001 - see above
             return self._explain(item, error, work, began, ctx)
 
     async def attempt_async(self, item: Item, work: Assignment, began: float) -> Outcome:
@@ -155,10 +173,12 @@ class StageRunner:
             value = self.stage.input.decode(item.input)
             faults.reach("stage.before")
             async with limit:
-                made = await (self.stage.function(value, ctx) if self.stage.wants_context else self.stage.function(value))
+                made = await (
+                    self.stage.function(value, ctx) if self.stage.wants_context else self.stage.function(value)
+                )
             faults.reach("stage.after")
             return self.finish(item, made, ctx, work, began)
-        except BaseException as error:  # see above
+        except BaseException as error:  # noqa: BLE001 - see above
             if isinstance(error, TimeoutError) and limit.expired():
                 return self.timed_out(item, work, began, ctx)
             return self._explain(item, error, work, began, ctx)
@@ -186,7 +206,9 @@ class StageRunner:
         if len(data) > OUTPUT_BYTES:
             raise _too_large(data)
         spend = ctx.said(item.n)
-        if stage.verifier is not None and not stage.verifier.holds(stage.output.decode(data), stage.input.decode(item.input), ctx):
+        if stage.verifier is not None and not stage.verifier.holds(
+            stage.output.decode(data), stage.input.decode(item.input), ctx
+        ):
             raise Unverified(f"the verifier of stage {stage.name!r} did not accept the output")
         file = None
         if stage.sink is not None:
@@ -232,7 +254,9 @@ class StageRunner:
             input_digest=canonical.digest(b"", item.input), key=item.key,
         )  # fmt: skip
 
-    def _explain(self, item: Item, error: BaseException, work: Assignment, began: float, ctx: Context | None) -> Outcome:
+    def _explain(
+        self, item: Item, error: BaseException, work: Assignment, began: float, ctx: Context | None
+    ) -> Outcome:
         queued, seconds = max(0.0, began - work.ready_at), clock() - began
         spend: Spend | None = ctx.paid(item.n) if ctx is not None else None
         if isinstance(error, InputLost):
@@ -244,7 +268,7 @@ class StageRunner:
         transient, code = _kind_of(error)
         trace = "" if isinstance(error, Signal | Invalid) else _trace(error)
         message = str(error) or type(error).__name__
-        return Failed(item, transient, code, message, random.random(), queued, seconds, retry_after(error), trace, spend)
+        return Failed(item, transient, code, message, self._draw(), queued, seconds, retry_after(error), trace, spend)
 
 
 class InputLost(HoldfastError):
@@ -264,19 +288,25 @@ def _kind_of(error: BaseException) -> tuple[bool, str]:
 
 
 def _too_large(data: bytes) -> Invalid:
-    text = f"the output has {len(data):,} bytes, at most {OUTPUT_BYTES:,} are kept: write it to a file and return its path, or return less"
+    text = (
+        f"the output has {len(data):,} bytes, at most {OUTPUT_BYTES:,} are kept: write it to a file and return its "
+        "path, or return less"
+    )
     return Invalid(text, "invalid_output")
 
 
 def _trace(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f"{os.sep}holdfast{os.sep}runtime{os.sep}" not in f.filename] or frames
-    lines = [f"{os.path.basename(f.filename)}:{f.lineno} in {f.name}" for f in own[-8:]]
+    lines = [f"{Path(f.filename).name}:{f.lineno} in {f.name}" for f in own[-8:]]
     return "; ".join(lines)[:TRACE_CHARS]
 
 
 def _leave_child(runner: StageRunner, item: Item) -> None:
     """A handler forked and its child came back: it must not go on with its parent's work."""
-    message = f"holdfast: stage {runner.stage.name!r} forked while handling item {item.key!r}; the child ends here, the parent goes on\n"
+    message = (
+        f"holdfast: stage {runner.stage.name!r} forked while handling item {item.key!r}; the child ends here, the "
+        "parent goes on\n"
+    )
     os.write(2, message.encode("utf-8", "replace"))
     os._exit(70)

@@ -71,7 +71,13 @@ class Holding:
     @property
     def holder(self) -> Holder:
         claim = self.claim
-        return Holder(batch=claim.batch, chunk=self.lease.chunk, fence=self.lease.fence, version=self.version, seconds=self.seconds)
+        return Holder(
+            batch=claim.batch,
+            chunk=self.lease.chunk,
+            fence=self.lease.fence,
+            version=self.version,
+            seconds=self.seconds,
+        )
 
     @property
     def ready_count(self) -> int:

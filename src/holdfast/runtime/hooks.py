@@ -8,7 +8,7 @@ from holdfast.core.errors import UsageError
 
 
 class HookList:
-    """Functions to call at one moment, in the order they were added. Each may take the facts of the moment, or nothing."""
+    """Functions to call at one moment, in the order they were added. Each may take the facts, or nothing."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -17,7 +17,9 @@ class HookList:
     def add(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(function):
             raise UsageError(f"{self.what}: the hook {function.__name__!r} is async: write a plain function")
-        self.functions = [f for f in self.functions if getattr(f, "__qualname__", f) != getattr(function, "__qualname__", function)]
+        self.functions = [
+            f for f in self.functions if getattr(f, "__qualname__", f) != getattr(function, "__qualname__", function)
+        ]
         self.functions.append(function)
         return function
 

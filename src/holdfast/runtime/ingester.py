@@ -27,8 +27,18 @@ SALTS = 512
 class Ingester:
     """Reads a source beside the workers and admits what is new."""
 
-    def __init__(self, store: Store, batch: Batch, schema: Schema, *, key: KeyFrom, identity: Identity, changed: Changed,
-                 owner: str, rerun: Callable[[ItemNo, NewItem], None]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        store: Store,
+        batch: Batch,
+        schema: Schema,
+        *,
+        key: KeyFrom,
+        identity: Identity,
+        changed: Changed,
+        owner: str,
+        rerun: Callable[[ItemNo, NewItem], None],
+    ) -> None:
         self.store = store
         self.batch = batch
         self.schema = schema
@@ -48,7 +58,7 @@ class Ingester:
             while not control.stopping:
                 group, ended = self._group(items, size, natural, control)
                 control.wait_for_turn()
-                if control.stopping and not ended:
+                if control.stop_event.is_set() and not ended:
                     return
                 admitted = self.store.add_items(self.batch.id, group, ended=ended, actor=self.owner)
                 ledger.admit(admitted.added, admitted.known)
@@ -61,7 +71,9 @@ class Ingester:
         finally:
             _close(items)
 
-    def _group(self, items: Iterator[Any], size: int, natural: Callable[[Any], Any] | None, control: Control) -> tuple[list[NewItem], bool]:
+    def _group(
+        self, items: Iterator[Any], size: int, natural: Callable[[Any], Any] | None, control: Control
+    ) -> tuple[list[NewItem], bool]:
         group: list[NewItem] = []
         weight = 0
         while len(group) < size and weight < INGEST_BYTES and not control.stopping:
@@ -78,7 +90,7 @@ class Ingester:
         return group, False
 
     def _admit_quickly(self, raw: Any, salt: bytes, natural: Callable[[Any], Any] | None) -> NewItem:
-        """The short way for a plain dict with its key in a field; everything else, and all trouble, goes the long way."""
+        """The short way for a plain dict with its key in a field; all else, and all trouble, goes the long way."""
         if type(raw) is dict:
             try:
                 return ingest.admit(raw[self._field], self.schema.freeze(raw), salt)
@@ -97,7 +109,13 @@ class Ingester:
         try:
             return ingest.admit(self._key(raw, payload, natural), payload, salt)
         except (KeyError, AttributeError, TypeError, ValueError, IndexError) as error:
-            return ingest.refuse(None, payload, salt, "invalid", f"its key could not be had from {self._wanted()}: {type(error).__name__}: {error}")
+            return ingest.refuse(
+                None,
+                payload,
+                salt,
+                "invalid",
+                f"its key could not be had from {self._wanted()}: {type(error).__name__}: {error}",
+            )
 
     def _key(self, raw: Any, payload: bytes, natural: Callable[[Any], Any] | None) -> Any:
         if self.identity == "new":
@@ -125,7 +143,7 @@ class Ingester:
         """The key of something that is not valid, where it can be had; else None, and its content identifies it."""
         try:
             key = self._key(raw, raw_bytes(raw), natural)
-        except Exception:  # a key function of the user's on a value that is known to be broken
+        except Exception:  # noqa: BLE001 - a key function of the user's on a value that is known to be broken
             return None
         return key if isinstance(key, str | int) and not isinstance(key, bool) else None
 

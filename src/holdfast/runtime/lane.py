@@ -27,7 +27,9 @@ class Slots:
 class Lane:
     """One stage and everything that decides how its items are run."""
 
-    def __init__(self, index: int, runner: StageRunner, pool: Pool, slots: Slots, control: Control, finished: Finished) -> None:
+    def __init__(
+        self, index: int, runner: StageRunner, pool: Pool, slots: Slots, control: Control, finished: Finished
+    ) -> None:
         self.index = index
         self.runner = runner
         self.stage: Stage = runner.stage

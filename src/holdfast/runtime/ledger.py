@@ -62,7 +62,15 @@ class Ledger:
 
     def figures(self) -> Figures:
         with self._lock:
-            return Figures(self.before, self.now, self.admitted, self.added, self.known, time.monotonic() - self.began, self.ingested)
+            return Figures(
+                self.before,
+                self.now,
+                self.admitted,
+                self.added,
+                self.known,
+                time.monotonic() - self.began,
+                self.ingested,
+            )
 
     # -- money ----------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.core.limits import SLICE_ITEMS
-from holdfast.core.outcome import Outcome
+from holdfast.core.outcome import Lost, Outcome
 
 ENOUGH = 8
 """Outcomes before a measurement is believed."""
@@ -23,7 +23,7 @@ class Pace:
         self.mean = 0.0
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
-        measured = [o.seconds for o in outcomes if getattr(o, "seconds", 0.0) and not getattr(o, "adopted", False)]
+        measured = [o.seconds for o in outcomes if not isinstance(o, Lost) and o.seconds > 0]
         if not measured:
             return
         mean = sum(measured) / len(measured)

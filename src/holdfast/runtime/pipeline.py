@@ -41,7 +41,9 @@ class Pipeline:
     ['A', 'B']
     """
 
-    def __init__(self, name: str, *, store: str | Path | Store | None = None, source: Iterable[Any] | Function | None = None) -> None:
+    def __init__(
+        self, name: str, *, store: str | Path | Store | None = None, source: Iterable[Any] | Function | None = None
+    ) -> None:
         self.name = check_name(name, "pipeline")
         self.stages: list[Stage] = []
         self.hooks = Hooks(f"pipeline {name!r}")
@@ -60,7 +62,7 @@ class Pipeline:
               timeout: Duration | None = None, concurrency: int | None = None, executor: Where | None = None,
               metrics: type[BaseModel] | None = None) -> Callable[[Function], Stage]: ...  # fmt: skip
 
-    def stage(self, function: Function | None = None, /, **options: Any) -> Stage | Callable[[Function], Stage]:
+    def stage(self, function: Function | None = None, /, **options: Any) -> Any:
         """Make a function the next stage. Defining a stage of the same name again replaces it, as in a notebook."""
         if function is None:
             return lambda wrapped: self._add(Stage(wrapped, **options))
@@ -108,14 +110,25 @@ class Pipeline:
         Without items, the pipeline's own source is read; where it has none, what is stored is finished.
         """
         if multiprocessing.parent_process() is not None or os.environ.get("HOLDFAST_CHILD"):
-            raise UsageError(f'{self.name}.run() was called in a worker process: put it under `if __name__ == "__main__":`')
+            raise UsageError(
+                f'{self.name}.run() was called in a worker process: put it under `if __name__ == "__main__":`'
+            )
         if not self.stages:
             raise UsageError(f"pipeline {self.name!r} has no stages: define one with @{self.name}.stage")
         options = Options.check(
-            batch=check_name(batch if batch is not None else self.name, "batch"), key=key, workers=workers, budget=budget,
-            tolerate=tolerate, deadline=deadline, lease=lease, verify=verify, executor=executor, progress=progress,
-            identity=identity, changed=changed,
-        )  # fmt: skip
+            batch=check_name(batch if batch is not None else self.name, "batch"),
+            key=key,
+            workers=workers,
+            budget=budget,
+            tolerate=tolerate,
+            deadline=deadline,
+            lease=lease,
+            verify=verify,
+            executor=executor,
+            progress=progress,
+            identity=identity,
+            changed=changed,
+        )
         return Run(self, options).go(self._items(items))
 
     def results(self, batch: str | None = None) -> Iterator[Any]:
@@ -145,7 +158,10 @@ class Pipeline:
         if found is None:
             return None
         if isinstance(found, str | bytes | dict) or not isinstance(found, Iterable):
-            raise UsageError(f"the items of pipeline {self.name!r} are a {type(found).__name__}: give a list, a generator or a source")
+            raise UsageError(
+                f"the items of pipeline {self.name!r} are a {type(found).__name__}: give a list, a generator or a "
+                "source"
+            )
         if inspect.isasyncgen(found):
             raise UsageError(f"the source of pipeline {self.name!r} is async: give a plain generator")
         return found
@@ -156,5 +172,7 @@ def check_name(name: str, what: str) -> str:
     if not isinstance(name, str) or not name.strip() or name != name.strip():
         raise UsageError(f"{what} name {name!r}: give some text without blanks around it")
     if len(name) > BATCH_NAME_CHARS or any(ord(c) < 32 or 0xD800 <= ord(c) <= 0xDFFF for c in name):
-        raise UsageError(f"{what} name {name[:40]!r}…: at most {BATCH_NAME_CHARS} characters, none of them control characters")
+        raise UsageError(
+            f"{what} name {name[:40]!r}…: at most {BATCH_NAME_CHARS} characters, none of them control characters"
+        )
     return name

@@ -83,7 +83,7 @@ class Threads:
 
 
 class Loop:
-    """One event loop on one thread for all async stages. Answers are handed over in groups, one per turn of the loop."""
+    """One event loop on one thread for all async stages. Answers are handed over once per turn of the loop."""
 
     def __init__(self, finished: Finished) -> None:
         self._finished = finished
@@ -114,7 +114,7 @@ class Loop:
         outcome = await runner.attempt_async(item, work, clock())
         running = self._running.get(id(work))
         if running is not None:
-            running.discard(asyncio.current_task())  # type: ignore[arg-type]
+            running.discard(asyncio.current_task())
             if not running:
                 del self._running[id(work)]
         if not work.abandoned:
@@ -195,4 +195,3 @@ def processes(size: int) -> Executor:
 def _ignore_interrupts() -> None:
     """Ctrl-C goes to the parent, which lets its workers finish."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-

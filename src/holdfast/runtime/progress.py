@@ -85,7 +85,8 @@ class _Lines:
         self.batch = batch
 
     def __call__(self, figures: Figures, last: bool) -> None:
-        print(f"holdfast: {sentence(self.batch, figures)}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"holdfast: {sentence(self.batch, figures)}\n")
+        sys.stderr.flush()
 
 
 class _Terminal:
@@ -97,9 +98,14 @@ class _Terminal:
         from rich.progress import Progress as Bar
 
         self.bar = Bar(
-            TextColumn("[bold]{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("{task.fields[facts]}"),
-            TimeElapsedColumn(), console=Console(stderr=True), transient=False,
-        )  # fmt: skip
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=False,
+        )
         self.line = self.bar.add_task(batch, total=None, facts="")
         self.bar.start()
         self.recent: list[tuple[float, int]] = []
@@ -115,7 +121,10 @@ class _Terminal:
     def _facts(self, figures: Figures, left: int) -> str:
         (first_at, first), (last_at, latest) = self.recent[0], self.recent[-1]
         rate = (latest - first) / (last_at - first_at) if last_at > first_at else 0.0
-        parts = [f"{figures.before.done:,} before" if figures.before.done else "", f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"]
+        parts = [
+            f"{figures.before.done:,} before" if figures.before.done else "",
+            f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s",
+        ]
         if rate > 0 and left > 0:
             parts.append(f"{in_words(left / rate)} left" if figures.ingested else "still reading")
         spent = figures.before.spent + figures.now.spent

@@ -71,7 +71,10 @@ def address(pipeline: Any) -> str:
         for attribute, value in list(vars(module).items()) if isinstance(module, ModuleType) else ():
             if value is pipeline:
                 return f"{_importable(name, module, pipeline.name)}:{attribute}"
-    raise UsageError(f"pipeline {pipeline.name!r} is not at the top of a module, so worker processes cannot find it: assign it to a name there")
+    raise UsageError(
+        f"pipeline {pipeline.name!r} is not at the top of a module, so worker processes cannot find it: assign it "
+        "to a name there"
+    )
 
 
 def _importable(name: str, module: ModuleType, pipeline: str) -> str:
@@ -81,10 +84,13 @@ def _importable(name: str, module: ModuleType, pipeline: str) -> str:
         if spec is not None and spec.name not in ("__main__", "__mp_main__"):
             return str(spec.name)
         if file is None:
-            raise UsageError(f"pipeline {pipeline!r} was defined in a notebook or at a prompt, which worker processes cannot import: move it into a file, or use threads")
-        return os.path.abspath(file)
+            raise UsageError(
+                f"pipeline {pipeline!r} was defined in a notebook or at a prompt, which worker processes cannot "
+                "import: move it into a file, or use threads"
+            )
+        return str(os.path.abspath(file))
     if file is not None and getattr(module, "__holdfast_file__", False):
-        return os.path.abspath(file)
+        return str(os.path.abspath(file))
     return name
 
 

@@ -17,4 +17,14 @@ def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, *, actor: str) -
     if item.place.state is State.DEAD:
         place = Place(state=State.DEAD, epoch=place.epoch, code=item.place.code, reason=item.place.reason)
     change = Change(n=n, state=stored.place.state, epoch=stored.place.epoch, place=place, renewed=item)
-    store.act(Act(id=os.urandom(16), batch=batch.id, kind="renewed", actor=actor, reason=reason, at_items=(change,), seize=True))
+    store.act(
+        Act(
+            id=os.urandom(16),
+            batch=batch.id,
+            kind="renewed",
+            actor=actor,
+            reason=reason,
+            at_items=(change,),
+            seize=True,
+        )
+    )

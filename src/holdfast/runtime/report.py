@@ -1,4 +1,4 @@
-"""What a run tells at its end. A report is a picture of a moment: nothing in it can be changed, and nothing changes it."""
+"""What a run tells at its end: a picture of a moment, which nobody can change and nothing changes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline
 
 DEAD_SHOWN = 20
+STATES = ("done", "skipped", "dead", "cancelled", "pending")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Report:
 
     @property
     def metrics(self) -> statistics.Statistics:
-        """Count, min, max, sum, mean, p50 and p95 of seconds, money, tokens and metrics, by stage; read when asked for."""
+        """Count, min, max, sum, mean, p50 and p95 of seconds, money, tokens and metrics, by stage."""
         pipeline = self._needed()
         batch = pipeline.store.batch(self.batch)
         assert batch is not None
@@ -135,13 +136,16 @@ class Report:
         c, run = self.counts, self.this_run
         lines = [
             f"{self.batch}: {self.state}. {self.why}".rstrip(),
-            f"  items    {c.expected:,} = {c.done:,} done + {c.skipped:,} skipped + {c.dead:,} dead + {c.cancelled:,} cancelled + {c.pending:,} pending",
-            f"  this run {run.done:,} done in {in_words(run.seconds)} ({run.rate:,.1f}/s), {run.done_before:,} were done before",
+            f"  items    {c.expected:,} = {' + '.join(f'{getattr(c, name):,} {name}' for name in STATES)}",
+            f"  this run {run.done:,} done in {in_words(run.seconds)} ({run.rate:,.1f}/s); before it {run.done_before:,}",
         ]
         if self.totals.usd:
             lines.append(f"  money    ${self.totals.usd} in all, ${run.usd} in this run, {self.totals.tokens:,} tokens")
         if self.saved.items:
-            lines.append(f"  saved    {self.saved.items:,} items not done again: ${self.saved.usd} and {in_words(self.saved.seconds)} of work")
+            lines.append(
+                f"  saved    {self.saved.items:,} items not done again: ${self.saved.usd} and "
+                f"{in_words(self.saved.seconds)} of work"
+            )
         if c.pending and self.forecast.usd is not None:
             time = f"about {in_words(self.forecast.work_seconds)} of work" if self.forecast.work_seconds else ""
             lines.append(f"  left     {c.pending:,} items, {time}, ${self.forecast.usd}".replace(", ,", ","))
@@ -216,7 +220,9 @@ def _this_run(run: Figures | None, rewound: int) -> ThisRun:
     if run is None:
         return ThisRun(0, 0, 0, 0, 0, Decimal(0), 0.0)
     now = run.now
-    return ThisRun(run.before.done, now.done, now.dead, now.skipped, run.added, money.to_usd(now.spent), run.seconds, rewound)
+    return ThisRun(
+        run.before.done, now.done, now.dead, now.skipped, run.added, money.to_usd(now.spent), run.seconds, rewound
+    )
 
 
 def _saved(run: Figures | None) -> Saved:
@@ -243,7 +249,10 @@ def _stage_facts(store: Store, batch: Any) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    return {name: _text(getattr(value, name)) if isinstance(getattr(value, name), Decimal) else getattr(value, name) for name in value.__slots__}
+    return {
+        name: _text(getattr(value, name)) if isinstance(getattr(value, name), Decimal) else getattr(value, name)
+        for name in value.__slots__
+    }
 
 
 def _text(amount: Decimal | None) -> str | None:

@@ -66,15 +66,29 @@ class Options:
     changed: Changed
 
     @staticmethod
-    def check(*, batch: str, key: KeyFrom, workers: int, budget: Budget | None, tolerate: int | float | str,
-              deadline: Duration | datetime | None, lease: Duration, verify: checker.Level, executor: Executor | str | None,
-              progress: bool | Callable[[Any], None] | None, identity: Identity, changed: Changed) -> "Options":  # fmt: skip
+    def check(
+        *,
+        batch: str,
+        key: KeyFrom,
+        workers: int,
+        budget: Budget | None,
+        tolerate: int | float | str,
+        deadline: Duration | datetime | None,
+        lease: Duration,
+        verify: checker.Level,
+        executor: Executor | str | None,
+        progress: bool | Callable[[Any], None] | None,
+        identity: Identity,
+        changed: Changed,
+    ) -> "Options":
         if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= WORKERS:
             raise UsageError(f"workers={workers!r}: a whole number from 1 to {WORKERS:,}")
         if not (key is None or isinstance(key, str) or callable(key)):
             raise UsageError(f"key={key!r}: name a field, or give a function of the item")
         if not (executor is None or executor in ("threads", "processes") or isinstance(executor, Executor)):
-            raise UsageError(f"executor={executor!r}: say 'threads', 'processes', or give a concurrent.futures.Executor")
+            raise UsageError(
+                f"executor={executor!r}: say 'threads', 'processes', or give a concurrent.futures.Executor"
+            )
         if budget is not None and not isinstance(budget, Budget):
             raise UsageError(f"budget={budget!r}: write hf.Budget(usd=…)")
         checker.check_level(verify)
@@ -132,18 +146,27 @@ class Run:
         definition = self.pipeline.definition()
         known = self.store.batch(self.options.batch)
         if known is None and items is None:
-            raise UsageError(f"batch {self.options.batch!r} does not exist yet and pipeline {self.pipeline.name!r} has no source: give run() some items")
+            raise UsageError(
+                f"batch {self.options.batch!r} does not exist yet and pipeline {self.pipeline.name!r} has no "
+                "source: give run() some items"
+            )
         if known is not None:
             _check_stages(known, definition)
         return self.store.open_batch(self.options.batch, self.pipeline.name, definition, actor=self.owner)
 
     def _want(self, batch: Batch) -> Want:
-        return Want(batch=batch.id, owner=self.owner, limit=self.options.workers, seconds=self.options.lease, cap=self.options.cap)
+        return Want(
+            batch=batch.id,
+            owner=self.owner,
+            limit=self.options.workers,
+            seconds=self.options.lease,
+            cap=self.options.cap,
+        )
 
     def _work(self, worker: Worker) -> None:
         try:
             worker.work()
-        except BaseException as error:  # the thread that called run() raises it
+        except BaseException as error:  # noqa: BLE001 - the thread that called run() raises it
             self.control.fail(error)
         finally:
             self._break_in()
@@ -161,7 +184,7 @@ class Run:
                 ledger.ingested = True
         except _Interrupted:
             pass
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever a source raises reaches the caller after a clean end
             self.control.fail(error)
         self.control.reading = False
         self.control.ingested = True
@@ -253,7 +276,7 @@ class Run:
     def _call_failure_hook(self, hook: HookList, letter: DeadLetter) -> None:
         try:
             hook.call(letter)
-        except Exception as error:  # a hook that fails must not undo what it was told about
+        except Exception as error:  # noqa: BLE001 - a hook that fails must not undo what it was told about
             self.warnings.append(f"{hook.what} raised {type(error).__name__} for item {letter.key!r}: {error}")
             log.warning(self.warnings[-1])
 
@@ -310,8 +333,10 @@ def _check_stages(known: Batch, definition: bytes) -> None:
     before = [stage["name"] for stage in canonical.decode(known.definition)["stages"]]
     after = [stage["name"] for stage in canonical.decode(definition)["stages"]]
     if before != after and known.admitted:
-        raise DefinitionChanged(f"batch {known.name!r} was opened with the stages {', '.join(before)}, and the pipeline now has {', '.join(after)}: "
-                                "give the batch another name, or restore the stages")  # fmt: skip
+        raise DefinitionChanged(
+            f"batch {known.name!r} was opened with the stages {', '.join(before)}, "
+            f"and the pipeline now has {', '.join(after)}: give the batch another name, or restore the stages"
+        )
 
 
 def _share(tolerate: int | float | str) -> int | float:
@@ -321,7 +346,12 @@ def _share(tolerate: int | float | str) -> int | float:
             tolerate = float(tolerate[:-1]) / 100
         except ValueError:
             tolerate = -1
-    if isinstance(tolerate, bool) or not isinstance(tolerate, int | float) or tolerate < 0 or (isinstance(tolerate, float) and tolerate > 1):
+    if (
+        isinstance(tolerate, bool)
+        or not isinstance(tolerate, int | float)
+        or tolerate < 0
+        or (isinstance(tolerate, float) and tolerate > 1)
+    ):
         raise UsageError(f"tolerate={tolerate!r}: a number of items such as 5, or a share such as 0.01 or '1%'")
     return tolerate
 

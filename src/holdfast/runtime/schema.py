@@ -34,7 +34,7 @@ class Schema:
         self.code = code
         try:
             adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-        except Exception as error:  # pydantic raises several kinds for what it cannot make a schema of
+        except Exception as error:  # noqa: BLE001 - pydantic raises several kinds for what it cannot make a schema of
             raise UsageError(f"{what}: {annotation!r} cannot be a schema ({_first_line(error)})") from None
         self.adapter = adapter
         self._check: Callable[[Any], Any] = adapter.validator.validate_python
@@ -73,7 +73,10 @@ class Schema:
         """Without an annotation, only what JSON gives back unchanged is safe to store."""
         if isinstance(value, BaseModel) or msgspec.json.decode(data) != value:
             kind = type(value).__name__
-            raise Invalid(f"a {kind} does not come back from JSON as it was: annotate the stage, so that its schema is known", self.code)
+            raise Invalid(
+                f"a {kind} does not come back from JSON as it was: annotate the stage, so that its schema is known",
+                self.code,
+            )
         return data
 
     def describe(self) -> str:
@@ -96,10 +99,12 @@ def of_parameters(function: Callable[..., Any], what: str) -> tuple[Any, Any, bo
         raise UsageError(f"{what} cannot be called like a stage: write a function (value) or (value, ctx)") from None
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if not 1 <= len(positional) or len(needed) > 2 or any(p.kind is p.KEYWORD_ONLY for p in needed):
+    if not len(positional) >= 1 or len(needed) > 2 or any(p.kind is p.KEYWORD_ONLY for p in needed):
         raise UsageError(f"{what} takes {len(needed)} arguments: a stage takes (value) or (value, ctx)")
     hints = _hints(function)
-    wants_context = len(positional) > 1 and (positional[1].default is inspect.Parameter.empty or positional[1].name == "ctx")
+    wants_context = len(positional) > 1 and (
+        positional[1].default is inspect.Parameter.empty or positional[1].name == "ctx"
+    )
     return hints.get(positional[0].name, Any), hints.get("return", Any), wants_context
 
 
@@ -119,23 +124,26 @@ def raw_bytes(value: Any) -> bytes:
         value = value.__dict__
     try:
         return msgspec.json.encode(value, enc_hook=_print, order="sorted")
-    except Exception:  # the last resort for a value nobody can vouch for
+    except Exception:  # noqa: BLE001 - the last resort for a value nobody can vouch for
         return msgspec.json.encode(_print(value))
 
 
 def _print(value: Any) -> str:
     try:
         return repr(value)[:2000]
-    except Exception:  # a repr may raise anything
+    except Exception:  # noqa: BLE001 - a repr may raise anything
         return f"<{type(value).__name__}>"
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    target = function if inspect.isroutine(function) else getattr(function, "__call__", function)
+    target = function if inspect.isroutine(function) else type(function).__call__
     try:
         return typing.get_type_hints(target, include_extras=True)
     except NameError as error:
-        raise UsageError(f"{getattr(function, '__name__', function)}: its annotations cannot be resolved ({error}); define the types before the stage, at the top of the module") from None
+        raise UsageError(
+            f"{getattr(function, '__name__', function)}: its annotations cannot be resolved ({error}); define the "
+            "types before the stage, at the top of the module"
+        ) from None
     except TypeError:
         return {}
 

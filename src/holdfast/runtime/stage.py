@@ -25,12 +25,12 @@ class Stage:
                  sink: Sink | None = None, timeout: Duration | None = None, concurrency: int | None = None,
                  executor: Where | None = None, metrics: type[BaseModel] | None = None) -> None:  # fmt: skip
         self.function = function
-        self.name = name or getattr(function, "__name__", type(function).__name__)
+        self.name: str = name if name is not None else getattr(function, "__name__", type(function).__name__)
         what = f"stage {self.name!r}"
         given, made, self.wants_context = of_parameters(function, what)
         self.input = Schema(given, f"{what}, input")
         self.output = Schema(made, f"{what}, output", "invalid_output")
-        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
         self.retry = retry if retry is not None else Retry()
         self.sink = sink
         self.timeout = None if timeout is None else seconds(timeout, f"{what}: timeout")
@@ -83,7 +83,9 @@ class Stage:
         if self.timeout is not None and self.timeout <= 0:
             raise UsageError(f"{what}: timeout={self.timeout:g} must be more than 0 s")
         if self.executor not in (None, "threads", "processes"):
-            raise UsageError(f"{what}: executor={self.executor!r} must be 'threads' or 'processes'; pass an Executor to run()")
+            raise UsageError(
+                f"{what}: executor={self.executor!r} must be 'threads' or 'processes'; pass an Executor to run()"
+            )
         if self.executor == "processes" and self.is_async:
             raise UsageError(f"{what} is async: it runs on the event loop, not on processes")
         if self.metrics is not None and not (inspect.isclass(self.metrics) and issubclass(self.metrics, BaseModel)):
@@ -96,7 +98,9 @@ class Verifier:
     def __init__(self, function: Callable[..., Any], stage: str) -> None:
         count = len([p for p in inspect.signature(function).parameters.values() if p.default is p.empty])
         if count not in (1, 3):
-            raise UsageError(f"the verifier of stage {stage!r} takes {count} arguments: write (out) or (out, item, ctx)")
+            raise UsageError(
+                f"the verifier of stage {stage!r} takes {count} arguments: write (out) or (out, item, ctx)"
+            )
         if inspect.iscoroutinefunction(function):
             raise UsageError(f"the verifier of stage {stage!r} is async: write a plain function")
         self.function = function

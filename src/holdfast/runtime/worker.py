@@ -17,13 +17,13 @@ from holdfast.core.limits import CLAIM_ITEMS, LOAD_BYTES, LOAD_ITEMS
 from holdfast.core.model import Want
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.settle import NOTHING, Settled, commit, settle
+from holdfast.runtime.control import Control
 from holdfast.runtime.executor import Answer, Assignment
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.holding import Holding
 from holdfast.runtime.lane import Lane
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.pools import Broken, Finished
-from holdfast.runtime.control import Control
 from holdfast.stores.base import Idle, Receipt, Store
 
 log = logging.getLogger("holdfast.worker")
@@ -130,8 +130,10 @@ class Worker:
         lane.finish(work, len(items))
         work.holding.running -= len(items)
         if lane.started_nothing():
-            raise UsageError(f"the worker processes of stage {lane.stage.name!r} end as soon as they start ({message.error}): "
-                             "put `if __name__ == \"__main__\":` around run(), and define the pipeline at the top of an importable file")  # fmt: skip
+            raise UsageError(
+                f"the worker processes of stage {lane.stage.name!r} end as soon as they start ({message.error}): put "
+                '`if __name__ == "__main__":` around run(), and define the pipeline at the top of an importable file'
+            )
         if len(items) == 1 and lane.was_alone(work):
             text = f"its worker process died ({message.error})"
             work.holding.outcomes.append(Failed(items[0], True, "process_died", text, 0.0, 0.0, 0.0))
@@ -153,7 +155,15 @@ class Worker:
         for holding, settled in batch:
             holding.left -= settled.counts.settled
             release = holding.left == 0
-            commits.append(commit(holding.holder, settled, commit_id=holding.new_commit_id(), release=release, reserved=holding.reserved()))
+            commits.append(
+                commit(
+                    holding.holder,
+                    settled,
+                    commit_id=holding.new_commit_id(),
+                    release=release,
+                    reserved=holding.reserved(),
+                )
+            )
         for (holding, settled), receipt, written in zip(batch, self._write(commits), commits, strict=True):
             if not receipt.landed:
                 self._drop(holding, f"its commit was refused ({receipt.reason})")

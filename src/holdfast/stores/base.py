@@ -13,8 +13,23 @@ import msgspec
 from holdfast.core.canonical import decode
 from holdfast.core.errors import DefinitionChanged
 from holdfast.core.model import (
-    Act, Admitted, Batch, BatchId, Chunk, ChunkId, Claim, Commit, Entry, Item, ItemNo, Lease, NewItem, Output,
-    Record, State, Want,
+    Act,
+    Admitted,
+    Batch,
+    BatchId,
+    Chunk,
+    ChunkId,
+    Claim,
+    Commit,
+    Entry,
+    Item,
+    ItemNo,
+    Lease,
+    NewItem,
+    Output,
+    Record,
+    State,
+    Want,
 )  # fmt: skip
 
 
@@ -126,8 +141,9 @@ class Store(Protocol):
         """Every chunk of the batch with lease and totals, in the order of their items."""
         ...
 
-    def records(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
-                limit: int = 1000) -> list[Record]:
+    def records(
+        self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None, limit: int = 1000
+    ) -> list[Record]:
         """Items with their place and payload, in order, from `lo` up to `hi`."""
         ...
 
@@ -135,8 +151,9 @@ class Store(Protocol):
         """The number of the item with that key."""
         ...
 
-    def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
-                limit: int = 1000) -> list[Output]:
+    def outputs(
+        self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None, limit: int = 1000
+    ) -> list[Output]:
         """Stored outputs in the order of items and stages."""
         ...
 
@@ -168,7 +185,9 @@ OUTPUT_PAGE = 1000
 """More than an item can have outputs, so that every page holds a whole item."""
 
 
-def each_record(store: Store, batch: BatchId, *, state: State | None = None, lo: int = 0, hi: int | None = None) -> Iterable[Record]:
+def each_record(
+    store: Store, batch: BatchId, *, state: State | None = None, lo: int = 0, hi: int | None = None
+) -> Iterable[Record]:
     """Every record, read in pages: memory stays flat."""
     while True:
         page = store.records(batch, lo=lo, hi=hi, state=state)
@@ -178,7 +197,9 @@ def each_record(store: Store, batch: BatchId, *, state: State | None = None, lo:
         lo = page[-1].n + 1
 
 
-def each_output(store: Store, batch: BatchId, *, stage: int | None = None, lo: int = 0, hi: int | None = None) -> Iterable[Output]:
+def each_output(
+    store: Store, batch: BatchId, *, stage: int | None = None, lo: int = 0, hi: int | None = None
+) -> Iterable[Output]:
     """Every output, read in pages. A page may end between two stages of an item: that item is read again."""
     while True:
         page = store.outputs(batch, lo=lo, hi=hi, stage=stage, limit=OUTPUT_PAGE)

@@ -52,15 +52,18 @@ def reach(point: str) -> None:
 
 def arm(hook: Hook | None) -> None:
     """Call `hook(point)` at every point from now on; None disarms."""
-    global _hook
+    global _hook  # noqa: PLW0603 - one hook for the process is the point
     _hook = hook
 
 
 def parse(spec: str) -> Hook:
     """The hook for `point:hit:mode`, such as `commit.written:3:kill`."""
-    point, hit, mode = (spec.split(":") + ["1", "kill"])[:3] if spec.count(":") < 2 else spec.split(":")
+    point, hit, mode = [*spec.split(":"), "1", "kill"][:3] if spec.count(":") < 2 else spec.split(":", 2)
     if point not in POINTS or mode not in MODES or not hit.isdigit() or int(hit) < 1:
-        raise ValueError(f"HOLDFAST_FAULT={spec!r}: say point:hit:mode, with a point from `holdfast faults` and a mode of {', '.join(MODES)}")
+        raise ValueError(
+            f"HOLDFAST_FAULT={spec!r}: say point:hit:mode, with a point from `holdfast faults` and a mode of "
+            f"{', '.join(MODES)}"
+        )
     left = int(hit)
 
     def strike(reached: str) -> None:

@@ -13,8 +13,27 @@ from holdfast.core import acts, ingest, journal, lease
 from holdfast.core.canonical import key_text
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import (
-    Act, Admitted, Batch, BatchId, Chunk, ChunkId, Claim, Commit, Counts, Entry, Item, ItemNo, Lease, Move, NewItem,
-    Output, Place, Record, State, Want, chain_of_batch,
+    Act,
+    Admitted,
+    Batch,
+    BatchId,
+    Chunk,
+    ChunkId,
+    Claim,
+    Commit,
+    Counts,
+    Entry,
+    Item,
+    ItemNo,
+    Lease,
+    Move,
+    NewItem,
+    Output,
+    Place,
+    Record,
+    State,
+    Want,
+    chain_of_batch,
 )  # fmt: skip
 from holdfast.stores.base import Idle, Receipt, check_redefinition, stage_count
 
@@ -24,7 +43,9 @@ replace = msgspec.structs.replace
 class MemoryStore:
     """All state in dictionaries."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.time, is_dead: Callable[[str], bool] = lambda owner: False) -> None:
+    def __init__(
+        self, *, clock: Callable[[], float] = time.time, is_dead: Callable[[str], bool] = lambda owner: False
+    ) -> None:
         self.url = "memory:"
         self._clock = clock
         self._is_dead = is_dead
@@ -57,7 +78,10 @@ class MemoryStore:
                 self._stages[found.id] = stage_count(definition)
                 self._link_batch(found.id, "opened", body, actor)
             elif found.pipeline != pipeline:
-                raise UsageError(f"batch {name!r} belongs to pipeline {found.pipeline!r}, not to {pipeline!r}: choose another batch name")
+                raise UsageError(
+                    f"batch {name!r} belongs to pipeline {found.pipeline!r}, not to {pipeline!r}: choose another "
+                    "batch name"
+                )
             elif found.definition != definition:
                 check_redefinition(found, definition)
                 self._stages[found.id] = stage_count(definition)
@@ -132,7 +156,9 @@ class MemoryStore:
             if size < chunk.pending and chunk.counts.settled:
                 states = [self._place(chunk.batch, ItemNo(n)).state for n in range(chunk.lo, chunk.hi)]
                 cut = lease.find_cut(chunk, size, states)
-            given = lease.grant(chunk, want, now=now, child_id=ChunkId(len(self._chunks) + 1), affordable=afford, cut=cut)
+            given = lease.grant(
+                chunk, want, now=now, child_id=ChunkId(len(self._chunks) + 1), affordable=afford, cut=cut
+            )
             granted, child = given.chunk, given.child
             if child is not None:
                 self._chunks[child.id] = child
@@ -140,7 +166,7 @@ class MemoryStore:
                 lo=granted.lo, hi=granted.hi, expires=granted.expires, blame=granted.blame, taken_from=given.taken_from,
                 child=(child.id, child.lo, child.hi) if child is not None else None,
                 snapshots=[
-                    journal.Snapshot(n=n, stage=p.stage, epoch=p.epoch, attempt=p.attempt, code=p.code, deadline=p.since)
+                    journal.Snapshot(n, p.stage, p.epoch, p.attempt, p.code, p.since)
                     for n, p in ((n, self._places.get((chunk.batch, ItemNo(n)))) for n in range(granted.lo, granted.hi))
                     if p is not None and p.state is State.PENDING and (p.attempt or p.epoch)
                 ],
@@ -171,8 +197,12 @@ class MemoryStore:
     def _idle(self, batch: BatchId, *, broke: bool) -> Idle:
         chunks = [chunk for chunk in self.chunks(batch) if chunk.pending]
         times = [chunk.due if chunk.owner is None else max(chunk.due, chunk.expires) for chunk in chunks]
-        return Idle(pending=sum(chunk.pending for chunk in chunks), next_due=min(times, default=None),
-                    held=sum(chunk.owner is not None for chunk in chunks), broke=broke)
+        return Idle(
+            pending=sum(chunk.pending for chunk in chunks),
+            next_due=min(times, default=None),
+            held=sum(chunk.owner is not None for chunk in chunks),
+            broke=broke,
+        )
 
     def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
         with self._lock:
@@ -227,12 +257,16 @@ class MemoryStore:
         self._chunks[chunk.id] = advanced
         self._link_chunk(advanced, commit.kind, commit.body, chunk.owner, commit.fence, commit.id)
         if commit.release:
-            self._chunks[chunk.id] = replace(self._chunks[chunk.id], owner=None, expires=0.0, due=commit.due, reserved=0)
+            self._chunks[chunk.id] = replace(
+                self._chunks[chunk.id], owner=None, expires=0.0, due=commit.due, reserved=0
+            )
         return Receipt(landed=True)
 
     def landed(self, commit: Commit) -> bool:
         with self._lock:
-            return any(journal.decode_header(e.head).commit_id == commit.id for e in self._entries.get(commit.chunk, []))
+            return any(
+                journal.decode_header(e.head).commit_id == commit.id for e in self._entries.get(commit.chunk, [])
+            )
 
     # -- operators ----------------------------------------------------------------------------------------------
 
@@ -251,7 +285,9 @@ class MemoryStore:
                 self._items.update({(act.batch, c.n): c.renewed for c in effect.changes if c.renewed is not None})
                 acted = replace(chunk, counts=chunk.counts.plus(effect.delta), touched_at=self.now(), due=0.0)
                 if effect.seized:
-                    acted = replace(acted, fence=effect.fence, version=0, owner=None, expires=0.0, reserved=0, progressed=True)
+                    acted = replace(
+                        acted, fence=effect.fence, version=0, owner=None, expires=0.0, reserved=0, progressed=True
+                    )
                 self._chunks[chunk.id] = acted
                 self._link_chunk(acted, act.kind, effect.body, act.actor, effect.fence, act.id)
                 changed += [c.n for c in effect.changes]
@@ -323,8 +359,18 @@ class MemoryStore:
 
     def _link_batch(self, batch: BatchId, kind: str, body: bytes, actor: str) -> bytes:
         at = self._batches[batch]
-        entry = journal.link(at.head, chain=chain_of_batch(batch), batch=batch, seq=at.seq + 1, kind=kind, at=self.now(),
-                             actor=actor, fence=0, commit_id=b"", body=body)  # fmt: skip
+        entry = journal.link(
+            at.head,
+            chain=chain_of_batch(batch),
+            batch=batch,
+            seq=at.seq + 1,
+            kind=kind,
+            at=self.now(),
+            actor=actor,
+            fence=0,
+            commit_id=b"",
+            body=body,
+        )
         self._entries.setdefault(entry.chain, []).append(entry)
         self._batches[batch] = replace(at, seq=entry.seq, head=entry.hash)
         return entry.hash

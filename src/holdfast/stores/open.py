@@ -23,8 +23,12 @@ def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = 
     if text in ("memory:", "memory://"):
         return MemoryStore()
     if colon and scheme in LATER:
-        raise UsageError(f"store {scheme}:… is not known to this version of Holdfast: name a file, for example {DEFAULT}")
+        raise UsageError(
+            f"store {scheme}:… is not known to this version of Holdfast: name a file, for example {DEFAULT}"
+        )
     path = Path(rest.removeprefix("//") if scheme == "sqlite" else text).expanduser()
     if must_exist and not path.exists():
-        raise UsageError(f"there is no store at {path}: run a pipeline first, or name another with --store or $HOLDFAST_STORE")
+        raise UsageError(
+            f"there is no store at {path}: run a pipeline first, or name another with --store or $HOLDFAST_STORE"
+        )
     return SqliteStore(path)

@@ -13,7 +13,9 @@ from pathlib import Path
 
 def new_owner() -> str:
     """A name for this process, never used before."""
-    return "/".join([_host(), _boot(), _namespace(), str(os.getpid()), _start_of(os.getpid()) or "?", secrets.token_hex(4)])
+    return "/".join(
+        [_host(), _boot(), _namespace(), str(os.getpid()), _start_of(os.getpid()) or "?", secrets.token_hex(4)]
+    )
 
 
 def is_dead(owner: str) -> bool:
@@ -49,7 +51,7 @@ def _boot() -> str:
 @cache
 def _namespace() -> str:
     try:
-        return os.readlink("/proc/self/ns/pid").removeprefix("pid:[").removesuffix("]")
+        return str(Path("/proc/self/ns/pid").readlink()).removeprefix("pid:[").removesuffix("]")
     except OSError:
         return "?"
 

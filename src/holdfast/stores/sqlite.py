@@ -15,15 +15,41 @@ from holdfast.core.canonical import key_hash
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import BATCHES, ITEMS
 from holdfast.core.model import (
-    Act, Admitted, Batch, BatchId, Chunk, ChunkId, Claim, Commit, Counts, Entry, Item, ItemNo, Lease, NewItem, Output,
-    Record, State, Want, chain_of_batch,
+    Act,
+    Admitted,
+    Batch,
+    BatchId,
+    Chunk,
+    ChunkId,
+    Claim,
+    Commit,
+    Counts,
+    Entry,
+    Item,
+    ItemNo,
+    Lease,
+    NewItem,
+    Output,
+    Record,
+    State,
+    Want,
+    chain_of_batch,
 )  # fmt: skip
 from holdfast.stores import faults, owners
 from holdfast.stores import sqlite_keys as keys
 from holdfast.stores.base import Idle, Receipt, check_redefinition, stage_count
 from holdfast.stores.sqlite_file import SqliteFile
 from holdfast.stores.sqlite_rows import (
-    ITEM_BITS, PLAIN_PLACES, STAGE_BITS, STAGE_MASK, batch_of, chunk_of, entry_of, item_of, place_row, record_of,
+    ITEM_BITS,
+    PLAIN_PLACES,
+    STAGE_BITS,
+    STAGE_MASK,
+    batch_of,
+    chunk_of,
+    entry_of,
+    item_of,
+    place_row,
+    record_of,
     rows_of_commit,
 )  # fmt: skip
 from holdfast.stores.statements import load, write_rows
@@ -63,7 +89,9 @@ class SqliteStore:
                     row = (name, pipeline, definition, stage_count(definition), self.now(), journal.GENESIS)
                     batch_id = BatchId(db.execute(SQL["insert_batch"], row)[0][0])
                     if batch_id >= BATCHES:
-                        raise UsageError(f"{self.path} holds {BATCHES:,} batches, the most a store can: use another file")
+                        raise UsageError(
+                            f"{self.path} holds {BATCHES:,} batches, the most a store can: use another file"
+                        )
                     self._link_batch(db, batch_id, 0, journal.GENESIS, "opened", body, actor)
                 elif found.pipeline == pipeline and found.definition != definition:
                     check_redefinition(found, definition)
@@ -72,7 +100,9 @@ class SqliteStore:
             found = self.batch(name)
         assert found is not None
         if found.pipeline != pipeline:
-            raise UsageError(f"batch {name!r} belongs to pipeline {found.pipeline!r}, not to {pipeline!r}: choose another batch name")
+            raise UsageError(
+                f"batch {name!r} belongs to pipeline {found.pipeline!r}, not to {pipeline!r}: choose another batch name"
+            )
         return found
 
     def batch(self, name: str) -> Batch | None:
@@ -86,7 +116,10 @@ class SqliteStore:
     def note(self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False) -> bool:
         with self._file.writing("note") as db:
             found = self._known_batch(db, batch)
-            if once and any(journal.decode_header(e.head).kind == kind and e.body == body for e in self._entries(db, chain_of_batch(batch), 0, -1)):
+            if once and any(
+                journal.decode_header(e.head).kind == kind and e.body == body
+                for e in self._entries(db, chain_of_batch(batch), 0, -1)
+            ):
                 return False
             self._link_batch(db, batch, found.seq, found.head, kind, body, actor)
         return True
@@ -120,7 +153,9 @@ class SqliteStore:
         if fresh:
             keys.insert(db, batch.id, fresh, lo)
             base = (batch.id << ITEM_BITS) + lo
-            write_rows(db.cursor, SQL["insert_items"], [(base + i, x.key, x.salt, x.payload) for i, x in enumerate(fresh)])
+            write_rows(
+                db.cursor, SQL["insert_items"], [(base + i, x.key, x.salt, x.payload) for i, x in enumerate(fresh)]
+            )
             dead = [(base + i, *place_row(x.place)) for i, x in enumerate(fresh) if x.place.state is State.DEAD]
             write_rows(db.cursor, SQL["put_places"], dead)
         chunk = self._new_chunk_id(db) if fresh else 0
@@ -197,7 +232,15 @@ class SqliteStore:
             c.done, c.skipped, c.dead, c.cancelled, entry.seq, entry.hash, chunk.id, chunk.fence))  # fmt: skip
         assert db.changes() == 1, f"chunk {chunk.id} changed inside the transaction that grants it"
         held = Lease(chunk=chunk.id, fence=fence, owner=want.owner, expires=granted.expires)
-        return Claim(lease=held, batch=chunk.batch, lo=granted.lo, hi=granted.hi, version=0, pending=granted.pending, blame=granted.blame)
+        return Claim(
+            lease=held,
+            batch=chunk.batch,
+            lo=granted.lo,
+            hi=granted.hi,
+            version=0,
+            pending=granted.pending,
+            blame=granted.blame,
+        )
 
     def _idle(self, db: SqliteFile, batch: BatchId, *, broke: bool) -> Idle:
         pending, due, held = db.execute(SQL["idle_facts"], (batch,))[0]
@@ -227,13 +270,13 @@ class SqliteStore:
 
     def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
         faults.reach("renew.before")
-        kept = []
         with self._file.writing("renew") as db:
             expires = self.now() + seconds
-            for held in leases:
-                if db.execute(SQL["renew_lease"], (expires, held.chunk, held.fence, held.owner)):
-                    kept.append(Lease(chunk=held.chunk, fence=held.fence, owner=held.owner, expires=expires))
-        return kept
+            return [
+                Lease(chunk=held.chunk, fence=held.fence, owner=held.owner, expires=expires)
+                for held in leases
+                if db.execute(SQL["renew_lease"], (expires, held.chunk, held.fence, held.owner))
+            ]
 
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
         prepared = [rows_of_commit(commit) for commit in commits]
@@ -253,7 +296,13 @@ class SqliteStore:
         if (fence, version) != (commit.fence, commit.version) or owner is None or sealed_at is not None:
             if self._has_landed(db, commit):
                 return Receipt(landed=True)
-            reason = "sealed" if sealed_at is not None else "stale" if fence == commit.fence and owner is not None else "lost"
+            reason = (
+                "sealed"
+                if sealed_at is not None
+                else "stale"
+                if fence == commit.fence and owner is not None
+                else "lost"
+            )
             return Receipt(landed=False, reason=reason)
         now = self.now()
         entry = journal.link(head, chain=commit.chunk, batch=commit.batch, seq=seq + 1, kind=commit.kind, at=now,
@@ -356,7 +405,10 @@ class SqliteStore:
                 rows = db.execute(SQL["outputs_in_range"], (*bounds, limit))
             else:
                 rows = db.execute(SQL["outputs_of_stage"], (*bounds, stage, limit))
-        return [Output(ItemNo((id_ >> STAGE_BITS) - base), id_ & STAGE_MASK, epoch, data, file) for id_, epoch, data, file in rows]
+        return [
+            Output(ItemNo((id_ >> STAGE_BITS) - base), id_ & STAGE_MASK, epoch, data, file)
+            for id_, epoch, data, file in rows
+        ]
 
     def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
         with self._file.reading() as db:
@@ -384,7 +436,9 @@ class SqliteStore:
             raise UsageError(f"batch number {batch} has no item number {n}")
         return found
 
-    def _link_batch(self, db: SqliteFile, batch: BatchId, seq: int, head: bytes, kind: str, body: bytes, actor: str) -> bytes:
+    def _link_batch(
+        self, db: SqliteFile, batch: BatchId, seq: int, head: bytes, kind: str, body: bytes, actor: str
+    ) -> bytes:
         entry = journal.link(head, chain=chain_of_batch(batch), batch=batch, seq=seq + 1, kind=kind, at=self.now(),
                              actor=actor, fence=0, commit_id=b"", body=body)  # fmt: skip
         self._insert_entry(db, entry)
@@ -402,7 +456,10 @@ class SqliteStore:
 
     def _states(self, db: SqliteFile, chunk: Chunk) -> list[State]:
         base = chunk.batch << ITEM_BITS
-        return [State(state) for (state,) in db.cursor(SQL["states_in_range"], (chunk.batch, base + chunk.lo, base + chunk.hi))]
+        return [
+            State(state)
+            for (state,) in db.cursor(SQL["states_in_range"], (chunk.batch, base + chunk.lo, base + chunk.hi))
+        ]
 
     def _new_chunk_id(self, db: SqliteFile) -> int:
         return int(db.execute("SELECT coalesce(max(id), 0) + 1 FROM chunks")[0][0])

@@ -44,13 +44,15 @@ class SqliteFile:
         self._db = _connect(path)
         try:
             self._settle_identity(new)
-            migrate(self._db, path)
+            migrate(self._db)
         except apsw.NotADBError:
             raise NotOurs(_not_ours(path, "it is not a database, or its first page is damaged")) from None
         except apsw.CorruptError as error:
             raise NotOurs(_not_ours(path, f"it is damaged ({error})")) from None
         except apsw.BusyError:
-            raise StoreUnavailable(f"{path} is held by another process for too long; find it with `fuser {path}` and try again") from None
+            raise StoreUnavailable(
+                f"{path} is held by another process for too long; find it with `fuser {path}` and try again"
+            ) from None
         except apsw.Error as error:
             raise StoreUnavailable(f"{path} cannot be opened: {error}") from None
 
@@ -141,15 +143,23 @@ class SqliteFile:
 
     def _check(self) -> None:
         if os.getpid() != self._pid:
-            raise UsageError(f"{self.path} was opened by process {self._pid}: a forked child must not use it; start workers with `spawn`, or open a store of its own")
+            raise UsageError(
+                f"{self.path} was opened by process {self._pid}: a forked child must not use it; start workers "
+                "with `spawn`, or open a store of its own"
+            )
         if self._poison is not None:
             raise StoreError(f"{self._poison}; nothing more is written by this process: run again")
 
     def _translate(self, error: apsw.Error) -> StoreError | NotOurs:
         if isinstance(error, apsw.BusyError | apsw.LockedError):
-            return StoreUnavailable(f"{self.path} is held by another process for more than {BUSY_MS // 1000} s; find it with `fuser {self.path}` (a stopped process blocks all writers), then run again")
+            return StoreUnavailable(
+                f"{self.path} is held by another process for more than {BUSY_MS // 1000} s; find it with `fuser "
+                f"{self.path}` (a stopped process blocks all writers), then run again"
+            )
         if isinstance(error, apsw.FullError):
-            return StoreUnavailable(f"{self.path}: the disk is full ({error}); nothing was lost: free some space and run again")
+            return StoreUnavailable(
+                f"{self.path}: the disk is full ({error}); nothing was lost: free some space and run again"
+            )
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
             self._poison = f"{self.path} is damaged ({error})"
             return NotOurs(_not_ours(self.path, f"it is damaged ({error})"))
@@ -170,7 +180,10 @@ class SqliteFile:
         if application not in (0, APPLICATION_ID) or (application == 0 and objects):
             raise NotOurs(_not_ours(self.path, "another program wrote it"))
         if version > len(_migrations()):
-            raise SchemaTooNew(f"{self.path} was written by a newer Holdfast (format {version}, this one knows {len(_migrations())}): upgrade with `pip install -U holdfast`")
+            raise SchemaTooNew(
+                f"{self.path} was written by a newer Holdfast (format {version}, this one knows "
+                f"{len(_migrations())}): upgrade with `pip install -U holdfast`"
+            )
         self._db.pragma("journal_mode", "wal")
         for name, value in SETTINGS.items():
             self._db.pragma(name, value)
@@ -192,10 +205,13 @@ def check_library() -> None:
     """Refuse a SQLite that can corrupt a database in WAL mode."""
     version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
     if version < SAFE_SQLITE:
-        raise Refused(f"SQLite {apsw.sqlite_lib_version()} can corrupt a write-ahead log; install apsw from its wheel, which brings {'.'.join(map(str, SAFE_SQLITE))} or newer")
+        raise Refused(
+            f"SQLite {apsw.sqlite_lib_version()} can corrupt a write-ahead log; install apsw from its wheel, "
+            f"which brings {'.'.join(map(str, SAFE_SQLITE))} or newer"
+        )
 
 
-def migrate(db: apsw.Connection, path: Path) -> None:
+def migrate(db: apsw.Connection) -> None:
     """Bring the file to the newest format, one numbered file and one transaction at a time."""
     for number, statements in enumerate(_migrations(), start=1):
         if db.pragma("user_version") >= number:
@@ -239,7 +255,10 @@ def _prepare(path: Path) -> bool:
     """Make the file private before SQLite sees it; True when it is new."""
     kind = filesystem.kind_of(path)
     if filesystem.is_network(kind):
-        raise Refused(f"{path} is on a network file system ({kind}), where a write-ahead log is not safe: put the store on a local disk (--store or $HOLDFAST_STORE), or use a database server")
+        raise Refused(
+            f"{path} is on a network file system ({kind}), where a write-ahead log is not safe: put the store on "
+            "a local disk (--store or $HOLDFAST_STORE), or use a database server"
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if path.is_dir():
@@ -252,7 +271,9 @@ def _prepare(path: Path) -> bool:
     except NotADirectoryError:
         raise UsageError(f"{path.parent} is not a directory: the store needs one") from None
     except PermissionError:
-        raise UsageError(f"{path.parent} may not be written by this user: choose another place with --store or $HOLDFAST_STORE") from None
+        raise UsageError(
+            f"{path.parent} may not be written by this user: choose another place with --store or $HOLDFAST_STORE"
+        ) from None
     _sync_directory(path.parent)
     return True
 
@@ -277,4 +298,7 @@ def _connect(path: Path) -> apsw.Connection:
 
 
 def _not_ours(path: Path, why: str) -> str:
-    return f"{path} is not a Holdfast store: {why}. It was left untouched; name another file with --store or $HOLDFAST_STORE"
+    return (
+        f"{path} is not a Holdfast store: {why}. It was left untouched; name another file with --store or "
+        "$HOLDFAST_STORE"
+    )

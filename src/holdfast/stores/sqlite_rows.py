@@ -2,7 +2,20 @@
 
 from typing import Any
 
-from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Commit, Counts, Entry, Item, ItemNo, Place, Record, State
+from holdfast.core.model import (
+    Batch,
+    BatchId,
+    Chunk,
+    ChunkId,
+    Commit,
+    Counts,
+    Entry,
+    Item,
+    ItemNo,
+    Place,
+    Record,
+    State,
+)
 
 STAGE_BITS = 6
 ITEM_BITS = 34
@@ -24,9 +37,9 @@ def chunk_of(row: Any) -> Chunk:
     counts = Counts(done=done, skipped=skipped, dead=dead, cancelled=cancelled, attempts=attempts, spent=spent,
                     tokens=tokens, seconds=seconds)  # fmt: skip
     return Chunk(
-        id=ChunkId(id_), batch=BatchId(batch), lo=ItemNo(lo), hi=ItemNo(hi), parent=parent, fence=fence, version=version,
-        owner=owner, expires=expires, due=due, blame=blame, progressed=bool(progressed), reserved=reserved,
-        counts=counts, seq=seq, head=head, touched_at=touched_at,
+        id=ChunkId(id_), batch=BatchId(batch), lo=ItemNo(lo), hi=ItemNo(hi), parent=parent, fence=fence,
+        version=version, owner=owner, expires=expires, due=due, blame=blame, progressed=bool(progressed),
+        reserved=reserved, counts=counts, seq=seq, head=head, touched_at=touched_at,
     )  # fmt: skip
 
 
@@ -73,4 +86,3 @@ def rows_of_commit(commit: Commit) -> tuple[list[Any], list[Any]]:
     base = commit.batch << ITEM_BITS
     outputs = [(((base + o.n) << STAGE_BITS) | o.stage, o.epoch, o.data, o.file) for o in commit.outputs]
     return outputs, [(base + m.n, *place_row(m.place)) for m in commit.moves]
-

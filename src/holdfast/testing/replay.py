@@ -77,7 +77,12 @@ def compare(store: Store, batch: BatchId, story: Story) -> None:
     """Hold the story against what the store says."""
     for row in store.records(batch, limit=EVERYTHING):
         told, place = story.items[row.n], row.place
-        same = (told.stage, told.state, told.epoch, told.attempt) == (place.stage, place.state, place.epoch, place.attempt)
+        same = (told.stage, told.state, told.epoch, told.attempt) == (
+            place.stage,
+            place.state,
+            place.epoch,
+            place.attempt,
+        )
         _must(same, f"item {row.n} stands at {place}, its journal says {told}")
     _must(len(story.items) == _batch(store, batch).admitted, "the journal does not tell of every item")
     chunks = store.chunks(batch)
@@ -86,7 +91,9 @@ def compare(store: Store, batch: BatchId, story: Story) -> None:
         _compare_chunk(chunk, story)
     for output in store.outputs(batch, limit=EVERYTHING):
         told_of = (output.n, output.stage, output.epoch) in story.advanced
-        _must(told_of, f"item {output.n} has an output of stage {output.stage} in epoch {output.epoch} without an entry")
+        _must(
+            told_of, f"item {output.n} has an output of stage {output.stage} in epoch {output.epoch} without an entry"
+        )
 
 
 def _compare_chunk(chunk: Chunk, story: Story) -> None:
@@ -149,7 +156,10 @@ class _Teller:
         return self.story
 
     def _ingested(self, entry: Entry, body: journal.Ingested) -> None:
-        _must(body.lo == len(self.story.items), f"entry {entry.seq} admits items from {body.lo} on, not from {len(self.story.items)}")
+        _must(
+            body.lo == len(self.story.items),
+            f"entry {entry.seq} admits items from {body.lo} on, not from {len(self.story.items)}",
+        )
         _must(len(body.digests) == 32 * (body.hi - body.lo), f"entry {entry.seq} has not one digest for each item")
         for n in range(body.lo, body.hi):
             self.story.items[n] = Told()
@@ -177,15 +187,23 @@ class _Teller:
     def _claimed(self, link: Link, header: journal.Header, body: journal.Claimed, before: bytes) -> None:
         where = f"the grant of fence {header.fence} on chunk {link.id}"
         _must(header.fence > link.fence, f"{where} does not raise the fence, which was {link.fence}")
-        _must(body.taken_from == (link.owner or ""), f"{where} was taken from {body.taken_from!r}, not from {link.owner!r}")
+        _must(
+            body.taken_from == (link.owner or ""),
+            f"{where} was taken from {body.taken_from!r}, not from {link.owner!r}",
+        )
         blame = self._blame(link)
         _must(body.blame == blame, f"{where} says blame {body.blame}, it is {blame}")
         ends = body.hi if body.child is None else body.child[2]
-        _must((body.lo, ends) == (link.lo, link.hi), f"{where} covers items {body.lo} to {ends}, the chunk {link.lo} to {link.hi}")
+        _must(
+            (body.lo, ends) == (link.lo, link.hi),
+            f"{where} covers items {body.lo} to {ends}, the chunk {link.lo} to {link.hi}",
+        )
         if body.child is not None:
             child, lo, hi = body.child
             _must(lo == body.hi and child not in self.story.links, f"{where} cuts off chunk {child} in the wrong place")
-            self.story.links[child] = Link(id=child, lo=lo, hi=hi, start=before, fence=link.fence, blame=blame, progressed=not blame)
+            self.story.links[child] = Link(
+                id=child, lo=lo, hi=hi, start=before, fence=link.fence, blame=blame, progressed=not blame
+            )
         self._check_snapshots(where, body)
         link.hi, link.fence, link.owner = body.hi, header.fence, header.actor
         link.blame, link.progressed = blame, False
@@ -199,7 +217,9 @@ class _Teller:
     def _check_snapshots(self, where: str, body: journal.Claimed) -> None:
         said = [(s.n, s.stage, s.epoch, s.attempt) for s in body.snapshots]
         items = ((n, self.story.items[n]) for n in range(body.lo, body.hi))
-        due = [(n, t.stage, t.epoch, t.attempt) for n, t in items if t.state is State.PENDING and (t.attempt or t.epoch)]
+        due = [
+            (n, t.stage, t.epoch, t.attempt) for n, t in items if t.state is State.PENDING and (t.attempt or t.epoch)
+        ]
         _must(said == due, f"{where} has snapshots of {said}, its items stand at {due}")
 
     def _checkpointed(self, link: Link, header: journal.Header, body: journal.Checkpointed) -> None:
@@ -221,13 +241,19 @@ class _Teller:
     def _advanced(self, where: str, link: Link, body: journal.Advanced) -> None:
         count = len(body.items)
         attempts, epochs = array("H", body.attempts or bytes(2 * count)), array("H", body.epochs or bytes(2 * count))
-        _must(len(body.digests) == 32 * count and len(attempts) == len(epochs) == count, f"{where} has columns of unequal length")
+        _must(
+            len(body.digests) == 32 * count and len(attempts) == len(epochs) == count,
+            f"{where} has columns of unequal length",
+        )
         _must(body.finished == (body.stage + 1 == self.stages), f"{where} is wrong about being the last stage")
         for index, n in enumerate(body.items):
             told = self._pending(where, link, n)
             at = (n, body.stage, epochs[index])
             _must((told.stage, told.epoch) == at[1:], f"{where} advances item {n} from {at[1:]}, it stands at {told}")
-            _must(attempts[index] in (told.attempt + 1, 0 if not told.attempt else -1), f"{where} miscounts the attempts of item {n}")
+            _must(
+                attempts[index] in (told.attempt + 1, 0 if not told.attempt else -1),
+                f"{where} miscounts the attempts of item {n}",
+            )
             self.story.advanced[at] = self.story.advanced.get(at, 0) + 1
             _must(self.story.advanced[at] == 1, f"{where} tells a second time that item {n} passed stage {body.stage}")
             if not body.adopted:
@@ -240,7 +266,10 @@ class _Teller:
 
     def _attempted(self, where: str, link: Link, a: journal.Attempted, at: float) -> None:
         told = self._pending(where, link, a.n)
-        _must((a.stage, a.epoch) == (told.stage, told.epoch), f"{where} tells of item {a.n} at {a.stage, a.epoch}, it stands at {told}")
+        _must(
+            (a.stage, a.epoch) == (told.stage, told.epoch),
+            f"{where} tells of item {a.n} at {a.stage, a.epoch}, it stands at {told}",
+        )
         if a.code == "lost":
             told.state = State.DEAD if a.outcome == "bury" else State.PENDING
             if a.outcome == "rewind":
@@ -263,7 +292,10 @@ class _Teller:
         if self.policies is None:
             return
         policy = self.policies[a.stage]
-        _must(a.attempt <= policy.attempts, f"{where} is attempt {a.attempt} of item {a.n}, at most {policy.attempts} are allowed")
+        _must(
+            a.attempt <= policy.attempts,
+            f"{where} is attempt {a.attempt} of item {a.n}, at most {policy.attempts} are allowed",
+        )
         if a.outcome == "retry":
             _must(a.attempt < policy.attempts, f"{where} retries item {a.n} after its last attempt")
             _must(a.due <= a.deadline, f"{where} retries item {a.n} after its time is over")
@@ -278,14 +310,21 @@ class _Teller:
             told = self.story.items[moved.n]
             before = (moved.before, moved.stage_before)
             _must(link.lo <= moved.n < link.hi, f"{where} touches item {moved.n}, which is not in the chunk")
-            _must(before == (told.state, told.stage), f"{where} moves item {moved.n} from {before}, it stands at {told}")
+            _must(
+                before == (told.state, told.stage), f"{where} moves item {moved.n} from {before}, it stands at {told}"
+            )
             least = told.stage if moved.epoch == told.epoch else 0
-            _must(moved.epoch - told.epoch in (0, 1), f"{where} takes item {moved.n} from epoch {told.epoch} to {moved.epoch}")
+            _must(
+                moved.epoch - told.epoch in (0, 1),
+                f"{where} takes item {moved.n} from epoch {told.epoch} to {moved.epoch}",
+            )
             _must(moved.stage_after >= least, f"{where} takes item {moved.n} back within its epoch")
             in_flight = told.state is State.PENDING and link.owner is not None
             _must(body.seized or not in_flight, f"{where} changes item {moved.n} in the hands of {link.owner}")
             attempt = 0 if moved.after == State.PENDING else told.attempt
-            self.story.items[moved.n] = Told(stage=moved.stage_after, state=State(moved.after), epoch=moved.epoch, attempt=attempt)
+            self.story.items[moved.n] = Told(
+                stage=moved.stage_after, state=State(moved.after), epoch=moved.epoch, attempt=attempt
+            )
         if body.seized:
             link.fence, link.owner, link.progressed = header.fence, None, True
 

@@ -1,6 +1,6 @@
 """Where outputs go, and how they are found again and checked."""
 
-from holdfast.runtime.sinks.base import Evidence, FileRecord, Leftover, Provenance, Sink, SinkError
+from holdfast.runtime.sinks.base import Evidence, Leftover, Provenance, Sink, SinkError
 from holdfast.runtime.sinks.files import Files
 
-__all__ = ["Evidence", "FileRecord", "Files", "Leftover", "Provenance", "Sink", "SinkError"]
+__all__ = ["Evidence", "Files", "Leftover", "Provenance", "Sink", "SinkError"]

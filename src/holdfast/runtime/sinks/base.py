@@ -64,8 +64,6 @@ class Evidence(msgspec.Struct, frozen=True, array_like=True):
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Evidence)
 
-FileRecord = Evidence
-
 
 class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     """A file of ours that a crash, or a commit that was refused, left behind."""

@@ -82,13 +82,9 @@ class Files:
             return
         if self.sync:
             with self._lock:
-                made, self._unsynced = self._unsynced, set()
-            try:
-                disk.sync_folders({self._at(each.staged).parent for each in evidence} | made)
-            except OSError:
-                with self._lock:
-                    self._unsynced |= made
-                raise
+                disk.sync_folders(self._unsynced)
+                self._unsynced = set()
+            disk.sync_folders({self._at(each.staged).parent for each in evidence})
         faults.reach("sink.staged")
 
     def find(self, place: Provenance) -> Evidence | None:

@@ -64,7 +64,7 @@ class Csv:
             "fields": None if self.fields is None else list(self.fields),
         }
 
-    def natural_key(self, value: Any) -> None:  # noqa: ARG002  a row has none
+    def natural_key(self, value: Any) -> None:
         """A row has no key of its own: name a column."""
         return
 

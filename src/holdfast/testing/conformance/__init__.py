@@ -35,7 +35,9 @@ def conformance(make_store: MakeStore, *, durable: bool = True,
                 mark: Callable[..., pytest.MarkDecorator] | None = None) -> Callable[..., None]:  # fmt: skip
     """A test function for pytest with one case for each check. `mark` is called with the promises a check proves."""
     cases = [
-        pytest.param(check, id=check.__name__, marks=[mark(*promises)] if mark and (promises := promises_of(check)) else [])
+        pytest.param(
+            check, id=check.__name__, marks=[mark(*promises)] if mark and (promises := promises_of(check)) else []
+        )
         for check in checks(durable=durable)
     ]
 
@@ -60,4 +62,6 @@ def promises_of(check: Check) -> tuple[str, ...]:
 
 
 def _of(chapter: ModuleType) -> Iterator[Check]:
-    return (value for value in vars(chapter).values() if hasattr(value, "promises") and value.__module__ == chapter.__name__)
+    return (
+        value for value in vars(chapter).values() if hasattr(value, "promises") and value.__module__ == chapter.__name__
+    )

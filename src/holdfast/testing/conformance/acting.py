@@ -179,5 +179,7 @@ def an_act_on_an_unknown_item_or_batch_is_refused_whole(kit: Kit) -> None:
     with pytest.raises(UsageError):
         kit.act("redriven", change, redrive(7, place))
     with pytest.raises(UsageError):
-        kit.store.act(Act(id=b"x", batch=BatchId(99), kind="redriven", actor="operator", reason="r", at_items=(change,)))
+        kit.store.act(
+            Act(id=b"x", batch=BatchId(99), kind="redriven", actor="operator", reason="r", at_items=(change,))
+        )
     assert kit.everything() == before

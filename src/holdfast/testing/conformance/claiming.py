@@ -5,7 +5,18 @@ from holdfast.core.lease import condemned
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Claim, State
 from holdfast.stores.base import Idle
-from holdfast.testing.conformance.kit import LEASE, Kit, cancel, deferred, done, failed, output_of, proves, redrive, reset
+from holdfast.testing.conformance.kit import (
+    LEASE,
+    Kit,
+    cancel,
+    deferred,
+    done,
+    failed,
+    output_of,
+    proves,
+    redrive,
+    reset,
+)
 
 
 @proves("C1", "E6")
@@ -323,7 +334,11 @@ def items_are_loaded_where_their_outputs_say_they_stand(kit: Kit) -> None:
     assert [item.place.stage for item in (a, b, c)] == [0, 0, 0]
     kit.land(claim, [done(b)], release=True)
     again = kit.load(kit.claim("bob"))
-    assert [(item.key, item.place.stage, item.plain) for item in again] == [("a", 0, True), ("b", 1, True), ("c", 0, True)]
+    assert [(item.key, item.place.stage, item.plain) for item in again] == [
+        ("a", 0, True),
+        ("b", 1, True),
+        ("c", 0, True),
+    ]
     assert again[1].input == output_of(b)
     assert again[0] == a
 
@@ -379,7 +394,11 @@ def a_renewed_lease_lasts_longer(kit: Kit) -> None:
     claim = kit.claim("ann")
     kit.clock.advance(20)
     (renewed,) = kit.store.renew([claim.lease], LEASE)
-    assert (renewed.expires, renewed.fence, renewed.chunk) == (kit.clock() + LEASE, claim.lease.fence, claim.lease.chunk)
+    assert (renewed.expires, renewed.fence, renewed.chunk) == (
+        kit.clock() + LEASE,
+        claim.lease.fence,
+        claim.lease.chunk,
+    )
     kit.clock.advance(LEASE)
     kit.idle("bob")
 

@@ -58,16 +58,22 @@ class Kit:
     def admit(self, *keys: object, payload: bytes | None = None, ended: bool = False) -> Admitted:
         return self.store.add_items(self.batch, [new_item(key, payload) for key in keys], ended=ended, actor="ingester")
 
-    def want(self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None) -> Want:
+    def want(
+        self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None
+    ) -> Want:
         return Want(batch=self.batch, owner=owner, limit=limit, seconds=seconds, reserve=reserve, cap=cap)
 
-    def claim(self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None) -> Claim:
+    def claim(
+        self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None
+    ) -> Claim:
         """A claim that must be granted."""
         answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap))
         assert isinstance(answer, Claim), f"nothing was granted to {owner}: {answer}"
         return answer
 
-    def idle(self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None) -> Idle:
+    def idle(
+        self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None
+    ) -> Idle:
         """A claim that must not be granted."""
         answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap))
         assert isinstance(answer, Idle), f"{owner} was granted {answer}"
@@ -79,7 +85,9 @@ class Kit:
     def commit_of(self, claim: Claim, outcomes: Sequence[Outcome] = (), *, version: int = 0, release: bool = False,
                   due: float = 0.0, reserved: int = 0) -> Commit:  # fmt: skip
         """The commit that follows from the outcomes, not yet written."""
-        holder = Holder(batch=claim.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version, seconds=LEASE)
+        holder = Holder(
+            batch=claim.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version, seconds=LEASE
+        )
         settled = settle(outcomes, stages=STAGES, policies=POLICIES, now=self.clock()) if outcomes else NOTHING
         return commit(holder, settled, commit_id=self.new_id(), release=release, due=due, reserved=reserved)
 
@@ -101,7 +109,15 @@ class Kit:
                 return version
 
     def act(self, kind: str, *changes: Change, seize: bool = False) -> list[ItemNo]:
-        act = Act(id=self.new_id(), batch=self.batch, kind=kind, actor="operator", reason="because", at_items=changes, seize=seize)
+        act = Act(
+            id=self.new_id(),
+            batch=self.batch,
+            kind=kind,
+            actor="operator",
+            reason="because",
+            at_items=changes,
+            seize=seize,
+        )
         return self.store.act(act)
 
     # -- words for what there is ------------------------------------------------------------------------------------

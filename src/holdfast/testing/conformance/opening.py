@@ -134,7 +134,9 @@ def keys_of_other_batches_do_not_matter(kit: Kit) -> None:
 
 @proves("E1")
 def what_cannot_be_admitted_is_a_dead_letter_from_the_first_moment(kit: Kit) -> None:
-    kit.store.add_items(kit.batch, [new_item("a"), ingest.refuse("b", b"{", bytes(16), "invalid", "not JSON"), new_item(None)])
+    kit.store.add_items(
+        kit.batch, [new_item("a"), ingest.refuse("b", b"{", bytes(16), "invalid", "not JSON"), new_item(None)]
+    )
     assert kit.states() == [State.PENDING, State.DEAD, State.DEAD]
     assert (kit.place(1).code, kit.place(1).reason, kit.place(1).stage) == ("invalid", "not JSON", 0)
     body = kit.last()

@@ -17,14 +17,25 @@ def _mixed(kit: Kit) -> None:
     kit.land(claim, [done(items[0]), done(items[5])])
     again = {item.n: item for item in kit.load(claim)}
     outcomes = [done(again[0]), done(again[5]), skipped(again[1]), skipped(again[6])]
-    kit.land(claim, [*outcomes, failed(items[2], transient=False), failed(items[7], transient=False)], version=1, release=True)
+    kit.land(
+        claim,
+        [*outcomes, failed(items[2], transient=False), failed(items[7], transient=False)],
+        version=1,
+        release=True,
+    )
     kit.act("cancelled", cancel(3, kit.place(3)), cancel(8, kit.place(8)))
 
 
 @proves("P3")
 def records_are_read_by_state_in_order_and_in_pages(kit: Kit) -> None:
     _mixed(kit)
-    expected = {State.DONE: [0, 5], State.SKIPPED: [1, 6], State.DEAD: [2, 7], State.CANCELLED: [3, 8], State.PENDING: [4, 9]}
+    expected = {
+        State.DONE: [0, 5],
+        State.SKIPPED: [1, 6],
+        State.DEAD: [2, 7],
+        State.CANCELLED: [3, 8],
+        State.PENDING: [4, 9],
+    }
     for state, numbers in expected.items():
         assert [row.n for row in kit.store.records(kit.batch, state=state)] == numbers
         assert [row.n for row in kit.store.records(kit.batch, state=state, limit=1)] == numbers[:1]

@@ -1,0 +1,222 @@
+"""Real processes, started quickly: an interpreter that has imported everything and forks one child per order.
+
+A child is a process like any other: it has a pid of its own, takes signals, ends with a status. The nursery opens no
+store and has one thread, so a child inherits nothing but imported modules. What a start costs sinks from half a second to a
+few milliseconds, and a test can afford hundreds of kills.
+
+    with Nursery() as nursery:
+        process = nursery.start("tests.faults.app", ["run", "--items", "20"], cwd=folder, fault="commit.after:3:kill")
+        assert process.wait() == -signal.SIGKILL
+"""
+
+import importlib
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0
+"""Far more than anything takes on a slow machine: what is not there by then never comes."""
+
+
+class Nursery:
+    """The side of the test: starts processes and hears how they end."""
+
+    def __init__(self) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.nursery"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, bufsize=0,
+        )  # fmt: skip
+        self._unread = b""
+        self._orders = 0
+        self._pids: dict[int, int] = {}
+        self._states: dict[int, tuple[str, int]] = {}
+        self.processes: list[Process] = []
+
+    def __enter__(self) -> "Nursery":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+        assert self._server.stdin is not None
+        self._server.stdin.close()
+        self._server.wait(PATIENCE)
+        self._server.stdout.close()  # type: ignore[union-attr]
+
+    def start(self, module: str, argv: list[str], *, cwd: Path, fault: str = "", env: dict[str, str] | None = None) -> "Process":
+        """A new process that runs `main(argv)` of a module in a folder; what it prints is kept in two files there."""
+        self._orders += 1
+        order = self._orders
+        out, err = cwd / f"process-{order}.out", cwd / f"process-{order}.err"
+        given = {**(env or {}), **({"HOLDFAST_FAULT": fault} if fault else {})}
+        command = {"order": order, "module": module, "argv": argv, "cwd": str(cwd), "env": given, "out": str(out), "err": str(err)}
+        assert self._server.stdin is not None
+        self._server.stdin.write(json.dumps(command).encode() + b"\n")
+        limit = time.monotonic() + PATIENCE
+        while order not in self._pids:
+            assert self.listen(limit - time.monotonic()), "the nursery does not answer"
+        process = Process(self, self._pids.pop(order), out, err, [module, *argv, fault])
+        self.processes.append(process)
+        return process
+
+    def clear(self) -> None:
+        """End what still runs, and forget it."""
+        for process in self.processes:
+            if process.is_running:
+                process.signal(signal.SIGKILL)
+        for process in self.processes:
+            process.wait()
+        self.processes.clear()
+        self._states.clear()
+
+    def state_of(self, pid: int) -> tuple[str, int]:
+        return self._states.get(pid, ("running", 0))
+
+    def listen(self, seconds: float) -> bool:
+        """Take in news from the nursery; False when there were none in that time."""
+        assert self._server.stdout is not None
+        ready, _, _ = select.select([self._server.stdout], [], [], max(0.0, seconds))
+        if not ready:
+            return False
+        data = os.read(self._server.stdout.fileno(), 65_536)
+        if not data:
+            raise RuntimeError("the nursery has died")
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            word, one, other = line.decode().split(" ")
+            if word == "started":
+                self._pids[int(one)] = int(other)
+            else:
+                self._states[int(one)] = (word, int(other))
+        return True
+
+
+class Process:
+    """One process of a test."""
+
+    def __init__(self, nursery: Nursery, pid: int, out: Path, err: Path, command: list[str]) -> None:
+        self._nursery = nursery
+        self.pid = pid
+        self.out_file = out
+        self.err_file = err
+        self.command = command
+
+    def wait(self, seconds: float = PATIENCE) -> int:
+        """Its exit status, as `subprocess` gives it: minus the signal that ended it."""
+        self._wait_for({"exited"}, seconds)
+        return self._nursery.state_of(self.pid)[1]
+
+    def wait_until_stopped(self, seconds: float = PATIENCE) -> bool:
+        """Wait for a SIGSTOP; False when it ended instead."""
+        return self._wait_for({"stopped", "exited"}, seconds) == "stopped"
+
+    def has_ended_within(self, seconds: float) -> bool:
+        """Whether it ends in that time. The answer no is no failure."""
+        limit = time.monotonic() + seconds
+        while self.is_running and (left := limit - time.monotonic()) > 0:
+            self._nursery.listen(left)
+        return not self.is_running
+
+    @property
+    def is_running(self) -> bool:
+        while self._nursery.listen(0.0):
+            pass
+        return self._nursery.state_of(self.pid)[0] != "exited"
+
+    def signal(self, number: int) -> None:
+        """Send a signal; harmless when it has ended."""
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return
+
+    def kill(self) -> int:
+        self.signal(signal.SIGKILL)
+        return self.wait()
+
+    @property
+    def out(self) -> str:
+        return self.out_file.read_text()
+
+    @property
+    def err(self) -> str:
+        return self.err_file.read_text()
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The last line it printed, which is its report."""
+        return json.loads(self.out.splitlines()[-1])  # type: ignore[no-any-return]
+
+    def _wait_for(self, words: set[str], seconds: float) -> str:
+        limit = time.monotonic() + seconds
+        while (word := self._nursery.state_of(self.pid)[0]) not in words:
+            left = limit - time.monotonic()
+            if left <= 0:
+                raise AssertionError(f"{self.command} (pid {self.pid}) is {word} after {seconds:g} s\n{self.err}")
+            self._nursery.listen(left)
+        return word
+
+
+# -- the nursery itself -------------------------------------------------------------------------------------------------
+
+
+def serve() -> int:
+    """Fork for every order; in the child, return what its `main` returns."""
+    signal.signal(signal.SIGCHLD, _tell_news)
+    for line in iter(sys.stdin.readline, ""):
+        order = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            return _be_born(order)
+        os.write(1, f"started {order['order']} {pid}\n".encode())
+    return 0
+
+
+def _be_born(order: dict[str, Any]) -> int:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    os.chdir(order["cwd"])
+    for target, path, mode in ((0, os.devnull, os.O_RDONLY), (1, order["out"], _NEW), (2, order["err"], _NEW)):
+        handle = os.open(path, mode, 0o644)
+        os.dup2(handle, target)
+        os.close(handle)
+    os.environ.update(order["env"])
+    random.seed()
+    if "HOLDFAST_FAULT" in order["env"]:
+        faults.arm(faults.parse(order["env"]["HOLDFAST_FAULT"]))
+    sys.argv = [order["module"], *order["argv"]]
+    return int(importlib.import_module(order["module"]).main(order["argv"]))
+
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+
+
+def _tell_news(_number: int, _frame: object) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        if os.WIFSTOPPED(status):
+            news = f"stopped {pid} 0"
+        elif os.WIFCONTINUED(status):
+            news = f"running {pid} 0"
+        else:
+            news = f"exited {pid} {os.waitstatus_to_exitcode(status)}"
+        os.write(1, news.encode() + b"\n")
+
+
+if __name__ == "__main__":
+    from holdfast.stores import faults
+    from tests.faults import app, sabotage  # noqa: F401: imported here, so that no child has to
+
+    sys.exit(serve())

@@ -1,0 +1,166 @@
+"""Broken versions of Holdfast, one decision removed in each. An oracle that passes any of them is worth nothing."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core import journal
+from holdfast.core import lease as leases
+from holdfast.core.errors import CommitUnknown
+from holdfast.core.model import Chunk, Commit
+from holdfast.runtime.worker import Worker
+from holdfast.stores import faults, sqlite
+from holdfast.stores.base import Receipt
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite_file import SqliteFile
+
+replace = msgspec.structs.replace
+
+
+def commit_it(name: str) -> None:
+    """Break this process in the way of that name."""
+    WAYS[name]()
+
+
+def unfenced_commit() -> None:
+    """A commit lands whoever holds the chunk."""
+    real = SqliteStore._commit_one
+
+    def commit_one(self: SqliteStore, db: SqliteFile, commit: Commit, outputs: list[Any], places: list[Any]) -> Receipt:
+        fence, version, owner, *_ = db.execute(sqlite.SQL["guard_chunk"], (commit.chunk,))[0]
+        if owner is None:
+            db.execute("UPDATE chunks SET owner = 'somebody' WHERE id = ?", (commit.chunk,))
+        return real(self, db, replace(commit, fence=fence, version=version), outputs, places)
+
+    SqliteStore._commit_one = commit_one  # type: ignore[method-assign]
+
+
+def acknowledge_before_commit() -> None:
+    """A commit is answered as landed and written with the next one."""
+    real = SqliteStore.commit
+    held_back: list[Commit] = []
+
+    def commit(self: SqliteStore, commits: Sequence[Commit]) -> list[Receipt]:
+        now, held_back[:] = [*held_back, *(c for c in commits if c.release)], [c for c in commits if not c.release]
+        for each in now:
+            real(self, [each])
+        return [Receipt(landed=True) for _ in commits]
+
+    SqliteStore.commit = commit  # type: ignore[method-assign]
+
+
+def fence_not_raised() -> None:
+    """A take-over goes on under the fence of the owner before."""
+    real = leases.grant
+
+    def grant(chunk: Chunk, *args: Any, **kwargs: Any) -> leases.Grant:
+        given = real(chunk, *args, **kwargs)
+        return replace(given, chunk=replace(given.chunk, fence=max(1, chunk.fence)))
+
+    leases.grant = grant
+
+
+def no_read_back() -> None:
+    """A commit whose reply was lost is written again as if it were another one."""
+
+    def write(self: Worker, commits: list[Commit]) -> list[Receipt]:
+        try:
+            return self.store.commit(commits)
+        except CommitUnknown:
+            ahead = [replace(each, id=each.id[::-1], version=each.version + 1) for each in commits]
+            for holding in self.holdings:
+                holding.version += any(each.chunk == holding.lease.chunk for each in ahead)
+            return self.store.commit(ahead)
+
+    Worker._write = write  # type: ignore[method-assign]
+
+
+def commit_not_idempotent() -> None:
+    """A commit that is sent twice lands twice: only the fence is checked, neither the version nor the commit's id."""
+    real = SqliteStore._commit_one
+
+    def commit_one(self: SqliteStore, db: SqliteFile, commit: Commit, outputs: list[Any], places: list[Any]) -> Receipt:
+        _, version, *_ = db.execute(sqlite.SQL["guard_chunk"], (commit.chunk,))[0]
+        return real(self, db, replace(commit, version=version), outputs, places)
+
+    def write(self: Worker, commits: list[Commit]) -> list[Receipt]:
+        try:
+            return self.store.commit(commits)
+        except CommitUnknown:
+            return self.store.commit(commits)
+
+    SqliteStore._commit_one = commit_one  # type: ignore[method-assign]
+    Worker._write = write  # type: ignore[method-assign]
+
+
+def totals_in_a_second_write() -> None:
+    """Items move in one transaction, the totals of their chunk in the next."""
+    real = SqliteStore.commit
+
+    def commit(self: SqliteStore, commits: Sequence[Commit]) -> list[Receipt]:
+        bare = [replace(each, counts=msgspec.structs.replace(each.counts, spent=0, tokens=0)) for each in commits]
+        receipts = real(self, bare)
+        with self._file.writing("note") as db:
+            for each in commits:
+                db.execute("UPDATE chunks SET spent = spent + ?, tokens = tokens + ? WHERE id = ?", (each.counts.spent, each.counts.tokens, each.chunk))
+        return receipts
+
+    SqliteStore.commit = commit  # type: ignore[method-assign]
+
+
+def steal_from_the_living() -> None:
+    """A lease is taken over before it has expired."""
+    real = SqliteStore.__init__
+
+    def init(self: SqliteStore, *args: Any, **kwargs: Any) -> None:
+        real(self, *args, **kwargs)
+        self._is_dead = lambda _owner: True
+
+    SqliteStore.__init__ = init  # type: ignore[method-assign]
+
+
+def items_by_position() -> None:
+    """A source that is read again is admitted again: keys are not compared."""
+
+    def known(*_: Any) -> dict[int, Any]:
+        return {}
+
+    def insert(*_: Any) -> None:
+        return
+
+    sqlite.keys.known = known
+    sqlite.keys.insert = insert
+
+
+def attempts_forgotten() -> None:
+    """The number of attempts lives in memory only."""
+    real = sqlite.rows_of_commit
+
+    def rows_of_commit(commit: Commit) -> tuple[list[Any], list[Any]]:
+        moves = tuple(replace(move, place=replace(move.place, attempt=0)) for move in commit.moves)
+        return real(replace(commit, moves=moves))
+
+    sqlite.rows_of_commit = rows_of_commit
+
+
+def journal_falls_behind() -> None:
+    """What moved is in the store, and not all of it in the journal."""
+    real = SqliteStore._commit_one
+
+    def commit_one(self: SqliteStore, db: SqliteFile, commit: Commit, outputs: list[Any], places: list[Any]) -> Receipt:
+        body = journal.decode_body(commit.body)
+        assert isinstance(body, journal.Checkpointed)
+        return real(self, db, replace(commit, body=journal.encode_body(replace(body, attempts=[]))), outputs, places)
+
+    SqliteStore._commit_one = commit_one  # type: ignore[method-assign]
+
+
+WAYS: dict[str, Callable[[], None]] = {
+    way.__name__: way
+    for way in (
+        unfenced_commit, acknowledge_before_commit, fence_not_raised, no_read_back, commit_not_idempotent,
+        totals_in_a_second_write, steal_from_the_living, items_by_position, attempts_forgotten, journal_falls_behind,
+    )
+}  # fmt: skip

@@ -1,0 +1,123 @@
+"""Results leave the store complete, in order, and whole or not at all."""
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from holdfast.core.errors import Conflict, UsageError
+from holdfast.core.model import State
+from holdfast.runtime import export, tables
+from tests.operations.world import World, done, failed
+
+OUTPUTS = {
+    "a": {"text": "one", "score": 1, "tags": ["x", "y"]},
+    "b": {"text": "two, with \"quotes\"\nand lines", "score": 2.5, "key": "inner"},
+    "c": {"score": None, "extra": True},
+}  # fmt: skip
+
+
+@pytest.fixture
+def finished(world: World) -> World:
+    world.add("a", "dead", "b", "c")
+    world.work(lambda item: failed(item, transient=False, code="gone") if item.key == "dead" else done(item))
+    world.work(lambda item: done(item, output=OUTPUTS[item.key]))
+    return world
+
+
+def test_results_come_in_order_with_their_keys(finished: World) -> None:
+    found = list(export.results(finished.store, finished.batch))
+    assert [(each.key, each.number, json.loads(each.output)) for each in found] == [
+        ("a", 0, OUTPUTS["a"]), ("b", 2, OUTPUTS["b"]), ("c", 3, OUTPUTS["c"]),
+    ]  # fmt: skip
+
+
+def test_json_lines(finished: World, tmp_path: Path) -> None:
+    target = tmp_path / "out.jsonl"
+    summary = export.export(finished.store, finished.batch, target)
+    lines = [json.loads(line) for line in target.read_text().splitlines()]
+    assert lines[0] == {"key": "a", "n": 0, "output": OUTPUTS["a"]}
+    assert (summary.rows, summary.format, len(lines)) == (3, "jsonl", 3)
+
+
+def test_csv_has_every_column_and_nested_values_as_json(finished: World, tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    export.export(finished.store, finished.batch, target)
+    with target.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["key", "n", "score", "tags", "text", "output.key", "extra"]
+    assert rows[0]["tags"] == '["x","y"]'
+    assert rows[1]["text"] == OUTPUTS["b"]["text"]
+    assert (rows[1]["output.key"], rows[2]["extra"], rows[2]["score"]) == ("inner", "true", "")
+
+
+def test_parquet_has_types(finished: World, tmp_path: Path) -> None:
+    target = tmp_path / "out.parquet"
+    export.export(finished.store, finished.batch, target)
+    table = parquet.read_table(target)
+    assert table.column("score").to_pylist() == [1.0, 2.5, None]
+    assert table.column("extra").to_pylist() == [None, None, True]
+    assert table.column("key").to_pylist() == ["a", "b", "c"]
+    assert str(table.schema.field("n").type) == "int64"
+
+
+def test_parquet_without_pyarrow_names_the_extra(
+    finished: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match=r"holdfast\[parquet\]"):
+        export.export(finished.store, finished.batch, tmp_path / "out.parquet")
+    assert not list(tmp_path.glob("*out*"))
+
+
+def test_dead_letters_with_payload_and_reason(finished: World) -> None:
+    stream = io.BytesIO()
+    export.export(finished.store, finished.batch, stream, state=State.DEAD)
+    row = json.loads(stream.getvalue())
+    assert (row["key"], row["code"], row["stage"], row["payload"]) == ("dead", "gone", "ocr", {"page": "dead"})
+
+
+def test_an_export_that_fails_leaves_the_old_file(
+    finished: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "out.jsonl"
+    target.write_text("old")
+
+    def broken(*_: object) -> int:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(export, "_write_lines", broken)
+    with pytest.raises(OSError, match="gone"):
+        export.export(finished.store, finished.batch, target)
+    assert target.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == ["out.jsonl"]
+
+
+def test_a_column_of_mixed_kinds_is_text() -> None:
+    found = tables.kinds([{"a": 1, "b": 1, "c": True, "d": 1 << 70}, {"a": "x", "b": 0.5, "c": None, "d": 1}])
+    assert found == {"a": tables.Kind.TEXT, "b": tables.Kind.NUMBER, "c": tables.Kind.TRUTH, "d": tables.Kind.TEXT}
+
+
+def test_a_column_that_appears_between_the_two_readings_is_not_dropped_in_silence() -> None:
+    readings = iter([[{"a": 1}], [{"a": 1, "b": 2}]])
+    with pytest.raises(Conflict, match="new column"):
+        tables.write_csv(io.BytesIO(), lambda: next(readings))
+
+
+def test_an_empty_batch_gives_an_empty_table(world: World, tmp_path: Path) -> None:
+    world.add()
+    for name in ("out.csv", "out.parquet", "out.jsonl"):
+        assert export.export(world.store, world.batch, tmp_path / name).rows == 0
+    assert (tmp_path / "out.csv").read_bytes() == b"key,n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("out.xyz", "which format"), ("no/out.csv", "does not exist"), ("", "which format|directory")]
+)
+def test_targets_that_cannot_be_are_refused(finished: World, tmp_path: Path, name: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        export.export(finished.store, finished.batch, tmp_path / name)

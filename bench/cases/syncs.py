@@ -25,7 +25,10 @@ def case(size: Size) -> Case:
             traced("alone", "Holdfast, one at a time", alone.holdfast, few, subject.DURABILITY),
             traced("waiting", f"Holdfast, {WAITS}", waiting.holdfast_threads, 2_560, subject.DURABILITY, **params),
         ),
-        goals=(Goal(says="Holdfast, saturated", of="holdfast", metric="syncs", at_most=0.02),),
+        goals=(
+            Goal(says="Holdfast, saturated", of="holdfast", metric="syncs", at_most=0.02),
+            Goal(says="Holdfast, one at a time: no groups form", of="alone", metric="syncs", at_least=0.9),
+        ),
     )
 
 

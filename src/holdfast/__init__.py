@@ -14,6 +14,7 @@ from holdfast.core.errors import (
     Permanent,
     Refused,
     SchemaTooNew,
+    SinkError,
     Skip,
     StoreError,
     StoreUnavailable,

@@ -13,6 +13,7 @@
     ├── StoreError            the store could not do it
     │   ├── StoreUnavailable  try again later; nothing was written
     │   └── CommitUnknown     the reply was lost; look the commit up before judging
+    ├── SinkError             an output is missing, or is not the one that was recorded
     ├── Incomplete            raised by `report.raise_unless_complete()`
     └── Signal                what a handler raises to say how an item went
         ├── Skip              not for us, and that is fine
@@ -76,6 +77,10 @@ class StoreUnavailable(StoreError):
 
 class CommitUnknown(StoreError):
     """The reply to a commit was lost; look it up by its id before judging."""
+
+
+class SinkError(HoldfastError):
+    """An output is missing, or is not the one that was recorded."""
 
 
 class Incomplete(HoldfastError):

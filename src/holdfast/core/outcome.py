@@ -40,6 +40,8 @@ class Deferred(msgspec.Struct, frozen=True, tag=True, gc=False):
     queued: float
     seconds: float
     spend: Spend | None = None
+    trouble: bool = False
+    """It was not the handler's wish: the output could not be written, and the run shall stop."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, gc=False):

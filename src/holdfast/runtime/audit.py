@@ -15,12 +15,11 @@ from typing import Any
 import msgspec
 
 from holdfast.core import canonical, journal
-from holdfast.core.errors import ChainBroken
+from holdfast.core.errors import ChainBroken, SinkError
 from holdfast.core.model import Batch, Chunk, ChunkId, Entry, Output, Record, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.runtime.outputs import OutputReader
 from holdfast.runtime.projection import Projection
-from holdfast.runtime.sinks.base import SinkError
 from holdfast.stores.base import Store, each_entry, each_output, each_record
 
 TRIES = 3

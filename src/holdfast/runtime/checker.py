@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from holdfast.core import canonical, journal
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import SinkError, UsageError
 from holdfast.core.limits import REWINDS
 from holdfast.core.model import Act, Batch, BatchId, Change, Chunk, Output, Place, Record, State
 from holdfast.core.states import Step, go_back
 from holdfast.runtime.schema import Invalid
-from holdfast.runtime.sinks.base import Evidence, SinkError
+from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.stage import Stage
 from holdfast.stores.base import Store, each_entry, lineage
 

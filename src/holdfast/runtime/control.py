@@ -3,6 +3,8 @@
 import threading
 import time
 
+TURN_SECONDS = 1.0
+"""The longest the reading of a source waits for handlers to come to a pause."""
 SHARE_OF_TIME = 0.25
 """At most this share of a run's time is given up to end it cleanly before its deadline."""
 
@@ -70,6 +72,4 @@ class Control:
 
     def wait_for_turn(self) -> None:
         """Called by the ingester before it admits a group."""
-        while not self._room.wait(1.0):
-            if self.stopping:
-                return
+        self._room.wait(TURN_SECONDS)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.core import canonical
-from holdfast.core.errors import Defer, HoldfastError, Signal, Skip
+from holdfast.core.errors import Defer, HoldfastError, Signal, SinkError, Skip
 from holdfast.core.journal import Spend
 from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Item
@@ -21,7 +21,7 @@ from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import classify, retry_after
 from holdfast.runtime.context import Context
 from holdfast.runtime.schema import Invalid
-from holdfast.runtime.sinks.base import Evidence, Provenance, SinkError
+from holdfast.runtime.sinks.base import Evidence, Provenance
 from holdfast.runtime.stage import Stage
 from holdfast.stores import faults
 
@@ -41,6 +41,7 @@ class _Forks:
 forks = _Forks
 os.register_at_fork(after_in_child=forks.happened)
 TRACE_CHARS = 4000
+SINK_WAIT = 1.0
 
 
 class Assignment:
@@ -53,6 +54,7 @@ class Assignment:
         "holding",
         "items",
         "left",
+        "lone",
         "outcomes",
         "ready_at",
         "resumed",
@@ -77,6 +79,8 @@ class Assignment:
         """When the item at hand was begun; 0 while none is."""
         self.ctx: Context | None = None
         """The context of the item at hand, where its stage takes one: what it cost is known even if it hangs."""
+        self.lone = False
+        """Nothing else of its stage was in flight: if its process dies, it is to blame."""
         self.abandoned = False
         """Given up by the worker: whatever still comes is ignored."""
 
@@ -99,6 +103,7 @@ class StageRunner:
         self.pipeline = pipeline
         self.batch = batch
         self.stopping = stopping
+        self.touches_files = stage.sink is not None or (previous is not None and previous.sink is not None)
         self._forks = forks.count
         self._draw = random.SystemRandom().random
         self.plain = not (stage.wants_context or stage.sink or stage.verifier or stage.metrics)
@@ -149,8 +154,7 @@ class StageRunner:
     def _attempt(self, item: Item, work: Assignment, began: float) -> Outcome:
         ctx = work.ctx = self.context(item, work.fence)
         try:
-            item = self.prepare(item, work, ctx)
-            found = self._adopt(item, work, began)
+            item, found = self._set_out(item, work, ctx, began)
             if found is not None:
                 return found
             value = self.stage.input.decode(item.input)
@@ -165,9 +169,9 @@ class StageRunner:
         """The same for a coroutine; the loop stays free while it waits."""
         ctx = self.context(item, work.fence)
         limit = asyncio.timeout(self.stage.timeout)
+        aside = asyncio.to_thread if self.touches_files else _at_once
         try:
-            item = self.prepare(item, work, ctx)
-            found = self._adopt(item, work, began)
+            item, found = await aside(self._set_out, item, work, ctx, began)
             if found is not None:
                 return found
             value = self.stage.input.decode(item.input)
@@ -177,7 +181,7 @@ class StageRunner:
                     self.stage.function(value, ctx) if self.stage.wants_context else self.stage.function(value)
                 )
             faults.reach("stage.after")
-            return self.finish(item, made, ctx, work, began)
+            return await aside(self.finish, item, made, ctx, work, began)
         except BaseException as error:  # noqa: BLE001 - see above
             if isinstance(error, TimeoutError) and limit.expired():
                 return self.timed_out(item, work, began, ctx)
@@ -188,6 +192,11 @@ class StageRunner:
             item=item, batch=self.batch, pipeline=self.pipeline, stage=self.stage.name, fence=fence,
             timeout=self.stage.timeout, stopping=self.stopping, metrics=self.stage.metrics,
         )  # fmt: skip
+
+    def _set_out(self, item: Item, work: Assignment, ctx: Context, began: float) -> tuple[Item, Outcome | None]:
+        """Before the handler: the input at hand and verified, or an output that needs no handler."""
+        item = self.prepare(item, work, ctx)
+        return item, self._adopt(item, work, began)
 
     def prepare(self, item: Item, work: Assignment, ctx: Context) -> Item:
         """The item with its input at hand, after what it rests on was verified."""
@@ -214,7 +223,10 @@ class StageRunner:
         if stage.sink is not None:
             if forks.count != self._forks:
                 _leave_child(self, item)
-            file = stage.sink.stage(self._provenance(item, work), data).encode()
+            try:
+                file = stage.sink.stage(self._provenance(item, work), data).encode()
+            except OSError as error:
+                raise SinkTrouble(f"the output of stage {stage.name!r} could not be written: {error}") from error
         digest = canonical.digest(item.salt, data)
         return Done(item, data, digest, max(0.0, began - work.ready_at), clock() - began, spend, file)
 
@@ -245,12 +257,14 @@ class StageRunner:
         assert item.source_file is not None
         try:
             return self.previous.sink.read(Evidence.decode(item.source_file))
-        except (SinkError, OSError) as error:
+        except OSError as error:
+            raise SinkTrouble(f"the output of stage {self.previous.name!r} could not be read: {error}") from error
+        except SinkError as error:
             raise InputLost(f"the output of stage {self.previous.name!r} is gone or damaged: {error}") from error
 
     def _provenance(self, item: Item, work: Assignment) -> Provenance:
         return Provenance(
-            batch=self.batch, stage=self.stage.name, n=item.n, epoch=item.place.epoch, fence=work.fence,
+            batch=f"{self.pipeline}/{self.batch}", stage=self.stage.name, n=item.n, epoch=item.place.epoch, fence=work.fence,
             input_digest=canonical.digest(b"", item.input), key=item.key,
         )  # fmt: skip
 
@@ -259,6 +273,8 @@ class StageRunner:
     ) -> Outcome:
         queued, seconds = max(0.0, began - work.ready_at), clock() - began
         spend: Spend | None = ctx.paid(item.n) if ctx is not None else None
+        if isinstance(error, SinkTrouble):
+            return Deferred(item, SINK_WAIT, str(error), queued, seconds, spend, True)
         if isinstance(error, InputLost):
             return Lost(item, item.place.stage - 1, str(error))
         if isinstance(error, Skip):
@@ -271,12 +287,20 @@ class StageRunner:
         return Failed(item, transient, code, message, self._draw(), queued, seconds, retry_after(error), trace, spend)
 
 
+class SinkTrouble(HoldfastError):
+    """The place for outputs is in trouble: nothing is wrong with the item, and no further one should be paid for."""
+
+
 class InputLost(HoldfastError):
     """What a stage rests on is gone."""
 
 
 class Unverified(HoldfastError):
     """The handler's answer did not pass its verifier."""
+
+
+async def _at_once(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
 
 
 def _kind_of(error: BaseException) -> tuple[bool, str]:

@@ -13,12 +13,11 @@ from typing import IO, Any, Literal
 
 import msgspec
 
-from holdfast.core.errors import Refused, UsageError
+from holdfast.core.errors import Refused, SinkError, UsageError
 from holdfast.core.model import Batch, Key, Output, Record, State
 from holdfast.runtime import lookup, tables
 from holdfast.runtime.outputs import OutputReader
 from holdfast.runtime.sinks import disk
-from holdfast.runtime.sinks.base import SinkError
 from holdfast.stores.base import Store, each_output, each_record
 
 Format = Literal["jsonl", "csv", "parquet"]

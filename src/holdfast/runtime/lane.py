@@ -1,7 +1,9 @@
 """A lane: one stage on its way through a pool, with its pace, its share of the workers and what is in flight."""
 
+import logging
 from collections.abc import Iterator, Sequence
 
+from holdfast.core.errors import StoreError
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Settled
@@ -12,6 +14,8 @@ from holdfast.runtime.pace import Pace
 from holdfast.runtime.pools import Finished, Loop, Pool, Remote, Threads
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.stage import Stage
+
+log = logging.getLogger("holdfast.lane")
 
 START_SECONDS = 60.0
 """What worker processes may take to start before a timeout is believed."""
@@ -62,6 +66,7 @@ class Lane:
             resumed = any(item.n in holding.resumed for item in items)
             holding.resumed.difference_update(item.n for item in items)
         work = Assignment(self.index, items, holding.lease.fence, at, holding, resumed)
+        work.lone = self.used == 0 and len(items) == 1 and (holding.alone or bool(self.suspects))
         holding.running += len(items)
         taken = len(items) if isinstance(self.pool, Loop) else 1
         self.used += taken
@@ -134,13 +139,15 @@ class Lane:
         """One of these may have killed its process: each is run alone."""
         self.suspects.update(item.n for item in items)
 
-    def was_alone(self, work: Assignment) -> bool:
-        return self.used == 0
-
     def started_nothing(self) -> bool:
         """Whether the pool broke several times and never finished an item."""
         self._broken += 1
         return self._broken >= 3 and self.pace.count == 0
+
+    def look_again(self) -> None:
+        """A chunk was claimed: its last owner may have left outputs that were never recorded."""
+        if self.stage.sink is not None:
+            self.stage.sink.look_again()
 
     # -- outputs in files -------------------------------------------------------------------------------------------
 
@@ -149,14 +156,23 @@ class Lane:
         if self.stage.sink is not None:
             found = [record for settled in batch for record in self._records(settled)]
             if found:
-                self.stage.sink.sync_folders(found)
+                try:
+                    self.stage.sink.sync_folders(found)
+                except OSError as error:
+                    raise StoreError(
+                        f"{len(found)} outputs of stage {self.stage.name!r} could not be made durable: {error}; "
+                        "nothing that was acknowledged is lost: see to the disk, then run again"
+                    ) from error
 
-    def publish(self, settled: Settled) -> None:
-        """After a commit: the outputs get their final names."""
+    def publish(self, landed: Sequence[Settled]) -> None:
+        """After a commit: its outputs get their final names. What fails here is durable all the same, under the name
+        it was staged with, and gets its final name when it is next looked at."""
         if self.stage.sink is not None:
-            found = self._records(settled)
-            if found:
+            found = [record for settled in landed for record in self._records(settled)]
+            try:
                 self.stage.sink.publish(found)
+            except OSError as error:
+                log.warning("outputs of stage %s are staged, not published: %s", self.stage.name, error)
 
     def _records(self, settled: Settled) -> list[Evidence]:
         return [Evidence.decode(o.file) for o in settled.outputs if o.file is not None and o.stage == self.index]

@@ -1,8 +1,9 @@
 """The bytes of stored outputs, wherever they are: in the store, or in the files of a sink."""
 
 from holdfast.core import canonical
+from holdfast.core.errors import SinkError
 from holdfast.core.model import Batch, Output
-from holdfast.runtime.sinks.base import Evidence, SinkError
+from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.files import Files
 
 

@@ -58,11 +58,19 @@ class Pipeline:
     def stage(self, function: Function, /) -> Stage: ...
 
     @overload
-    def stage(self, *, name: str | None = None, retry: Retry | None = None, sink: Sink | None = None,
-              timeout: Duration | None = None, concurrency: int | None = None, executor: Where | None = None,
-              metrics: type[BaseModel] | None = None) -> Callable[[Function], Stage]: ...  # fmt: skip
+    def stage(
+        self,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        sink: Sink | None = None,
+        timeout: Duration | None = None,
+        concurrency: int | None = None,
+        executor: Where | None = None,
+        metrics: type[BaseModel] | None = None,
+    ) -> Callable[[Function], Stage]: ...
 
-    def stage(self, function: Function | None = None, /, **options: Any) -> Any:
+    def stage(self, function: Function | None = None, **options: Any) -> Stage | Callable[[Function], Stage]:
         """Make a function the next stage. Defining a stage of the same name again replaces it, as in a notebook."""
         if function is None:
             return lambda wrapped: self._add(Stage(wrapped, **options))
@@ -90,6 +98,12 @@ class Pipeline:
     def _add(self, stage: Stage) -> Stage:
         check_name(stage.name, "stage")
         names = [known.name for known in self.stages]
+        for known in self.stages:
+            if known.sink is not None and stage.sink is not None and known.name != stage.name:
+                if known.sink.describe() == stage.sink.describe():
+                    raise UsageError(
+                        f"stages {known.name!r} and {stage.name!r} would write to the same files: name another place"
+                    )
         if stage.name in names:
             self.stages[names.index(stage.name)] = stage
         elif len(self.stages) >= STAGES:

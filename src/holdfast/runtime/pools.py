@@ -24,9 +24,11 @@ Finished = queue.SimpleQueue[Any]
 class Broken:
     """The processes of a pool died under some assignments."""
 
-    def __init__(self, work: Assignment, error: BaseException) -> None:
+    def __init__(self, work: Assignment, error: BaseException, final: bool) -> None:
         self.work = work
         self.error = error
+        self.final = final
+        """The pool cannot be made anew: it was the user's."""
 
 
 class Pool(Protocol):
@@ -157,7 +159,7 @@ class Remote:
             future = executor.submit(remote.run, self._target, remote.pack(runner, work))
         except BrokenExecutor as error:
             self._broke(executor)
-            self._finished.put(Broken(work, error))
+            self._finished.put(Broken(work, error, self._is_final(error)))
             return
         work.started = clock()
         future.add_done_callback(lambda done: self._done(executor, work, done))
@@ -170,6 +172,7 @@ class Remote:
 
     def close(self) -> None:
         if self._executor is not None and self._owned:
+            remote.kill(self._executor)
             self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _done(self, executor: Executor, work: Assignment, future: Future[bytes]) -> None:
@@ -178,9 +181,12 @@ class Remote:
         error = future.exception() if not future.cancelled() else BrokenExecutor("cancelled")
         if error is not None:
             self._broke(executor)
-            self._finished.put(Broken(work, error))
+            self._finished.put(Broken(work, error, self._is_final(error)))
             return
         self._finished.put(Answer(work, remote.unpack(future.result())))
+
+    def _is_final(self, error: BaseException) -> bool:
+        return not self._owned and isinstance(error, BrokenExecutor)
 
     def _broke(self, executor: Executor) -> None:
         if self._executor is executor and self._owned:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.run")
 
 WORKERS = 10_000
+LAST_SECONDS = 2.0
+"""How long a run that was told to stop at once waits for its worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ class Run:
                 self._wait(thread, ledger, stages)
             finally:
                 self.control.stop("interrupted")
-                thread.join()
+                self._join(thread)
                 heartbeat.stop()
                 progress.stop()
                 self._tell_failures(ledger, stages)
@@ -180,8 +182,7 @@ class Run:
             if items is not None:
                 self._ingester(batch).read(items, self.control, ledger, self._wake)
             else:
-                self.store.add_items(batch.id, [], ended=True, actor=self.owner)
-                ledger.ingested = True
+                ledger.ingested = batch.ingested_at is not None
         except _Interrupted:
             pass
         except BaseException as error:  # noqa: BLE001 - whatever a source raises reaches the caller after a clean end
@@ -203,6 +204,13 @@ class Run:
         while thread.is_alive():
             thread.join(0.2)
             self._tell_failures(ledger, stages)
+
+    def _join(self, thread: threading.Thread) -> None:
+        """Wait for the worker; after a second signal, no longer than a moment: a handler may hang on its thread."""
+        waited = 0.0
+        while thread.is_alive() and waited < LAST_SECONDS:
+            thread.join(0.1)
+            waited += 0.1 if self.control.at_once else 0.0
 
     def _finish(self, batch: Batch, ledger: Ledger) -> Report:
         if self.control.trouble is not None:

@@ -12,10 +12,10 @@ import time
 from collections.abc import Sequence
 
 from holdfast.core import lease as leases
-from holdfast.core.errors import CommitUnknown, UsageError
+from holdfast.core.errors import CommitUnknown, StoreError, UsageError
 from holdfast.core.limits import CLAIM_ITEMS, LOAD_BYTES, LOAD_ITEMS
 from holdfast.core.model import Want
-from holdfast.core.outcome import Failed, Outcome
+from holdfast.core.outcome import Deferred, Failed, Outcome
 from holdfast.core.settle import NOTHING, Settled, commit, settle
 from holdfast.runtime.control import Control
 from holdfast.runtime.executor import Answer, Assignment
@@ -70,6 +70,8 @@ class Worker:
             self._top_up()
             self._dispatch()
             self._let_go()
+        self._collect(0.0)
+        self._commit()
         self._release_all()
 
     def _at_end(self) -> bool:
@@ -121,6 +123,9 @@ class Worker:
         holding.running -= len(outcomes)
         if not holding.lost:
             holding.outcomes += outcomes
+        for outcome in outcomes:
+            if isinstance(outcome, Deferred) and outcome.trouble:
+                self.control.fail(StoreError(f"{outcome.why}; see to the disk, then run again"))
 
     def _broken(self, message: Broken) -> None:
         """Worker processes died. Several items were in flight: each is tried alone. One was: it is to blame."""
@@ -134,7 +139,11 @@ class Worker:
                 f"the worker processes of stage {lane.stage.name!r} end as soon as they start ({message.error}): put "
                 '`if __name__ == "__main__":` around run(), and define the pipeline at the top of an importable file'
             )
-        if len(items) == 1 and lane.was_alone(work):
+        if message.final:
+            raise UsageError(
+                f"the executor that was given to run() is broken: {message.error}; give a new one and run again"
+            )
+        if work.lone:
             text = f"its worker process died ({message.error})"
             work.holding.outcomes.append(Failed(items[0], True, "process_died", text, 0.0, 0.0, 0.0))
             return
@@ -164,11 +173,14 @@ class Worker:
                     reserved=holding.reserved(),
                 )
             )
-        for (holding, settled), receipt, written in zip(batch, self._write(commits), commits, strict=True):
-            if not receipt.landed:
-                self._drop(holding, f"its commit was refused ({receipt.reason})")
-            else:
+        receipts = self._write(commits)
+        for lane in self.lanes:
+            lane.publish([s for (_, s), receipt in zip(batch, receipts, strict=True) if receipt.landed])
+        for (holding, settled), receipt, written in zip(batch, receipts, commits, strict=True):
+            if receipt.landed:
                 self._landed(holding, settled, written.release)
+            else:
+                self._drop(holding, f"its commit was refused ({receipt.reason})")
 
     def _settle(self, holding: Holding, now: float) -> Settled:
         outcomes, holding.outcomes = holding.outcomes, []
@@ -185,8 +197,6 @@ class Worker:
         """What is durable may go on."""
         holding.version += 1
         holding.progressed_at = time.monotonic()
-        for lane in self.lanes:
-            lane.publish(settled)
         self.ledger.add(settled)
         if self.ledger.broke:
             self.control.stop("budget")
@@ -245,6 +255,8 @@ class Worker:
                 self.control.stop("budget")
             return False
         self.idle = None
+        for lane in self.lanes:
+            lane.look_again()
         holding = Holding(answer, len(self.lanes), self.want.seconds, reserve)
         self.holdings.append(holding)
         self.heartbeat.add(holding)

@@ -105,6 +105,11 @@ class SqliteFile:
             self._commit()
         faults.reach(f"{name}.after")
 
+    def settings(self) -> dict[str, Any]:
+        """What is in force on this connection, for those who check it."""
+        with self.reading():
+            return {name: self._db.pragma(name) for name in ("journal_mode", *SETTINGS)}
+
     def savepoint(self, name: str) -> None:
         self._db.execute(f"SAVEPOINT {name}")
 

@@ -274,7 +274,7 @@ class _Teller:
             told.state = State.DEAD if a.outcome == "bury" else State.PENDING
             if a.outcome == "rewind":
                 _must(a.to_stage <= told.stage, f"{where} rewinds item {a.n} forward")
-                told.stage, told.epoch, told.attempt, told.due = a.to_stage, told.epoch + 1, 0, 0.0
+                told.stage, told.epoch, told.attempt, told.due, told.deadline = a.to_stage, told.epoch + 1, 0, 0.0, 0.0
             return
         _must(a.attempt == told.attempt + 1, f"{where} is attempt {a.attempt} of item {a.n}, there were {told.attempt}")
         self._count(link, (a.n, a.stage, a.epoch))

@@ -10,12 +10,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from holdfast.core.errors import HoldfastError, NotOurs
+from holdfast.core.errors import NotOurs
 from holdfast.core.model import Key
-
-
-class SinkError(HoldfastError):
-    """An output is missing, or is not the one that was recorded."""
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,9 +24,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import SinkError, UsageError
 from holdfast.runtime.sinks import disk, names
-from holdfast.runtime.sinks.base import Evidence, Leftover, Provenance, SinkError
+from holdfast.runtime.sinks.base import Evidence, Leftover, Provenance
 from holdfast.runtime.sinks.content import decode_content, encode_content
 from holdfast.stores import faults
 

@@ -12,9 +12,7 @@ from collections.abc import Callable, Generator
 from random import Random
 
 from holdfast.core import canonical
-from holdfast.core.errors import HoldfastError
-from holdfast.core.model import Batch, Claim, Commit
-from holdfast.core.outcome import Outcome
+from holdfast.core.model import Batch, Claim, Item
 from holdfast.stores.base import Store
 from holdfast.testing.clock import START, ManualClock
 from holdfast.testing.replay import Violation
@@ -24,6 +22,7 @@ EVENTS = 20_000
 """More than any world needs: one that has not come to its end by then makes no progress."""
 
 Actor = Generator[float, None, None]
+Happening = Callable[[], object]
 Effect = tuple[int, int, int]
 """An item at a stage in an epoch."""
 MakeStore = Callable[[Callable[[], float], Callable[[str], bool]], Store]
@@ -32,7 +31,7 @@ MakeStore = Callable[[Callable[[], float], Callable[[str], bool]], Store]
 class World:
     """Everything that is true in one simulation, and what must stay true."""
 
-    def __init__(self, plan: Plan, make_store: MakeStore, *, trace: list[str] | None = None) -> None:
+    def __init__(self, plan: Plan, make_store: MakeStore, trace: list[str] | None = None) -> None:
         self.plan = plan
         self.clock = ManualClock()
         self.chance = Random(plan.seed + 1).random  # noqa: S311 - a schedule, not a secret
@@ -47,13 +46,17 @@ class World:
         self.ingesting = plan.ingesters
         self.runs: Counter[Effect] = Counter()
         """How often a handler was run."""
+        self.condemned: Counter[Effect] = Counter()
+        """How often an item was buried without being run."""
         self.excused: Counter[Effect] = Counter()
         """Runs whose outcome was lost for a reason."""
         self.seized: set[int] = set()
         """Chunks that an operator took from their owner."""
-        self.fences: dict[int, int] = {}
+        self.landed: set[bytes] = set()
         self.counts: Counter[str] = Counter()
-        self._queue: list[tuple[float, int, Actor | Callable[[], None]]] = []
+        self._fences: dict[int, int] = {}
+        self._inputs: dict[tuple[int, int], bytes] = {}
+        self._queue: list[tuple[float, int, Actor | Happening]] = []
         self._order = itertools.count()
         self._ids = itertools.count(1)
 
@@ -81,7 +84,7 @@ class World:
         self.faulty, self.cap = False, None
         self.say("world", "from here on nothing goes wrong")
 
-    def begin(self, actor: Actor | Callable[[], None], after: float = 0.0) -> None:
+    def begin(self, actor: Actor | Happening, after: float = 0.0) -> None:
         """An actor starts, or something happens once, after some seconds."""
         heapq.heappush(self._queue, (self.clock.now + after, next(self._order), actor))
 
@@ -95,35 +98,42 @@ class World:
         """One line of the trace. Facts are put into words only when somebody listens."""
         if self.trace is not None:
             told = " ".join(str(fact) for fact in facts)
-            self.trace.append(f"{self.clock.now - START:8.2f}  {who:<10} {what} {told}".rstrip())
+            self.trace.append(f"{self.clock.now - START:8.2f}  {who:<8} {what} {told}".rstrip())
 
     # -- what must stay true while it happens ------------------------------------------------------------------
 
     def granted(self, claim: Claim) -> None:
-        """Fences grow for every item; the budget holds."""
+        """Fences grow for every item, whatever chunk it is in; the budget holds."""
+        fence = claim.lease.fence
         for n in range(claim.lo, claim.hi):
-            before = self.fences.get(n, -1)
-            if claim.lease.fence <= before:
-                raise Violation(f"item {n} was granted under fence {claim.lease.fence} after fence {before}")
-            self.fences[n] = claim.lease.fence
+            if fence <= self._fences.get(n, 0):
+                raise Violation(f"item {n} is granted under fence {fence} after fence {self._fences[n]}")
+            self._fences[n] = fence
         if self.cap is not None:
             chunks = self.store.chunks(self.batch.id)
             used = sum(chunk.counts.spent + (chunk.reserved if chunk.owner is not None else 0) for chunk in chunks)
             if used > self.cap:
                 raise Violation(f"{used} units are spent or set aside, the budget is {self.cap}")
 
-    def about_to_run(self, outcome: Outcome, now: float) -> Effect:
-        """An item is about to be run: it is due, and its input is what the stage before made of it."""
-        item, place = outcome.item, outcome.item.place
+    def about_to_run(self, item: Item, now: float) -> Effect:
+        """It is due, the checkpoint it starts from is durable, and its input is what the stage before made of it."""
+        n, place = int(item.n), item.place
         if place.due > now:
-            raise Violation(f"item {item.n} is run {place.due - now:.3f} s before it is due")
-        effect = (int(item.n), place.stage, place.epoch)
+            raise Violation(f"item {n} is run {place.due - now:.3f} s before it is due")
+        (row,) = self.store.records(self.batch.id, lo=n, hi=n + 1)
+        if (row.place.epoch, row.place.stage) < (place.epoch, place.stage):
+            raise Violation(
+                f"item {n} is run at stage {place.stage} of epoch {place.epoch}, its checkpoint is at {row.place.stage}"
+            )
+        expected = self._inputs.setdefault((n, place.stage), row.payload if not place.stage else item.input)
+        if item.input != expected:
+            raise Violation(f"item {n} gets {item.input!r} at stage {place.stage}, it was {expected!r}")
+        self._inputs[n, place.stage + 1] = output_of(item)
+        effect = (n, place.stage, place.epoch)
         self.runs[effect] += 1
         return effect
 
-    def sent(self, commit: Commit, landed: bool) -> None:
-        self.counts["commits" if landed else "refused"] += 1
 
-
-class Stop(HoldfastError):
-    """A process ends: it crashed, or it was told to."""
+def output_of(item: Item) -> bytes:
+    """What the handler of a stage makes of its input."""
+    return item.input + b"|%d" % item.place.stage

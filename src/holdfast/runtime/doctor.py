@@ -1,0 +1,290 @@
+"""What the promises rest on, checked: library, settings, file system, permissions, space, clock, leftovers, leases.
+
+Every check says what it saw, whether that is safe, and what to do about it. Nothing is changed.
+"""
+
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from os import geteuid
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from holdfast.core import canonical
+from holdfast.core.errors import HoldfastError
+from holdfast.core.model import Chunk
+from holdfast.runtime import status
+from holdfast.runtime.durations import in_words
+from holdfast.runtime.sinks import names
+from holdfast.runtime.sinks.files import Files
+from holdfast.stores import filesystem
+from holdfast.stores.base import Store
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite_file import SAFE_SQLITE, SETTINGS, SqliteFile
+
+MIB = 1 << 20
+FREE_UNSAFE = 64 * MIB
+FREE_WARN = 1024 * MIB
+WAL_WARN = 256 * MIB
+SKEW_WARN = 2.0
+SKEW_UNSAFE = 60.0
+OLD_TEMP = 3600.0
+FILES_SEEN = 100_000
+
+
+class Level(StrEnum):
+    """How a check went."""
+
+    OK = "ok"
+    WARN = "warn"
+    UNSAFE = "unsafe"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    level: Level
+    message: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """All checks together."""
+
+    store: str
+    checks: tuple[Check, ...]
+
+    @property
+    def level(self) -> Level:
+        order = list(Level)
+        return max((check.level for check in self.checks), key=order.index, default=Level.OK)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"store": self.store, "level": self.level.value, "checks": [asdict(check) for check in self.checks]}
+
+
+def examine(path: Path, *, folders: Sequence[Path] = (), wall: Callable[[], float] = time.time) -> Diagnosis:
+    """Check a store's file, its place, and what was left around it. `folders` are searched for leftovers, too."""
+    checks = [check_library(), check_file_system(path), *check_permissions(path), check_space(path), *check_clock(wall)]
+    checks += _look_inside(path, folders, wall) if path.is_file() else [_no_store(path)]
+    return Diagnosis(store=str(path), checks=tuple(checks))
+
+
+def _no_store(path: Path) -> Check:
+    return _ok("store", f"there is no store at {path} yet; the first run makes it")
+
+
+def _look_inside(path: Path, folders: Sequence[Path], wall: Callable[[], float]) -> Iterator[Check]:
+    try:
+        file = SqliteFile(path)
+        settings = file.settings()
+        file.close()
+        store = SqliteStore(path)
+    except HoldfastError as error:
+        yield _unsafe("store", str(error), "restore a backup, or name another store")
+        return
+    try:
+        yield check_settings(settings)
+        yield check_wal(path)
+        chunks = [chunk for batch in store.batches() for chunk in store.chunks(batch.id)]
+        yield check_times(chunks, wall())
+        yield check_leases(chunks, wall())
+        yield check_leftovers([path.parent, *sink_folders(store), *folders], wall())
+    finally:
+        store.close()
+
+
+def _ok(name: str, message: str) -> Check:
+    return Check(name=name, level=Level.OK, message=message)
+
+
+def _warn(name: str, message: str, advice: str) -> Check:
+    return Check(name=name, level=Level.WARN, message=message, advice=advice)
+
+
+def _unsafe(name: str, message: str, advice: str) -> Check:
+    return Check(name=name, level=Level.UNSAFE, message=message, advice=advice)
+
+
+def check_library() -> Check:
+    """SQLite before 3.51.3 can corrupt a write-ahead log."""
+    version = apsw.sqlite_lib_version()
+    if tuple(map(int, version.split("."))) < SAFE_SQLITE:
+        advice = "install apsw from its wheel, which brings a SQLite of its own"
+        return _unsafe("sqlite", f"SQLite {version} can corrupt a write-ahead log", advice)
+    return _ok("sqlite", f"SQLite {version}")
+
+
+def check_file_system(path: Path, kind_of: Callable[[Path], str] = filesystem.kind_of) -> Check:
+    """A write-ahead log needs memory that processes share, and a disk that outlives them."""
+    kind = kind_of(path)
+    name = "file system"
+    if filesystem.is_network(kind):
+        advice = "put the store on a local disk, with --store or $HOLDFAST_STORE"
+        return _unsafe(name, f"{kind}: a write-ahead log is not safe on a network", advice)
+    if kind in ("tmpfs", "ramfs"):
+        return _warn(
+            name,
+            f"{kind}: the store is in memory and ends with the machine",
+            "put the store on a disk if it must survive a restart",
+        )
+    if kind == "unknown":
+        return _warn(name, "its kind cannot be told here", "make sure that it is a local disk, not a network share")
+    return _ok(name, kind)
+
+
+def check_permissions(path: Path) -> Iterator[Check]:
+    """State files are for their user alone, and nobody else may replace them."""
+    name = "permissions"
+    wrong = False
+    for file in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
+        if not file.exists():
+            continue
+        info = file.stat()
+        if stat.S_IMODE(info.st_mode) & 0o077:
+            wrong = True
+            yield _unsafe(
+                name, f"{file} has mode {stat.S_IMODE(info.st_mode):04o}: others can read it", f"chmod 600 {file}"
+            )
+        if info.st_uid != geteuid():
+            wrong = True
+            yield _warn(
+                name,
+                f"{file} belongs to user number {info.st_uid}, you are {geteuid()}",
+                "run as the user that owns the store",
+            )
+    folder = path.parent if path.parent.exists() else Path()
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o022 and not mode & stat.S_ISVTX:
+        wrong = True
+        judge = _unsafe if mode & 0o002 else _warn
+        yield judge(name, f"{folder} has mode {mode:04o}: others can replace the files in it", f"chmod go-w {folder}")
+    if not wrong:
+        yield _ok(name, "only you can read the state files, only you can replace them")
+
+
+def check_space(path: Path, usage: Callable[[Path], Any] = shutil.disk_usage) -> Check:
+    """A full disk loses nothing, and stops everything."""
+    folder = path.parent if path.parent.exists() else Path()
+    free = usage(folder).free
+    level = Level.UNSAFE if free < FREE_UNSAFE else Level.WARN if free < FREE_WARN else Level.OK
+    return Check(
+        name="space",
+        level=level,
+        message=f"{free / MIB:,.0f} MiB free",
+        advice="" if level is Level.OK else "free some space before a long run",
+    )
+
+
+def check_clock(wall: Callable[[], float] = time.time, pause: float = 0.05) -> Iterator[Check]:
+    """Leases and waits are judged by the wall clock: it has to be near the truth, and to move evenly."""
+    before = (wall(), time.monotonic())
+    time.sleep(pause)
+    drift = (wall() - before[0]) - (time.monotonic() - before[1])
+    if before[0] < 1_735_689_600:
+        yield _unsafe("clock", "it stands before 2025", "set the clock, or wait until it is set")
+    elif abs(drift) > 0.05:
+        yield _warn(
+            "clock",
+            f"it jumped by {drift:+.3f} s while it was watched",
+            "find out what sets it; time should be slewed, not stepped",
+        )
+    else:
+        yield _ok("clock", "it moves evenly")
+
+
+def check_times(chunks: Iterable[Chunk], now: float) -> Check:
+    """Entries from the future mean that the clock was ahead, or was set back since."""
+    ahead = max((chunk.touched_at for chunk in chunks), default=now) - now
+    level = Level.UNSAFE if ahead > SKEW_UNSAFE else Level.WARN if ahead > SKEW_WARN else Level.OK
+    if level is Level.OK:
+        return Check(name="stored times", level=level, message="no entry is from the future")
+    return Check(
+        name="stored times",
+        level=level,
+        message=f"the last progress is {in_words(ahead)} in the future",
+        advice="compare this clock with a time server; a lease seems longer or shorter than it is",
+    )
+
+
+def check_settings(settings: dict[str, Any]) -> Check:
+    """What a commit's durability rests on."""
+    wanted = {name: {"full": 2, "memory": 2}.get(value, value) for name, value in SETTINGS.items()}
+    wanted["journal_mode"] = "wal"
+    wrong = [
+        f"{name}={settings.get(name)!r} instead of {value!r}"
+        for name, value in wanted.items()
+        if settings.get(name) != value
+    ]
+    if wrong:
+        return _unsafe("settings", ", ".join(wrong), "tell the maintainers: this must not be")
+    return _ok("settings", "write-ahead log, every commit synced")
+
+
+def check_wal(path: Path) -> Check:
+    """A write-ahead log that keeps growing is held open by a reader that never ends."""
+    wal = path.with_name(path.name + "-wal")
+    size = wal.stat().st_size if wal.exists() else 0
+    if size > WAL_WARN:
+        return _warn(
+            "write-ahead log",
+            f"it has {size / MIB:,.0f} MiB",
+            f"a process reads without end and keeps it from shrinking: see `fuser {path}`",
+        )
+    return _ok("write-ahead log", f"{size / MIB:,.1f} MiB")
+
+
+def check_leases(chunks: Iterable[Chunk], now: float) -> Check:
+    """Leases that nobody lives behind, and items that nobody has looked at for long."""
+    found = list(chunks)
+    stale = [chunk for chunk in found if chunk.owner is not None and chunk.pending and not status.is_live(chunk, now)]
+    orphaned = status.count(found, now=now).orphaned
+    if stale or orphaned:
+        parts = [f"{len(stale):,} chunks were left by workers that are gone"] if stale else []
+        parts += [f"{orphaned:,} items made no progress for more than two hours"] if orphaned else []
+        return _warn("leases", " and ".join(parts), "run the batch again: it takes them over")
+    held = sum(1 for chunk in found if chunk.owner is not None and chunk.pending)
+    return _ok("leases", f"{held:,} held, none stale")
+
+
+def check_leftovers(folders: Iterable[Path], now: float) -> Check:
+    """Temporary files that no run will ever complete. Staged outputs are not among them: a run adopts those."""
+    found = sorted({str(path) for folder in folders for path in leftovers(folder, now)})
+    if not found:
+        return _ok("leftovers", "no old temporary files")
+    shown = ", ".join(found[:3]) + (f" and {len(found) - 3:,} more" if len(found) > 3 else "")
+    return _warn(
+        "leftovers",
+        f"{len(found):,} old temporary files: {shown}",
+        "a crash left them; nothing needs them, they can be deleted",
+    )
+
+
+def leftovers(folder: Path, now: float) -> Iterator[Path]:
+    """Old temporary files of ours in a folder, and in the hidden folder below it where outputs are staged."""
+    for place in (folder, folder / names.FOLDER):
+        if not place.is_dir():
+            continue
+        for seen, path in enumerate(place.iterdir()):
+            if seen > FILES_SEEN:
+                break
+            is_temp = names.kind_of(path.name) == "temp" or (path.name.startswith(".") and path.name.endswith(".tmp"))
+            if is_temp and path.is_file() and now - path.stat().st_mtime > OLD_TEMP:
+                yield path
+
+
+def sink_folders(store: Store) -> Iterator[Path]:
+    """Where the batches of a store write their files."""
+    for batch in store.batches():
+        for stage in canonical.decode(batch.definition)["stages"]:
+            sink = stage.get("sink") if isinstance(stage, dict) else None
+            if sink is not None and sink.get("kind") == "files":
+                yield Path(Files(sink["template"]).template.folder)

@@ -1,0 +1,79 @@
+"""A deterministic simulation of several workers on the real core, under virtual time, with everything that goes wrong.
+
+`simulate(seed)` draws a small world from its seed (a batch, workers, an ingester, an operator, some faults), lets it
+happen in virtual time on a real store, and checks what must be true:
+
+- the journal verifies, and retold from its first entry it gives the items, totals and outputs that the store has;
+- every stage of an item succeeds once in each epoch, in order, under the fence of the grant that committed it;
+- a handler ran at least once for each recorded attempt, and never more often than crashes and lost leases explain;
+- fences grow, waits and budgets are kept, no cost is counted twice, nobody loses a lease without a reason;
+- when faults stop, every item comes to its end.
+
+The same seed gives the same events: `python -m holdfast.testing.simulator --seed 7 --trace` tells the story of one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.replay import Violation
+from holdfast.testing.simulator.oracles import check
+from holdfast.testing.simulator.people import ingester, operator
+from holdfast.testing.simulator.plan import draw
+from holdfast.testing.simulator.process import Process
+from holdfast.testing.simulator.world import MakeStore, World
+
+__all__ = ["Failure", "Violation", "in_memory", "search", "simulate", "tell"]
+
+
+class Failure(AssertionError):
+    """A seed whose world broke a promise; its message replays it."""
+
+
+def in_memory(clock, is_dead) -> MemoryStore:  # type: ignore[no-untyped-def]
+    return MemoryStore(clock=clock, is_dead=is_dead)
+
+
+def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] | None = None) -> Counter[str]:
+    """Run the world of one seed and check it; returns what happened, counted. Raises where a promise was broken."""
+    world = World(draw(seed), make_store, trace)
+    try:
+        for number in range(world.plan.ingesters):
+            world.begin(ingester(world, f"source{number}"))
+        for number in range(world.plan.workers):
+            world.begin(Process(world, number).start, world.chance())
+        world.begin(operator(world))
+        world.run()
+        check(world)
+    finally:
+        world.store.close()
+    return world.counts
+
+
+def search(seeds: Iterable[int], make_store: MakeStore = in_memory) -> Counter[str]:
+    """Run many seeds; the first failure is told with its seed and the end of its story."""
+    total: Counter[str] = Counter()
+    for seed in seeds:
+        try:
+            total += simulate(seed, make_store)
+        except Exception as error:
+            raise Failure(tell(seed, make_store, error)) from error
+        total["worlds"] += 1
+    return total
+
+
+def tell(seed: int, make_store: MakeStore, error: Exception, lines: int = 40) -> str:
+    """What went wrong in a world, and what came before."""
+    trace: list[str] = []
+    try:
+        simulate(seed, make_store, trace=trace)
+    except Exception as again:  # noqa: BLE001 - whatever it was, it is told
+        error = again
+    plan = {name: value for name, value in msgspec.structs.asdict(draw(seed)).items() if value}
+    told = "\n".join([f"  {line}" for line in trace[-lines:]])
+    return (
+        f"seed {seed}: {type(error).__name__}: {error}\n"
+        f"replay it: python -m holdfast.testing.simulator --seed {seed} --trace\nthe plan: {plan}\nhow it came:\n{told}"
+    )

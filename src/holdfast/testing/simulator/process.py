@@ -1,0 +1,392 @@
+"""A worker process as the runtime has it: claim, load, run, settle, commit together, go on, wait or let go.
+
+It keeps everything in memory and loses all of it when it crashes. A paused process knows nothing of the time that
+passed: it goes on where it stood, with leases that others may have taken over.
+"""
+
+from collections.abc import Sequence
+
+from holdfast.core import canonical, lease, settle
+from holdfast.core.journal import Spend
+from holdfast.core.model import Claim, Commit, Item, ItemNo, Want
+from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
+from holdfast.core.settle import Holder, Settled
+from holdfast.stores.base import Idle, Receipt
+from holdfast.testing.replay import Violation
+from holdfast.testing.simulator.plan import LEASE, most_per_item
+from holdfast.testing.simulator.wire import Wire
+from holdfast.testing.simulator.world import Actor, Effect, World, output_of
+
+BEATS = 3
+MISSED_BEATS = 3
+GRID = 0.1
+
+
+class Died(Exception):
+    """The process is gone."""
+
+
+class Hand:
+    """A claimed chunk in the hands of a process."""
+
+    __slots__ = (
+        "alone",
+        "chunk",
+        "claim",
+        "effects",
+        "loaded_all",
+        "loaded_to",
+        "lost",
+        "outcomes",
+        "ready",
+        "version",
+        "waiting",
+    )
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.chunk = claim.lease.chunk
+        self.version = claim.version
+        self.ready: list[Item] = []
+        self.waiting: list[Item] = []
+        self.outcomes: list[Outcome] = []
+        self.effects: list[Effect] = []
+        """Runs that are not yet committed."""
+        self.loaded_to: ItemNo | None = None
+        self.loaded_all = False
+        self.lost = False
+        self.alone = claim.blame >= lease.SUSPECT
+
+    def take_in(self, items: Sequence[Item], now: float) -> None:
+        for item in items:
+            (self.waiting if item.place.due > now else self.ready).append(item)
+
+    def wake(self, now: float) -> None:
+        if self.waiting:
+            everybody, self.waiting = self.waiting, []
+            self.take_in(everybody, now)
+
+    def next_due(self) -> float | None:
+        return min((item.place.due for item in self.waiting), default=None)
+
+    @property
+    def left(self) -> int:
+        """Items of it in memory that are not settled."""
+        return len(self.ready) + len(self.waiting)
+
+
+class Process:
+    """One life of a worker."""
+
+    def __init__(self, world: World, number: int, life: int = 1) -> None:
+        self.world, self.number, self.life = world, number, life
+        self.name = f"w{number}.{life}"
+        self.wire = Wire(world)
+        self.hands: list[Hand] = []
+        self.alive = True
+        self.asleep_until = 0.0
+        self.shaken = False
+        """Something happened to it that may cost it its leases."""
+        self.skew = (world.chance() * 2 - 1) * world.plan.skew
+
+    def start(self) -> None:
+        self.world.begin(self._live(self._work()))
+        self.world.begin(self._live(self._beat()))
+
+    def now(self) -> float:
+        """Its own clock, which is not the store's."""
+        return self.world.clock.now + self.skew
+
+    # -- living and dying ---------------------------------------------------------------------------------------
+
+    def _live(self, actor: Actor) -> Actor:
+        """What an actor of this process does, until the process dies; with pauses."""
+        world, plan = self.world, self.world.plan
+        try:
+            for delay in actor:
+                yield delay
+                while self.alive and self.asleep_until > world.clock.now:
+                    yield self.asleep_until - world.clock.now
+                if not self.alive:
+                    return
+                if world.faulty:
+                    if plan.crash and world.chance() < plan.crash:
+                        self._die("crashes")
+                    if plan.pause and world.chance() < plan.pause:
+                        self._sleep()
+                        yield self.asleep_until - world.clock.now
+        except Died:
+            return
+
+    def _die(self, how: str) -> None:
+        world = self.world
+        world.say(self.name, how)
+        self.alive = False
+        for hand in self.hands:
+            self._excuse(hand)
+        if world.plan.same_host:
+            world.dead.add(self.name)
+        world.begin(Process(world, self.number, self.life + 1).start, 0.5 + world.chance() * LEASE)
+        raise Died
+
+    def _sleep(self) -> None:
+        seconds = world_pause(self.world.chance())
+        self.world.say(self.name, f"is paused for {seconds:.0f} s")
+        self.asleep_until, self.shaken = self.world.clock.now + seconds, True
+
+    def _excuse(self, hand: Hand) -> None:
+        self.world.excused.update(hand.effects)
+
+    def _drop(self, hand: Hand, why: str) -> None:
+        """Somebody else has the chunk, or may have: forget all of it. Without a reason it must not happen."""
+        self.world.say(self.name, f"drops chunk {hand.chunk}: {why}")
+        if not self.shaken and hand.chunk not in self.world.seized:
+            raise Violation(f"{self.name} lost chunk {hand.chunk} ({why}), though nothing had happened to it")
+        self._excuse(hand)
+        self.hands.remove(hand)
+
+    def _beat(self) -> Actor:
+        """The heartbeat: renew all leases in one write; stop the process when that fails too often."""
+        world, failures = self.world, 0
+        while True:
+            yield LEASE / BEATS
+            live = [hand for hand in self.hands if not hand.lost]
+            if not live:
+                continue
+            if world.goes_wrong(world.plan.missed_beat):
+                self.shaken, failures = True, failures + 1
+                if failures == MISSED_BEATS:
+                    self._die("stops: its heartbeat failed too often")
+                continue
+            failures = 0
+            kept = {renewed.chunk for renewed in world.store.renew([hand.claim.lease for hand in live], LEASE)}
+            for hand in live:
+                hand.lost = hand.chunk not in kept
+
+    # -- the round ----------------------------------------------------------------------------------------------
+
+    def _work(self) -> Actor:
+        world, hurry = self.world, 0.05
+        while True:
+            yield hurry * world.chance()
+            yield from self._commit()
+            now = self.now()
+            for hand in self.hands:
+                hand.wake(now)
+            idle = self._top_up()
+            if any(hand.ready for hand in self.hands):
+                yield from self._run_some()
+                continue
+            yield from self._let_go()
+            if any(hand.outcomes for hand in self.hands):
+                continue
+            if idle is not None and not self.hands and self._at_end(idle):
+                self.alive = False
+                return
+            yield self._patience(idle)
+
+    def _at_end(self, idle: Idle) -> bool:
+        return not self.world.faulty and not self.world.ingesting and idle.pending == 0
+
+    def _patience(self, idle: Idle | None) -> float:
+        now, chance = self.now(), self.world.chance()
+        times = [due for hand in self.hands if (due := hand.next_due()) is not None]
+        if idle is not None and idle.next_due is not None:
+            times.append(idle.next_due + 0.01)
+        return max(0.05, min([10 + 10 * chance, *(time - now for time in times)]))
+
+    def _top_up(self) -> Idle | None:
+        """Load what is held, a page at a time; claim more while there is room, but nothing beside a suspect."""
+        idle: Idle | None = None
+        for hand in self.hands:
+            if not hand.loaded_all and not hand.ready:
+                self._load(hand)
+        if any(hand.alone for hand in self.hands) or any(hand.ready for hand in self.hands):
+            return None
+        while len(self.hands) < self.world.plan.hands:
+            claimed = self._claim()
+            if isinstance(claimed, Idle):
+                idle = claimed
+                break
+            self._load(claimed)
+            if claimed.alone:
+                break
+        return idle
+
+    def _claim(self) -> Hand | Idle:
+        world, plan = self.world, self.world.plan
+        want = Want(batch=world.batch.id, owner=self.name, limit=plan.limit, seconds=LEASE, cap=world.cap,
+                    reserve=self._reserve())  # fmt: skip
+        answer = world.store.claim(want)
+        if isinstance(answer, Idle):
+            return answer
+        world.say(
+            self.name,
+            f"claims chunk {answer.lease.chunk} fence {answer.lease.fence}, items {answer.lo} to {answer.hi - 1}, blame {answer.blame}",
+        )
+        world.granted(answer)
+        hand = Hand(answer)
+        self.hands.append(hand)
+        return hand
+
+    def _reserve(self) -> int:
+        return most_per_item(self.world.plan) if self.world.cap is not None else 0
+
+    def _load(self, hand: Hand) -> None:
+        world = self.world
+        items = world.store.load(hand.claim, hand.loaded_to, world.plan.page, 1 << 20)
+        if items:
+            hand.loaded_to = items[-1].n
+        if not items or items[-1].n + 1 >= hand.claim.hi:
+            hand.loaded_all = True
+        if lease.condemned(hand.claim.pending, hand.claim.blame):
+            for item in items:
+                self._condemn(hand, item)
+        else:
+            hand.take_in(items, self.now())
+
+    def _condemn(self, hand: Hand, item: Item) -> None:
+        plan, n, place = self.world.plan, int(item.n), item.place
+        if not plan.crash and not plan.pause and not plan.missed_beat and plan.killer != (item.key, place.stage):
+            raise Violation(f"item {n} is condemned, but it never killed a process")
+        self.world.condemned[n, place.stage, place.epoch] += 1
+        hand.outcomes.append(Failed(item, False, "killed_process", "its process died too often", 0.0, 0.0, 0.0))
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def _run_some(self) -> Actor:
+        """A slice of what is ready; a suspect's items come first, and one at a time."""
+        hand = next((hand for hand in self.hands if hand.alone and hand.ready), None)
+        for _ in range(1 if hand is not None else self.world.plan.slice):
+            busy = hand if hand is not None else next((h for h in self.hands if h.ready), None)
+            if busy is None:
+                return
+            item = busy.ready.pop(0)
+            if self.world.goes_wrong(self.world.plan.lost) and item.place.stage:
+                busy.outcomes.append(Lost(item, item.place.stage - 1, "its input is gone"))
+                continue
+            busy.effects.append(self.world.about_to_run(item, self.now()))
+            seconds = self._seconds()
+            yield seconds
+            busy.outcomes.append(self._handle(item, seconds))
+
+    def _seconds(self) -> float:
+        chance = self.world.chance()
+        return LEASE * (1 + 2 * chance) if self.world.goes_wrong(self.world.plan.slow) else 0.1 + 3 * chance * chance
+
+    def _handle(self, item: Item, seconds: float) -> Outcome:
+        world, plan = self.world, self.world.plan
+        if plan.killer is not None and plan.killer == (item.key, item.place.stage):
+            self._die(f"is killed by item {item.n}")
+        spend = (
+            Spend(item.n, usd=1 + int(world.chance() * plan.spend), metrics={"run": world.new_id()})
+            if plan.spend
+            else None
+        )
+        luck = world.chance()
+        if luck < plan.transient:
+            after = 40.0 if luck < plan.transient / 10 else None
+            return Failed(item, True, "http_503", "no answer", world.chance(), 0.1, seconds, after, spend=spend)
+        luck -= plan.transient
+        if luck < plan.permanent:
+            return Failed(item, False, "http_404", "not there", world.chance(), 0.1, seconds, spend=spend)
+        luck -= plan.permanent
+        if luck < plan.skip:
+            return Skipped(item, "blank", 0.1, seconds, spend)
+        luck -= plan.skip
+        if luck < plan.defer:
+            return Deferred(item, 5 + 60 * world.chance(), "closed", 0.1, seconds)
+        output = output_of(item)
+        return Done(item, output, canonical.digest(item.salt, output), 0.1, seconds, spend)
+
+    # -- settling and committing --------------------------------------------------------------------------------
+
+    def _commit(self) -> Actor:
+        """Everything that is finished, in one write; each chunk with its own guard."""
+        for hand in [hand for hand in self.hands if hand.lost]:
+            self._drop(hand, "the heartbeat found it lost")
+        ripe = [hand for hand in self.hands if hand.outcomes]
+        if not ripe:
+            return
+        settled = [self._settle(hand) for hand in ripe]
+        commits = [self._commit_of(hand, what) for hand, what in zip(ripe, settled, strict=True)]
+        receipts = yield from self._write(commits)
+        for hand, what, commit, receipt in zip(ripe, settled, commits, receipts, strict=True):
+            if receipt.landed:
+                self._go_on(hand, what, commit.release)
+            else:
+                self._drop(hand, f"its commit was refused ({receipt.reason})")
+
+    def _settle(self, hand: Hand) -> Settled:
+        outcomes, hand.outcomes, now = hand.outcomes, [], self.now()
+        settled = settle.settle(outcomes, stages=self.world.stages, policies=self.world.plan.policies, now=now)
+        check_waits(outcomes, settled, self.world.plan.policies, now)
+        return settled
+
+    def _commit_of(self, hand: Hand, settled: Settled, *, release: bool = False, due: float = 0.0) -> Commit:
+        left = hand.left + len(settled.onward)
+        release = release or (hand.loaded_all and not left)
+        reserved = self._reserve() * max(0, hand.claim.pending)
+        holder = Holder(
+            batch=hand.claim.batch, chunk=hand.chunk, fence=hand.claim.lease.fence, version=hand.version, seconds=LEASE
+        )
+        return settle.commit(
+            holder, settled, commit_id=self.world.new_id(), release=release, due=due, reserved=reserved
+        )
+
+    def _write(self, commits: list[Commit]):  # type: ignore[no-untyped-def]
+        """Write, and after a lost reply look every commit up before judging."""
+        receipts = yield from self.wire.send(self.name, commits)
+        if receipts is None:
+            self.shaken = True
+            return [Receipt(landed=self.wire.landed(commit), reason="unknown") for commit in commits]
+        return receipts
+
+    def _go_on(self, hand: Hand, settled: Settled, released: bool) -> None:
+        """What is durable may go on."""
+        hand.version += 1
+        hand.effects.clear()
+        if released:
+            self.hands.remove(hand)
+        else:
+            hand.take_in(settled.onward, self.now())
+
+    def _let_go(self) -> Actor:
+        """Release what only waits for longer than half a lease."""
+        now = self.now()
+        for hand in [h for h in self.hands if h.loaded_all and not h.ready and not h.outcomes and not h.lost]:
+            due = hand.next_due()
+            if due is None or due - now > LEASE / 2:
+                commit = self._commit_of(hand, settle.NOTHING, release=True, due=_grid(due, now))
+                self.hands.remove(hand)
+                yield from self._write([commit])
+
+
+def check_waits(outcomes: Sequence[Outcome], settled: Settled, policies: Sequence, now: float) -> None:  # type: ignore[type-arg]
+    """Every wait lies between the least and the growing most; what is permanent never waits."""
+    asked = {outcome.item.n: outcome for outcome in outcomes if isinstance(outcome, Failed)}
+    for attempt in settled.attempts:
+        if attempt.outcome != "retry":
+            continue
+        failed, policy = asked[ItemNo(attempt.n)], policies[attempt.stage]
+        if not failed.transient:
+            raise Violation(f"item {attempt.n} failed for good ({attempt.code}) and is tried again")
+        most = max(policy.wait_min, min(policy.wait_max, policy.wait_min * 2**attempt.attempt), failed.after or 0.0)
+        wait = attempt.due - now
+        if not policy.wait_min - 1e-6 <= wait <= most + 1e-6:
+            raise Violation(
+                f"item {attempt.n} waits {wait:.3f} s after attempt {attempt.attempt}, not {policy.wait_min:.3f} to {most:.3f}"
+            )
+
+
+def world_pause(chance: float) -> float:
+    """Shorter than a lease, or much longer."""
+    return LEASE * (0.3 + 3 * chance)
+
+
+def _grid(due: float | None, now: float) -> float:
+    """Releases wait on a grid, so that items due at about the same time are claimed together."""
+    if due is None:
+        return 0.0
+    grid = max(1.0, (due - now) * GRID)
+    return now + -(-(due - now) // grid) * grid

@@ -1,0 +1,67 @@
+"""The way between a worker and the store, where commits and replies get lost, come late, or come twice."""
+
+from collections.abc import Generator, Sequence
+
+from holdfast.core.model import Commit
+from holdfast.stores.base import Receipt
+from holdfast.testing.replay import Violation
+from holdfast.testing.simulator.plan import LEASE
+from holdfast.testing.simulator.world import World
+
+Reply = Generator[float, None, list[Receipt] | None]
+"""What comes back: the receipts, or None when no reply ever came."""
+
+
+class Wire:
+    """Carries commits to the store."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def send(self, who: str, commits: Sequence[Commit]) -> Reply:
+        """Send the commits; nobody can tell from silence what became of them."""
+        world, plan = self.world, self.world.plan
+        if world.goes_wrong(plan.unsent):
+            late = world.chance() * 4 * LEASE
+            if late < 3 * LEASE:
+                world.begin(lambda: self._deliver("late", commits), late)
+            world.say(who, "hears nothing: the commit did not arrive", *map(_told, commits))
+            yield 1.0 + world.chance() * 5
+            return None
+        yield 0.005
+        receipts = self._deliver(who, commits)
+        if world.goes_wrong(plan.doubled):
+            world.begin(lambda: self._deliver("twice", commits), world.chance() * 2 * LEASE)
+        if world.goes_wrong(plan.unheard):
+            world.say(who, "hears nothing: the reply was lost")
+            yield 1.0 + world.chance() * 5
+            return None
+        yield world.chance() * 2 * LEASE if world.goes_wrong(plan.slow_reply) else 0.005
+        return receipts
+
+    def landed(self, commit: Commit) -> bool:
+        """Ask the store what became of a commit. It must remember what it answered."""
+        landed = self.world.store.landed(commit)
+        if landed != (commit.id in self.world.landed):
+            raise Violation(
+                f"the store says that {_told(commit)} {'landed' if landed else 'did not land'}, which is not true"
+            )
+        return landed
+
+    def _deliver(self, who: str, commits: Sequence[Commit]) -> list[Receipt]:
+        world = self.world
+        receipts = world.store.commit(commits)
+        for commit, receipt in zip(commits, receipts, strict=True):
+            world.say(who, "commits", _told(commit), "→", "landed" if receipt.landed else receipt.reason)
+            world.counts["landed" if receipt.landed else receipt.reason] += 1
+            if receipt.landed:
+                world.landed.add(commit.id)
+            elif commit.id in world.landed:
+                raise Violation(f"the store took {_told(commit)} and now says it is {receipt.reason}")
+        return receipts
+
+
+def _told(commit: Commit) -> str:
+    moved = [f"{o.n}@{o.stage}" for o in commit.outputs] + [f"{m.n}:{m.place.state}" for m in commit.moves]
+    end = " release" if commit.release else ""
+    return f"chunk {commit.chunk} fence {commit.fence} version {commit.version} [{' '.join(moved)}]{end}"

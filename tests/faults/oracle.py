@@ -1,0 +1,362 @@
+"""What must be true of a batch after any number of crashes and one clean run.
+
+The oracle believes nobody: it holds the store against the journal, both against the effects that the handlers wrote
+down outside of the store, and all of it against the script of the app. It collects every complaint, in words.
+`test_oracle.py` shows that it fails on broken versions.
+"""
+
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from holdfast.core import journal, money
+from holdfast.core.model import Batch, Chunk, State
+from holdfast.runtime import audit, completion
+from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.sinks.names import FOLDER
+from holdfast.stores.base import each_entry, each_output, each_record
+from holdfast.stores.sqlite import SqliteStore
+from tests.faults import app
+
+KILLED = "killed_process"
+"""The code of an item that was alone in processes that died. A handler did not run for that entry."""
+
+
+class Effect(NamedTuple):
+    """One call of a handler, as it told itself."""
+
+    key: int
+    stage: str
+    pid: int
+    cents: int
+    attempt: int
+    fence: int
+
+
+class Step(NamedTuple):
+    """One thing that the journal says about one item at one stage."""
+
+    fence: int
+    epoch: int
+    attempt: int
+    word: str
+    """advance, adopt, retry, defer, skip, bury, killed, rewind"""
+
+
+class Grant(NamedTuple):
+    """One claim, as the journal tells it."""
+
+    fence: int
+    lo: int
+    hi: int
+    owner: str
+    taken_from: str
+    snapshots: dict[int, tuple[int, int]]
+    """Item -> (stage, attempts before)."""
+
+
+@dataclass
+class World:
+    """What is known about one batch, from three sides."""
+
+    folder: Path
+    items: int
+    crashed: frozenset[int]
+    """Pids of processes that were killed, stopped, or ended by an error: only their chunks may be taken over."""
+    batch: Batch
+    chunks: list[Chunk]
+    records: dict[int, Any]
+    outputs: dict[tuple[int, int], Any]
+    effects: list[Effect]
+    steps: dict[tuple[int, int], list[Step]] = field(default_factory=lambda: defaultdict(list))
+    spends: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """(item, stage, fence, units)"""
+    grants: list[Grant] = field(default_factory=list)
+    commit_ids: Counter[bytes] = field(default_factory=Counter)
+    complaints: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.number_of = {record.key: n for n, record in self.records.items()}
+
+    def expect(self, holds: bool, message: str) -> None:
+        if not holds:
+            self.complaints.append(message)
+
+
+def check(folder: Path, *, items: int, crashed: Iterable[int] = (), complete: bool = True, extra_dead: Iterable[int] = (),
+          report: dict[str, Any] | None = None, spared: int = 0) -> list[str]:
+    """Every complaint about the batch in a folder; none is a pass.
+
+    `extra_dead` are keys whose handler was made to fail. `spared` is how often an item may have been repeated because
+    a run was told to stop at once: that leaves no trace in the journal. A batch that is not `complete` is held to
+    everything but its end.
+    """
+    with inside(folder):
+        store = SqliteStore(app.STORE)
+        try:
+            world = gather(store, folder, items, frozenset(crashed))
+            check_chains(world, store)
+            check_counts(world, report)
+            check_items(world, complete, frozenset(extra_dead))
+            check_steps(world)
+            check_effects(world, spared)
+            check_order(world)
+            check_money(world, store)
+            check_files(world, clean=not world.crashed and not spared)
+            if complete:
+                check_end(world, store)
+        finally:
+            store.close()
+    return world.complaints
+
+
+@contextmanager
+def inside(folder: Path) -> Iterator[None]:
+    """Paths of file sinks begin at the current folder."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+# -- gathering ----------------------------------------------------------------------------------------------------------
+
+
+def gather(store: SqliteStore, folder: Path, items: int, crashed: frozenset[int]) -> World:
+    batch = store.batch(app.BATCH)
+    assert batch is not None, "there is no batch"
+    world = World(
+        folder=folder, items=items, crashed=crashed, batch=batch, chunks=store.chunks(batch.id),
+        records={record.n: record for record in each_record(store, batch.id)},
+        outputs={(output.n, output.stage): output for output in each_output(store, batch.id)},
+        effects=read_effects(folder / app.EFFECTS),
+    )  # fmt: skip
+    floors: dict[int, int] = {}
+    for chunk in sorted(world.chunks, key=lambda chunk: chunk.id):
+        last = floors.get(chunk.id, 0)
+        for entry in each_entry(store, chunk.id):
+            header, body = journal.decode_header(entry.head), journal.decode_body(entry.body)
+            if isinstance(body, journal.Claimed):
+                world.expect(header.fence > last, f"chunk {chunk.id}: grant {entry.seq} has fence {header.fence} after {last}")
+                if body.child is not None:
+                    floors[body.child[0]] = last
+                last = header.fence
+                take_grant(world, header, body)
+            elif isinstance(body, journal.Checkpointed):
+                world.expect(header.fence == last, f"chunk {chunk.id}: entry {entry.seq} has fence {header.fence}, granted was {last}")
+                world.commit_ids[header.commit_id] += 1
+                take_steps(world, header.fence, body)
+            elif isinstance(body, journal.Acted) and body.seized:
+                last = header.fence
+    return world
+
+
+def read_effects(path: Path) -> list[Effect]:
+    if not path.exists():
+        return []
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [Effect(**{"attempt": 0, "fence": 0} | line) for line in lines]
+
+
+def take_grant(world: World, header: journal.Header, body: journal.Claimed) -> None:
+    snapshots = {each.n: (each.stage, each.attempt) for each in body.snapshots}
+    world.grants.append(Grant(header.fence, body.lo, body.hi, header.actor, body.taken_from, snapshots))
+
+
+def take_steps(world: World, fence: int, body: journal.Checkpointed) -> None:
+    for group in body.advanced:
+        attempts = memoryview(group.attempts).cast("H").tolist() if group.attempts else [1] * len(group.items)
+        epochs = memoryview(group.epochs).cast("H").tolist() if group.epochs else [0] * len(group.items)
+        for n, attempt, epoch in zip(group.items, attempts, epochs, strict=True):
+            world.steps[n, group.stage].append(Step(fence, epoch, attempt, "adopt" if group.adopted else "advance"))
+    for each in body.attempts:
+        word = "killed" if each.code == KILLED else each.outcome
+        world.steps[each.n, each.stage].append(Step(fence, each.epoch, each.attempt, word))
+    world.spends += [(said.n, stage, fence, said.usd) for stage, said in body.spends]
+
+
+# -- judging ------------------------------------------------------------------------------------------------------------
+
+
+def check_chains(world: World, store: SqliteStore) -> None:
+    """The product's own audit, with every output read."""
+    found = audit.verify(store, world.batch, full=True)
+    world.complaints += [f"audit: {each.where}: {each.message}" for each in found.findings]
+    world.expect(found.items == len(world.records), f"audit: it saw {found.items} of {len(world.records)} items")
+    twice = [commit.hex() for commit, times in world.commit_ids.items() if times > 1]
+    world.expect(not twice, f"these commits landed twice: {twice}")
+
+
+def check_counts(world: World, report: dict[str, Any] | None) -> None:
+    """Totals on the chunks, in the records and in the report are one and the same."""
+    states = Counter(record.place.state for record in world.records.values())
+    for state in (State.DONE, State.SKIPPED, State.DEAD, State.CANCELLED):
+        told = sum(getattr(chunk.counts, state.value) for chunk in world.chunks)
+        world.expect(told == states[state], f"the chunks count {told} {state}, the records {states[state]}")
+    covered = [n for chunk in world.chunks for n in range(chunk.lo, chunk.hi)]
+    world.expect(covered == sorted(world.records), "the chunks do not cover every item exactly once")
+    if report is not None:
+        told = {state.value: report["counts"][state.value] for state in State}
+        world.expect(told == {state.value: states[state] for state in State}, f"the report says {told}, the records {states}")
+        world.expect(report["counts"]["expected"] == sum(states.values()), "the report's counts do not sum to what is expected")
+        spent = money.to_usd(sum(chunk.counts.spent for chunk in world.chunks))
+        world.expect(Decimal(report["totals"]["usd"]) == spent, f"the report says ${report['totals']['usd']}, the chunks ${spent}")
+
+
+def check_items(world: World, complete: bool, extra_dead: frozenset[int]) -> None:
+    """Every item of the source is there once, and ended as the script says."""
+    expected = [str(raw["number"]) for raw in app.source(world.items)]
+    keys = Counter(str(record.key) for record in world.records.values())
+    if complete or world.batch.ingested_at is not None:
+        missing = sorted(set(expected) - set(keys))
+        world.expect(not missing, f"items were lost: {missing}")
+    unknown = sorted(set(keys) - set(expected)) + [key for key, times in keys.items() if times > 1]
+    world.expect(not unknown, f"items are there that should not be, or twice: {unknown}")
+    for record in world.records.values():
+        place, wanted = record.place, expected_end(record.key)
+        is_open = place.state is State.PENDING and not complete
+        was_killed = place.state is State.DEAD and (place.code == KILLED or record.key in extra_dead)
+        is_as_told = (place.state, place.code if place.state is State.DEAD else "") == wanted
+        world.expect(is_open or was_killed or is_as_told, f"item {record.key!r} is {place.state} ({place.code}: {place.reason}), the script says {wanted}")
+
+
+def expected_end(key: Any) -> tuple[State, str]:
+    if key == app.INVALID:
+        return State.DEAD, "invalid"
+    return {
+        "skip": (State.SKIPPED, ""),
+        "permanent": (State.DEAD, "no_address"),
+        "exhausted": (State.DEAD, "busy"),
+    }.get(app.fate(key), (State.DONE, ""))
+
+
+def check_steps(world: World) -> None:
+    """Each stage of an epoch succeeds once; attempts are numbered without gaps; a done item has all of its stages."""
+    for (n, stage), steps in world.steps.items():
+        key = world.records[n].key if n in world.records else f"#{n}"
+        per_epoch = Counter(step.epoch for step in steps if step.word in ("advance", "adopt"))
+        for epoch, times in per_epoch.items():
+            world.expect(times == 1, f"item {key!r} passed {app.STAGES[stage]!r} {times} times in epoch {epoch}")
+        for epoch in {step.epoch for step in steps}:
+            attempts = [s.attempt for s in steps if s.epoch == epoch and s.word in ("retry", "bury", "advance", "skip")]
+            world.expect(attempts == list(range(1, len(attempts) + 1)), f"item {key!r}, {app.STAGES[stage]!r}: attempts {attempts} of epoch {epoch} are not counted one by one")
+            world.expect(len(attempts) <= app.ATTEMPTS, f"item {key!r}, {app.STAGES[stage]!r}: {len(attempts)} attempts, {app.ATTEMPTS} were allowed")
+    for n, record in world.records.items():
+        reached = len(app.STAGES) if record.place.state is State.DONE else record.place.stage
+        for stage in range(reached):
+            passed = [s for s in world.steps[n, stage] if s.word in ("advance", "adopt")]
+            world.expect(bool(passed), f"item {record.key!r} is past {app.STAGES[stage]!r}, and the journal does not say how")
+            world.expect((n, stage) in world.outputs, f"item {record.key!r} is past {app.STAGES[stage]!r}, and its output is gone")
+        last = [s for s in world.steps[n, reached - 1] if s.word in ("advance", "adopt")] if reached else []
+        if last and reached == len(app.STAGES):
+            world.expect(any(grant.fence == last[-1].fence and grant.lo <= n < grant.hi for grant in world.grants), f"item {record.key!r} was finished under fence {last[-1].fence}, which nobody was granted")
+
+
+def check_effects(world: World, spared: int) -> None:
+    """At least one call of a handler for everything that is recorded; at most one more for each crash that touched it."""
+    calls: dict[tuple[int, int], list[Effect]] = defaultdict(list)
+    for effect in world.effects:
+        n = world.number_of.get(effect.key)
+        if n is None:
+            world.expect(False, f"a handler was called for {effect.key!r}, which is not in the store")
+            continue
+        calls[n, app.STAGES.index(effect.stage)].append(effect)
+    taken = [grant for grant in world.grants if grant.taken_from]
+    for grant in taken:
+        pid = int(grant.taken_from.split("/")[3])
+        world.expect(pid in world.crashed, f"fence {grant.fence} was taken from process {pid}, which was alive")
+    for (n, stage), effects in calls.items():
+        recorded = Counter(step.word for step in world.steps[n, stage])
+        ran = sum(recorded[word] for word in ("advance", "retry", "defer", "skip", "bury"))
+        touched = sum(grant.lo <= n < grant.hi for grant in taken) + spared
+        where = f"item {world.records[n].key!r}, {app.STAGES[stage]!r}"
+        world.expect(len(effects) >= ran, f"{where}: {ran} attempts are recorded, the handler was called {len(effects)} times")
+        world.expect(len(effects) <= ran + touched, f"{where}: called {len(effects)} times for {ran} recorded attempts and {touched} crashes")
+    for (n, stage), steps in world.steps.items():
+        check_provenance(world, n, stage, steps, calls[n, stage])
+
+
+def check_provenance(world: World, n: int, stage: int, steps: list[Step], effects: list[Effect]) -> None:
+    """What is recorded under a fence was done under that fence."""
+    where = f"item {world.records[n].key!r}, {app.STAGES[stage]!r}"
+    by_fence = Counter((effect.fence, effect.attempt) for effect in effects)
+    for step in steps:
+        if step.word in ("killed", "rewind"):
+            continue
+        if step.word == "adopt" or stage == 0:
+            world.expect(bool(effects), f"{where}: its output is recorded, and no handler made it")
+        else:
+            world.expect(by_fence[step.fence, step.attempt] > 0, f"{where}: {step.word} is recorded under fence {step.fence} as attempt {step.attempt}, the handler was called under {sorted(by_fence)}")
+
+
+def check_order(world: World) -> None:
+    """A handler is called only after the grant, the attempts before and the stage before are durable."""
+    grants: dict[int, list[Grant]] = defaultdict(list)
+    for grant in world.grants:
+        grants[grant.fence].append(grant)
+    for effect in world.effects:
+        n = world.number_of.get(effect.key)
+        if n is None or not effect.fence:
+            continue
+        stage = app.STAGES.index(effect.stage)
+        where = f"item {effect.key!r}, {effect.stage!r}, attempt {effect.attempt}"
+        granted = [grant for grant in grants[effect.fence] if grant.lo <= n < grant.hi]
+        world.expect(len(granted) == 1, f"{where}: the handler was called under fence {effect.fence}, granted {len(granted)} times")
+        before = [s for s in world.steps[n, stage - 1] if s.word in ("advance", "adopt")]
+        world.expect(any(s.fence <= effect.fence for s in before), f"{where}: it began under fence {effect.fence}, before the stage before it was durable ({[s.fence for s in before]})")
+        if effect.attempt > 1:
+            told = [grant.snapshots[n][1] for grant in granted if n in grant.snapshots and grant.snapshots[n][0] == stage]
+            told += [s.attempt for s in world.steps[n, stage] if s.fence == effect.fence and s.word == "retry"]
+            world.expect(effect.attempt - 1 in told, f"{where}: the attempt before was not durable under fence {effect.fence} ({told})")
+
+
+def check_money(world: World, store: SqliteStore) -> None:
+    """Every recorded attempt has its cost, once; nothing else has one."""
+    on_chunks = sum(chunk.counts.spent for chunk in world.chunks)
+    in_journal = sum(units for *_, units in world.spends)
+    world.expect(on_chunks == in_journal, f"the chunks have spent {on_chunks}, their journal {in_journal}")
+    said = Counter((n, stage) for n, stage, _, _ in world.spends)
+    for (n, stage), steps in world.steps.items():
+        ran = sum(step.word not in ("adopt", "killed", "rewind") for step in steps) if stage else 0
+        world.expect(said[n, stage] == ran, f"item {world.records[n].key!r}, {app.STAGES[stage]!r}: {ran} attempts and {said[n, stage]} costs are recorded")
+    paid = Counter((world.number_of.get(e.key), app.STAGES.index(e.stage), e.fence, money.to_units(Decimal(e.cents) / 100)) for e in world.effects)
+    for spend, times in Counter(world.spends).items():
+        world.expect(paid[spend] >= times, f"item {world.records[spend[0]].key!r}: {spend} is recorded {times} times and was paid {paid[spend]} times")
+
+
+def check_files(world: World, *, clean: bool) -> None:
+    """Each finished item has its whole output under its name, and nothing else has that name."""
+    out = world.folder / "out"
+    done = {record.key for record in world.records.values() if record.place.state is State.DONE}
+    named = {path.name: path for path in out.glob("*") if path.name != FOLDER} if out.exists() else {}
+    for key in done:
+        path = named.pop(f"{key:03d}.json", None)
+        if path is None:
+            world.expect(False, f"item {key!r} is done, and its file is missing")
+            continue
+        try:
+            world.expect(app.Bound.model_validate_json(path.read_bytes()) == app.bound(key), f"{path.name} does not hold what it should")
+        except ValueError as error:
+            world.expect(False, f"{path.name} is damaged: {error}")
+        evidence = Evidence.decode(world.outputs[world.number_of[key], 2].file)
+        world.expect(path.stat().st_size == evidence.size, f"{path.name} has another size than recorded")
+    world.expect(not named, f"files are there that nothing recorded: {sorted(named)}")
+    left = sorted(path.name for path in (out / FOLDER).glob("*")) if (out / FOLDER).exists() else []
+    world.expect(not (clean and left), f"nothing crashed, and temporary files are left: {left}")
+
+
+def check_end(world: World, store: SqliteStore) -> None:
+    """Nobody holds anything, nothing is left to do, and the batch knows it."""
+    world.expect(world.batch.ingested_at is not None, "the source was never read to its end")
+    for chunk in world.chunks:
+        world.expect(chunk.pending == 0, f"chunk {chunk.id} has {chunk.pending} pending items")
+        world.expect(chunk.owner is None, f"chunk {chunk.id} is still held by {chunk.owner}")
+    world.expect("read" in completion.completed_stages(store, world.batch.id), "the completion of 'read' was not recorded")

@@ -1,0 +1,120 @@
+"""A batch in a folder, and what happens to it: crashes, zombies, lost replies, and a clean run at the end."""
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.stores.open import open_store
+from tests.faults import app, oracle
+from tests.faults.nursery import Nursery, Process
+
+KILLED = -signal.SIGKILL
+
+
+class Scene:
+    """Runs the app in one folder and remembers which of its processes did not end well."""
+
+    def __init__(self, nursery: Nursery, folder: Path, *, items: int = 20, sabotage: str = "") -> None:
+        self.nursery = nursery
+        self.folder = folder
+        self.items = items
+        self.sabotage = sabotage
+        self.crashed: set[int] = set()
+        self.last: Process | None = None
+
+    def start(self, *argv: str, fault: str = "", what: str = "run") -> Process:
+        """A process of the app."""
+        items = ["--items", str(self.items)] if what == "run" else []
+        broken = ["--sabotage", self.sabotage] if self.sabotage else []
+        return self.nursery.start("tests.faults.app", [what, *items, *broken, *argv], cwd=self.folder, fault=fault)
+
+    def crash(self, fault: str, *argv: str, what: str = "run") -> bool:
+        """Run with a fault armed; False when it came to its end without meeting it."""
+        process = self.start(*argv, fault=fault, what=what)
+        status = process.wait()
+        if status == 0:
+            return False
+        self.crashed.add(process.pid)
+        if fault.endswith(":kill"):
+            assert status == KILLED, f"{fault}: it ended with {status}\n{process.err}"
+        return True
+
+    def kill(self, process: Process) -> None:
+        """A real kill -9 at whatever moment this is."""
+        self.crashed.add(process.pid)
+        process.kill()
+
+    def stop(self, fault: str, *argv: str) -> Process | None:
+        """A process that stopped itself at a point; None when it ended without coming there."""
+        process = self.start(*argv, fault=f"{fault}:stop")
+        if not process.wait_until_stopped():
+            return None
+        self.crashed.add(process.pid)
+        return process
+
+    def finish(self, *argv: str) -> Process:
+        """A clean run to the end."""
+        process = self.start(*argv)
+        status = process.wait()
+        assert status == 0, f"the clean run ended with {status}\n{process.err}"
+        self.last = process
+        return process
+
+    def complaints(self, **facts: Any) -> list[str]:
+        """What the oracle has to say."""
+        report = self.last.report if self.last is not None else None
+        return oracle.check(self.folder, items=self.items, crashed=self.crashed, report=report, **facts)
+
+    def check(self, **facts: Any) -> None:
+        found = self.complaints(**facts)
+        assert not found, "\n".join([f"{self.folder}:", *found[:20]])
+
+    def count_points(self, *argv: str, what: str = "run") -> Counter[str]:
+        """How often each point is reached in a run that nothing disturbs."""
+        target = self.folder / "points.txt"
+        process = self.start("--count", str(target), *argv, what=what)
+        assert process.wait() == 0, process.err
+        return Counter(target.read_text().split())
+
+    def journal_size(self) -> int:
+        """Entries in all chains of the batch."""
+        store = open_store(self.folder / app.STORE)
+        try:
+            batch = store.batch(app.BATCH)
+            assert batch is not None
+            return batch.seq + sum(chunk.seq for chunk in store.chunks(batch.id))
+        finally:
+            store.close()
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as started:
+        yield started
+
+
+@pytest.fixture
+def scene(nursery: Nursery, tmp_path: Path) -> Iterator[Scene]:
+    """An empty folder to run the app in."""
+    yield Scene(nursery, tmp_path)
+    nursery.clear()
+
+
+@pytest.fixture
+def scenes(nursery: Nursery, tmp_path: Path) -> Iterator[Any]:
+    """As many of them as a test wants."""
+    made = 0
+
+    def make(**facts: Any) -> Scene:
+        nonlocal made
+        made += 1
+        folder = tmp_path / f"{made:04d}"
+        folder.mkdir()
+        return Scene(nursery, folder, **facts)
+
+    yield make
+    nursery.clear()

@@ -95,7 +95,7 @@ def tell(console: Console, results: Results) -> None:
 
 
 def write(docs: Path, results: Results) -> None:
-    from bench.picture import write_picture  # noqa: PLC0415  matplotlib is slow to import and rarely wanted
+    from bench.picture import write_picture  # matplotlib is slow to import and rarely wanted
 
     write_page(docs / "benchmarks.md", results.machine, results.summaries)
     write_picture(docs / "images" / "benchmark.svg", results.machine, results.summaries)

@@ -17,7 +17,7 @@ DASHES = {"ordered": "-", "random": "--"}
 def write_picture(path: Path, machine: Machine, summaries: list[Summary]) -> None:
     mpl.use("svg")
     mpl.rcParams.update({"svg.hashsalt": "holdfast", "svg.fonttype": "path", "font.size": 9})
-    from matplotlib import pyplot as plt  # noqa: PLC0415  only after the output format is chosen
+    from matplotlib import pyplot as plt  # only after the output format is chosen
 
     by_case = {summary.case: summary for summary in summaries}
     panels = [(draw, by_case[name]) for name, draw in DRAWN.items() if measured(by_case.get(name))]

@@ -30,7 +30,7 @@ def again(place: Path, seed: int, count: int, keys: str = "ordered") -> Reading:
 
 
 def pipeline(place: Path, handler: Callable[..., Any] = handle, **stage: Any) -> Any:
-    import holdfast as hf  # noqa: PLC0415  the harness must work where Holdfast does not
+    import holdfast as hf  # the harness must work where Holdfast does not
 
     subject = hf.Pipeline("bench", store=str(place / "state.db"))
     subject.stage(**stage)(handler)

@@ -57,7 +57,7 @@ def written_by(write: Write, place: Path, seed: int, count: int, size: int) -> R
 
 
 def holdfast(place: Path, seed: int, count: int, size: int) -> Reading:
-    import holdfast as hf  # noqa: PLC0415  the harness must work where Holdfast does not
+    import holdfast as hf  # the harness must work where Holdfast does not
 
     def handle(page: Page) -> Text:
         return long_answer(page, size)

@@ -35,6 +35,6 @@ __version__ = "0.1.0"
 __all__ = [
     "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "DeadLetter", "Defer", "DefinitionChanged",
     "File", "Files", "Folder", "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs", "PayloadChanged",
-    "Permanent", "Pipeline", "Refused", "Report", "Result", "Retry", "SchemaTooNew", "Skip", "Source", "Stage",
-    "StoreError", "StoreUnavailable", "Transient", "UsageError",
+    "Permanent", "Pipeline", "Refused", "Report", "Result", "Retry", "SchemaTooNew", "SinkError", "Skip", "Source",
+    "Stage", "StoreError", "StoreUnavailable", "Transient", "UsageError",
 ]  # fmt: skip

@@ -9,7 +9,9 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ from pydantic import BaseModel
 import holdfast as hf
 from holdfast.core.errors import CommitUnknown
 from holdfast.runtime import lookup, operations
-from holdfast.stores import faults
+from holdfast.stores import faults, sqlite_file
 from holdfast.stores.open import open_store
 
 BATCH = "parcels"
@@ -140,6 +142,8 @@ def build(effects: Effects) -> hf.Pipeline:
 def run(given: argparse.Namespace) -> int:
     """Run the batch, or go on with it, and print the report."""
     parcels = build(Effects(given.pace))
+    if given.stop:
+        stop_between_writes(parcels.store, given.stop)
     items = source(given.items) if given.items else None
     report = parcels.run(items, batch=BATCH, key="number", workers=given.workers, lease=given.lease, tolerate=1_000,
                          deadline=given.deadline, verify=given.verify, progress=False)  # fmt: skip
@@ -176,6 +180,21 @@ def lose_replies(hit: int) -> None:
     faults.arm(hook)
 
 
+def stop_between_writes(store: Any, spec: str) -> None:
+    """Stop at `point:hit` while no other thread is inside a transaction: a stopped writer would hold up everybody."""
+    point, hit = spec.split(":")
+    left = int(hit)
+
+    def hook(reached: str) -> None:
+        nonlocal left
+        left -= reached == point
+        if reached == point and left == 0:
+            with store._file._lock:
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+
+    faults.arm(hook)
+
+
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=["run", "redrive"])
@@ -188,6 +207,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--code")
     parser.add_argument("--count", type=Path)
     parser.add_argument("--lose-replies", type=int)
+    parser.add_argument("--stop")
+    parser.add_argument("--busy-ms", type=int)
     parser.add_argument("--sabotage")
     return parser.parse_args(argv)
 
@@ -202,6 +223,8 @@ def main(argv: list[str]) -> int:
         count_points(given.count)
     if given.lose_replies:
         lose_replies(given.lose_replies)
+    if given.busy_ms:
+        sqlite_file.BUSY_MS = given.busy_ms
     return run(given) if given.what == "run" else redrive(given)
 
 

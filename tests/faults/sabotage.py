@@ -1,6 +1,6 @@
 """Broken versions of Holdfast, one decision removed in each. An oracle that passes any of them is worth nothing."""
 
-import time
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +11,7 @@ from holdfast.core import lease as leases
 from holdfast.core.errors import CommitUnknown
 from holdfast.core.model import Chunk, Commit
 from holdfast.runtime.worker import Worker
-from holdfast.stores import faults, sqlite
+from holdfast.stores import sqlite
 from holdfast.stores.base import Receipt
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite_file import SqliteFile
@@ -116,7 +116,7 @@ def steal_from_the_living() -> None:
 
     def init(self: SqliteStore, *args: Any, **kwargs: Any) -> None:
         real(self, *args, **kwargs)
-        self._is_dead = lambda _owner: True
+        self._is_dead = lambda owner: str(os.getpid()) not in owner.split("/")
 
     SqliteStore.__init__ = init  # type: ignore[method-assign]
 

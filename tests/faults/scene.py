@@ -26,10 +26,11 @@ class Scene:
         self.crashed: set[int] = set()
         self.last: Process | None = None
 
-    def start(self, *argv: str, fault: str = "", what: str = "run") -> Process:
+    def start(self, *argv: str, fault: str = "", what: str = "run", sabotage: str | None = None) -> Process:
         """A process of the app."""
         items = ["--items", str(self.items)] if what == "run" else []
-        broken = ["--sabotage", self.sabotage] if self.sabotage else []
+        way = self.sabotage if sabotage is None else sabotage
+        broken = ["--sabotage", way] if way else []
         return self.nursery.start("tests.faults.app", [what, *items, *broken, *argv], cwd=self.folder, fault=fault)
 
     def crash(self, fault: str, *argv: str, what: str = "run") -> bool:
@@ -48,9 +49,9 @@ class Scene:
         self.crashed.add(process.pid)
         process.kill()
 
-    def stop(self, fault: str, *argv: str) -> Process | None:
-        """A process that stopped itself at a point; None when it ended without coming there."""
-        process = self.start(*argv, fault=f"{fault}:stop")
+    def stop(self, at: str, *argv: str) -> Process | None:
+        """A process that stopped itself at a point, between two writes; None when it ended without coming there."""
+        process = self.start("--stop", at, *argv)
         if not process.wait_until_stopped():
             return None
         self.crashed.add(process.pid)

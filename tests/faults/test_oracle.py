@@ -20,8 +20,8 @@ def crash_in_the_last_stage(scene: Scene) -> None:
 
 
 def crash_again_and_again(scene: Scene) -> None:
-    for _ in range(8):
-        scene.crash("commit.after:5:kill")
+    while scene.crash("commit.after:2:kill"):
+        pass
     scene.finish()
 
 
@@ -38,7 +38,7 @@ def wake_a_zombie(scene: Scene) -> None:
 
 
 def two_at_once(scene: Scene) -> None:
-    both = [scene.start("--pace", "0.02") for _ in range(2)]
+    both = [scene.start("--pace", "0.02", sabotage=""), scene.start("--pace", "0.02")]
     assert [process.wait() for process in both] == [0, 0], both[0].err + both[1].err
     scene.finish()
 

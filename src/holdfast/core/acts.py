@@ -22,7 +22,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 def by_chunk(act: Act, chunk_of: Callable[[ItemNo], Chunk]) -> Iterator[tuple[Chunk, list[Change]]]:
     """The changes of an act, chunk by chunk."""
     ordered = sorted(act.at_items, key=lambda change: change.n)
-    for _, group in groupby(((chunk_of(change.n), change) for change in ordered), key=lambda pair: pair[0].id):
+    found = [(chunk_of(change.n), change) for change in ordered]
+    for _, group in groupby(found, key=lambda pair: pair[0].id):
         pairs = list(group)
         yield pairs[0][0], [change for _, change in pairs]
 
@@ -31,7 +32,7 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
     """The part of an act that still holds: an item that moved on since it was decided is left alone, and so is one
     that the act has changed already."""
     once = {change.n: change for change in reversed(changes)}
-    held = [c for c in once.values() if (places[c.n].state, places[c.n].epoch) == (c.state, c.epoch)][::-1]
+    held = [c for c in once.values() if _holds(c, places[c.n])][::-1]
     in_flight = chunk.owner is not None and any(c.state is State.PENDING for c in held)
     if in_flight and not act.seize:
         held = [c for c in held if c.state is not State.PENDING]
@@ -70,3 +71,16 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
         fence=chunk.fence + 1 if seized else chunk.fence,
         body=journal.encode_body(body),
     )
+
+
+def _holds(change: Change, place: Place) -> bool:
+    """Whether the item still stands where it stood when the change was decided. Within an epoch nothing leads back:
+    not to a stage that was passed since, and for a pending item not to an attempt before the last."""
+    if (place.state, place.epoch) != (change.state, change.epoch):
+        return False
+    after = change.place
+    if after.epoch != place.epoch:
+        return True
+    if place.state is State.PENDING:
+        return (after.stage, after.attempt) == (place.stage, place.attempt)
+    return after.stage >= place.stage

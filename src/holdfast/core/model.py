@@ -109,7 +109,8 @@ class Chunk(Value, frozen=True, kw_only=True):
 
     @property
     def pending(self) -> int:
-        return self.size - self.counts.settled
+        c = self.counts
+        return self.hi - self.lo - c.done - c.skipped - c.dead - c.cancelled
 
 
 class Place(Value, frozen=True, kw_only=True):
@@ -261,7 +262,7 @@ class Act(Value, frozen=True, kw_only=True):
 
 
 class Change(Value, frozen=True, kw_only=True):
-    """One item of an act, guarded by the state and epoch it was decided for."""
+    """One item of an act, guarded by the state and epoch it was decided for; within the epoch also by its stage."""
 
     n: ItemNo
     state: State

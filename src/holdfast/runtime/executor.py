@@ -264,8 +264,8 @@ class StageRunner:
 
     def _provenance(self, item: Item, work: Assignment) -> Provenance:
         return Provenance(
-            batch=f"{self.pipeline}/{self.batch}", stage=self.stage.name, n=item.n, epoch=item.place.epoch, fence=work.fence,
-            input_digest=canonical.digest(b"", item.input), key=item.key,
+            batch=f"{self.pipeline}/{self.batch}", stage=self.stage.name, n=item.n, epoch=item.place.epoch,
+            fence=work.fence, input_digest=canonical.digest(b"", item.input), key=item.key,
         )  # fmt: skip
 
     def _explain(

@@ -98,12 +98,9 @@ class Pipeline:
     def _add(self, stage: Stage) -> Stage:
         check_name(stage.name, "stage")
         names = [known.name for known in self.stages]
-        for known in self.stages:
-            if known.sink is not None and stage.sink is not None and known.name != stage.name:
-                if known.sink.describe() == stage.sink.describe():
-                    raise UsageError(
-                        f"stages {known.name!r} and {stage.name!r} would write to the same files: name another place"
-                    )
+        for known in [known for known in self.stages if known.name != stage.name and known.sink is not None]:
+            if stage.sink is not None and known.describe()["sink"] == stage.sink.describe():
+                raise UsageError(f"stages {known.name!r} and {stage.name!r} would write to the same files")
         if stage.name in names:
             self.stages[names.index(stage.name)] = stage
         elif len(self.stages) >= STAGES:
@@ -160,6 +157,10 @@ class Pipeline:
             self._store = open_store(self._where)
             self._store_pid = os.getpid()
         return self._store
+
+    def use_store(self, where: str | Path | Store) -> None:
+        """Keep the state elsewhere than the definition says; the command's `--store` does this."""
+        self._where, self._store = where, None
 
     def definition(self) -> bytes:
         """The pipeline as it is remembered with a batch."""

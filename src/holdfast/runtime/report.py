@@ -137,7 +137,7 @@ class Report:
         lines = [
             f"{self.batch}: {self.state}. {self.why}".rstrip(),
             f"  items    {c.expected:,} = {' + '.join(f'{getattr(c, name):,} {name}' for name in STATES)}",
-            f"  this run {run.done:,} done in {in_words(run.seconds)} ({run.rate:,.1f}/s), {run.done_before:,} before it",
+            f"  this run {run.done:,} done in {in_words(run.seconds)} ({run.rate:,.1f}/s), {run.done_before:,} before",
         ]
         if self.totals.usd:
             lines.append(f"  money    ${self.totals.usd} in all, ${run.usd} in this run, {self.totals.tokens:,} tokens")

@@ -127,7 +127,8 @@ class Store(Protocol):
     def act(self, act: Act) -> list[ItemNo]:
         """Change items outside of a lease, with actor and reason; returns the numbers that changed.
 
-        Guard: (item, state, epoch) of every change. Those that moved on since are left alone.
+        Guard: (item, state, epoch) of every change, and within the epoch its stage. Those that moved on since are left
+            alone.
         Guarantee: one entry per chunk concerned, in the same transaction as its items. With `seize` the fence rises.
         Raises: UsageError, Refused if the batch is sealed.
         """

@@ -7,6 +7,7 @@ variable. Modes: `kill` (SIGKILL to itself), `stop` (SIGSTOP to itself), `raise`
 import errno
 import os
 import signal
+import threading
 from collections.abc import Callable
 
 POINTS: dict[str, str] = {
@@ -81,7 +82,7 @@ def _strike(point: str, mode: str) -> None:
     if mode == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif mode == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # to the process, this thread would run on a little
     else:
         raise OSError(errno.EIO, f"injected at {point}")
 

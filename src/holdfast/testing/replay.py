@@ -34,6 +34,7 @@ class Told(msgspec.Struct):
     attempt: int = 0
     due: float = 0.0
     deadline: float = 0.0
+    spent: int = 0
 
 
 class Link(msgspec.Struct):
@@ -64,6 +65,8 @@ class Story(msgspec.Struct):
     attempts: dict[tuple[int, int, int], int]
     """(item, stage, epoch) -> attempts that were told, the successful one included."""
     spends: list[journal.Spend]
+    given: set[tuple[int, int]]
+    """(item, epoch) of outputs that a person gave."""
     waits: list[tuple[int, journal.Attempted, float]]
     """(chunk, attempt, when) of everything that waits."""
 
@@ -90,7 +93,7 @@ def compare(store: Store, batch: BatchId, story: Story) -> None:
     for chunk in chunks:
         _compare_chunk(chunk, story)
     for output in store.outputs(batch, limit=EVERYTHING):
-        told_of = (output.n, output.stage, output.epoch) in story.advanced
+        told_of = (output.n, output.stage, output.epoch) in story.advanced or (output.n, output.epoch) in story.given
         _must(
             told_of, f"item {output.n} has an output of stage {output.stage} in epoch {output.epoch} without an entry"
         )
@@ -136,7 +139,7 @@ class _Teller:
         self.store, self.batch = store, batch
         self.policies = policies
         self.stages = len(decode(batch.definition)["stages"])
-        self.story = Story(items={}, links={}, advanced={}, attempts={}, spends=[], waits=[])
+        self.story = Story(items={}, links={}, advanced={}, attempts={}, spends=[], given=set(), waits=[])
 
     def tell(self) -> Story:
         chain = chain_of_batch(self.batch.id)
@@ -226,14 +229,15 @@ class _Teller:
         where = f"entry {header.seq} of chunk {link.id}"
         _must(link.owner == header.actor, f"{where} is by {header.actor!r}, the chunk is held by {link.owner!r}")
         _must(link.fence == header.fence, f"{where} is under fence {header.fence}, the grant has fence {link.fence}")
+        for _, spend in body.spends:
+            link.spent += spend.usd
+            link.tokens += spend.tokens
+            self.story.items[spend.n].spent += spend.usd
+            self.story.spends.append(spend)
         for advanced in body.advanced:
             self._advanced(where, link, advanced)
         for attempt in body.attempts:
             self._attempted(where, link, attempt, header.at)
-        for _, spend in body.spends:
-            link.spent += spend.usd
-            link.tokens += spend.tokens
-            self.story.spends.append(spend)
         link.progressed, link.blame = True, 0
         if body.released:
             link.owner = None
@@ -259,7 +263,7 @@ class _Teller:
             if not body.adopted:
                 self._count(link, at)
             told.stage += 1
-            told.attempt, told.due, told.deadline = 0, 0.0, 0.0
+            told.attempt, told.due, told.deadline, told.spent = 0, 0.0, 0.0, 0
             told.state = State.DONE if body.finished else State.PENDING
         if not body.adopted:
             link.seconds += sum(array("f", body.seconds))
@@ -271,10 +275,11 @@ class _Teller:
             f"{where} tells of item {a.n} at {a.stage, a.epoch}, it stands at {told}",
         )
         if a.code == "lost":
-            told.state = State.DEAD if a.outcome == "bury" else State.PENDING
-            if a.outcome == "rewind":
-                _must(a.to_stage <= told.stage, f"{where} rewinds item {a.n} forward")
-                told.stage, told.epoch, told.attempt, told.due, told.deadline = a.to_stage, told.epoch + 1, 0, 0.0, 0.0
+            _must(a.to_stage <= told.stage, f"{where} rewinds item {a.n} forward")
+            if a.outcome == "bury":
+                told.state = State.DEAD
+            else:
+                self.story.items[a.n] = Told(stage=a.to_stage, epoch=told.epoch + 1)
             return
         _must(a.attempt == told.attempt + 1, f"{where} is attempt {a.attempt} of item {a.n}, there were {told.attempt}")
         self._count(link, (a.n, a.stage, a.epoch))
@@ -299,6 +304,8 @@ class _Teller:
         if a.outcome == "retry":
             _must(a.attempt < policy.attempts, f"{where} retries item {a.n} after its last attempt")
             _must(a.due <= a.deadline, f"{where} retries item {a.n} after its time is over")
+            affordable = policy.money is None or told.spent < policy.money
+            _must(affordable, f"{where} retries item {a.n} after {told.spent} of {policy.money} units were spent on it")
             _must(not told.deadline or a.deadline == told.deadline, f"{where} moves the deadline of item {a.n}")
             told.deadline = a.deadline
 
@@ -321,6 +328,8 @@ class _Teller:
             _must(moved.stage_after >= least, f"{where} takes item {moved.n} back within its epoch")
             in_flight = told.state is State.PENDING and link.owner is not None
             _must(body.seized or not in_flight, f"{where} changes item {moved.n} in the hands of {link.owner}")
+            if moved.output_digest:
+                self.story.given.add((moved.n, moved.epoch))
             attempt = 0 if moved.after == State.PENDING else told.attempt
             self.story.items[moved.n] = Told(
                 stage=moved.stage_after, state=State(moved.after), epoch=moved.epoch, attempt=attempt

@@ -1,13 +1,15 @@
 """Chapter four: operators act, guarded by what they saw; an owner at work is left alone, or fenced."""
 
+import msgspec
 import pytest
 
+from holdfast.core import journal
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import Acted, Moved, decode_header
-from holdfast.core.model import Act, BatchId, Change, ItemNo, Output, State
+from holdfast.core.model import Act, Admitted, BatchId, Change, ItemNo, Output, State
 from holdfast.core.states import Step, move
 from holdfast.stores.base import Receipt
-from holdfast.testing.conformance.kit import STAGES, Kit, cancel, done, failed, proves, redrive, reset
+from holdfast.testing.conformance.kit import STAGES, Kit, cancel, done, failed, new_item, proves, redrive, reset
 
 
 def _with_dead(kit: Kit, *keys: str) -> None:
@@ -61,6 +63,50 @@ def an_act_is_guarded_by_the_epoch(kit: Kit) -> None:
     before = kit.everything()
     assert kit.act("reset", stale) == []
     assert kit.everything() == before
+
+
+@proves("A1", "C1")
+def what_was_decided_for_an_earlier_stage_or_attempt_is_left_alone(kit: Kit) -> None:
+    kit.admit("a", "b")
+    seen = [kit.place(n) for n in range(2)]
+    claim = kit.claim("ann")
+    a, b = kit.load(claim)
+    kit.land(claim, [done(a), failed(b)], release=True)
+    before = kit.everything()
+    assert kit.act("cancelled", cancel(0, seen[0]), cancel(1, seen[1])) == []
+    assert kit.everything() == before
+    assert kit.act("cancelled", cancel(0, kit.place(0)), cancel(1, kit.place(1))) == [0, 1]
+    kit.check()
+
+
+@proves("A1", "C1")
+def a_dead_letter_that_died_again_further_on_is_not_redriven_where_it_died_before(kit: Kit) -> None:
+    _with_dead(kit, "a")
+    stale = redrive(0, kit.place(0))
+    kit.act("redriven", stale)
+    claim = kit.claim("bob")
+    kit.land(claim, [done(kit.load(claim)[0])])
+    kit.land(claim, [failed(kit.load(claim)[0], transient=False)], version=1, release=True)
+    before = kit.everything()
+    assert kit.act("redriven", stale) == []
+    assert kit.everything() == before
+
+
+@proves("E5", "E13")
+def a_renewed_item_has_another_payload_in_the_next_epoch(kit: Kit) -> None:
+    kit.admit("a", payload=b"1")
+    kit.finish(kit.claim("ann"))
+    renewed = new_item("a", b"2")
+    change = msgspec.structs.replace(reset(0, kit.place(0)), renewed=renewed)
+    assert kit.act("renewed", change) == [0]
+    (item,) = kit.load(kit.claim("bob"))
+    assert (item.input, item.salt, item.place.epoch) == (b"2", renewed.salt, 1)
+    assert kit.admit("a", payload=b"2") == Admitted(added=0, lo=1, known=1)
+    (chunk,) = kit.store.chunks(kit.batch)
+    acted = journal.decode_body(kit.chain(chunk.id)[-2].body)
+    assert isinstance(acted, Acted)
+    assert [moved.digest for moved in acted.items] == [renewed.digest]
+    kit.check()
 
 
 @proves("C1")
@@ -174,10 +220,11 @@ def an_act_may_bring_the_output_of_a_resolved_item(kit: Kit) -> None:
 @proves()
 def an_act_on_an_unknown_item_or_batch_is_refused_whole(kit: Kit) -> None:
     _with_dead(kit, "a")
+    _with_dead(kit, "b")
     change, place = redrive(0, kit.place(0)), kit.place(0)
     before = kit.everything()
     with pytest.raises(UsageError):
-        kit.act("redriven", change, redrive(7, place))
+        kit.act("redriven", change, *(redrive(n, place) for n in (1, 7)))
     with pytest.raises(UsageError):
         kit.store.act(
             Act(id=b"x", batch=BatchId(99), kind="redriven", actor="operator", reason="r", at_items=(change,))

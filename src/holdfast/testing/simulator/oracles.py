@@ -16,7 +16,7 @@ def check(world: World) -> Story:
     check_ended(world, story)
     world.counts["items"] += len(story.items)
     world.counts["runs"] += world.runs.total()
-    world.counts["grants"] += sum(link.fence for link in story.links.values())
+    world.counts["condemned"] += world.condemned.total()
     return story
 
 

@@ -40,7 +40,7 @@ def operator(world: World) -> Actor:
         picked = [row for row in rows if world.chance() < 0.3]
         changes = [change for row in picked if (change := _change(world, row)) is not None]
         yield world.chance() * 6
-        if not changes:
+        if not changes or not world.faulty:
             continue
         kind = changes[0][0]
         chosen = tuple(change for other, change in changes if other == kind)
@@ -61,6 +61,7 @@ def operator(world: World) -> Actor:
             seize=seize,
         )
         changed = world.store.act(act)
+        world.counts["acts"] += bool(changed)
         world.say("operator", kind, "items", [c.n for c in chosen], "seizing" if seize else "", "→", changed)
 
 

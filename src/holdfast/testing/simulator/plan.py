@@ -11,7 +11,6 @@ import msgspec
 from holdfast.core.retry import Policy
 
 LEASE = 30.0
-MINUTES = 60.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +78,7 @@ def draw(seed: int) -> Plan:
         slice=1 + int(rng.random() * 3),
         hands=1 + some(0.4),
         same_host=bool(some(0.5)),
-        faults_until=1.5 * MINUTES + rng.random() * 1.5 * MINUTES,
+        faults_until=LEASE + rng.random() * 4 * LEASE,
         crash=some(0.5) * rng.random() * 0.04,
         pause=some(0.5) * rng.random() * 0.04,
         unheard=some(0.4) * rng.random() * 0.3,
@@ -123,7 +122,7 @@ def _policy(rng: Random) -> Policy:
 
 def _groups(rng: Random) -> list[list[tuple[object, bytes]]]:
     rows: list[tuple[object, bytes]] = []
-    for n in range(3 + int(rng.random() * 10)):
+    for n in range(3 + int(rng.random() ** 2 * 10)):
         luck = rng.random()
         if luck < 0.9 or not rows:
             rows.append((f"k{n}", b"%d" % n))

@@ -121,6 +121,7 @@ class Process:
     def _die(self, how: str) -> None:
         world = self.world
         world.say(self.name, how)
+        world.counts["crashes"] += 1
         self.alive = False
         for hand in self.hands:
             self._excuse(hand)
@@ -132,6 +133,7 @@ class Process:
     def _sleep(self) -> None:
         seconds = world_pause(self.world.chance())
         self.world.say(self.name, f"is paused for {seconds:.0f} s")
+        self.world.counts["pauses"] += 1
         self.asleep_until, self.shaken = self.world.clock.now + seconds, True
 
     def _excuse(self, hand: Hand) -> None:
@@ -140,6 +142,7 @@ class Process:
     def _drop(self, hand: Hand, why: str) -> None:
         """Somebody else has the chunk, or may have: forget all of it. Without a reason it must not happen."""
         self.world.say(self.name, f"drops chunk {hand.chunk}: {why}")
+        self.world.counts["leases lost"] += 1
         if not self.shaken and hand.chunk not in self.world.seized:
             raise Violation(f"{self.name} lost chunk {hand.chunk} ({why}), though nothing had happened to it")
         self._excuse(hand)
@@ -155,6 +158,7 @@ class Process:
                 continue
             if world.goes_wrong(world.plan.missed_beat):
                 self.shaken, failures = True, failures + 1
+                world.counts["beats missed"] += 1
                 if failures == MISSED_BEATS:
                     self._die("stops: its heartbeat failed too often")
                 continue
@@ -174,26 +178,34 @@ class Process:
             for hand in self.hands:
                 hand.wake(now)
             idle = self._top_up()
-            if any(hand.ready for hand in self.hands):
+            if self._something_ready():
                 yield from self._run_some()
                 continue
-            yield from self._let_go()
-            if any(hand.outcomes for hand in self.hands):
-                continue
-            if idle is not None and not self.hands and self._at_end(idle):
+            if self.hands:
+                yield from self._let_go()
+                if any([hand.outcomes for hand in self.hands]):
+                    continue
+            elif idle is not None and self._at_end(idle):
                 self.alive = False
                 return
             yield self._patience(idle)
+
+    def _something_ready(self) -> bool:
+        for hand in self.hands:  # noqa: SIM110 - this runs two hundred times in every world
+            if hand.ready:
+                return True
+        return False
 
     def _at_end(self, idle: Idle) -> bool:
         return not self.world.faulty and not self.world.ingesting and idle.pending == 0
 
     def _patience(self, idle: Idle | None) -> float:
-        now, chance = self.now(), self.world.chance()
-        times = [due for hand in self.hands if (due := hand.next_due()) is not None]
-        if idle is not None and idle.next_due is not None:
-            times.append(idle.next_due + 0.01)
-        return max(0.05, min([10 + 10 * chance, *(time - now for time in times)]))
+        """How long to wait: until an own item is due, or the store said that something may be claimable."""
+        now, longest = self.now(), 10 + 20 * self.world.chance()
+        waits = [due - now for hand in self.hands if (due := hand.next_due()) is not None]
+        if idle is not None and idle.next_due is not None and not idle.broke:
+            waits.append(idle.next_due - self.world.clock.now + 0.01)
+        return max(0.05, min(longest, *waits)) if waits else longest
 
     def _top_up(self) -> Idle | None:
         """Load what is held, a page at a time; claim more while there is room, but nothing beside a suspect."""
@@ -201,8 +213,8 @@ class Process:
         for hand in self.hands:
             if not hand.loaded_all and not hand.ready:
                 self._load(hand)
-        if any(hand.alone for hand in self.hands) or any(hand.ready for hand in self.hands):
-            return None
+            if hand.alone or hand.ready:
+                return None
         while len(self.hands) < self.world.plan.hands:
             claimed = self._claim()
             if isinstance(claimed, Idle):

@@ -26,14 +26,17 @@ class Wire:
             if late < 3 * LEASE:
                 world.begin(lambda: self._deliver("late", commits), late)
             world.say(who, "hears nothing: the commit did not arrive", *map(_told, commits))
+            world.counts["commits late or lost"] += 1
             yield 1.0 + world.chance() * 5
             return None
         yield 0.005
         receipts = self._deliver(who, commits)
         if world.goes_wrong(plan.doubled):
             world.begin(lambda: self._deliver("twice", commits), world.chance() * 2 * LEASE)
+            world.counts["commits doubled"] += 1
         if world.goes_wrong(plan.unheard):
             world.say(who, "hears nothing: the reply was lost")
+            world.counts["replies lost"] += 1
             yield 1.0 + world.chance() * 5
             return None
         yield world.chance() * 2 * LEASE if world.goes_wrong(plan.slow_reply) else 0.005
@@ -53,7 +56,7 @@ class Wire:
         receipts = world.store.commit(commits)
         for commit, receipt in zip(commits, receipts, strict=True):
             world.say(who, "commits", _told(commit), "→", "landed" if receipt.landed else receipt.reason)
-            world.counts["landed" if receipt.landed else receipt.reason] += 1
+            world.counts["commits landed" if receipt.landed else "commits refused"] += 1
             if receipt.landed:
                 world.landed.add(commit.id)
             elif commit.id in world.landed:

@@ -10,6 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Generator
 from random import Random
+from types import GeneratorType
 
 from holdfast.core import canonical
 from holdfast.core.model import Batch, Claim, Item
@@ -72,7 +73,7 @@ class World:
                 clock.now = at
                 if self.faulty and at > end:
                     self._calm()
-            if isinstance(actor, Generator):
+            if type(actor) is GeneratorType:
                 delay = next(actor, None)
                 if delay is not None:
                     heapq.heappush(queue, (clock.now + delay, next(self._order), actor))

@@ -1,0 +1,1 @@
+"""The command `holdfast`: parse, call the runtime, show what it says."""

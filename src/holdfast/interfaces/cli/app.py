@@ -1,0 +1,96 @@
+"""The command itself: which commands there are, and what becomes of errors.
+
+Exit codes: 0 complete, or fine · 1 finished with findings, or with dead letters beyond what is tolerated · 2 you
+called it wrongly, nothing happened · 75 interrupted, run again to go on.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+import holdfast
+from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.interfaces.cli import acts, audit, dead, demo, doctor, export, render, run, status, why
+from holdfast.interfaces.cli.common import Declined
+
+INTERRUPTED = 75
+
+app = typer.Typer(
+    name="holdfast",
+    help="Batch work that survives crashes: run it, look at it, ask it why, put it right.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("status")(status.status)
+app.command("show")(status.show)
+app.command("why")(why.why)
+app.add_typer(dead.app, name="dead")
+app.command("reset")(acts.reset)
+app.add_typer(audit.app, name="audit")
+app.command("export")(export.export)
+app.command("doctor")(doctor.doctor)
+app.command("faults")(doctor.faults)
+app.command("demo")(demo.demo)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        render.say(f"holdfast {holdfast.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", envvar="HOLDFAST_DEBUG", help="Show tracebacks of errors.")] = False,
+    color: Annotated[bool, typer.Option("--color/--no-color", help="Colours in the terminal.")] = True,
+    version: Annotated[  # noqa: ARG001  its callback does the work
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and end.")
+    ] = False,
+) -> None:
+    """Options of all commands."""
+    if debug:
+        os.environ["HOLDFAST_DEBUG"] = "1"
+    if not color:
+        os.environ["NO_COLOR"] = "1"
+
+
+def main() -> NoReturn:
+    """The entry point of the command."""
+    sys.exit(call(sys.argv[1:]))
+
+
+def call(args: Sequence[str]) -> int:
+    """Run one command; returns its exit code."""
+    try:
+        app(args=list(args), prog_name="holdfast")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except Declined:
+        render.say("Nothing was changed.")
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except HoldfastError as error:
+        return _failed(error, str(error), args)
+    except Exception as error:  # noqa: BLE001  the last place: whatever it is, say it in one paragraph
+        return _failed(error, f"{type(error).__name__}: {error} (--debug shows where)", args)
+    return 0
+
+
+def _failed(error: Exception, message: str, args: Sequence[str]) -> int:
+    if os.environ.get("HOLDFAST_DEBUG"):
+        traceback.print_exception(error)
+    render.complain(message)
+    if "--json" in args:
+        render.document({"error": {"type": type(error).__name__, "message": message}})
+    return 2 if isinstance(error, UsageError) else 1

@@ -1,0 +1,53 @@
+"""`holdfast audit`: does the journal still hold, and does the store say what the journal says?"""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli.common import JsonOption, StoreOption, opened
+from holdfast.runtime import audit as auditing
+from holdfast.runtime import lookup
+
+app = typer.Typer(help="The journal: verify it.", no_args_is_help=True)
+
+SHOWN = 20
+
+
+@app.command("verify")
+def verify(
+    batch: Annotated[str | None, typer.Argument(metavar="[BATCH]", help="One batch; without it, all of them.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Read outputs that stand in files, too.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check every chain, and the store against it; whatever was changed is named. Ends with 1 if something was."""
+    with opened(store) as there:
+        batches = there.batches() if batch is None else [lookup.batch_named(there, batch)]
+        found = [auditing.verify(there, each, full=full) for each in batches]
+    if as_json:
+        render.document({"holds": all(each.holds for each in found), "batches": [each.as_dict() for each in found]})
+    else:
+        for each in found:
+            _show(each)
+        if not found:
+            render.say("There is no batch to verify.")
+    if not all(each.holds for each in found):
+        raise typer.Exit(1)
+
+
+def _show(found: auditing.Audit) -> None:
+    seen = f"{found.chains:,} chains, {found.entries:,} entries, {found.items:,} items, {found.outputs:,} outputs"
+    if found.holds:
+        render.show(render.heading(f"{found.batch}: it holds.", seen, render.GOOD))
+    else:
+        more = "more than " if found.more_findings else ""
+        render.show(render.heading(f"{found.batch}: {more}{len(found.findings):,} findings.", seen, render.BAD))
+        for finding in found.findings[:SHOWN]:
+            render.say(f"  {finding.where}: {finding.message}")
+        if len(found.findings) > SHOWN:
+            render.say(f"  … and {len(found.findings) - SHOWN:,} more; --json has them", render.FAINT)
+    if found.files_unread:
+        render.say(f"  {found.files_unread:,} outputs stand in files; --full reads those, too.", render.FAINT)
+    if found.busy:
+        render.say(f"  {found.busy:,} groups changed all the time; audit again when less is going on.", render.CARE)

@@ -1,0 +1,83 @@
+"""What commands have in common: the options every one takes, the store, and how destructive ones ask."""
+
+import getpass
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from holdfast.core.errors import UsageError
+from holdfast.interfaces.cli import render
+from holdfast.runtime.operations import By
+from holdfast.stores.base import Store
+from holdfast.stores.open import DEFAULT, open_store
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", metavar="PATH", help=f"Where the state is. Default: $HOLDFAST_STORE, else {DEFAULT}."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; the journal keeps it.", show_default=False)]
+ActorOption = Annotated[
+    str, typer.Option("--actor", help="Who; the journal keeps it. Default: you, on this host.", show_default=False)
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")]
+BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="The name of the batch.")]
+ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="The item's key, or #N for its number.")]
+
+
+@contextmanager
+def opened(where: str | None) -> Iterator[Store]:
+    """The store, which must be there; closed in the end."""
+    store = open_store(where, must_exist=True)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def whoever() -> str:
+    """The user of this command, for the journal."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.geteuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def agreed(what: str, *, yes: bool, reason: str, actor: str, as_json: bool) -> By:
+    """Who acts and why, once a person agreed to what was shown; without a terminal, --yes and --reason say so."""
+    asks = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
+    if not yes and not asks:
+        raise UsageError(
+            f"{what}: say --yes and --reason to do it, there is no terminal to ask at; nothing was changed"
+        )
+    if not reason.strip():
+        if not asks:
+            raise UsageError(f"{what}: say why with --reason, the journal keeps it; nothing was changed")
+        reason = typer.prompt("Why? (the journal keeps it)")
+    if not yes and not typer.confirm(f"{what}?"):
+        raise Declined
+    return By(actor=actor if actor else whoever(), reason=reason)
+
+
+class Declined(Exception):
+    """The person at the terminal said no."""
+
+
+def say_result(result: object, as_json: bool) -> None:
+    """What an act did."""
+    plain = result.as_dict()  # type: ignore[attr-defined]
+    if as_json:
+        render.document(plain)
+        return
+    render.say(
+        f"{plain['kind']}: {plain['changed']:,} items of {plain['batch']}", render.GOOD if plain["changed"] else ""
+    )
+    for why, count in plain["left_alone"].items():
+        render.say(f"  left alone: {count:,} ({why})", render.FAINT)

@@ -1,0 +1,257 @@
+"""`holdfast dead`: dead letters, and what a person decides about them."""
+
+import sys
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.core import canonical
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Batch, Record, State
+from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli.common import (
+    ActorOption,
+    BatchArgument,
+    DryRunOption,
+    ItemArgument,
+    JsonOption,
+    ReasonOption,
+    StoreOption,
+    YesOption,
+    agreed,
+    opened,
+    say_result,
+)
+from holdfast.runtime import lookup, operations, story
+from holdfast.stores.base import Store, each_record
+
+app = typer.Typer(help="Dead letters: list, show, redrive, resolve, discard.", no_args_is_help=True)
+
+ItemsArgument = Annotated[list[str] | None, typer.Argument(metavar="[ITEM]...", help="Keys of dead letters, or #N.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Every dead letter of the batch.")]
+CodeOption = Annotated[str | None, typer.Option("--code", help="Every dead letter with this error code.")]
+
+
+@app.command("list")
+def list_them(
+    batch: BatchArgument,
+    code: Annotated[str | None, typer.Option("--code", help="Only those with this error code.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 50,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the dead letters of a batch."""
+    with opened(store) as there:
+        found = lookup.batch_named(there, batch)
+        total = sum(chunk.counts.dead for chunk in there.chunks(found.id))
+        items = list(islice(_dead(there, found, code), limit))
+    names = lookup.stage_names(found)
+    if as_json:
+        render.document({"batch": batch, "dead": total, "items": [_plain(item, names) for item in items]})
+        return
+    if not items:
+        render.say(f"{batch} has no dead letters{f' with code {code!r}' if code else ''}.")
+        return
+    rows = [
+        (
+            item.key,
+            lookup.stage_title(names, item.place.stage),
+            item.place.code,
+            item.place.attempt,
+            render.one_line(item.place.reason),
+        )
+        for item in items
+    ]
+    render.show(render.table(["item", "stage", "code", "attempts", "reason"], rows, right=["attempts"]))
+    shown = f"{len(items):,} of {total:,} dead letters" if len(items) < total else f"{total:,} dead letters"
+    render.say(f"\n{shown}. Next: holdfast dead show {batch} {items[0].key}", render.FAINT)
+
+
+@app.command("show")
+def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Show a dead letter: its payload, its digest and every attempt."""
+    with opened(store) as there:
+        found = lookup.batch_named(there, batch)
+        letter = lookup.item_named(there, found, item)
+        told = story.tell(there, found, item)
+    attempts = [event for event in told.events if event.what == "attempt"]
+    if as_json:
+        plain = _plain(letter, lookup.stage_names(found)) | {"payload": _payload(letter), "digest": _digest(letter)}
+        render.document(
+            plain | {"attempts": [{"at": event.at, "text": event.text, **event.facts} for event in attempts]}
+        )
+        return
+    render.show(render.heading(f"item {letter.key!r} of {batch}", letter.place.state.value, render.BAD))
+    render.show(
+        render.facts(
+            [
+                ("stage", told.stage),
+                ("code", letter.place.code),
+                ("reason", letter.place.reason),
+                ("payload", render.one_line(letter.payload.decode("utf-8", "replace"), 400)),
+                ("digest", _digest(letter)),
+            ]
+        )
+    )
+    for event in attempts:
+        render.say(f"\n  {story.when(event.at)}  {event.text}")
+        trace = str(event.facts.get("trace", ""))
+        if trace:
+            render.say("\n".join(f"      {line}" for line in trace.rstrip().splitlines()[-12:]), render.FAINT)
+    render.say("\n" + "\n".join(told.commands) if told.commands else "")
+
+
+@app.command("redrive")
+def redrive(
+    batch: BatchArgument,
+    items: ItemsArgument = None,
+    every: AllOption = False,
+    code: CodeOption = None,
+    reason: ReasonOption = "",
+    actor: ActorOption = "",
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Try dead letters again where they stopped, with a fresh budget of attempts."""
+    with opened(store) as there:
+        found = lookup.batch_named(there, batch)
+        chosen = _chosen(items, every, code)
+        if _previewed(
+            there, found, chosen, code, "Redrive", "would be tried again where they stopped", dry_run, as_json
+        ):
+            return
+        by = agreed(f"Redrive them in {batch}", yes=yes, reason=reason, actor=actor, as_json=as_json)
+        say_result(operations.redrive(there, found, by, chosen, code=code), as_json)
+
+
+@app.command("discard")
+def discard(
+    batch: BatchArgument,
+    items: ItemsArgument = None,
+    every: AllOption = False,
+    code: CodeOption = None,
+    reason: ReasonOption = "",
+    actor: ActorOption = "",
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give dead letters up: they count as cancelled from now on."""
+    with opened(store) as there:
+        found = lookup.batch_named(there, batch)
+        chosen = _chosen(items, every, code)
+        if _previewed(
+            there, found, chosen, code, "Discard", "would be given up and count as cancelled", dry_run, as_json
+        ):
+            return
+        by = agreed(f"Discard them in {batch}", yes=yes, reason=reason, actor=actor, as_json=as_json)
+        say_result(operations.discard(there, found, by, chosen, code=code), as_json)
+
+
+@app.command("resolve")
+def resolve(
+    batch: BatchArgument,
+    item: ItemArgument,
+    output: Annotated[
+        str | None, typer.Option("--output", help="The output as JSON, @FILE, or - for standard input.")
+    ] = None,
+    reason: ReasonOption = "",
+    actor: ActorOption = "",
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Settle a dead letter by hand: done with the output you give, else skipped."""
+    data = None if output is None else operations.check_output(_read(output))
+    word = "count as skipped" if data is None else f"be done with the output {render.one_line(data.decode(), 60)}"
+    with opened(store) as there:
+        found = lookup.batch_named(there, batch)
+        if _previewed(there, found, [item], None, "Resolve", f"would {word}", dry_run, as_json):
+            return
+        by = agreed(f"Resolve item {item} of {batch}", yes=yes, reason=reason, actor=actor, as_json=as_json)
+        say_result(operations.resolve(there, found, by, item, output=data), as_json)
+
+
+def _chosen(items: list[str] | None, every: bool, code: str | None) -> list[str] | None:
+    if sum((bool(items), every, code is not None)) != 1:
+        raise UsageError("say which dead letters: their keys, --all, or --code CODE; nothing was changed")
+    return items if items else None
+
+
+def _previewed(
+    there: Store,
+    batch: Batch,
+    chosen: list[str] | None,
+    code: str | None,
+    verb: str,
+    would: str,
+    dry_run: bool,
+    as_json: bool,
+) -> bool:
+    """Show what an act would do; True when that was all that was asked for."""
+    if chosen is not None:
+        letters = [
+            item for item in (lookup.item_named(there, batch, key) for key in chosen) if item.place.state is State.DEAD
+        ]
+        count = len(letters)
+    else:
+        letters = list(islice(_dead(there, batch, code), 5))
+        count = sum(1 for _ in _dead(there, batch, code))
+    keys = [canonical.key_text(letter.key) for letter in letters[:5]]
+    if dry_run and as_json:
+        render.document({"act": verb.lower(), "batch": batch.name, "items": count, "first": keys})
+    elif not as_json:
+        some = f" ({', '.join(keys)}{', …' if count > len(keys) else ''})" if keys else ""
+        render.say(f"{count:,} dead letters of {batch.name}{some} {would}.")
+    return dry_run
+
+
+def _dead(there: Store, batch: Batch, code: str | None) -> Iterable[Record]:
+    return (item for item in each_record(there, batch.id, state=State.DEAD) if code in (None, item.place.code))
+
+
+def _plain(item: Record, names: list[str]) -> dict[str, Any]:
+    place = item.place
+    return {
+        "key": item.key,
+        "n": item.n,
+        "state": place.state.value,
+        "stage": lookup.stage_title(names, place.stage),
+        "code": place.code,
+        "reason": place.reason,
+        "attempts": place.attempt,
+        "epoch": place.epoch,
+    }
+
+
+def _payload(item: Record) -> Any:
+    try:
+        return canonical.decode(item.payload)
+    except msgspec.DecodeError:
+        return item.payload.decode("utf-8", "replace")
+
+
+def _digest(item: Record) -> str:
+    return canonical.digest(item.salt, item.payload).hex()
+
+
+def _read(output: str) -> bytes:
+    read: Callable[[], bytes]
+    if output == "-":
+        read = sys.stdin.buffer.read
+    elif output.startswith("@"):
+        read = Path(output[1:]).read_bytes
+    else:
+        return output.encode()
+    try:
+        return read()
+    except OSError as error:
+        raise UsageError(f"--output {output}: {error.strerror}") from None

@@ -1,0 +1,257 @@
+"""`holdfast demo`: a book through two stages, killed half-way, resumed, added up and audited.
+
+It proves what it says: the kill is a real SIGKILL, the bill is the provider's own, and if anything does not add up the
+command ends with 1.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import holdfast
+from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.core.model import Batch
+from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli.common import JsonOption
+from holdfast.interfaces.cli.status import picture
+from holdfast.runtime import audit, lookup
+from holdfast.runtime import status as standing
+from holdfast.runtime.remote import load_file
+from holdfast.stores.base import Store
+from holdfast.stores.open import DEFAULT, open_store
+
+BATCH = "moby-dick"
+PAGES = 447
+PRICE = Decimal("5.00")
+WORKERS = 16
+PATIENCE = 60.0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What was promised, and whether it holds."""
+
+    as_json: bool
+    checks: list[tuple[str, bool]] = field(default_factory=list)
+
+    def say(self, text: str, style: str = "") -> None:
+        if not self.as_json:
+            render.say(text, style)
+
+    def check(self, holds: bool, text: str) -> None:
+        self.checks.append((text, holds))
+        self.say(f"  {'ok ' if holds else 'NOT'}  {text}", render.GOOD if holds else render.BAD)
+
+    @property
+    def holds(self) -> bool:
+        return all(holds for _, holds in self.checks)
+
+
+def demo(
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Where to run it; kept afterwards. Default: a temporary folder.")
+    ] = None,
+    after: Annotated[
+        int, typer.Option("--kill-after", min=1, max=PAGES - 50, help="Kill it when so many pages are done.")
+    ] = 200,
+    pace: Annotated[
+        float, typer.Option("--pace", min=0.5, max=20, help="How much slower than life the services are.")
+    ] = 3.0,
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="PATH", help=f"The state file. Default: {DEFAULT} in that folder.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a book through two stages, kill it half-way with SIGKILL, resume it, add up the money, verify the journal."""
+    ledger = Ledger(as_json)
+    with _place(folder) as here:
+        where = here / DEFAULT if store is None else Path(store).absolute()
+        if where.exists():
+            raise UsageError(f"{where} is there already: name another folder with --dir, so that the demo starts fresh")
+        run = _Demo(here, where, pace, ledger)
+        run.until_killed(after)
+        run.resume()
+        facts = run.add_up()
+    if as_json:
+        render.document(facts | {"checks": dict(ledger.checks), "holds": ledger.holds})
+    if not ledger.holds:
+        raise typer.Exit(1)
+
+
+class _Demo:
+    """The acts, in their order."""
+
+    def __init__(self, here: Path, where: Path, pace: float, ledger: Ledger) -> None:
+        self.here, self.where, self.ledger = here, where, ledger
+        self.book = find_book()
+        self.bill = here / "bill.jsonl"
+        self.environment = {
+            **os.environ,
+            "HOLDFAST_DEMO_LEDGER": str(self.bill),
+            "HOLDFAST_DEMO_PACE": str(pace),
+            "HOLDFAST_STORE": str(self.where),
+        }
+        self.command = [
+            *(sys.executable, "-m", "holdfast", "run", f"{self.book / 'app.py'}:book"),
+            *("--batch", BATCH, "--key", "number", "--workers", str(WORKERS), "--no-progress"),
+        ]
+        self.billed_before = 0
+
+    def until_killed(self, after: int) -> None:
+        """Start the run as a process of its own, and kill it."""
+        say = self.ledger.say
+        say("Act 1: a run, and a kill.", render.HEAD)
+        say(f"{PAGES} pages of Moby-Dick go through `ocr` and `correct`; correcting all of them costs ${PRICE}.")
+        say(f"$ {shown(self.command)}", render.FAINT)
+        child = self._start()
+        done = self._watch(child, after)
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        self.ledger.check(child.returncode == -signal.SIGKILL, f"killed with SIGKILL when {done} pages were done")
+        with self._opened() as (there, batch):
+            seen = standing.snapshot(there, batch)
+        say("What the store says now: every page is in exactly one place.")
+        if not self.ledger.as_json:
+            render.show(picture(seen))
+        total = seen.counts.done + seen.counts.pending
+        self.ledger.check(
+            total == seen.counts.expected, f"{seen.counts.done} done + {seen.counts.pending} pending = {total}"
+        )
+        self.billed_before = len(self.bill.read_text().splitlines())
+
+    def resume(self) -> None:
+        """The same command again."""
+        self.ledger.say("\nAct 2: the same command again.", render.HEAD)
+        self.ledger.say("It goes on where it was; what is done is neither done nor paid again.")
+        child = self._start()
+        report, _ = child.communicate(timeout=PATIENCE)
+        self.ledger.say(report.decode().rstrip())
+        self.ledger.check(child.returncode == 0, f"it ended with exit code {child.returncode}")
+
+    def add_up(self) -> dict[str, Any]:
+        """Counts, money, files and journal."""
+        check = self.ledger.check
+        self.ledger.say("\nAct 3: does it add up?", render.HEAD)
+        bill = load_file(self.book / "service.py").read_bill(self.bill)
+        with self._opened() as (there, batch):
+            seen = standing.snapshot(there, batch)
+            found = self._audited(there, batch)
+        counts = seen.counts
+        other = counts.settled - counts.done
+        sums = f"{counts.expected} expected = {counts.done} done + {other} other + {counts.pending} pending"
+        check(counts.expected == counts.done == PAGES, f"pages: {sums}")
+        recorded, again = seen.totals.usd, bill.repeated_usd
+        check(recorded == PRICE, f"recorded: ${recorded}, which is the price of {PAGES} pages")
+        check(
+            bill.usd == recorded + again,
+            f"the provider's bill: ${bill.usd} = ${recorded} + ${again} for what was in flight",
+        )
+        check(
+            bill.repeated <= WORKERS,
+            f"paid twice: {bill.repeated} pages, those in flight at the kill ({WORKERS} workers)",
+        )
+        files = len(list((self.here / "out").glob("page_*.json")))
+        check(files == PAGES, f"files: {files} in out/, each with the content that was recorded")
+        seen_by_audit = (
+            f"{found.entries} entries in {found.chains} chains, {found.items} items, {found.outputs} outputs"
+        )
+        check(found.holds, f"journal: {seen_by_audit} verify")
+        for finding in found.findings[:5]:
+            self.ledger.say(f"       {finding.where}: {finding.message}", render.BAD)
+        self.ledger.say(
+            "\nEverything adds up." if self.ledger.holds else "\nSomething does not add up.",
+            render.GOOD if self.ledger.holds else render.BAD,
+        )
+        return {
+            "batch": BATCH,
+            "folder": str(self.here),
+            "counts": counts.as_dict(),
+            "recorded_usd": str(seen.totals.usd),
+            "billed_usd": str(bill.usd),
+            "repeated_usd": str(bill.repeated_usd),
+            "repeated": bill.repeated,
+            "audit": found.as_dict(),
+        }
+
+    def _audited(self, there: Store, batch: Batch) -> audit.Audit:
+        """With the files read, which are named from where the run was."""
+        before = Path.cwd()
+        os.chdir(self.here)
+        try:
+            return audit.verify(there, batch, full=True)
+        finally:
+            os.chdir(before)
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(  # noqa: S603  our own command, with arguments of our own
+            self.command, cwd=self.here, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+
+    def _watch(self, child: "subprocess.Popen[bytes]", after: int) -> int:
+        """Look into the store until enough pages are done."""
+        began = time.monotonic()
+        done = shown_at = 0
+        while done < after:
+            if child.poll() is not None or time.monotonic() - began > PATIENCE:
+                child.kill()
+                said = (child.communicate()[0] or b"").decode()
+                raise HoldfastError(f"the run ended before it could be killed, with {done} pages done: {said}")
+            time.sleep(0.02)
+            done = self._done()
+            if done - shown_at >= 50:
+                shown_at = done
+                self.ledger.say(f"  {done} of {PAGES} pages done", render.FAINT)
+        return done
+
+    def _done(self) -> int:
+        if not self.where.exists() or not self.where.stat().st_size:
+            return 0
+        with self._opened(must_exist=False) as (there, batch):
+            return sum(chunk.counts.done for chunk in there.chunks(batch.id)) if batch is not None else 0
+
+    @contextmanager
+    def _opened(self, *, must_exist: bool = True) -> Iterator[tuple[Store, Any]]:
+        there = open_store(self.where)
+        try:
+            yield there, lookup.batch_named(there, BATCH) if must_exist else there.batch(BATCH)
+        finally:
+            there.close()
+
+
+def find_book() -> Path:
+    """The example, in the source tree or inside the installed package."""
+    package = Path(holdfast.__file__).parent
+    for place in (package / "_demo" / "book", package.parents[1] / "examples" / "book"):
+        if (place / "app.py").is_file():
+            return place
+    raise UsageError("the book example is not installed: get it from the source tree, examples/book")
+
+
+def shown(command: list[str]) -> str:
+    """The command as a person would type it."""
+    return " ".join(["holdfast", *command[3:]])
+
+
+@contextmanager
+def _place(folder: Path | None) -> Iterator[Path]:
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder.resolve()
+        return
+    made = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)

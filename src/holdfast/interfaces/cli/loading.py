@@ -1,0 +1,72 @@
+"""From `app.py:book` or `package.module:book` to the pipeline."""
+
+import importlib
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.runtime.pipeline import Pipeline
+from holdfast.runtime.remote import load_file
+
+
+def load(target: str) -> Pipeline:
+    """The pipeline at `file.py:name` or `module:name`; without a name, the only one there."""
+    where, colon, name = target.rpartition(":")
+    if not colon:
+        where, name = target, ""
+    module = _module(where)
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
+    if name:
+        return _named(where, module, name, found)
+    distinct = {id(value) for value in found.values()}
+    if len(distinct) == 1:
+        return next(iter(found.values()))
+    raise UsageError(f"{where} has {_listed(found)}: say which one, for example {where}:{next(iter(found), 'book')}")
+
+
+def _named(where: str, module: ModuleType, name: str, found: dict[str, Pipeline]) -> Pipeline:
+    value: object = module
+    for part in name.split("."):
+        if not hasattr(value, part):
+            raise UsageError(f"{where} has no {name!r}; it has {_listed(found)}")
+        value = getattr(value, part)
+    if not isinstance(value, Pipeline):
+        raise UsageError(f"{where}:{name} is a {type(value).__name__}, not a pipeline; it has {_listed(found)}")
+    return value
+
+
+def _module(where: str) -> ModuleType:
+    path = Path(where).expanduser()
+    is_file = where.endswith(".py") or path.is_file() or os.sep in where
+    if is_file and not path.is_file():
+        raise UsageError(f"there is no file {where}: name a Python file or a module, for example app.py:book")
+    if not is_file and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return load_file(path) if is_file else importlib.import_module(where)
+    except HoldfastError:
+        raise
+    except ModuleNotFoundError as error:
+        if not is_file and error.name is not None and (where == error.name or where.startswith(f"{error.name}.")):
+            raise UsageError(
+                f"there is no module {where!r}: name a Python file or a module, for example app.py:book"
+            ) from None
+        raise UsageError(_broken(where, error)) from error
+    except (Exception, SystemExit) as error:
+        raise UsageError(_broken(where, error)) from error
+
+
+def _broken(where: str, error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    at = frames[-1] if frames else None
+    place = f" ({at.filename}, line {at.lineno})" if at is not None and not at.filename.startswith("<frozen") else ""
+    return f"{where} could not be imported: {type(error).__name__}: {error}{place}; --debug shows the whole traceback"
+
+
+def _listed(found: dict[str, Pipeline]) -> str:
+    if not found:
+        return "no pipeline"
+    return "the pipelines " + ", ".join(found) if len(found) > 1 else f"the pipeline {next(iter(found))}"

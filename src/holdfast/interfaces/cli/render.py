@@ -1,0 +1,135 @@
+"""How things look: tables and colours in a terminal, plain lines elsewhere, one JSON document where machines read.
+
+Keys, reasons and payloads come from outside. Whatever is shown of them goes through `clean`, so that nothing in them
+can move a cursor or paint a screen.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+WIDE = 240
+GOOD, BAD, CARE, FAINT, HEAD = "green", "bold red", "yellow", "dim", "bold"
+
+
+def out() -> Console:
+    """Standard output, as it is now: a terminal or not."""
+    return _console(sys.stdout)
+
+
+def err() -> Console:
+    """Standard error."""
+    return _console(sys.stderr)
+
+
+def _console(file: Any) -> Console:
+    plain = Console(file=file, markup=False, highlight=False, emoji=False, soft_wrap=False)
+    if plain.is_terminal:
+        return plain
+    return Console(file=file, markup=False, highlight=False, emoji=False, width=WIDE, soft_wrap=True)
+
+
+def say(text: str = "", style: str = "") -> None:
+    """One or more lines on standard output."""
+    out().print(Text(clean(text), style=style), soft_wrap=True)
+
+
+def show(thing: RenderableType) -> None:
+    """A table, or several things."""
+    out().print(thing)
+
+
+def complain(text: str) -> None:
+    """An error: one paragraph, on standard error."""
+    err().print(Text("holdfast: ", style=BAD), Text(clean(text)), sep="", soft_wrap=True)
+
+
+def document(value: Any) -> None:
+    """The one JSON document of a command with --json."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=_plain) + "\n")
+    sys.stdout.flush()
+
+
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), title: str = ""
+) -> Table:
+    """Rows under headers; those named in `right` are figures."""
+    made = Table(
+        box=box.SIMPLE_HEAD if sys.stdout.isatty() else None,
+        title=clean(title) if title else None,
+        title_justify="left",
+        header_style=HEAD,
+        pad_edge=False,
+        show_edge=False,
+    )
+    for header in headers:
+        made.add_column(header, justify="right" if header in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*[cell if isinstance(cell, Text) else Text(clean(str(cell))) for cell in row])
+    return made
+
+
+def facts(rows: Iterable[tuple[str, str | Text]]) -> Table:
+    """Names and what is to be said about them, line by line."""
+    made = Table.grid(padding=(0, 2))
+    made.add_column(style=FAINT, no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in rows:
+        made.add_row(f"  {name}", value if isinstance(value, Text) else Text(clean(value)))
+    return made
+
+
+def together(*things: RenderableType) -> Group:
+    """Several things, one below the other."""
+    return Group(*things)
+
+
+def heading(text: str, note: str = "", style: str = "") -> Text:
+    """A line that begins something."""
+    return Text.assemble((clean(text), HEAD), "  ", (clean(note), style)) if note else Text(clean(text), style=HEAD)
+
+
+def clean(text: str) -> str:
+    """The text with everything that is not printed shown as an escape; line ends and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
+
+
+def one_line(text: str, limit: int = 100) -> str:
+    """The text without line ends, cut where it is long."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A figure for people: three digits that count; a dash where there is none."""
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def usd(value: Decimal | None) -> str:
+    """Money for people: cents, and more digits only where cents say nothing."""
+    if value is None:
+        return "-"
+    return f"${value:,.2f}" if value == 0 or value >= Decimal("0.10") else f"${value:,.6f}".rstrip("0")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return str(value)

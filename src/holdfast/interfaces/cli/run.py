@@ -1,0 +1,95 @@
+"""`holdfast run`: a pipeline from a file or a module, to its report."""
+
+import contextlib
+import os
+import sys
+from typing import Annotated, Any, Literal
+
+import typer
+
+from holdfast.core.errors import UsageError
+from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli.common import JsonOption, StoreOption
+from holdfast.interfaces.cli.loading import load
+from holdfast.runtime.policy import Budget
+from holdfast.runtime.report import Report
+
+
+def run(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="app.py:book, or package.module:book.")],
+    batch: Annotated[
+        str | None, typer.Option("--batch", help="The batch to start or go on with. Default: the pipeline's name.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="How many items at a time.")] = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="USD", help="What the batch may cost in all.")
+    ] = None,
+    tolerate: Annotated[
+        str | None, typer.Option("--tolerate", metavar="N|SHARE", help="Dead letters that are fine: 5, 0.01 or 1%.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", metavar="TIME", help="End in time: 30s, 15m, 2h.")
+    ] = None,
+    lease: Annotated[
+        str | None, typer.Option("--lease", metavar="TIME", help="How long a silent worker keeps its items.")
+    ] = None,
+    verify: Annotated[
+        Literal["none", "quick", "full"] | None, typer.Option("--verify", help="How to look at what is recorded.")
+    ] = None,
+    changed: Annotated[
+        Literal["refuse", "keep", "rerun"] | None,
+        typer.Option("--changed", help="A known key came with another payload."),
+    ] = None,
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="Show how far it is.", show_default=False)
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a pipeline, or go on with it: nothing that is finished is done again. Ends with 0, 1 or 75."""
+    if store is not None:
+        os.environ["HOLDFAST_STORE"] = store
+    said: dict[str, Any] = {
+        "batch": batch,
+        "key": key,
+        "workers": workers,
+        "deadline": deadline,
+        "lease": lease,
+        "verify": verify,
+        "changed": changed,
+        "tolerate": _tolerate(tolerate),
+        "budget": _budget(budget),
+        "progress": False if as_json and progress is None else progress,
+    }
+    options = {name: value for name, value in said.items() if value is not None}
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        pipeline = load(target)
+        if store is not None:
+            pipeline.use_store(store)
+        report = pipeline.run(**options)
+    _tell(report, as_json)
+    raise typer.Exit(report.exit_code)
+
+
+def _tell(report: Report, as_json: bool) -> None:
+    if as_json:
+        render.document(report.as_dict())
+        return
+    style = {0: render.GOOD, 1: render.BAD}.get(report.exit_code, render.CARE)
+    first, _, rest = str(report).partition("\n")
+    render.say(first, style)
+    render.say(rest)
+
+
+def _budget(text: str | None) -> Budget | None:
+    return None if text is None else Budget(usd=text.strip().removeprefix("$"))
+
+
+def _tolerate(text: str | None) -> int | float | str | None:
+    if text is None or text.endswith("%"):
+        return text
+    try:
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        raise UsageError(f"--tolerate {text}: a number of items such as 5, or a share such as 0.01 or 1%") from None

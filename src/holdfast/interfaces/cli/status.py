@@ -1,0 +1,243 @@
+"""`holdfast status` and `holdfast show`: how batches stand, what they took and cost, and what an item holds."""
+
+import time
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from holdfast.core import canonical
+from holdfast.core.model import Batch, Record
+from holdfast.interfaces.cli import figures, render
+from holdfast.interfaces.cli.common import BatchArgument, JsonOption, StoreOption, opened
+from holdfast.runtime import lookup, statistics
+from holdfast.runtime import status as standing
+from holdfast.runtime.durations import in_words
+from holdfast.runtime.outputs import OutputReader
+from holdfast.runtime.story import when
+from holdfast.stores.base import Store
+
+WORDS = {
+    "complete": render.GOOD,
+    "complete with dead letters": render.CARE,
+    "running": render.GOOD,
+    "waiting": render.CARE,
+    "stopped": render.CARE,
+    "orphaned": render.BAD,
+    "not begun": render.FAINT,
+}
+
+
+def status(
+    batch: Annotated[str | None, typer.Argument(metavar="[BATCH]", help="One batch; without it, all of them.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Keep showing it until it is complete, or Ctrl-C.")
+    ] = False,
+    every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks, with --watch.")] = 1.0,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how a batch stands: counts, money, rate, time left, who works on it. Without a batch, list them all."""
+    with opened(store) as there:
+        if watch and not as_json:
+            _watch(there, batch, every)
+        elif as_json:
+            render.document(_plain(there, batch))
+        else:
+            render.show(_picture(there, batch))
+
+
+def _plain(there: Store, batch: str | None) -> dict[str, Any]:
+    if batch is not None:
+        return standing.snapshot(there, lookup.batch_named(there, batch)).as_dict()
+    return {"store": there.url, "batches": [standing.snapshot(there, each).as_dict() for each in there.batches()]}
+
+
+def _picture(there: Store, batch: str | None) -> RenderableType:
+    if batch is not None:
+        return picture(standing.snapshot(there, lookup.batch_named(there, batch)))
+    return _list([standing.snapshot(there, each) for each in there.batches()], there.url)
+
+
+def _watch(there: Store, batch: str | None, every: float) -> None:
+    """Look again and again; the last picture stays on the screen."""
+    console = render.out()
+    if batch is not None:
+        lookup.batch_named(there, batch)
+    try:
+        if not console.is_terminal:
+            while not _is_over(there, batch):
+                console.print(_picture(there, batch))
+                time.sleep(every)
+            console.print(_picture(there, batch))
+            return
+        with Live(_picture(there, batch), console=console, auto_refresh=False) as live:
+            while not _is_over(there, batch):
+                time.sleep(every)
+                live.update(_picture(there, batch), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def _is_over(there: Store, batch: str | None) -> bool:
+    names = [batch] if batch is not None else [each.name for each in there.batches()]
+    return bool(names) and all(standing.snapshot(there, lookup.batch_named(there, name)).is_complete for name in names)
+
+
+def picture(seen: standing.Status) -> RenderableType:
+    """A batch at a glance."""
+    word = state_of(seen)
+    head = render.heading(f"{seen.batch}", f"{word} · pipeline {seen.pipeline}: {' → '.join(seen.stages)}", WORDS[word])
+    return render.together(head, render.facts(_facts(seen)))
+
+
+def state_of(seen: standing.Status) -> str:
+    """One word for how the batch stands."""
+    counts = seen.counts
+    if seen.is_complete:
+        return "complete with dead letters" if counts.dead else "complete"
+    if counts.running:
+        return "running"
+    if counts.orphaned:
+        return "orphaned"
+    if counts.waiting and not counts.ready:
+        return "waiting"
+    return "stopped" if counts.settled or seen.totals.attempts else "not begun"
+
+
+def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
+    c, totals, forecast = seen.counts, seen.totals, seen.forecast
+    reading = "" if seen.ingested_at is not None else "; the source was not read to its end yet"
+    parts = {"done": c.done, "skipped": c.skipped, "dead": c.dead, "cancelled": c.cancelled, "pending": c.pending}
+    sums = " + ".join(f"{count:,} {word}" for word, count in parts.items())
+    rows: list[tuple[str, str | Text]] = [("items", f"{c.expected:,} = {sums}{reading}")]
+    if c.pending:
+        rows.append(
+            ("pending", f"{c.ready:,} ready + {c.running:,} running + {c.waiting:,} waiting + {c.orphaned:,} orphaned")
+        )
+    money = f"{render.usd(totals.usd)} so far" if totals.usd else "nothing spent"
+    if c.pending and forecast.usd:
+        money += f", about {render.usd(forecast.usd)} more for what is left"
+    rows.append(
+        ("cost", f"{money}; {totals.tokens:,} tokens, {totals.attempts:,} attempts, {in_words(totals.seconds)} of work")
+    )
+    if forecast.rate is not None and c.pending:
+        left = (
+            f", about {in_words(forecast.seconds)} left"
+            if forecast.seconds is not None
+            else ", but nobody works on it now"
+        )
+        rows.append(("rate", f"{render.number(forecast.rate)} items/s{left}"))
+    if seen.progressed_at is not None:
+        rows.append(
+            ("progress", f"{in_words(max(0.0, seen.at - seen.progressed_at))} ago, at {when(seen.progressed_at)} UTC")
+        )
+    rows += [("held by", _held(lease)) for lease in seen.leases[:8]]
+    if len(seen.leases) > 8:
+        rows.append(("", f"… and {len(seen.leases) - 8:,} more"))
+    if seen.dead_codes:
+        codes = ", ".join(f"{code} ({count:,})" for code, count in list(seen.dead_codes.items())[:6])
+        rows.append(("dead", Text(render.clean(f"{codes}  (holdfast dead list {seen.batch})"), style=render.BAD)))
+    if c.orphaned:
+        rows.append(("orphaned", "no progress for more than two hours, and nobody holds them: run the batch again"))
+    return rows
+
+
+def _held(lease: standing.Held) -> str:
+    ends = f"lease for another {in_words(lease.expires_in)}" if lease.is_live else "gone: the next run takes it over"
+    return f"{lease.owner}: {lease.pending:,} items of chunk {lease.chunk} under fence {lease.fence}, {ends}"
+
+
+def _list(seen: list[standing.Status], url: str) -> RenderableType:
+    if not seen:
+        return Text(render.clean(f"{url} holds no batch yet."))
+    rows = [
+        (
+            each.batch,
+            Text(state_of(each), style=WORDS[state_of(each)]),
+            f"{each.counts.expected:,}",
+            f"{each.counts.done:,}",
+            f"{each.counts.dead:,}",
+            f"{each.counts.pending:,}",
+            render.usd(each.totals.usd),
+            when(each.opened_at),
+        )
+        for each in seen
+    ]
+    headers = ["batch", "state", "items", "done", "dead", "pending", "cost", "opened (UTC)"]
+    return render.table(headers, rows, right=["items", "done", "dead", "pending", "cost"])
+
+
+def show(
+    batch: BatchArgument,
+    item: Annotated[
+        str | None, typer.Argument(metavar="[ITEM]", help="One item: its key, or #N for its number.")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a batch with the statistics of its stages, or one item with its payload and outputs."""
+    with opened(store) as there:
+        found = lookup.batch_named(there, batch)
+        if item is not None:
+            _show_item(there, found, lookup.item_named(there, found, item), as_json)
+            return
+        seen, collected = standing.snapshot(there, found), statistics.collect(there, found)
+    if as_json:
+        render.document({**seen.as_dict(), "statistics": collected.as_dict()})
+        return
+    render.show(picture(seen))
+    for part in figures.tables(collected):
+        render.say()
+        render.show(part)
+
+
+def _show_item(there: Store, batch: Batch, item: Record, as_json: bool) -> None:
+    names, reader = lookup.stage_names(batch), OutputReader(batch)
+    outputs = {}
+    for output in there.outputs(batch.id, lo=item.n, hi=item.n + 1):
+        location = reader.location(output)
+        data = (
+            {"file": location} if location is not None else _json(output.data if output.data is not None else b"null")
+        )
+        outputs[lookup.stage_title(names, output.stage)] = {"epoch": output.epoch, "output": data}
+    place = item.place
+    if as_json:
+        render.document(
+            {
+                "batch": batch.name,
+                "key": item.key,
+                "n": item.n,
+                "state": place.state.value,
+                "stage": lookup.stage_title(names, place.stage),
+                "epoch": place.epoch,
+                "attempt": place.attempt,
+                "due": place.due,
+                "code": place.code,
+                "reason": place.reason,
+                "payload": _json(item.payload),
+                "outputs": outputs,
+            }
+        )
+        return
+    rows: list[tuple[str, str | Text]] = [
+        ("stage", lookup.stage_title(names, place.stage)),
+        ("epoch", str(place.epoch)),
+    ]
+    rows += [("attempts", str(place.attempt))] if place.attempt else []
+    rows += [("code", f"{place.code}: {place.reason}")] if place.code else []
+    rows.append(("payload", render.one_line(item.payload.decode("utf-8", "replace"), 1000)))
+    rows += [(name, render.one_line(canonical.encode(made["output"]).decode(), 1000)) for name, made in outputs.items()]
+    render.show(render.heading(f"item {item.key!r} (number {item.n}) of {batch.name}", place.state.value))
+    render.show(render.facts(rows))
+    render.say(f"\nIts story: holdfast why {batch.name} {item.key}", render.FAINT)
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return canonical.decode(data)
+    except msgspec.DecodeError:
+        return data.decode("utf-8", "replace")

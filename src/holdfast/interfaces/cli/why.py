@@ -1,0 +1,15 @@
+"""`holdfast why`: an item's story."""
+
+from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli.common import BatchArgument, ItemArgument, JsonOption, StoreOption, opened
+from holdfast.runtime import lookup, story
+
+
+def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Tell an item's whole story: what happened to it, where it is now, what can be done."""
+    with opened(store) as there:
+        told = story.tell(there, lookup.batch_named(there, batch), item)
+    if as_json:
+        render.document(told.as_dict())
+    else:
+        render.say(str(told))

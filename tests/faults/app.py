@@ -23,6 +23,9 @@ from pydantic import BaseModel
 import holdfast as hf
 from holdfast.core.errors import CommitUnknown
 from holdfast.runtime import lookup, operations
+from holdfast.runtime.control import Control
+from holdfast.runtime.ingester import Ingester
+from holdfast.runtime.ledger import Ledger
 from holdfast.stores import faults, sqlite_file
 from holdfast.stores.open import open_store
 
@@ -142,6 +145,9 @@ def build(effects: Effects) -> hf.Pipeline:
 def run(given: argparse.Namespace) -> int:
     """Run the batch, or go on with it, and print the report."""
     parcels = build(Effects(given.pace))
+    if given.only_read:
+        read_in(parcels, given.items)
+        return 0
     if given.stop:
         stop_between_writes(parcels.store, given.stop)
     items = source(given.items) if given.items else None
@@ -149,6 +155,14 @@ def run(given: argparse.Namespace) -> int:
                          deadline=given.deadline, verify=given.verify, progress=False)  # fmt: skip
     print(json.dumps(report.as_dict(), default=str))
     return report.exit_code
+
+
+def read_in(parcels: hf.Pipeline, count: int) -> None:
+    """Admit the items and handle none of them."""
+    batch = parcels.store.open_batch(BATCH, parcels.name, parcels.definition(), actor="reader")
+    ingester = Ingester(parcels.store, batch, parcels.stages[0].input, key="number", identity="key", changed="refuse",
+                        owner="reader", rerun=lambda *_: None)  # fmt: skip
+    ingester.read(source(count), Control(1), Ledger([]), lambda: None)
 
 
 def redrive(given: argparse.Namespace) -> int:
@@ -203,6 +217,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--lease", default="30s")
     parser.add_argument("--pace", type=float, default=0.0)
     parser.add_argument("--deadline")
+    parser.add_argument("--only-read", action="store_true")
     parser.add_argument("--verify", default="quick")
     parser.add_argument("--code")
     parser.add_argument("--count", type=Path)

@@ -24,6 +24,9 @@ from holdfast.stores.base import each_entry, each_output, each_record
 from holdfast.stores.sqlite import SqliteStore
 from tests.faults import app
 
+PASSED = frozenset({"advance", "adopt"})
+CALLED = frozenset({"advance", "retry", "defer", "skip", "bury"})
+"""What is written down only after a handler was called."""
 KILLED = "killed_process"
 """The code of an item that was alone in processes that died. A handler did not run for that entry."""
 
@@ -46,7 +49,7 @@ class Step(NamedTuple):
     epoch: int
     attempt: int
     word: str
-    """advance, adopt, retry, defer, skip, bury, killed, rewind"""
+    """advance, adopt, retry, defer, skip, bury, killed, rewind; or moved, by an act"""
 
 
 class Grant(NamedTuple):
@@ -89,11 +92,11 @@ class World:
             self.complaints.append(message)
 
 
-def check(folder: Path, *, items: int, crashed: Iterable[int] = (), complete: bool = True, extra_dead: Iterable[int] = (),
+def check(folder: Path, *, items: int, crashed: Iterable[int] = (), complete: bool = True, failed: Iterable[int] = (),
           report: dict[str, Any] | None = None, spared: int = 0) -> list[str]:
     """Every complaint about the batch in a folder; none is a pass.
 
-    `extra_dead` are keys whose handler was made to fail. `spared` is how often an item may have been repeated because
+    `failed` are keys whose handler was made to fail, perhaps before it was called. `spared` is how often an item may have been repeated because
     a run was told to stop at once: that leaves no trace in the journal. A batch that is not `complete` is held to
     everything but its end.
     """
@@ -103,9 +106,9 @@ def check(folder: Path, *, items: int, crashed: Iterable[int] = (), complete: bo
             world = gather(store, folder, items, frozenset(crashed))
             check_chains(world, store)
             check_counts(world, report)
-            check_items(world, complete, frozenset(extra_dead))
+            check_items(world, complete, frozenset(failed))
             check_steps(world)
-            check_effects(world, spared)
+            check_effects(world, spared, frozenset(failed))
             check_order(world)
             check_money(world, store)
             check_files(world, clean=not world.crashed and not spared)
@@ -154,8 +157,10 @@ def gather(store: SqliteStore, folder: Path, items: int, crashed: frozenset[int]
                 world.expect(header.fence == last, f"chunk {chunk.id}: entry {entry.seq} has fence {header.fence}, granted was {last}")
                 world.commit_ids[header.commit_id] += 1
                 take_steps(world, header.fence, body)
-            elif isinstance(body, journal.Acted) and body.seized:
-                last = header.fence
+            elif isinstance(body, journal.Acted):
+                last = header.fence if body.seized else last
+                for moved in body.items:
+                    world.steps[moved.n, moved.stage_before].append(Step(header.fence, moved.epoch, 0, "moved"))
     return world
 
 
@@ -211,7 +216,7 @@ def check_counts(world: World, report: dict[str, Any] | None) -> None:
         world.expect(Decimal(report["totals"]["usd"]) == spent, f"the report says ${report['totals']['usd']}, the chunks ${spent}")
 
 
-def check_items(world: World, complete: bool, extra_dead: frozenset[int]) -> None:
+def check_items(world: World, complete: bool, failed: frozenset[int]) -> None:
     """Every item of the source is there once, and ended as the script says."""
     expected = [str(raw["number"]) for raw in app.source(world.items)]
     keys = Counter(str(record.key) for record in world.records.values())
@@ -223,7 +228,7 @@ def check_items(world: World, complete: bool, extra_dead: frozenset[int]) -> Non
     for record in world.records.values():
         place, wanted = record.place, expected_end(record.key)
         is_open = place.state is State.PENDING and not complete
-        was_killed = place.state is State.DEAD and (place.code == KILLED or record.key in extra_dead)
+        was_killed = place.state is State.DEAD and (place.code == KILLED or record.key in failed)
         is_as_told = (place.state, place.code if place.state is State.DEAD else "") == wanted
         world.expect(is_open or was_killed or is_as_told, f"item {record.key!r} is {place.state} ({place.code}: {place.reason}), the script says {wanted}")
 
@@ -242,25 +247,37 @@ def check_steps(world: World) -> None:
     """Each stage of an epoch succeeds once; attempts are numbered without gaps; a done item has all of its stages."""
     for (n, stage), steps in world.steps.items():
         key = world.records[n].key if n in world.records else f"#{n}"
-        per_epoch = Counter(step.epoch for step in steps if step.word in ("advance", "adopt"))
+        per_epoch = Counter(step.epoch for step in steps if step.word in PASSED)
         for epoch, times in per_epoch.items():
             world.expect(times == 1, f"item {key!r} passed {app.STAGES[stage]!r} {times} times in epoch {epoch}")
-        for epoch in {step.epoch for step in steps}:
-            attempts = [s.attempt for s in steps if s.epoch == epoch and s.word in ("retry", "bury", "advance", "skip")]
-            world.expect(attempts == list(range(1, len(attempts) + 1)), f"item {key!r}, {app.STAGES[stage]!r}: attempts {attempts} of epoch {epoch} are not counted one by one")
+        for attempts in budgets(steps):
+            world.expect(attempts == list(range(1, len(attempts) + 1)), f"item {key!r}, {app.STAGES[stage]!r}: attempts {attempts} are not counted one by one")
             world.expect(len(attempts) <= app.ATTEMPTS, f"item {key!r}, {app.STAGES[stage]!r}: {len(attempts)} attempts, {app.ATTEMPTS} were allowed")
     for n, record in world.records.items():
         reached = len(app.STAGES) if record.place.state is State.DONE else record.place.stage
         for stage in range(reached):
-            passed = [s for s in world.steps[n, stage] if s.word in ("advance", "adopt")]
+            passed = [s for s in world.steps[n, stage] if s.word in PASSED]
             world.expect(bool(passed), f"item {record.key!r} is past {app.STAGES[stage]!r}, and the journal does not say how")
             world.expect((n, stage) in world.outputs, f"item {record.key!r} is past {app.STAGES[stage]!r}, and its output is gone")
-        last = [s for s in world.steps[n, reached - 1] if s.word in ("advance", "adopt")] if reached else []
+        last = [s for s in world.steps[n, reached - 1] if s.word in PASSED] if reached else []
         if last and reached == len(app.STAGES):
             world.expect(any(grant.fence == last[-1].fence and grant.lo <= n < grant.hi for grant in world.grants), f"item {record.key!r} was finished under fence {last[-1].fence}, which nobody was granted")
 
 
-def check_effects(world: World, spared: int) -> None:
+def budgets(steps: list[Step]) -> Iterator[list[int]]:
+    """The numbers of attempts, budget by budget: an epoch has a new one, and so has an item that an operator moved."""
+    attempts: list[int] = []
+    epoch = 0
+    for step in steps:
+        if step.word == "moved" or step.epoch != epoch:
+            yield attempts
+            attempts, epoch = [], step.epoch
+        if step.word in CALLED - {"defer"}:
+            attempts.append(step.attempt)
+    yield attempts
+
+
+def check_effects(world: World, spared: int, failed: frozenset[int]) -> None:
     """At least one call of a handler for everything that is recorded; at most one more for each crash that touched it."""
     calls: dict[tuple[int, int], list[Effect]] = defaultdict(list)
     for effect in world.effects:
@@ -275,13 +292,15 @@ def check_effects(world: World, spared: int) -> None:
         world.expect(pid in world.crashed, f"fence {grant.fence} was taken from process {pid}, which was alive")
     for (n, stage), effects in calls.items():
         recorded = Counter(step.word for step in world.steps[n, stage])
-        ran = sum(recorded[word] for word in ("advance", "retry", "defer", "skip", "bury"))
+        ran = sum(recorded[word] for word in CALLED)
         touched = sum(grant.lo <= n < grant.hi for grant in taken) + spared
-        where = f"item {world.records[n].key!r}, {app.STAGES[stage]!r}"
-        world.expect(len(effects) >= ran, f"{where}: {ran} attempts are recorded, the handler was called {len(effects)} times")
+        key = world.records[n].key
+        where = f"item {key!r}, {app.STAGES[stage]!r}"
+        world.expect(len(effects) >= ran or key in failed, f"{where}: {ran} attempts are recorded, the handler was called {len(effects)} times")
         world.expect(len(effects) <= ran + touched, f"{where}: called {len(effects)} times for {ran} recorded attempts and {touched} crashes")
     for (n, stage), steps in world.steps.items():
-        check_provenance(world, n, stage, steps, calls[n, stage])
+        if world.records[n].key not in failed:
+            check_provenance(world, n, stage, steps, calls[n, stage])
 
 
 def check_provenance(world: World, n: int, stage: int, steps: list[Step], effects: list[Effect]) -> None:
@@ -289,11 +308,9 @@ def check_provenance(world: World, n: int, stage: int, steps: list[Step], effect
     where = f"item {world.records[n].key!r}, {app.STAGES[stage]!r}"
     by_fence = Counter((effect.fence, effect.attempt) for effect in effects)
     for step in steps:
-        if step.word in ("killed", "rewind"):
-            continue
-        if step.word == "adopt" or stage == 0:
+        if step.word == "adopt" or (step.word in CALLED and stage == 0):
             world.expect(bool(effects), f"{where}: its output is recorded, and no handler made it")
-        else:
+        elif step.word in CALLED:
             world.expect(by_fence[step.fence, step.attempt] > 0, f"{where}: {step.word} is recorded under fence {step.fence} as attempt {step.attempt}, the handler was called under {sorted(by_fence)}")
 
 
@@ -310,7 +327,7 @@ def check_order(world: World) -> None:
         where = f"item {effect.key!r}, {effect.stage!r}, attempt {effect.attempt}"
         granted = [grant for grant in grants[effect.fence] if grant.lo <= n < grant.hi]
         world.expect(len(granted) == 1, f"{where}: the handler was called under fence {effect.fence}, granted {len(granted)} times")
-        before = [s for s in world.steps[n, stage - 1] if s.word in ("advance", "adopt")]
+        before = [s for s in world.steps[n, stage - 1] if s.word in PASSED]
         world.expect(any(s.fence <= effect.fence for s in before), f"{where}: it began under fence {effect.fence}, before the stage before it was durable ({[s.fence for s in before]})")
         if effect.attempt > 1:
             told = [grant.snapshots[n][1] for grant in granted if n in grant.snapshots and grant.snapshots[n][0] == stage]
@@ -325,7 +342,7 @@ def check_money(world: World, store: SqliteStore) -> None:
     world.expect(on_chunks == in_journal, f"the chunks have spent {on_chunks}, their journal {in_journal}")
     said = Counter((n, stage) for n, stage, _, _ in world.spends)
     for (n, stage), steps in world.steps.items():
-        ran = sum(step.word not in ("adopt", "killed", "rewind") for step in steps) if stage else 0
+        ran = sum(step.word in CALLED for step in steps) if stage else 0
         world.expect(said[n, stage] == ran, f"item {world.records[n].key!r}, {app.STAGES[stage]!r}: {ran} attempts and {said[n, stage]} costs are recorded")
     paid = Counter((world.number_of.get(e.key), app.STAGES.index(e.stage), e.fence, money.to_units(Decimal(e.cents) / 100)) for e in world.effects)
     for spend, times in Counter(world.spends).items():

@@ -56,7 +56,7 @@ def test_an_item_that_waits_says_until_when(world: World) -> None:
     claim = world.claim()
     world.commit(claim, [], due=world.clock() + 90.0)
     tale = story.tell(world.store, world.batch, "page")
-    assert tale.now == "waits at 'ocr' until 2023-11-14 22:14:50, 1 min 30 s from now."
+    assert tale.now == "waits at 'ocr' until 2023-11-14 22:14:50Z, 1 min 30 s from now."
     assert tale.next == "a run takes it when it is due."
 
 

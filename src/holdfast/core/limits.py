@@ -71,7 +71,7 @@ LISTED_NAMES: Final = 10
 SEARCHED_NAMES: Final = 10_000
 """Among this many keys a similar one is looked for."""
 
-HELD_NUMBERS: Final = 2_000_000
+HELD_NUMBERS: Final = 500_000
 """Numbers that statistics keep in memory; beyond that, exact quantiles take more passes over the journal."""
 
 DISTINCT_NAMES: Final = 200

@@ -46,3 +46,8 @@ def in_words(value: float) -> str:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def brief(value: float) -> str:
+    """The same, with milliseconds below a second: `35 ms`."""
+    return in_words(value) if value >= 1 else f"{value * 1000:.0f} ms"

@@ -76,4 +76,8 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._stop.wait(self.every):
-            self.beat()
+            try:
+                self.beat()
+            except Exception as error:  # noqa: BLE001 - a run whose leases nobody renews must not go on unawares
+                self._on_trouble(f"its heartbeat failed: {type(error).__name__}: {error}")
+                return

@@ -10,7 +10,7 @@ from holdfast.core import canonical, journal, money
 from holdfast.core.model import Batch, Chunk, Key, Place, Record, State, chain_of_batch
 from holdfast.runtime import lookup, status
 from holdfast.runtime.attempts import was_run
-from holdfast.runtime.durations import in_words
+from holdfast.runtime.durations import brief, in_words
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_entry, lineage
@@ -53,7 +53,7 @@ class Story:
 
     def __str__(self) -> str:
         lines = [f"item {self.key!r} (number {self.number}) of batch {self.batch!r}", ""]
-        lines += [f"  {when(event.at)}  {event.text}" for event in self.events]
+        lines += [f"  {to_the_millisecond(event.at)}  {event.text}" for event in self.events]
         lines += ["", f"Now:  {self.now}", f"Next: {self.next}"]
         return "\n".join(lines + [f"      {command}" for command in self.commands])
 
@@ -83,7 +83,12 @@ def tell(store: Store, batch: Batch, item: str) -> Story:
 
 def when(at: float) -> str:
     """A moment for people, in UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def to_the_millisecond(at: float) -> str:
+    """A moment of an event, in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
 class _Teller:
@@ -169,11 +174,11 @@ class _Teller:
                 **facts,
             )
         else:
-            text = f"attempt {number} at {stage!r} succeeded after {_brief(took)}, queued {_brief(queued)}{_cost(said)}"
+            text = f"attempt {number} at {stage!r} succeeded after {brief(took)}, queued {brief(queued)}{_cost(said)}"
             yield self._event(header, "attempt", text, outcome="done", **facts)
         digest = group.digests[index * 32 : index * 32 + 32].hex()
         self._is_pending = not group.finished
-        then = "done" if group.finished else f"goes on at {self._name(group.stage + 1)!r}"
+        then = "is done" if group.finished else f"goes on at {self._name(group.stage + 1)!r}"
         yield self._event(
             header,
             "checkpoint",
@@ -194,7 +199,7 @@ class _Teller:
             back = f"goes back to {self._name(attempt.to_stage)!r} in a new epoch" if self._is_pending else "buried"
             return self._event(header, "rewound", f"{attempt.message}: {back}", **facts)
         began = f"attempt {attempt.attempt} at {stage!r}"
-        after = f"after {_brief(attempt.seconds)}{_cost(said)}"
+        after = f"after {brief(attempt.seconds)}{_cost(said)}"
         error = f"{attempt.code}: {attempt.message}" if attempt.message != attempt.code else attempt.code
         text = {
             "skip": f"{began} skipped the item {after}: {attempt.message}",
@@ -278,10 +283,6 @@ def _where(store: Store, batch: Batch, item: Record, last: int) -> str:
             else ": its output is in the store"
         )
     return ""
-
-
-def _brief(seconds: float) -> str:
-    return in_words(seconds) if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
 def _cost(said: journal.Spend | None) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 POINTS: dict[str, str] = {
     "open_batch.before": "before the batch is written",
+    "open_batch.written": "the batch is written, the transaction is open",
     "open_batch.after": "the batch is durable, the caller does not know it yet",
     "add_items.before": "a group of items is ready, nothing is written",
     "add_items.written": "items, keys and entry are written, the transaction is open",
@@ -30,10 +31,12 @@ POINTS: dict[str, str] = {
     "commit.after": "the commit is durable, the worker does not know it yet",
     "sink.published": "the output has its final name",
     "renew.before": "the heartbeat is about to renew",
+    "renew.written": "longer leases are written, the transaction is open",
     "renew.after": "the leases are renewed",
     "act.before": "an operator's act is decided, nothing is written",
     "act.written": "the act is written, the transaction is open",
     "act.after": "the act is durable, the caller does not know it yet",
+    "note.written": "an entry of the batch is written, the transaction is open",
     "note.after": "an entry of the batch is durable",
     "migrate.statement": "one statement of a migration has run",
     "migrate.after": "a migration is durable",

@@ -5,13 +5,10 @@ short transaction that takes the write lock at its start, reads the facts, asks 
 bytes are made before it begins.
 """
 
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core import acts, ingest, journal, lease
-from holdfast.core.canonical import key_hash
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import BATCHES, ITEMS
 from holdfast.core.model import (
@@ -29,52 +26,31 @@ from holdfast.core.model import (
     ItemNo,
     Lease,
     NewItem,
-    Output,
-    Record,
     State,
     Want,
     chain_of_batch,
 )  # fmt: skip
-from holdfast.stores import faults, owners
+from holdfast.stores import faults
 from holdfast.stores import sqlite_keys as keys
 from holdfast.stores.base import Idle, Receipt, check_redefinition, stage_count
 from holdfast.stores.sqlite_file import SqliteFile
+from holdfast.stores.sqlite_reads import SqliteReads
 from holdfast.stores.sqlite_rows import (
     ITEM_BITS,
     PLAIN_PLACES,
     STAGE_BITS,
-    STAGE_MASK,
-    batch_of,
     chunk_of,
-    entry_of,
     item_of,
     place_row,
-    record_of,
     rows_of_commit,
 )  # fmt: skip
 from holdfast.stores.statements import load, write_rows
 
 SQL = load("sqlite.sql")
-EPOCH_SHIFT = 40
 
 
-class SqliteStore:
+class SqliteStore(SqliteReads):
     """Batches, items, outputs and the journal in one file."""
-
-    def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time,
-                 is_dead: Callable[[str], bool] = owners.is_dead) -> None:  # fmt: skip
-        self.path = Path(path)
-        self.url = str(path)
-        self._clock = clock
-        self._is_dead = is_dead
-        self._file = SqliteFile(self.path)
-        self._epoch = _store_epoch(self._file, self.path)
-
-    def now(self) -> float:
-        return self._clock()
-
-    def close(self) -> None:
-        self._file.close()
 
     # -- batches ------------------------------------------------------------------------------------------------
 
@@ -104,14 +80,6 @@ class SqliteStore:
                 f"batch {name!r} belongs to pipeline {found.pipeline!r}, not to {pipeline!r}: choose another batch name"
             )
         return found
-
-    def batch(self, name: str) -> Batch | None:
-        with self._file.reading() as db:
-            return self._batch(db, "batch_by_name", name)
-
-    def batches(self) -> list[Batch]:
-        with self._file.reading() as db:
-            return [batch_of(row) for row in db.execute(SQL["all_batches"])]
 
     def note(self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False) -> bool:
         with self._file.writing("note") as db:
@@ -165,8 +133,8 @@ class SqliteStore:
         )  # fmt: skip
         head = self._link_batch(db, batch.id, seq, head, "ingested", journal.encode_body(body), actor)
         if fresh:
-            new = Chunk(id=ChunkId(chunk), batch=batch.id, lo=ItemNo(lo), hi=ItemNo(hi), fence=self._epoch, head=head,
-                        counts=Counts(dead=len(body.invalid)), touched_at=now)  # fmt: skip
+            new = Chunk(id=ChunkId(chunk), batch=batch.id, lo=ItemNo(lo), hi=ItemNo(hi), fence=self._epoch.floor,
+                        head=head, counts=Counts(dead=len(body.invalid)), touched_at=now)  # fmt: skip
             assert self._insert_chunk(db, new) == chunk
         db.execute(SQL["grow_batch"], (hi, now if ended else None, batch.id))
 
@@ -213,7 +181,7 @@ class SqliteStore:
             cut = lease.find_cut(chunk, size, self._states(db, chunk))
         given = lease.grant(chunk, want, now=now, child_id=ChunkId(0), affordable=afford, cut=cut)
         granted, child_id = given.chunk, self._insert_chunk(db, given.child) if given.child is not None else 0
-        fence = max(granted.fence, self._epoch + 1)
+        fence = max(granted.fence, self._epoch.floor + 1)
         base = chunk.batch << ITEM_BITS
         snapshots = [
             journal.Snapshot(n=row[0] - base, stage=row[1], epoch=row[2], attempt=row[3], code=row[4], deadline=row[5])
@@ -226,6 +194,7 @@ class SqliteStore:
         entry = journal.link(chunk.head, chain=chunk.id, batch=chunk.batch, seq=chunk.seq + 1, kind="claimed", at=now,
                              actor=want.owner, fence=fence, commit_id=b"", body=journal.encode_body(body))  # fmt: skip
         self._insert_entry(db, entry)
+        self._epoch.granted(db)
         c = granted.counts
         db.execute(SQL["grant_chunk"], (
             granted.hi, fence, 0, granted.owner, granted.expires, granted.due, granted.blame, 0, granted.reserved,
@@ -363,78 +332,7 @@ class SqliteStore:
             db.execute(SQL["seize_chunk"], (chunk.id,))
         return [c.n for c in effect.changes]
 
-    # -- reading ------------------------------------------------------------------------------------------------
-
-    def chunks(self, batch: BatchId) -> list[Chunk]:
-        with self._file.reading() as db:
-            return [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch,))]
-
-    def records(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
-                limit: int = 1000) -> list[Record]:  # fmt: skip
-        base = batch << ITEM_BITS
-        first, last = base + lo, base + (ITEMS if hi is None else hi)
-        with self._file.reading() as db:
-            stages = stage_count(self._known_batch(db, batch).definition)
-            if state in (State.SKIPPED, State.DEAD, State.CANCELLED):
-                rows = db.execute(SQL["records_settled"], (state, first, last, limit))
-                return [record_of(row, base, STAGE_MASK) for row in rows]
-            found: list[Record] = []
-            while len(found) < limit:
-                rows = db.execute(SQL["records_any"], (first, last, limit))
-                page = [record_of(row, base, stages) for row in rows]
-                found += [record for record in page if state is None or record.place.state is state]
-                if len(rows) < limit:
-                    break
-                first = rows[-1][0] + 1
-            return found[:limit]
-
-    def _record(self, db: SqliteFile, batch: BatchId, n: ItemNo, stages: int) -> Record:
-        base = batch << ITEM_BITS
-        return record_of(db.execute(SQL["records_any"], (base + n, base + n + 1, 1))[0], base, stages)
-
-    def find(self, batch: BatchId, key: str) -> ItemNo | None:
-        with self._file.reading() as db:
-            return keys.find(db, batch, key, key_hash(key))
-
-    def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
-                limit: int = 1000) -> list[Output]:  # fmt: skip
-        base = batch << ITEM_BITS
-        bounds = ((base + lo) << STAGE_BITS, (base + (ITEMS if hi is None else hi)) << STAGE_BITS)
-        with self._file.reading() as db:
-            if stage is None:
-                rows = db.execute(SQL["outputs_in_range"], (*bounds, limit))
-            else:
-                rows = db.execute(SQL["outputs_of_stage"], (*bounds, stage, limit))
-        return [
-            Output(ItemNo((id_ >> STAGE_BITS) - base), id_ & STAGE_MASK, epoch, data, file)
-            for id_, epoch, data, file in rows
-        ]
-
-    def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
-        with self._file.reading() as db:
-            return self._entries(db, chain, after, limit)
-
-    def _entries(self, db: SqliteFile, chain: int, after: int, limit: int) -> list[Entry]:
-        rows = db.execute(SQL["entries_after"], (chain, after, limit))
-        return [entry_of(row) for row in rows]
-
     # -- helpers ------------------------------------------------------------------------------------------------
-
-    def _batch(self, db: SqliteFile, statement: str, value: str | int) -> Batch | None:
-        rows = db.execute(SQL[statement], (value,))
-        return batch_of(rows[0]) if rows else None
-
-    def _known_batch(self, db: SqliteFile, batch: BatchId) -> Batch:
-        found = self._batch(db, "batch_by_id", batch)
-        if found is None:
-            raise UsageError(f"{self.path} has no batch number {batch}")
-        return found
-
-    def _chunk_of(self, db: SqliteFile, batch: BatchId, n: ItemNo) -> Chunk:
-        rows = db.execute(SQL["chunk_of_item"], (batch, n))
-        if not rows or n >= (found := chunk_of(rows[0])).hi:
-            raise UsageError(f"batch number {batch} has no item number {n}")
-        return found
 
     def _link_batch(
         self, db: SqliteFile, batch: BatchId, seq: int, head: bytes, kind: str, body: bytes, actor: str
@@ -454,28 +352,5 @@ class SqliteStore:
                c.skipped, c.dead, c.cancelled, new.head, new.touched_at)  # fmt: skip
         return int(db.execute(SQL["insert_chunk"], row)[0][0])
 
-    def _states(self, db: SqliteFile, chunk: Chunk) -> list[State]:
-        base = chunk.batch << ITEM_BITS
-        return [
-            State(state)
-            for (state,) in db.cursor(SQL["states_in_range"], (chunk.batch, base + chunk.lo, base + chunk.hi))
-        ]
-
     def _new_chunk_id(self, db: SqliteFile) -> int:
         return int(db.execute("SELECT coalesce(max(id), 0) + 1 FROM chunks")[0][0])
-
-
-def _store_epoch(file: SqliteFile, path: Path) -> int:
-    """The least fence of this file. A copy or a restored backup is another file and gets a higher one, so that no
-    fence is ever given out twice."""
-    identity = f"{path.stat().st_dev}:{path.stat().st_ino}"
-    with file.reading() as db:
-        known = dict(db.execute("SELECT name, value FROM meta"))
-    if known.get("identity") == identity:
-        return int(known["epoch"]) << EPOCH_SHIFT
-    with file.writing("open_batch") as db:
-        known = dict(db.execute("SELECT name, value FROM meta"))
-        epoch = int(known.get("epoch", -1)) + (known.get("identity") != identity)
-        db.execute(SQL["put_meta"], ("identity", identity))
-        db.execute(SQL["put_meta"], ("epoch", epoch))
-    return epoch << EPOCH_SHIFT

@@ -67,6 +67,9 @@ class SqliteFile:
     def changes(self) -> int:
         return self._db.changes()
 
+    def last_rowid(self) -> int:
+        return self._db.last_insert_rowid()
+
     def total_changes(self) -> int:
         return self._db.total_changes()
 

@@ -144,11 +144,11 @@ class _Teller:
     def tell(self) -> Story:
         chain = chain_of_batch(self.batch.id)
         entries = self.store.entries(chain, limit=EVERYTHING)
-        for entry, _ in journal.check_chain(entries, start=journal.GENESIS, head=self.batch.head, seq=self.batch.seq):
-            body = journal.decode_body(entry.body)
-            if isinstance(body, journal.Ingested):
-                self._ingested(entry, body)
-        chunks = {chunk.id: chunk for chunk in self.store.chunks(self.batch.id)}
+        start, head, seq = journal.GENESIS, self.batch.head, self.batch.seq
+        for entry, header in journal.check_chain(entries, start=start, head=head, seq=seq):
+            if header.kind == "ingested":
+                self._ingested(entry, journal.decode_body(entry.body))
+        chunks = {int(chunk.id): chunk for chunk in self.store.chunks(self.batch.id)}
         told: set[int] = set()
         while len(told) < len(self.story.links):
             for chunk_id in [i for i in self.story.links if i not in told]:

@@ -10,6 +10,7 @@ from holdfast.interfaces.cli.common import (
     BatchArgument,
     DryRunOption,
     JsonOption,
+    Manner,
     ReasonOption,
     StoreOption,
     YesOption,
@@ -18,12 +19,12 @@ from holdfast.interfaces.cli.common import (
     say_result,
 )
 from holdfast.runtime import lookup, operations, preview
-from holdfast.runtime.durations import in_words
+from holdfast.runtime.durations import brief
 
 
 def reset(
     batch: BatchArgument,
-    item: Annotated[str | None, typer.Argument(metavar="[ITEM]", help="One item; without it, the whole batch.")] = None,
+    item: Annotated[str | None, typer.Argument(metavar="ITEM", help="One item; without it, the whole batch.")] = None,
     to_stage: Annotated[str, typer.Option("--to-stage", help="Begin at this stage: its name or index.")] = "0",
     reason: ReasonOption = "",
     actor: ActorOption = "",
@@ -44,7 +45,8 @@ def reset(
         if dry_run:
             return
         what = f"Reset item {item} of {batch}" if item is not None else f"Reset all of {batch}"
-        by = agreed(what, yes=yes, reason=reason, actor=actor, as_json=as_json)
+        manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
+        by = agreed(what, manner, nothing_to_do=shown.items == 0)
         say_result(operations.reset(there, found, by, item, to_stage=to_stage), as_json)
 
 
@@ -55,7 +57,7 @@ def _show(shown: preview.ResetPreview) -> None:
     render.say(f"{whose} would begin again at {shown.to_stage!r}, in a new epoch:", render.HEAD)
     states = {name: getattr(shown, name) for name in ("done", "skipped", "dead", "cancelled", "pending")}
     rows = [("items", ", ".join(f"{count:,} {name}" for name, count in states.items() if count))]
-    rows.append(("thrown away", f"work that took {in_words(shown.seconds)} and cost {render.usd(shown.usd)}"))
+    rows.append(("thrown away", f"work that took {brief(shown.seconds)} and cost {render.usd(shown.usd)}"))
     if shown.in_flight:
         rows.append(
             (

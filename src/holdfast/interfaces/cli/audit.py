@@ -16,7 +16,7 @@ SHOWN = 20
 
 @app.command("verify")
 def verify(
-    batch: Annotated[str | None, typer.Argument(metavar="[BATCH]", help="One batch; without it, all of them.")] = None,
+    batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Read outputs that stand in files, too.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,

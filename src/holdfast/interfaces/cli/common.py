@@ -6,13 +6,14 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
-from holdfast.runtime.operations import By
+from holdfast.runtime.operations import By, Result
 from holdfast.stores.base import Store
 from holdfast.stores.open import DEFAULT, open_store
 
@@ -50,10 +51,24 @@ def whoever() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def agreed(what: str, *, yes: bool, reason: str, actor: str, as_json: bool) -> By:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How a person wants a destructive command to go about it."""
+
+    yes: bool
+    reason: str
+    actor: str
+    dry_run: bool
+    as_json: bool
+
+
+def agreed(what: str, manner: Manner, *, nothing_to_do: bool = False) -> By:
     """Who acts and why, once a person agreed to what was shown; without a terminal, --yes and --reason say so."""
-    asks = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
-    if not yes and not asks:
+    reason, actor = manner.reason, manner.actor if manner.actor else whoever()
+    if nothing_to_do:
+        return By(actor=actor, reason=reason if reason.strip() else "nothing to do")
+    asks = sys.stdin.isatty() and sys.stdout.isatty() and not manner.as_json
+    if not manner.yes and not asks:
         raise UsageError(
             f"{what}: say --yes and --reason to do it, there is no terminal to ask at; nothing was changed"
         )
@@ -61,23 +76,22 @@ def agreed(what: str, *, yes: bool, reason: str, actor: str, as_json: bool) -> B
         if not asks:
             raise UsageError(f"{what}: say why with --reason, the journal keeps it; nothing was changed")
         reason = typer.prompt("Why? (the journal keeps it)")
-    if not yes and not typer.confirm(f"{what}?"):
+    if not manner.yes and not typer.confirm(f"{what}?"):
         raise Declined
-    return By(actor=actor if actor else whoever(), reason=reason)
+    return By(actor=actor, reason=reason)
 
 
 class Declined(Exception):
     """The person at the terminal said no."""
 
 
-def say_result(result: object, as_json: bool) -> None:
+def say_result(result: Result, as_json: bool) -> None:
     """What an act did."""
-    plain = result.as_dict()  # type: ignore[attr-defined]
     if as_json:
-        render.document(plain)
+        render.document(result.as_dict())
         return
     render.say(
-        f"{plain['kind']}: {plain['changed']:,} items of {plain['batch']}", render.GOOD if plain["changed"] else ""
+        f"{result.kind}: {render.many(result.changed, 'item')} of {result.batch}", render.GOOD if result.changed else ""
     )
-    for why, count in plain["left_alone"].items():
+    for why, count in result.left_alone:
         render.say(f"  left alone: {count:,} ({why})", render.FAINT)

@@ -1,7 +1,7 @@
 """`holdfast dead`: dead letters, and what a person decides about them."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ from holdfast.interfaces.cli.common import (
     DryRunOption,
     ItemArgument,
     JsonOption,
+    Manner,
     ReasonOption,
     StoreOption,
     YesOption,
@@ -27,11 +28,14 @@ from holdfast.interfaces.cli.common import (
     say_result,
 )
 from holdfast.runtime import lookup, operations, story
+from holdfast.runtime.operations import By, Result
 from holdfast.stores.base import Store, each_record
 
 app = typer.Typer(help="Dead letters: list, show, redrive, resolve, discard.", no_args_is_help=True)
 
-ItemsArgument = Annotated[list[str] | None, typer.Argument(metavar="[ITEM]...", help="Keys of dead letters, or #N.")]
+KEYS_SHOWN = 5
+
+ItemsArgument = Annotated[list[str] | None, typer.Argument(metavar="ITEM...", help="Keys of dead letters, or #N.")]
 AllOption = Annotated[bool, typer.Option("--all", help="Every dead letter of the batch.")]
 CodeOption = Annotated[str | None, typer.Option("--code", help="Every dead letter with this error code.")]
 
@@ -67,7 +71,11 @@ def list_them(
         for item in items
     ]
     render.show(render.table(["item", "stage", "code", "attempts", "reason"], rows, right=["attempts"]))
-    shown = f"{len(items):,} of {total:,} dead letters" if len(items) < total else f"{total:,} dead letters"
+    shown = (
+        f"{len(items):,} of {render.many(total, 'dead letter')}"
+        if len(items) < total
+        else render.many(total, "dead letter")
+    )
     render.say(f"\n{shown}. Next: holdfast dead show {batch} {items[0].key}", render.FAINT)
 
 
@@ -98,11 +106,13 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
         )
     )
     for event in attempts:
-        render.say(f"\n  {story.when(event.at)}  {event.text}")
+        render.say()
+        render.show(render.facts([(story.to_the_millisecond(event.at), event.text)]))
         trace = str(event.facts.get("trace", ""))
         if trace:
             render.say("\n".join(f"      {line}" for line in trace.rstrip().splitlines()[-12:]), render.FAINT)
-    render.say("\n" + "\n".join(told.commands) if told.commands else "")
+    render.say()
+    render.show(render.facts(("", command) for command in told.commands[1:]))
 
 
 @app.command("redrive")
@@ -119,15 +129,13 @@ def redrive(
     as_json: JsonOption = False,
 ) -> None:
     """Try dead letters again where they stopped, with a fresh budget of attempts."""
+    chosen, manner = (
+        _chosen(items, every, code),
+        Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json),
+    )
     with opened(store) as there:
-        found = lookup.batch_named(there, batch)
-        chosen = _chosen(items, every, code)
-        if _previewed(
-            there, found, chosen, code, "Redrive", "would be tried again where they stopped", dry_run, as_json
-        ):
-            return
-        by = agreed(f"Redrive them in {batch}", yes=yes, reason=reason, actor=actor, as_json=as_json)
-        say_result(operations.redrive(there, found, by, chosen, code=code), as_json)
+        letters = _Letters(there, lookup.batch_named(there, batch), chosen, code)
+        letters.decide("redrive", "would be tried again where they stopped", manner, operations.redrive)
 
 
 @app.command("discard")
@@ -144,15 +152,13 @@ def discard(
     as_json: JsonOption = False,
 ) -> None:
     """Give dead letters up: they count as cancelled from now on."""
+    chosen, manner = (
+        _chosen(items, every, code),
+        Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json),
+    )
     with opened(store) as there:
-        found = lookup.batch_named(there, batch)
-        chosen = _chosen(items, every, code)
-        if _previewed(
-            there, found, chosen, code, "Discard", "would be given up and count as cancelled", dry_run, as_json
-        ):
-            return
-        by = agreed(f"Discard them in {batch}", yes=yes, reason=reason, actor=actor, as_json=as_json)
-        say_result(operations.discard(there, found, by, chosen, code=code), as_json)
+        letters = _Letters(there, lookup.batch_named(there, batch), chosen, code)
+        letters.decide("discard", "would be given up and count as cancelled", manner, operations.discard)
 
 
 @app.command("resolve")
@@ -172,46 +178,59 @@ def resolve(
     """Settle a dead letter by hand: done with the output you give, else skipped."""
     data = None if output is None else operations.check_output(_read(output))
     word = "count as skipped" if data is None else f"be done with the output {render.one_line(data.decode(), 60)}"
+    manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
+
+    def settle(there: Store, found: Batch, by: By, items: Sequence[str] | None, *, code: str | None) -> Result:
+        assert items is not None
+        assert code is None
+        return operations.resolve(there, found, by, items[0], output=data)
+
     with opened(store) as there:
-        found = lookup.batch_named(there, batch)
-        if _previewed(there, found, [item], None, "Resolve", f"would {word}", dry_run, as_json):
+        _Letters(there, lookup.batch_named(there, batch), [item], None).decide(
+            "resolve", f"would {word}", manner, settle
+        )
+
+
+class _Letters:
+    """The dead letters that were chosen, and what is decided about them."""
+
+    def __init__(self, there: Store, batch: Batch, chosen: list[str] | None, code: str | None) -> None:
+        self.there, self.batch, self.chosen, self.code = there, batch, chosen, code
+
+    def decide(self, verb: str, would: str, manner: Manner, act: Callable[..., Result]) -> None:
+        """Show what would happen, ask, do it, and say what happened."""
+        count, keys = self._look()
+        if manner.dry_run and manner.as_json:
+            render.document({"act": verb, "batch": self.batch.name, "items": count, "first": keys})
+        elif not manner.as_json:
+            some = f" ({', '.join(keys)}{', …' if count > len(keys) else ''})" if keys else ""
+            render.say(f"{render.many(count, 'dead letter')} of {self.batch.name}{some} {would}.")
+        if manner.dry_run:
             return
-        by = agreed(f"Resolve item {item} of {batch}", yes=yes, reason=reason, actor=actor, as_json=as_json)
-        say_result(operations.resolve(there, found, by, item, output=data), as_json)
+        what = f"{verb.capitalize()} {render.many(count, 'dead letter')} of {self.batch.name}"
+        by = agreed(what, manner, nothing_to_do=count == 0)
+        say_result(act(self.there, self.batch, by, self.chosen, code=self.code), manner.as_json)
+
+    def _look(self) -> tuple[int, list[str]]:
+        """How many there are, and the keys of the first ones."""
+        if self.chosen is not None:
+            named = (lookup.item_named(self.there, self.batch, key) for key in self.chosen)
+            letters: Iterable[Record] = [item for item in named if item.place.state is State.DEAD]
+        else:
+            letters = _dead(self.there, self.batch, self.code)
+        count = 0
+        keys: list[str] = []
+        for letter in letters:
+            count += 1
+            if len(keys) < KEYS_SHOWN:
+                keys.append(canonical.key_text(letter.key))
+        return count, keys
 
 
 def _chosen(items: list[str] | None, every: bool, code: str | None) -> list[str] | None:
     if sum((bool(items), every, code is not None)) != 1:
         raise UsageError("say which dead letters: their keys, --all, or --code CODE; nothing was changed")
     return items if items else None
-
-
-def _previewed(
-    there: Store,
-    batch: Batch,
-    chosen: list[str] | None,
-    code: str | None,
-    verb: str,
-    would: str,
-    dry_run: bool,
-    as_json: bool,
-) -> bool:
-    """Show what an act would do; True when that was all that was asked for."""
-    if chosen is not None:
-        letters = [
-            item for item in (lookup.item_named(there, batch, key) for key in chosen) if item.place.state is State.DEAD
-        ]
-        count = len(letters)
-    else:
-        letters = list(islice(_dead(there, batch, code), 5))
-        count = sum(1 for _ in _dead(there, batch, code))
-    keys = [canonical.key_text(letter.key) for letter in letters[:5]]
-    if dry_run and as_json:
-        render.document({"act": verb.lower(), "batch": batch.name, "items": count, "first": keys})
-    elif not as_json:
-        some = f" ({', '.join(keys)}{', …' if count > len(keys) else ''})" if keys else ""
-        render.say(f"{count:,} dead letters of {batch.name}{some} {would}.")
-    return dry_run
 
 
 def _dead(there: Store, batch: Batch, code: str | None) -> Iterable[Record]:

@@ -84,6 +84,10 @@ def demo(
         run.until_killed(after)
         run.resume()
         facts = run.add_up()
+    if folder is None:
+        ledger.say(
+            "To look around in it: holdfast demo --dir moby, then cd moby and holdfast why moby-dick 7", render.FAINT
+        )
     if as_json:
         render.document(facts | {"checks": dict(ledger.checks), "holds": ledger.holds})
     if not ledger.holds:

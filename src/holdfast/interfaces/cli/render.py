@@ -37,18 +37,26 @@ def _console(file: Any) -> Console:
 
 
 def say(text: str = "", style: str = "") -> None:
-    """One or more lines on standard output."""
-    out().print(Text(clean(text), style=style), soft_wrap=True)
+    """One or more lines on standard output; wrapped where there is a screen."""
+    console = out()
+    console.print(Text(clean(text), style=style), soft_wrap=not console.is_terminal)
 
 
 def show(thing: RenderableType) -> None:
-    """A table, or several things."""
-    out().print(thing)
+    """A table, or several things; without the blanks that fill a screen where there is none."""
+    console = out()
+    if console.is_terminal:
+        console.print(thing)
+        return
+    with console.capture() as captured:
+        console.print(thing)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def complain(text: str) -> None:
     """An error: one paragraph, on standard error."""
-    err().print(Text("holdfast: ", style=BAD), Text(clean(text)), sep="", soft_wrap=True)
+    console = err()
+    console.print(Text.assemble(("holdfast: ", BAD), (clean(text), BAD)), soft_wrap=not console.is_terminal)
 
 
 def document(value: Any) -> None:
@@ -118,6 +126,11 @@ def number(value: float | None, digits: int = 3) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def many(count: int, noun: str) -> str:
+    """`1 item`, `2 items`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def usd(value: Decimal | None) -> str:

@@ -1,6 +1,7 @@
 """`holdfast status` and `holdfast show`: how batches stand, what they took and cost, and what an item holds."""
 
 import time
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import msgspec
@@ -15,11 +16,12 @@ from holdfast.interfaces.cli import figures, render
 from holdfast.interfaces.cli.common import BatchArgument, JsonOption, StoreOption, opened
 from holdfast.runtime import lookup, statistics
 from holdfast.runtime import status as standing
-from holdfast.runtime.durations import in_words
+from holdfast.runtime.durations import brief
 from holdfast.runtime.outputs import OutputReader
 from holdfast.runtime.story import when
 from holdfast.stores.base import Store
 
+MANY_ATTEMPTS = 1_000_000
 WORDS = {
     "complete": render.GOOD,
     "complete with dead letters": render.CARE,
@@ -32,11 +34,17 @@ WORDS = {
 
 
 def status(
-    batch: Annotated[str | None, typer.Argument(metavar="[BATCH]", help="One batch; without it, all of them.")] = None,
+    batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Keep showing it until it is complete, or Ctrl-C.")
     ] = False,
     every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks, with --watch.")] = 1.0,
+    numbers: Annotated[
+        bool | None,
+        typer.Option(
+            "--statistics/--no-statistics", help="By stage. Default: yes, below a million attempts.", show_default=False
+        ),
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -44,47 +52,62 @@ def status(
     with opened(store) as there:
         if watch and not as_json:
             _watch(there, batch, every)
-        elif as_json:
-            render.document(_plain(there, batch))
+        elif batch is None:
+            seen = _look(there, None)
+            if as_json:
+                render.document({"store": there.url, "batches": [each.as_dict() for each in seen]})
+            else:
+                render.show(_list(seen, there.url))
         else:
-            render.show(_picture(there, batch))
+            _tell(there, lookup.batch_named(there, batch), numbers, as_json)
 
 
-def _plain(there: Store, batch: str | None) -> dict[str, Any]:
-    if batch is not None:
-        return standing.snapshot(there, lookup.batch_named(there, batch)).as_dict()
-    return {"store": there.url, "batches": [standing.snapshot(there, each).as_dict() for each in there.batches()]}
+def _tell(there: Store, batch: Batch, numbers: bool | None, as_json: bool) -> None:
+    """One batch, with the statistics of its stages unless reading them would take long and nobody insists."""
+    seen = standing.snapshot(there, batch)
+    wanted = seen.totals.attempts <= MANY_ATTEMPTS if numbers is None else numbers
+    collected = statistics.collect(there, batch) if wanted else None
+    if as_json:
+        more = {} if collected is None else {"statistics": collected.as_dict()}
+        render.document({**seen.as_dict(), **more})
+        return
+    render.show(picture(seen))
+    if collected is not None and collected.overall.runs:
+        for part in figures.tables(collected):
+            render.say()
+            render.show(part)
+    elif collected is None and numbers is None:
+        render.say(f"\nStatistics of {seen.totals.attempts:,} attempts: add --statistics", render.FAINT)
 
 
-def _picture(there: Store, batch: str | None) -> RenderableType:
-    if batch is not None:
-        return picture(standing.snapshot(there, lookup.batch_named(there, batch)))
-    return _list([standing.snapshot(there, each) for each in there.batches()], there.url)
+def _look(there: Store, batch: str | None) -> list[standing.Status]:
+    """The batch, or all of them, as they stand now."""
+    batches = there.batches() if batch is None else [lookup.batch_named(there, batch)]
+    return [standing.snapshot(there, each) for each in batches]
+
+
+def _picture(seen: list[standing.Status], batch: str | None, url: str) -> RenderableType:
+    return picture(seen[0]) if batch is not None else _list(seen, url)
 
 
 def _watch(there: Store, batch: str | None, every: float) -> None:
-    """Look again and again; the last picture stays on the screen."""
+    """Look again and again until all is complete; the last picture stays on the screen."""
     console = render.out()
-    if batch is not None:
-        lookup.batch_named(there, batch)
+    live = Live(console=console, auto_refresh=False) if console.is_terminal else None
     try:
-        if not console.is_terminal:
-            while not _is_over(there, batch):
-                console.print(_picture(there, batch))
+        with live if live is not None else nullcontext():
+            while True:
+                seen = _look(there, batch)
+                shown = _picture(seen, batch, there.url)
+                if live is not None:
+                    live.update(shown, refresh=True)
+                else:
+                    render.show(shown)
+                if seen and all(each.is_complete for each in seen):
+                    return
                 time.sleep(every)
-            console.print(_picture(there, batch))
-            return
-        with Live(_picture(there, batch), console=console, auto_refresh=False) as live:
-            while not _is_over(there, batch):
-                time.sleep(every)
-                live.update(_picture(there, batch), refresh=True)
     except KeyboardInterrupt:
         return
-
-
-def _is_over(there: Store, batch: str | None) -> bool:
-    names = [batch] if batch is not None else [each.name for each in there.batches()]
-    return bool(names) and all(standing.snapshot(there, lookup.batch_named(there, name)).is_complete for name in names)
 
 
 def picture(seen: standing.Status) -> RenderableType:
@@ -122,19 +145,17 @@ def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
     if c.pending and forecast.usd:
         money += f", about {render.usd(forecast.usd)} more for what is left"
     rows.append(
-        ("cost", f"{money}; {totals.tokens:,} tokens, {totals.attempts:,} attempts, {in_words(totals.seconds)} of work")
+        ("cost", f"{money}; {totals.tokens:,} tokens, {totals.attempts:,} attempts, {brief(totals.seconds)} of work")
     )
     if forecast.rate is not None and c.pending:
         left = (
-            f", about {in_words(forecast.seconds)} left"
+            f", about {brief(forecast.seconds)} left"
             if forecast.seconds is not None
             else ", but nobody works on it now"
         )
         rows.append(("rate", f"{render.number(forecast.rate)} items/s{left}"))
     if seen.progressed_at is not None:
-        rows.append(
-            ("progress", f"{in_words(max(0.0, seen.at - seen.progressed_at))} ago, at {when(seen.progressed_at)} UTC")
-        )
+        rows.append(("progress", f"{brief(max(0.0, seen.at - seen.progressed_at))} ago, at {when(seen.progressed_at)}"))
     rows += [("held by", _held(lease)) for lease in seen.leases[:8]]
     if len(seen.leases) > 8:
         rows.append(("", f"… and {len(seen.leases) - 8:,} more"))
@@ -147,7 +168,7 @@ def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
 
 
 def _held(lease: standing.Held) -> str:
-    ends = f"lease for another {in_words(lease.expires_in)}" if lease.is_live else "gone: the next run takes it over"
+    ends = f"lease for another {brief(lease.expires_in)}" if lease.is_live else "gone: the next run takes it over"
     return f"{lease.owner}: {lease.pending:,} items of chunk {lease.chunk} under fence {lease.fence}, {ends}"
 
 
@@ -167,15 +188,13 @@ def _list(seen: list[standing.Status], url: str) -> RenderableType:
         )
         for each in seen
     ]
-    headers = ["batch", "state", "items", "done", "dead", "pending", "cost", "opened (UTC)"]
+    headers = ["batch", "state", "items", "done", "dead", "pending", "cost", "opened"]
     return render.table(headers, rows, right=["items", "done", "dead", "pending", "cost"])
 
 
 def show(
     batch: BatchArgument,
-    item: Annotated[
-        str | None, typer.Argument(metavar="[ITEM]", help="One item: its key, or #N for its number.")
-    ] = None,
+    item: Annotated[str | None, typer.Argument(metavar="ITEM", help="One item: its key, or #N for its number.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -185,14 +204,7 @@ def show(
         if item is not None:
             _show_item(there, found, lookup.item_named(there, found, item), as_json)
             return
-        seen, collected = standing.snapshot(there, found), statistics.collect(there, found)
-    if as_json:
-        render.document({**seen.as_dict(), "statistics": collected.as_dict()})
-        return
-    render.show(picture(seen))
-    for part in figures.tables(collected):
-        render.say()
-        render.show(part)
+        _tell(there, found, True, as_json)
 
 
 def _show_item(there: Store, batch: Batch, item: Record, as_json: bool) -> None:
@@ -229,8 +241,8 @@ def _show_item(there: Store, batch: Batch, item: Record, as_json: bool) -> None:
     ]
     rows += [("attempts", str(place.attempt))] if place.attempt else []
     rows += [("code", f"{place.code}: {place.reason}")] if place.code else []
-    rows.append(("payload", render.one_line(item.payload.decode("utf-8", "replace"), 1000)))
-    rows += [(name, render.one_line(canonical.encode(made["output"]).decode(), 1000)) for name, made in outputs.items()]
+    rows.append(("payload", render.one_line(item.payload.decode("utf-8", "replace"), 400)))
+    rows += [(name, render.one_line(canonical.encode(made["output"]).decode(), 400)) for name, made in outputs.items()]
     render.show(render.heading(f"item {item.key!r} (number {item.n}) of {batch.name}", place.state.value))
     render.show(render.facts(rows))
     render.say(f"\nIts story: holdfast why {batch.name} {item.key}", render.FAINT)

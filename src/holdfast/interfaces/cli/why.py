@@ -11,5 +11,9 @@ def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_
         told = story.tell(there, lookup.batch_named(there, batch), item)
     if as_json:
         render.document(told.as_dict())
-    else:
-        render.say(str(told))
+        return
+    render.show(render.heading(f"item {told.key!r} (number {told.number}) of batch {told.batch!r}", told.state))
+    render.say()
+    render.show(render.facts((story.to_the_millisecond(event.at), event.text) for event in told.events))
+    render.say()
+    render.show(render.facts([("now", told.now), ("next", told.next), *(("", command) for command in told.commands)]))

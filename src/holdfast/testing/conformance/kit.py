@@ -6,9 +6,22 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from holdfast.core import canonical, ingest
-from holdfast.core.journal import Checkpointed, Claimed, Ingested, Opened, Acted, Spend, decode_body, decode_header
+from holdfast.core.journal import Body, Spend, decode_body, decode_header
 from holdfast.core.model import (
-    Act, Admitted, BatchId, Change, Chunk, Claim, Commit, Entry, Item, ItemNo, NewItem, Place, State, Want,
+    Act,
+    Admitted,
+    BatchId,
+    Change,
+    Chunk,
+    Claim,
+    Commit,
+    Entry,
+    Item,
+    ItemNo,
+    NewItem,
+    Place,
+    State,
+    Want,
     chain_of_batch,
 )  # fmt: skip
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
@@ -24,8 +37,6 @@ POLICIES = [Policy()] * STAGES
 LEASE = 30.0
 DEFINITION = canonical.encode({"stages": [{"name": "read"}, {"name": "write"}]})
 ONE_STAGE = canonical.encode({"stages": [{"name": "read"}]})
-
-Body = Checkpointed | Claimed | Ingested | Opened | Acted
 
 
 class MakeStore(Protocol):
@@ -142,7 +153,8 @@ class Kit:
 
     def last(self, chain: int | None = None) -> Body:
         """The body of the last entry."""
-        return decode_body(self.chain(chain)[-1].body)
+        body: Body = decode_body(self.chain(chain)[-1].body)
+        return body
 
     def everything(self) -> tuple[object, ...]:
         """All that can be read: equal before and after means that nothing changed."""
@@ -159,6 +171,11 @@ class Kit:
 
 
 # -- outcomes and changes -----------------------------------------------------------------------------------------
+
+
+def answer(*, added: int, lo: int, known: int = 0, changed: Sequence[tuple[int, int]] = ()) -> Admitted:
+    """What `add_items` is to say."""
+    return Admitted(added=added, lo=ItemNo(lo), known=known, changed=tuple((at, ItemNo(n)) for at, n in changed))
 
 
 def new_item(key: object, payload: bytes | None = None) -> NewItem:

@@ -6,8 +6,8 @@ from holdfast.core import canonical, ingest
 from holdfast.core.errors import DefinitionChanged, UsageError
 from holdfast.core.journal import Ingested, Opened
 from holdfast.core.limits import PAYLOAD_BYTES
-from holdfast.core.model import Admitted, BatchId, State
-from holdfast.testing.conformance.kit import DEFINITION, ONE_STAGE, Kit, new_item, proves
+from holdfast.core.model import BatchId, State
+from holdfast.testing.conformance.kit import DEFINITION, ONE_STAGE, Kit, answer, new_item, proves
 
 TWINS = ("a", "\0a", "\0\0a")
 """Three keys with the same number in the index of keys."""
@@ -61,8 +61,8 @@ def another_number_of_stages_is_refused_once_there_are_items(kit: Kit) -> None:
 
 @proves("P3")
 def admitted_items_get_numbers_in_order_and_one_chunk(kit: Kit) -> None:
-    assert kit.admit("a", "b", "c") == Admitted(added=3, lo=0)
-    assert kit.admit("d") == Admitted(added=1, lo=3)
+    assert kit.admit("a", "b", "c") == answer(added=3, lo=0)
+    assert kit.admit("d") == answer(added=1, lo=3)
     assert [(row.n, row.key) for row in kit.store.records(kit.batch)] == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
     assert [(chunk.lo, chunk.hi) for chunk in kit.store.chunks(kit.batch)] == [(0, 3), (3, 4)]
     assert [batch.admitted for batch in kit.store.batches()] == [4]
@@ -82,18 +82,18 @@ def payload_and_salt_come_back_byte_for_byte(kit: Kit) -> None:
 
 @proves("E4", "P8")
 def a_key_is_admitted_once_within_a_group_and_across_groups(kit: Kit) -> None:
-    assert kit.admit("a", "b", "a") == Admitted(added=2, lo=0, known=1)
-    assert kit.admit("b", "c", "c", "a") == Admitted(added=1, lo=2, known=3)
+    assert kit.admit("a", "b", "a") == answer(added=2, lo=0, known=1)
+    assert kit.admit("b", "c", "c", "a") == answer(added=1, lo=2, known=3)
     before = kit.everything()
-    assert kit.admit("c", "b", "a") == Admitted(added=0, lo=3, known=3)
+    assert kit.admit("c", "b", "a") == answer(added=0, lo=3, known=3)
     assert kit.everything() == before
     kit.check()
 
 
 @proves("E4")
 def a_number_and_its_text_are_one_key(kit: Kit) -> None:
-    assert kit.admit(7, payload=b"1") == Admitted(added=1, lo=0)
-    assert kit.admit("7", payload=b"1") == Admitted(added=0, lo=1, known=1)
+    assert kit.admit(7, payload=b"1") == answer(added=1, lo=0)
+    assert kit.admit("7", payload=b"1") == answer(added=0, lo=1, known=1)
     (row,) = kit.store.records(kit.batch)
     assert row.key == 7
     assert kit.store.find(kit.batch, "7") == 0
@@ -103,23 +103,23 @@ def a_number_and_its_text_are_one_key(kit: Kit) -> None:
 def a_known_key_with_another_payload_changes_nothing_and_is_reported(kit: Kit) -> None:
     kit.admit("a", payload=b"1")
     items = [new_item("b", b"1"), new_item("a", b"2"), new_item("b", b"2"), new_item("a", b"1")]
-    assert kit.store.add_items(kit.batch, items) == Admitted(added=1, lo=1, known=3, changed=((1, 0), (2, 1)))
+    assert kit.store.add_items(kit.batch, items) == answer(added=1, lo=1, known=3, changed=((1, 0), (2, 1)))
     assert [row.payload for row in kit.store.records(kit.batch)] == [b"1", b"1"]
 
 
 @proves("E4")
 def keys_whose_numbers_collide_are_told_apart(kit: Kit) -> None:
     assert len({canonical.key_hash(key) for key in TWINS}) == 1
-    assert kit.admit(TWINS[0]) == Admitted(added=1, lo=0)
-    assert kit.admit(TWINS[2], TWINS[0], TWINS[1]) == Admitted(added=2, lo=1, known=1)
-    assert kit.admit(*TWINS) == Admitted(added=0, lo=3, known=3)
+    assert kit.admit(TWINS[0]) == answer(added=1, lo=0)
+    assert kit.admit(TWINS[2], TWINS[0], TWINS[1]) == answer(added=2, lo=1, known=1)
+    assert kit.admit(*TWINS) == answer(added=0, lo=3, known=3)
     assert [kit.store.find(kit.batch, key) for key in TWINS] == [0, 2, 1]
-    assert kit.admit(TWINS[1], payload=b"other") == Admitted(added=0, lo=3, known=1, changed=((0, 2),))
+    assert kit.admit(TWINS[1], payload=b"other") == answer(added=0, lo=3, known=1, changed=((0, 2),))
 
 
 @proves("E4")
 def keys_that_collide_in_one_group_are_told_apart(kit: Kit) -> None:
-    assert kit.admit(*TWINS, *TWINS) == Admitted(added=3, lo=0, known=3)
+    assert kit.admit(*TWINS, *TWINS) == answer(added=3, lo=0, known=3)
     assert [kit.store.find(kit.batch, key) for key in TWINS] == [0, 1, 2]
 
 
@@ -127,7 +127,7 @@ def keys_that_collide_in_one_group_are_told_apart(kit: Kit) -> None:
 def keys_of_other_batches_do_not_matter(kit: Kit) -> None:
     kit.admit("a")
     other = kit.store.open_batch("news", "pages", DEFINITION, actor="ann").id
-    assert kit.store.add_items(other, [new_item("a")]) == Admitted(added=1, lo=0)
+    assert kit.store.add_items(other, [new_item("a")]) == answer(added=1, lo=0)
     assert kit.store.find(other, "a") == 0
     assert kit.store.find(other, "b") is None
 
@@ -161,7 +161,7 @@ def awkward_keys_and_payloads_are_kept_or_refused_never_lost(kit: Kit) -> None:
     big = b'"' + b"x" * PAYLOAD_BYTES + b'"'
     items = [*map(new_item, keys), new_item("big", big)]
     assert kit.store.add_items(kit.batch, items).added == len(items)
-    assert kit.store.add_items(kit.batch, items) == Admitted(added=0, lo=len(items), known=len(items))
+    assert kit.store.add_items(kit.batch, items) == answer(added=0, lo=len(items), known=len(items))
     rows = kit.store.records(kit.batch)
     assert [row.n for row in rows if row.place.state is State.DEAD] == [0, 6, 9]
     assert [rows[n].key for n in (1, 2, 4, 5, 7, 8)] == [keys[1], keys[2], keys[4], str(keys[5]), keys[7], keys[8]]
@@ -174,11 +174,11 @@ def the_end_of_the_source_is_recorded_once(kit: Kit) -> None:
     kit.admit("a")
     assert [batch.ingested_at for batch in kit.store.batches()] == [None]
     kit.clock.advance(5)
-    assert kit.admit("a", ended=True) == Admitted(added=0, lo=1, known=1)
+    assert kit.admit("a", ended=True) == answer(added=0, lo=1, known=1)
     ended = kit.clock()
     kit.clock.advance(5)
-    assert kit.admit("a", ended=True) == Admitted(added=0, lo=1, known=1)
-    assert kit.admit(ended=True) == Admitted(added=0, lo=1)
+    assert kit.admit("a", ended=True) == answer(added=0, lo=1, known=1)
+    assert kit.admit(ended=True) == answer(added=0, lo=1)
     assert [batch.ingested_at for batch in kit.store.batches()] == [ended]
     assert kit.kinds() == ["opened", "ingested", "ingested"]
     assert kit.last() == Ingested(lo=1, hi=1, ended=True)

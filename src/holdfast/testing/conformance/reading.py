@@ -5,6 +5,7 @@ import pytest
 from holdfast.core import journal
 from holdfast.core.errors import UsageError
 from holdfast.core.model import BatchId, State, chain_of_batch
+from holdfast.core.outcome import Outcome
 from holdfast.stores.base import each_entry, each_output, each_record, lineage
 from holdfast.testing.conformance.kit import Kit, cancel, done, failed, proves, reset, skipped
 
@@ -15,8 +16,8 @@ def _mixed(kit: Kit) -> None:
     claim = kit.claim("ann")
     items = kit.load(claim)
     kit.land(claim, [done(items[0]), done(items[5])])
-    again = {item.n: item for item in kit.load(claim)}
-    outcomes = [done(again[0]), done(again[5]), skipped(again[1]), skipped(again[6])]
+    again = {int(item.n): item for item in kit.load(claim)}
+    outcomes: list[Outcome] = [done(again[0]), done(again[5]), skipped(again[1]), skipped(again[6])]
     kit.land(
         claim,
         [*outcomes, failed(items[2], transient=False), failed(items[7], transient=False)],

@@ -13,7 +13,7 @@ The same seed gives the same events: `python -m holdfast.testing.simulator --see
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -32,12 +32,13 @@ class Failure(AssertionError):
     """A seed whose world broke a promise; its message replays it."""
 
 
-def in_memory(clock, is_dead) -> MemoryStore:  # type: ignore[no-untyped-def]
+def in_memory(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> MemoryStore:
+    """The store that simulations run on unless told otherwise."""
     return MemoryStore(clock=clock, is_dead=is_dead)
 
 
-def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] | None = None) -> Counter[str]:
-    """Run the world of one seed and check it; returns what happened, counted. Raises where a promise was broken."""
+def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] | None = None) -> World:
+    """Run the world of one seed and check it. Raises where a promise was broken."""
     world = World(draw(seed), make_store, trace)
     try:
         for number in range(world.plan.ingesters):
@@ -49,7 +50,7 @@ def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] |
         check(world)
     finally:
         world.store.close()
-    return world.counts
+    return world
 
 
 def search(seeds: Iterable[int], make_store: MakeStore = in_memory) -> Counter[str]:
@@ -57,7 +58,7 @@ def search(seeds: Iterable[int], make_store: MakeStore = in_memory) -> Counter[s
     total: Counter[str] = Counter()
     for seed in seeds:
         try:
-            total += simulate(seed, make_store)
+            total += simulate(seed, make_store).counts
         except Exception as error:
             raise Failure(tell(seed, make_store, error)) from error
         total["worlds"] += 1

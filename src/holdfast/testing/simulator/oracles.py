@@ -14,6 +14,7 @@ def check(world: World) -> Story:
     check_effects(world, story)
     check_money(story)
     check_ended(world, story)
+    world.heads = [chunk.head for chunk in world.store.chunks(world.batch.id)]
     world.counts["items"] += len(story.items)
     world.counts["runs"] += world.runs.total()
     world.counts["condemned"] += world.condemned.total()
@@ -41,10 +42,9 @@ def check_effects(world: World, story: Story) -> None:
             raise Violation(f"{told} attempts at (item, stage, epoch) {effect} are told, {ran} were made")
     for effect, ran in world.runs.items():
         told = story.attempts.get(effect, 0)
-        if ran - told > world.excused[effect]:
-            raise Violation(
-                f"(item, stage, epoch) {effect} was run {ran} times, {told} are told, {world.excused[effect]} were interrupted"
-            )
+        cut_off = world.excused[effect]
+        if ran - told > cut_off:
+            raise Violation(f"(item, stage, epoch) {effect} ran {ran} times, {told} are told, {cut_off} were cut off")
 
 
 def check_money(story: Story) -> None:

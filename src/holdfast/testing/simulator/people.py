@@ -6,8 +6,12 @@ from holdfast.core.states import Step, go_back, move
 from holdfast.testing.simulator.world import Actor, World
 
 KINDS = {
-    Step.REDRIVE: "redriven", Step.RESOLVE: "resolved", Step.DISCARD: "discarded", Step.CANCEL: "cancelled", Step.RESET: "reset",
-}  # fmt: skip
+    Step.REDRIVE: "redriven",
+    Step.RESOLVE: "resolved",
+    Step.DISCARD: "discarded",
+    Step.CANCEL: "cancelled",
+    Step.RESET: "reset",
+}
 
 
 def ingester(world: World, name: str) -> Actor:

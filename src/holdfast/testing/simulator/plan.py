@@ -4,6 +4,7 @@ Every world has only some of the faults, in some strength: two faults that meet 
 keep quiet.
 """
 
+from collections.abc import Callable
 from random import Random
 
 import msgspec
@@ -105,7 +106,7 @@ def most_per_item(plan: Plan) -> int:
     return plan.spend * sum(policy.attempts for policy in plan.policies)
 
 
-def _some(rng: Random):  # type: ignore[no-untyped-def]
+def _some(rng: Random) -> Callable[[float], int]:
     def some(chance: float) -> int:
         return int(rng.random() < chance)
 
@@ -115,9 +116,12 @@ def _some(rng: Random):  # type: ignore[no-untyped-def]
 def _policy(rng: Random) -> Policy:
     wait_min = 1.0 + rng.random() * 4
     return Policy(
-        attempts=1 + int(rng.random() * 4), within=20 + rng.random() * 600, wait_min=wait_min, wait_max=wait_min + rng.random() * 60,
+        attempts=1 + int(rng.random() * 4),
+        within=20 + rng.random() * 600,
+        wait_min=wait_min,
+        wait_max=wait_min + rng.random() * 60,
         money=None if rng.random() < 0.8 else 1 + int(rng.random() * 12),
-    )  # fmt: skip
+    )
 
 
 def _groups(rng: Random) -> list[list[tuple[object, bytes]]]:

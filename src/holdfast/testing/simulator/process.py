@@ -4,12 +4,14 @@ It keeps everything in memory and loses all of it when it crashes. A paused proc
 passed: it goes on where it stood, with leases that others may have taken over.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 from holdfast.core import canonical, lease, settle
 from holdfast.core.journal import Spend
+from holdfast.core.limits import SUSPECT
 from holdfast.core.model import Claim, Commit, Item, ItemNo, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
+from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, Settled
 from holdfast.stores.base import Idle, Receipt
 from holdfast.testing.replay import Violation
@@ -55,7 +57,7 @@ class Hand:
         self.loaded_to: ItemNo | None = None
         self.loaded_all = False
         self.lost = False
-        self.alone = claim.blame >= lease.SUSPECT
+        self.alone = claim.blame >= SUSPECT
 
     def take_in(self, items: Sequence[Item], now: float) -> None:
         for item in items:
@@ -183,7 +185,7 @@ class Process:
                 continue
             if self.hands:
                 yield from self._let_go()
-                if any([hand.outcomes for hand in self.hands]):
+                if any(hand.outcomes for hand in self.hands):
                     continue
             elif idle is not None and self._at_end(idle):
                 self.alive = False
@@ -232,10 +234,8 @@ class Process:
         answer = world.store.claim(want)
         if isinstance(answer, Idle):
             return answer
-        world.say(
-            self.name,
-            f"claims chunk {answer.lease.chunk} fence {answer.lease.fence}, items {answer.lo} to {answer.hi - 1}, blame {answer.blame}",
-        )
+        given = f"chunk {answer.lease.chunk} fence {answer.lease.fence}, items {answer.lo} to {answer.hi - 1}"
+        world.say(self.name, "claims", given, f"blame {answer.blame}")
         world.granted(answer)
         hand = Hand(answer)
         self.hands.append(hand)
@@ -346,7 +346,7 @@ class Process:
             holder, settled, commit_id=self.world.new_id(), release=release, due=due, reserved=reserved
         )
 
-    def _write(self, commits: list[Commit]):  # type: ignore[no-untyped-def]
+    def _write(self, commits: list[Commit]) -> Generator[float, None, list[Receipt]]:
         """Write, and after a lost reply look every commit up before judging."""
         receipts = yield from self.wire.send(self.name, commits)
         if receipts is None:
@@ -374,7 +374,7 @@ class Process:
                 yield from self._write([commit])
 
 
-def check_waits(outcomes: Sequence[Outcome], settled: Settled, policies: Sequence, now: float) -> None:  # type: ignore[type-arg]
+def check_waits(outcomes: Sequence[Outcome], settled: Settled, policies: Sequence[Policy], now: float) -> None:
     """Every wait lies between the least and the growing most; what is permanent never waits."""
     asked = {outcome.item.n: outcome for outcome in outcomes if isinstance(outcome, Failed)}
     for attempt in settled.attempts:
@@ -386,9 +386,8 @@ def check_waits(outcomes: Sequence[Outcome], settled: Settled, policies: Sequenc
         most = max(policy.wait_min, min(policy.wait_max, policy.wait_min * 2**attempt.attempt), failed.after or 0.0)
         wait = attempt.due - now
         if not policy.wait_min - 1e-6 <= wait <= most + 1e-6:
-            raise Violation(
-                f"item {attempt.n} waits {wait:.3f} s after attempt {attempt.attempt}, not {policy.wait_min:.3f} to {most:.3f}"
-            )
+            bounds = f"{policy.wait_min:.3f} to {most:.3f}"
+            raise Violation(f"item {attempt.n} waits {wait:.3f} s after attempt {attempt.attempt}, not {bounds}")
 
 
 def world_pause(chance: float) -> float:

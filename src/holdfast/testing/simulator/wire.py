@@ -54,6 +54,7 @@ class Wire:
     def _deliver(self, who: str, commits: Sequence[Commit]) -> list[Receipt]:
         world = self.world
         receipts = world.store.commit(commits)
+        world.check_budget(with_reservations=False)
         for commit, receipt in zip(commits, receipts, strict=True):
             world.say(who, "commits", _told(commit), "→", "landed" if receipt.landed else receipt.reason)
             world.counts["commits landed" if receipt.landed else "commits refused"] += 1

@@ -10,7 +10,6 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Generator
 from random import Random
-from types import GeneratorType
 
 from holdfast.core import canonical
 from holdfast.core.model import Batch, Claim, Item
@@ -55,6 +54,8 @@ class World:
         """Chunks that an operator took from their owner."""
         self.landed: set[bytes] = set()
         self.counts: Counter[str] = Counter()
+        self.heads: list[bytes] = []
+        """Where the chain of each chunk ended: the whole story in a few bytes."""
         self._fences: dict[int, int] = {}
         self._inputs: dict[tuple[int, int], bytes] = {}
         self._queue: list[tuple[float, int, Actor | Happening]] = []
@@ -73,12 +74,12 @@ class World:
                 clock.now = at
                 if self.faulty and at > end:
                     self._calm()
-            if type(actor) is GeneratorType:
-                delay = next(actor, None)
-                if delay is not None:
-                    heapq.heappush(queue, (clock.now + delay, next(self._order), actor))
-            else:
+            if callable(actor):
                 actor()
+                continue
+            delay = next(actor, None)
+            if delay is not None:
+                heapq.heappush(queue, (clock.now + delay, next(self._order), actor))
         raise Violation(f"no end after {EVENTS} events: the batch makes no progress")
 
     def _calm(self) -> None:
@@ -110,11 +111,18 @@ class World:
             if fence <= self._fences.get(n, 0):
                 raise Violation(f"item {n} is granted under fence {fence} after fence {self._fences[n]}")
             self._fences[n] = fence
-        if self.cap is not None:
-            chunks = self.store.chunks(self.batch.id)
-            used = sum(chunk.counts.spent + (chunk.reserved if chunk.owner is not None else 0) for chunk in chunks)
-            if used > self.cap:
-                raise Violation(f"{used} units are spent or set aside, the budget is {self.cap}")
+        self.check_budget(with_reservations=True)
+
+    def check_budget(self, *, with_reservations: bool) -> None:
+        """What is spent, and at every grant also what is set aside, stays within the budget of the batch."""
+        if self.cap is None:
+            return
+        chunks = self.store.chunks(self.batch.id)
+        used = sum(chunk.counts.spent for chunk in chunks)
+        if with_reservations:
+            used += sum(chunk.reserved for chunk in chunks if chunk.owner is not None)
+        if used > self.cap:
+            raise Violation(f"{used} units are spent or set aside, the budget is {self.cap}")
 
     def about_to_run(self, item: Item, now: float) -> Effect:
         """It is due, the checkpoint it starts from is durable, and its input is what the stage before made of it."""

@@ -1,0 +1,126 @@
+"""What can be read of a SQLite store, each verb in one view of the database."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.core.canonical import key_hash
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import ITEMS
+from holdfast.core.model import Batch, BatchId, Chunk, Entry, ItemNo, Output, Record, State
+from holdfast.stores import owners
+from holdfast.stores import sqlite_keys as keys
+from holdfast.stores.base import stage_count
+from holdfast.stores.sqlite_epoch import Epoch
+from holdfast.stores.sqlite_file import SqliteFile
+from holdfast.stores.sqlite_rows import ITEM_BITS, STAGE_BITS, STAGE_MASK, batch_of, chunk_of, entry_of, record_of
+from holdfast.stores.statements import load
+
+SQL = load("sqlite.sql")
+PAGE = 1000
+"""Rows looked at together where only some of them are wanted."""
+
+
+class SqliteReads:
+    """An open file, and the verbs that change nothing."""
+
+    def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time,
+                 is_dead: Callable[[str], bool] = owners.is_dead) -> None:  # fmt: skip
+        self.path = Path(path)
+        self.url = str(path)
+        self._clock = clock
+        self._is_dead = is_dead
+        self._file = SqliteFile(self.path)
+        self._epoch = Epoch(self._file)
+
+    def now(self) -> float:
+        return self._clock()
+
+    def close(self) -> None:
+        self._epoch.close()
+        self._file.close()
+
+    def batch(self, name: str) -> Batch | None:
+        with self._file.reading() as db:
+            return self._batch(db, "batch_by_name", name)
+
+    def batches(self) -> list[Batch]:
+        with self._file.reading() as db:
+            return [batch_of(row) for row in db.execute(SQL["all_batches"])]
+
+    def chunks(self, batch: BatchId) -> list[Chunk]:
+        with self._file.reading() as db:
+            return [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch,))]
+
+    def records(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
+                limit: int = 1000) -> list[Record]:  # fmt: skip
+        base = batch << ITEM_BITS
+        first, last = base + lo, base + (ITEMS if hi is None else hi)
+        with self._file.reading() as db:
+            stages = stage_count(self._known_batch(db, batch).definition)
+            if state in (State.SKIPPED, State.DEAD, State.CANCELLED):
+                rows = db.execute(SQL["records_settled"], (state, first, last, limit))
+                return [record_of(row, base, STAGE_MASK) for row in rows]
+            found: list[Record] = []
+            page = limit if state is None else max(limit, PAGE)
+            while len(found) < limit:
+                rows = db.execute(SQL["records_any"], (first, last, page))
+                looked_at = [record_of(row, base, stages) for row in rows]
+                found += [row for row in looked_at if state is None or row.place.state is state]
+                if len(rows) < page:
+                    break
+                first = rows[-1][0] + 1
+            return found[:limit]
+
+    def _record(self, db: SqliteFile, batch: BatchId, n: ItemNo, stages: int) -> Record:
+        base = batch << ITEM_BITS
+        return record_of(db.execute(SQL["records_any"], (base + n, base + n + 1, 1))[0], base, stages)
+
+    def find(self, batch: BatchId, key: str) -> ItemNo | None:
+        with self._file.reading() as db:
+            return keys.find(db, batch, key, key_hash(key))
+
+    def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
+                limit: int = 1000) -> list[Output]:  # fmt: skip
+        base = batch << ITEM_BITS
+        bounds = ((base + lo) << STAGE_BITS, (base + (ITEMS if hi is None else hi)) << STAGE_BITS)
+        with self._file.reading() as db:
+            if stage is None:
+                rows = db.execute(SQL["outputs_in_range"], (*bounds, limit))
+            else:
+                rows = db.execute(SQL["outputs_of_stage"], (*bounds, stage, limit))
+        return [
+            Output(ItemNo((id_ >> STAGE_BITS) - base), id_ & STAGE_MASK, epoch, data, file)
+            for id_, epoch, data, file in rows
+        ]
+
+    def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
+        with self._file.reading() as db:
+            return self._entries(db, chain, after, limit)
+
+    def _entries(self, db: SqliteFile, chain: int, after: int, limit: int) -> list[Entry]:
+        rows = db.execute(SQL["entries_after"], (chain, after, limit))
+        return [entry_of(row) for row in rows]
+
+    def _batch(self, db: SqliteFile, statement: str, value: str | int) -> Batch | None:
+        rows = db.execute(SQL[statement], (value,))
+        return batch_of(rows[0]) if rows else None
+
+    def _known_batch(self, db: SqliteFile, batch: BatchId) -> Batch:
+        found = self._batch(db, "batch_by_id", batch)
+        if found is None:
+            raise UsageError(f"{self.path} has no batch number {batch}")
+        return found
+
+    def _chunk_of(self, db: SqliteFile, batch: BatchId, n: ItemNo) -> Chunk:
+        rows = db.execute(SQL["chunk_of_item"], (batch, n))
+        if not rows or n >= (found := chunk_of(rows[0])).hi:
+            raise UsageError(f"batch number {batch} has no item number {n}")
+        return found
+
+    def _states(self, db: SqliteFile, chunk: Chunk) -> list[State]:
+        base = chunk.batch << ITEM_BITS
+        return [
+            State(state)
+            for (state,) in db.cursor(SQL["states_in_range"], (chunk.batch, base + chunk.lo, base + chunk.hi))
+        ]

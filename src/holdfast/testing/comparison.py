@@ -1,0 +1,248 @@
+"""A store against the memory store: the same random calls, the same answers, after every one of them.
+
+    from holdfast.testing.comparison import comparison
+
+    TestMyStore = comparison(lambda place, clock, is_dead: MyStore(place, clock=clock, is_dead=is_dead)).TestCase
+
+The machine does what workers, ingesters and operators do, rightly and wrongly: commits under stale fences and
+versions, commits sent twice, acts on what has moved on since. Because every entry of the journal is chained, equal
+heads mean that all that was ever written is equal, byte for byte.
+"""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from holdfast.core import canonical, ingest
+from holdfast.core.errors import HoldfastError
+from holdfast.core.journal import Spend
+from holdfast.core.model import Act, Change, Claim, Commit, Item, NewItem, Record, State, Want, chain_of_batch
+from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
+from holdfast.core.retry import Policy
+from holdfast.core.settle import NOTHING, Holder, commit, settle
+from holdfast.core.states import Step, go_back, move
+from holdfast.stores.base import Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.conformance.kit import MakeStore
+from holdfast.testing.replay import compare, replay
+
+STAGES = 2
+POLICIES = [Policy(attempts=2), Policy(attempts=3, money=20)]
+DEFINITIONS = [canonical.encode({"stages": ["a", "b"], "edition": edition}) for edition in range(2)]
+OWNERS = st.sampled_from(["ann", "bob", "cid"])
+KEYS = st.sampled_from(["a", "\0a", "\0\0a", "b", 7, "7", None, *(f"k{n}" for n in range(12))])
+PIPELINES = st.sampled_from(["pages", "pages", "letters"])
+WAITS = st.sampled_from([0.0, 0.0, 20.0, 40.0])
+FATES = st.sampled_from(["done", "done", "done", "transient", "permanent", "skip", "defer", "lost", "leave"])
+FAST = Path("/dev/shm") if Path("/dev/shm").is_dir() else None  # noqa: S108 - a folder of its own is made there
+
+
+class Comparison(RuleBasedStateMachine):
+    """Both stores, side by side."""
+
+    make_store: Callable[..., Store]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock, self.dead = ManualClock(), set[str]()
+        self.place = tempfile.TemporaryDirectory(dir=FAST)
+        named: dict[str, Any] = {"clock": self.clock, "is_dead": self.dead.__contains__}
+        self.memory, self.other = MemoryStore(**named), type(self).make_store(Path(self.place.name), **named)
+        self.batch = self.both(lambda store: store.open_batch("book", "pages", DEFINITIONS[0], actor="ann")).id
+        self.held: list[tuple[Claim, int]] = []
+        """Claims with the version their holder believes in; some were lost long ago."""
+        self.sent: list[Commit] = []
+        self.decided: list[Change] = []
+        self.ids = 0
+
+    def both(self, call: Callable[[Store], Any]) -> Any:
+        """Call both stores; they must answer alike, or refuse alike."""
+        wanted, answer = _answer(call, self.memory), _answer(call, self.other)
+        assert answer == wanted, f"answered {answer!r}, the memory store {wanted!r}"
+        return answer
+
+    def new_id(self) -> bytes:
+        self.ids += 1
+        return self.ids.to_bytes(16, "big")
+
+    # -- batches and items --------------------------------------------------------------------------------------
+
+    @initialize(rows=st.lists(st.tuples(KEYS, st.just(0)), min_size=4, max_size=10))
+    def begin(self, rows: list[tuple[Any, int]]) -> None:
+        self.admit(rows[:6], ended=False)
+        self.admit(rows[6:], ended=True)
+
+    @rule(rows=st.lists(st.tuples(KEYS, st.integers(0, 1)), max_size=6), ended=st.booleans())
+    def admit(self, rows: list[tuple[Any, int]], ended: bool) -> None:
+        items: list[NewItem] = [ingest.admit(key, b"%d" % edition, self.new_id()) for key, edition in rows]
+        self.both(lambda store: store.add_items(self.batch, items, ended=ended, actor="ann"))
+        self.both(lambda store: [store.find(self.batch, canonical.key_text(key)) for key, _ in rows])
+
+    @rule(kind=st.sampled_from(["noted", "marked"]), once=st.booleans(), edition=st.integers(0, 1), pipeline=PIPELINES)
+    def tell(self, kind: str, once: bool, edition: int, pipeline: str) -> None:
+        self.both(lambda store: store.note(self.batch, kind, b"\x80", actor="ann", once=once))
+        self.both(lambda store: store.open_batch("book", pipeline, DEFINITIONS[edition], actor="ann"))
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([1.0, 10.0, 29.0, 30.0, 31.0, 100.0]))
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule(owner=OWNERS)
+    def kill_or_revive(self, owner: str) -> None:
+        self.dead ^= {owner}
+
+    # -- work ---------------------------------------------------------------------------------------------------
+
+    @rule(owner=OWNERS, limit=st.integers(1, 5), cap=st.sampled_from([None, None, 0, 50]), reserve=st.integers(0, 12))
+    def claim(self, owner: str, limit: int, cap: int | None, reserve: int) -> None:
+        want = Want(batch=self.batch, owner=owner, limit=limit, seconds=30.0, cap=cap, reserve=reserve)
+        answer = self.both(lambda store: store.claim(want))
+        if isinstance(answer, Claim):
+            self.held.append((answer, 0))
+
+    @rule(data=st.data(), owner=OWNERS, limit=st.integers(2, 9), wait=WAITS)
+    def work_through(self, data: st.DataObject, owner: str, limit: int, wait: float) -> None:
+        """Claim, settle what is there, release."""
+        before = len(self.held)
+        self.claim(owner, limit, None, 0)
+        if len(self.held) > before:
+            self._write([before], [self._commit(data, before, release=True, wait=wait, slip=0)])
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), release=st.booleans(), wait=WAITS, slip=st.sampled_from([0, 0, 0, 0, 1, -1]))
+    def work(self, data: st.DataObject, release: bool, wait: float, slip: int) -> None:
+        """Settle some items of one or two claims and commit them together, some under a version that is not theirs."""
+        recent = range(max(0, len(self.held) - 5), len(self.held))
+        chosen = data.draw(st.lists(st.sampled_from(recent), min_size=1, max_size=2, unique=True))
+        self._write(chosen, [self._commit(data, at, release=release, wait=wait, slip=slip) for at in chosen])
+
+    def _write(self, chosen: list[int], commits: list[Commit]) -> None:
+        receipts = self.both(lambda store: store.commit(commits))
+        self.sent += commits
+        for at, receipt in zip(chosen, receipts, strict=True):
+            claim, version = self.held[at]
+            self.held[at] = (claim, version + receipt.landed)
+
+    def _commit(self, data: st.DataObject, at: int, *, release: bool, wait: float, slip: int) -> Commit:
+        claim, version = self.held[at]
+        some, most = data.draw(st.sampled_from([(9, 1 << 20), (9, 1 << 20), (2, 1 << 20), (9, 3)]))
+        items = self.both(lambda store: store.load(claim, None, some, most))
+        outcomes = [outcome for item in items if (outcome := _outcome(item, data.draw(FATES))) is not None]
+        settled = settle(outcomes, stages=STAGES, policies=POLICIES, now=self.clock()) if outcomes else NOTHING
+        lease = claim.lease
+        holder = Holder(
+            batch=claim.batch, chunk=lease.chunk, fence=lease.fence, version=max(0, version + slip), seconds=30.0
+        )
+        due = self.clock() + wait if wait else 0.0
+        return commit(holder, settled, commit_id=self.new_id(), release=release, due=due, reserved=5)
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def send_again(self, data: st.DataObject) -> None:
+        again = data.draw(st.lists(st.sampled_from(self.sent), min_size=1, max_size=2))
+        self.both(lambda store: [store.landed(each) for each in again])
+        self.both(lambda store: store.commit(again))
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), seconds=st.sampled_from([5.0, 30.0, 60.0]))
+    def renew(self, data: st.DataObject, seconds: float) -> None:
+        leases = [claim.lease for claim, _ in data.draw(st.lists(st.sampled_from(self.held), max_size=3))]
+        self.both(lambda store: store.renew(leases, seconds))
+
+    # -- operators ----------------------------------------------------------------------------------------------
+
+    @rule(data=st.data(), seize=st.booleans(), at_once=st.booleans())
+    def act(self, data: st.DataObject, seize: bool, at_once: bool) -> None:
+        """Decide on some items as they stand now; do it, or do what was decided some time ago."""
+        decided = [change for row in self.memory.records(self.batch) if (change := _change(data, row)) is not None]
+        chosen = (
+            decided if at_once or not self.decided else data.draw(st.lists(st.sampled_from(self.decided), max_size=4))
+        )
+        self.decided += decided
+        changes = tuple(chosen)
+        act = Act(
+            id=self.new_id(), batch=self.batch, kind="changed", actor="op", reason="so", at_items=changes, seize=seize
+        )
+        self.both(lambda store: store.act(act))
+
+    # -- what must be equal -------------------------------------------------------------------------------------
+
+    @invariant()
+    def both_have_written_the_same(self) -> None:
+        self.both(lambda store: (store.batches(), store.chunks(self.batch)))
+
+    def teardown(self) -> None:
+        try:
+            self.both(lambda store: store.records(self.batch))
+            self.both(lambda store: [store.records(self.batch, state=state, lo=1, limit=3) for state in State])
+            self.both(lambda store: store.outputs(self.batch))
+            self.both(lambda store: [store.outputs(self.batch, stage=stage, lo=1, limit=3) for stage in range(STAGES)])
+            chains = [chain_of_batch(self.batch), *(chunk.id for chunk in self.memory.chunks(self.batch))]
+            self.both(lambda store: [store.entries(chain) for chain in chains])
+            compare(self.other, self.batch, replay(self.other, self.batch, POLICIES))
+        finally:
+            self.other.close()
+            self.place.cleanup()
+
+
+def comparison(make_store: MakeStore) -> type[Comparison]:
+    """The machine for a store; its `TestCase` is what pytest runs, `TestCase.settings` how much."""
+    return type("StoreComparison", (Comparison,), {"make_store": staticmethod(make_store)})
+
+
+def _change(data: st.DataObject, row: Record) -> Change | None:
+    kind = data.draw(st.sampled_from([None, None, None, *_LEGAL[row.place.state]]))
+    if kind is None:
+        return None
+    if kind is Step.RESET:
+        after = go_back(
+            row.place, kind, data.draw(st.integers(0, min(row.place.stage, STAGES - 1))), STAGES, reason="so"
+        )
+    elif kind is Step.REDRIVE:
+        after = move(row.place, kind, stages=STAGES, attempt=0, due=0.0, since=0.0, spent=0, code="", reason="")
+    else:
+        after = move(row.place, kind, to=State.SKIPPED if kind is Step.RESOLVE else None, stages=STAGES)
+    return Change(n=row.n, state=row.place.state, epoch=row.place.epoch, place=after)
+
+
+_LEGAL = {
+    State.PENDING: [Step.CANCEL, Step.RESET],
+    State.DONE: [Step.RESET],
+    State.SKIPPED: [Step.RESET],
+    State.DEAD: [Step.REDRIVE, Step.RESOLVE, Step.DISCARD, Step.RESET],
+    State.CANCELLED: [Step.RESET],
+}
+
+
+def _outcome(item: Item, fate: str) -> Outcome | None:
+    output = item.input + b"+"
+    match fate:
+        case "done":
+            return Done(item, output, canonical.digest(item.salt, output), 0.5, 1.5, _spend(item))
+        case "transient" | "permanent":
+            return Failed(item, fate == "transient", fate, "no", 0.5, 0.5, 1.5, spend=_spend(item))
+        case "skip":
+            return Skipped(item, "blank", 0.5, 1.5)
+        case "defer":
+            return Deferred(item, 15.0, "closed", 0.5, 1.5)
+        case "lost":
+            return Lost(item, item.place.stage - 1, "gone")
+    return None
+
+
+def _spend(item: Item) -> Spend:
+    return Spend(item.n, usd=7, tokens=3)
+
+
+def _answer(call: Callable[[Store], Any], store: Store) -> Any:
+    try:
+        return call(store)
+    except HoldfastError as error:
+        return type(error).__name__

@@ -1,0 +1,56 @@
+"""Holdfast with one decision removed at a time. Each version must be caught, or the proofs prove nothing.
+
+A mutant is a patch that breaks the core, the memory store or the simulated worker in one place. `catch` runs worlds of
+the simulator until one of them fails; `checks_failed` runs the suite for stores, for what no worker can see. A mutant
+that is not caught is a hole in the tests.
+"""
+
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from holdfast.core.errors import HoldfastError
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.mutants import commits, decisions, leases
+from holdfast.testing.mutants.register import BY_CONFORMANCE, BY_SIMULATION, Mutant
+from holdfast.testing.simulator import simulate
+
+__all__ = ["BY_CONFORMANCE", "BY_SIMULATION", "CAUGHT", "Catch", "Mutant", "catch", "checks_failed"]
+
+CHAPTERS = (commits, leases, decisions)
+CAUGHT = (AssertionError, HoldfastError)
+"""How a broken version shows: by an oracle, an assertion or a refusal. Any other error is a bug of the mutant."""
+
+
+class Catch(msgspec.Struct, frozen=True):
+    """How a mutant was caught."""
+
+    seeds: int
+    """How many it took."""
+    why: str
+
+
+def catch(mutant: Mutant, limit: int, first: int = 0) -> Catch | None:
+    """Simulate world after world until the mutant is caught; None when `limit` do not suffice."""
+    with mutant():
+        for count in range(limit):
+            try:
+                simulate(first + count)
+            except CAUGHT as error:
+                return Catch(count + 1, f"{type(error).__name__}: {error}")
+    return None
+
+
+def checks_failed(mutant: Mutant) -> list[str]:
+    """The checks of the suite for stores that a mutant fails."""
+    from holdfast.testing.conformance import Kit, checks  # needs pytest, which the simulator does not
+
+    failed = []
+    with mutant(), tempfile.TemporaryDirectory() as place:
+        for check in checks(durable=False):
+            try:
+                check(Kit(lambda _, clock, is_dead: MemoryStore(clock=clock, is_dead=is_dead), Path(place)))
+            except CAUGHT:
+                failed.append(check.__name__)
+    return failed

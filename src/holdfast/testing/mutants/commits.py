@@ -1,0 +1,104 @@
+"""Broken commits: guards that do not guard, entries that are not written, workers that do not wait."""
+
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+
+from holdfast.core.model import Chunk, Commit
+from holdfast.stores.base import Receipt
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped
+from holdfast.testing.simulator.process import Process
+
+replace = msgspec.structs.replace
+Writing = Generator[float, None, list[Receipt]]
+
+
+@simulation
+def a_commit_is_taken_whatever_its_fence() -> Patch:
+    def careless(commit_one: Any, store: MemoryStore, commit: Commit) -> Any:
+        current = store._chunks[commit.chunk].fence
+        return commit_one(store, commit if store.landed(commit) else replace(commit, fence=current))
+
+    return wrapped(MemoryStore, "_commit_one", careless)
+
+
+@simulation
+def a_commit_is_taken_whatever_its_version() -> Patch:
+    def careless(commit_one: Any, store: MemoryStore, commit: Commit) -> Any:
+        return commit_one(store, replace(commit, version=store._chunks[commit.chunk].version))
+
+    return wrapped(MemoryStore, "_commit_one", careless)
+
+
+@simulation
+def a_commit_that_landed_is_not_remembered() -> Patch:
+    return answering(MemoryStore, "landed", answer=False)
+
+
+@simulation
+def a_release_has_no_entry() -> Patch:
+    def silent(link: Any, store: MemoryStore, chunk: Chunk, kind: str, *rest: Any) -> None:
+        if kind != "released":
+            link(store, chunk, kind, *rest)
+
+    return wrapped(MemoryStore, "_link_chunk", silent)
+
+
+@simulation
+def outputs_are_written_but_places_are_not() -> Patch:
+    def half(write: Any, store: MemoryStore, batch: Any, outputs: Any, _moves: Any) -> None:
+        write(store, batch, outputs, ())
+
+    return wrapped(MemoryStore, "_store", half)
+
+
+@simulation
+def the_worker_goes_on_before_its_commit_is_written() -> Patch:
+    def hasty(_write: Any, process: Process, commits: list[Commit]) -> Writing:
+        process.world.begin(lambda: process.world.store.commit(commits), process.world.chance() * 10)
+        yield 0.001
+        return [Receipt(landed=True)] * len(commits)
+
+    return wrapped(Process, "_write", hasty)
+
+
+@simulation
+def a_lost_reply_is_taken_for_success() -> Patch:
+    def trusting(_write: Any, process: Process, commits: list[Commit]) -> Writing:
+        receipts = yield from process.wire.send(process.name, commits)
+        process.shaken = process.shaken or receipts is None
+        return [Receipt(landed=True)] * len(commits) if receipts is None else receipts
+
+    return wrapped(Process, "_write", trusting)
+
+
+@simulation
+def a_lost_reply_is_answered_by_committing_again_under_another_id() -> Patch:
+    def stubborn(_write: Any, process: Process, commits: list[Commit]) -> Writing:
+        world = process.world
+        receipts = yield from process.wire.send(process.name, commits)
+        if receipts is not None:
+            return receipts
+        process.shaken = True
+        versions = {chunk.id: chunk.version for chunk in world.store.chunks(world.batch.id)}
+        return world.store.commit([replace(c, id=world.new_id(), version=versions[c.chunk]) for c in commits])
+
+    return wrapped(Process, "_write", stubborn)
+
+
+@conformance
+def a_commit_is_no_heartbeat() -> Patch:
+    def mute(commit_one: Any, store: MemoryStore, commit: Commit) -> Any:
+        return commit_one(store, replace(commit, extend=0.0))
+
+    return wrapped(MemoryStore, "_commit_one", mute)
+
+
+@conformance
+def a_chunk_is_released_without_its_due_time() -> Patch:
+    def at_once(commit_one: Any, store: MemoryStore, commit: Commit) -> Any:
+        return commit_one(store, replace(commit, due=0.0))
+
+    return wrapped(MemoryStore, "_commit_one", at_once)

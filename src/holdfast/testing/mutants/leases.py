@@ -1,0 +1,127 @@
+"""Broken leases: fences that do not grow, chunks taken too soon or never, blame on the wrong item, budgets overrun."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core import journal, lease
+from holdfast.core.model import Chunk, Commit, Counts, Lease
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped
+
+replace = msgspec.structs.replace
+
+
+@simulation
+def a_grant_does_not_raise_the_fence() -> Patch:
+    def flat(grant: Any, chunk: Chunk, *args: Any, **named: Any) -> Any:
+        given = grant(chunk, *args, **named)
+        return replace(given, chunk=replace(given.chunk, fence=max(1, chunk.fence)))
+
+    return wrapped(lease, "grant", flat)
+
+
+@simulation
+def a_release_lowers_the_fence() -> Patch:
+    def forgetful(commit_one: Any, store: MemoryStore, commit: Commit) -> Any:
+        receipt = commit_one(store, commit)
+        if receipt.landed and commit.release:
+            store._chunks[commit.chunk] = replace(store._chunks[commit.chunk], fence=0)
+        return receipt
+
+    return wrapped(MemoryStore, "_commit_one", forgetful)
+
+
+@simulation
+def a_lease_is_taken_before_it_expired() -> Patch:
+    return wrapped(lease, "may_claim", lambda may, chunk, **named: may(chunk, **{**named, "owner_is_dead": True}))
+
+
+@simulation
+def an_expired_lease_is_never_taken() -> Patch:
+    return wrapped(lease, "may_claim", lambda may, chunk, **named: may(replace(chunk, expires=1e18), **named))
+
+
+@simulation
+def a_renewal_changes_nothing() -> Patch:
+    return wrapped(MemoryStore, "renew", lambda _renew, _store, leases, _seconds: list(leases))
+
+
+@conformance
+def a_renewal_does_not_look_at_the_fence() -> Patch:
+    def blind(renew: Any, store: MemoryStore, leases: Sequence[Lease], seconds: float) -> Any:
+        chunks = [store._chunks[held.chunk] for held in leases]
+        current = [Lease(chunk=c.id, fence=c.fence, owner=c.owner or "", expires=0.0) for c in chunks]
+        return renew(store, current, seconds)
+
+    return wrapped(MemoryStore, "renew", blind)
+
+
+@conformance
+def a_dead_owner_keeps_its_lease() -> Patch:
+    return wrapped(lease, "may_claim", lambda may, chunk, **named: may(chunk, **{**named, "owner_is_dead": False}))
+
+
+# -- cutting and blame --------------------------------------------------------------------------------------------
+
+
+@simulation
+def deaths_in_company_condemn_an_item() -> Patch:
+    def blamed(_blamed: Any, chunk: Chunk) -> int:
+        return 0 if chunk.progressed else chunk.blame + (chunk.owner is not None)
+
+    return wrapped(lease, "blamed", blamed)
+
+
+@simulation
+def a_suspect_is_never_condemned() -> Patch:
+    return answering(lease, "condemned", answer=False)
+
+
+@simulation
+def a_chunk_with_settled_items_is_never_cut() -> Patch:
+    def whole(share: Any, chunk: Chunk, *args: Any, **named: Any) -> Any:
+        return chunk.pending if chunk.counts.settled else share(chunk, *args, **named)
+
+    return wrapped(lease, "share", whole)
+
+
+@simulation
+def a_child_does_not_link_its_parent() -> Patch:
+    return wrapped(lease, "_child", lambda child, *args: replace(child(*args), head=journal.GENESIS))
+
+
+@simulation
+def a_child_does_not_take_its_totals_along() -> Patch:
+    return wrapped(lease, "find_cut", lambda find, *args: replace(find(*args), tail=Counts()))
+
+
+@simulation
+def a_claim_tells_of_no_attempts() -> Patch:
+    def silent(encode: Any, body: Any) -> Any:
+        return encode(replace(body, snapshots=[]) if isinstance(body, journal.Claimed) else body)
+
+    return wrapped(journal, "encode_body", silent)
+
+
+# -- budgets ------------------------------------------------------------------------------------------------------
+
+
+@simulation
+def the_budget_of_the_batch_is_not_kept() -> Patch:
+    return answering(lease, "affordable", answer=None)
+
+
+@simulation
+def what_others_set_aside_is_not_counted() -> Patch:
+    return wrapped(lease, "affordable", lambda affordable, **named: affordable(**{**named, "reserved": 0}))
+
+
+@conformance
+def a_grant_sets_nothing_aside() -> Patch:
+    def careless(grant: Any, *args: Any, **named: Any) -> Any:
+        given = grant(*args, **named)
+        return replace(given, chunk=replace(given.chunk, reserved=0))
+
+    return wrapped(lease, "grant", careless)

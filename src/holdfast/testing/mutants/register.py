@@ -1,0 +1,35 @@
+"""How mutants are made and found: a function whose name says what is broken, and which returns the patch."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+Patch = AbstractContextManager[Any]
+Mutant = Callable[[], Patch]
+
+BY_SIMULATION: dict[str, Mutant] = {}
+"""Mutants that the simulator catches."""
+BY_CONFORMANCE: dict[str, Mutant] = {}
+"""Mutants that only the suite for stores can see."""
+
+
+def simulation(mutant: Mutant) -> Mutant:
+    """Registers a mutant that workers can see."""
+    return BY_SIMULATION.setdefault(mutant.__name__, mutant)
+
+
+def conformance(mutant: Mutant) -> Mutant:
+    """Registers a mutant that only the suite for stores can see."""
+    return BY_CONFORMANCE.setdefault(mutant.__name__, mutant)
+
+
+def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> Patch:
+    """Puts `wrapper(original, …)` in the place of a function."""
+    original = getattr(owner, name)
+    return mock.patch.object(owner, name, lambda *args, **named: wrapper(original, *args, **named))
+
+
+def answering(owner: Any, name: str, answer: Any) -> Patch:
+    """Puts a function that always gives the same answer in the place of another."""
+    return wrapped(owner, name, lambda _original, *_args, **_named: answer)

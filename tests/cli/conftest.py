@@ -1,0 +1,103 @@
+"""The command, called in this process and as a process of its own, on stores with known content."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core import money
+from holdfast.core.journal import Spend
+from holdfast.core.model import Item
+from holdfast.interfaces.cli.app import call
+from holdfast.stores.sqlite import SqliteStore
+from tests.operations.world import Clock, World, done, failed, skipped
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+Command = Callable[..., Answer]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def holdfast(here: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run the command in this process."""
+
+    def run(*args: str) -> Answer:
+        capsys.readouterr()
+        code = call(args)
+        said = capsys.readouterr()
+        return Answer(code, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def world(here: Path) -> Iterator[World]:
+    """The default store with one batch: `fine` done, `blank` skipped, `bad` and `worse` dead, `rest` pending."""
+    clock = Clock(time.time())
+    store = SqliteStore(here / ".holdfast" / "state.db", clock=clock)
+    made = World(store, clock)
+    made.add("fine", "blank", "bad", "worse", "rest")
+    turns = {"blank": skipped, "rest": lambda _: None}
+
+    def price(item: Item) -> Spend:
+        return Spend(item.n, usd=money.to_units("0.25"), tokens=10, model="small")
+
+    made.work(lambda item: turns.get(item.key, lambda item: done(item, spend=price(item)))(item))
+    dead = {"bad": "http_404", "worse": "no_such_page"}
+    made.work(
+        lambda item: (
+            failed(item, transient=False, code=dead[item.key])
+            if item.key in dead
+            else None
+            if item.key == "rest"
+            else done(item)
+        )
+    )
+    yield made
+    store.close()
+
+
+def python(*args: str, cwd: Path, timeout: float = 60.0, **environment: str) -> Answer:
+    """Run `python -m holdfast …` as a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", *args],
+        cwd=cwd,
+        env=clean_environment(**environment),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    return plain | more

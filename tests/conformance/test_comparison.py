@@ -1,0 +1,26 @@
+"""SQLite and the memory store under the same random calls: the same answers, the same journal, byte for byte."""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.comparison import comparison
+
+PROMISES = pytest.mark.promise("A1", "B7", "C1", "C3", "C8", "C12", "E12", "P1", "P8")
+SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+
+Sqlite = comparison(lambda place, clock, is_dead: SqliteStore(place / "state.db", clock=clock, is_dead=is_dead))
+
+
+@PROMISES
+def test_sqlite_answers_as_the_memory_store_does() -> None:
+    run_state_machine_as_test(
+        Sqlite, settings=settings(SETTINGS, max_examples=200, stateful_step_count=40, derandomize=True)
+    )
+
+
+@PROMISES
+@pytest.mark.slow
+def test_sqlite_answers_as_the_memory_store_does_in_long_stories() -> None:
+    run_state_machine_as_test(Sqlite, settings=settings(SETTINGS, max_examples=500, stateful_step_count=60))

@@ -1,0 +1,79 @@
+"""An error of the disk at every named point: the process says what happened and ends, and the next one goes on.
+
+Inside a handler such an error belongs to the item, like any other that a handler raises.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.faults import app
+from tests.faults.scene import Scene
+from tests.faults.test_kill_points import HEARTBEAT, ITEMS, OPERATOR, PLAIN, SLOW_RUN, few
+
+Make = Callable[..., Scene]
+
+HANDLER = ("stage.before", "stage.after")
+PUBLISHED = "sink.published"
+"""The output is durable and has its name: an error after that is logged, and the run goes on."""
+
+
+def fail_and_resume(make: Make, point: str, hit: int, *argv: str) -> bool:
+    scene = make(items=ITEMS)
+    process = scene.start(*argv, fault=f"{point}:{hit}:raise")
+    status = process.wait()
+    if status == 0:
+        return False
+    scene.crashed.add(process.pid)
+    assert f"injected at {point}" in process.err, process.err
+    scene.finish()
+    scene.check()
+    return True
+
+
+@pytest.mark.promise("A7", "B7", "C9", "C11", "C12")
+@pytest.mark.parametrize("point", [point for point in PLAIN if point not in (*HANDLER, PUBLISHED)])
+def test_an_error_at_a_point_ends_the_run_with_its_reason_and_nothing_is_lost(point: str, scenes: Make, tally: Callable[..., None]) -> None:
+    hits = few(scenes(items=ITEMS).count_points()[point])
+    met = [fail_and_resume(scenes, point, hit) for hit in hits]
+    assert met[0], f"{point} was not reached"
+    tally(errors=sum(met))
+
+
+@pytest.mark.promise("A7", "C6")
+@pytest.mark.parametrize("point", HEARTBEAT)
+def test_an_error_of_the_heartbeat_ends_the_run_with_its_reason(point: str, scenes: Make) -> None:
+    assert fail_and_resume(scenes, point, 1, *SLOW_RUN)
+
+
+@pytest.mark.promise("A7", "B7")
+@pytest.mark.parametrize("point", OPERATOR)
+def test_an_error_under_an_operator_is_told_and_can_be_tried_again(point: str, scenes: Make) -> None:
+    scene = scenes(items=ITEMS)
+    scene.finish()
+    process = scene.start("--code", "busy", what="redrive", fault=f"{point}:1:raise")
+    assert process.wait() != 0
+    assert f"injected at {point}" in process.err
+    scene.finish()
+    scene.check()
+
+
+@pytest.mark.promise("E2")
+@pytest.mark.parametrize("point", HANDLER)
+def test_an_error_inside_a_handler_belongs_to_its_item(point: str, scene: Scene) -> None:
+    process = scene.start(fault=f"{point}:3:raise")
+    assert process.wait() == 0, process.err
+    dead = [letter for letter in process.report["dead"] if f"injected at {point}" in letter["reason"]]
+    assert len(dead) == 1
+    scene.last = process
+    scene.check(failed=[dead[0]["key"]])
+    assert dead[0]["key"] in range(scene.items)
+    assert dead[0]["stage"] in app.STAGES
+
+
+@pytest.mark.promise("A7", "P6")
+def test_an_error_after_an_output_was_published_does_no_harm(scene: Scene) -> None:
+    process = scene.start(fault=f"{PUBLISHED}:2:raise")
+    assert process.wait() == 0, process.err
+    scene.last = process
+    scene.check()

@@ -1,0 +1,92 @@
+"""Killed at every named point and at every hit of it, then resumed: the oracle finds nothing to complain about.
+
+What a point means stands in `holdfast.stores.faults`. Most are reached by a plain run of the app; the heartbeat needs
+a run that lasts, an operator's points need an operator. A point that nothing reaches fails the test.
+"""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from holdfast.stores.faults import POINTS
+from tests.faults.scene import Scene
+
+Make = Callable[..., Scene]
+
+SLOW_RUN = ("--lease", "0.15s", "--pace", "0.02")
+HEARTBEAT = tuple(point for point in POINTS if point.startswith("renew."))
+OPERATOR = tuple(point for point in POINTS if point.startswith("act."))
+PLAIN = tuple(point for point in POINTS if point not in HEARTBEAT + OPERATOR)
+ITEMS = 12
+"""Enough for every fate of the script, few enough to be killed at every hit."""
+
+
+def few(hits: int) -> list[int]:
+    """The first, the second, one in the middle and the last."""
+    return sorted({1, 2, (hits + 1) // 2, hits} & set(range(1, hits + 1)))
+
+
+def test_every_point_is_reached(scenes: Make) -> None:
+    reached = set(scenes().count_points()) | set(scenes().count_points(*SLOW_RUN))
+    scene = scenes()
+    scene.finish()
+    reached |= set(scene.count_points(what="redrive"))
+    assert reached == set(POINTS), "every point is reached by a scene of this file, and every one that is reached is named"
+
+
+def kill_and_resume(make: Make, point: str, hits: Iterable[int], *argv: str) -> int:
+    """For every hit: killed there, resumed, checked. Returns how many processes were killed."""
+    kills = 0
+    for hit in hits:
+        scene = make(items=ITEMS)
+        killed = scene.crash(f"{point}:{hit}:kill", *argv)
+        kills += killed
+        assert killed or hit > 1, f"{point} was not reached"
+        scene.finish()
+        scene.check()
+    return kills
+
+
+@pytest.mark.promise("A1", "A4", "A7", "A8", "B7", "C1", "C10", "C11", "E6", "E12", "P1", "P3", "P6", "P10")
+@pytest.mark.parametrize("point", PLAIN)
+def test_killed_at_a_point_and_resumed(point: str, scenes: Make, tally: Callable[..., None]) -> None:
+    hits = scenes(items=ITEMS).count_points()[point]
+    tally(kills=kill_and_resume(scenes, point, few(hits)))
+
+
+@pytest.mark.slow
+@pytest.mark.promise("A1", "A4", "A7", "A8", "B7", "C1", "C10", "C11", "E6", "E12", "P1", "P3", "P6", "P10")
+@pytest.mark.parametrize("point", PLAIN)
+def test_killed_at_every_hit_of_a_point_and_resumed(point: str, scenes: Make, tally: Callable[..., None]) -> None:
+    hits = scenes(items=ITEMS).count_points()[point]
+    tally(kills=kill_and_resume(scenes, point, range(1, hits + 1)))
+
+
+@pytest.mark.promise("A7", "B7", "C1")
+@pytest.mark.parametrize("point", HEARTBEAT)
+def test_killed_by_the_heartbeat_and_resumed(point: str, scenes: Make, tally: Callable[..., None]) -> None:
+    tally(kills=kill_and_resume(scenes, point, (1, 2, 3), *SLOW_RUN))
+
+
+@pytest.mark.promise("A7", "B7", "E12")
+@pytest.mark.parametrize("point", OPERATOR)
+def test_an_operator_is_killed_and_tries_again(point: str, scenes: Make, tally: Callable[..., None]) -> None:
+    scene = scenes(items=ITEMS)
+    scene.finish()
+    assert scene.crash(f"{point}:1:kill", "--code", "busy", what="redrive")
+    again = scene.start("--code", "busy", what="redrive")
+    assert again.wait() == 0, again.err
+    assert again.report["changed"] == (0 if point == "act.after" else 1)
+    scene.finish()
+    scene.check()
+    tally(kills=1)
+
+
+@pytest.mark.promise("A7", "B7", "C10", "P10")
+def test_killed_again_and_again_it_still_comes_to_its_end(scene: Scene, tally: Callable[..., None]) -> None:
+    points = [point for point in PLAIN if not point.startswith("migrate.")]
+    for point in points:
+        scene.crash(f"{point}:2:kill")
+    scene.finish()
+    scene.check()
+    tally(kills=len(scene.crashed))

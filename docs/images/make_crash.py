@@ -31,7 +31,7 @@ from rich.text import Text
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = Path(__file__).with_name("crash.svg")
-WIDTH, HEIGHT = 98, 50
+WIDTH, HEIGHT = 86, 50
 RUN = "holdfast run app.py:book --batch moby-dick --key number"
 KILL_AT = 200
 PROMPT = "$ "

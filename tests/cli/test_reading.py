@@ -97,6 +97,7 @@ def test_why_tells_the_story(world: World, holdfast: Command) -> None:
 
 def test_dead_letters_are_listed_and_shown(world: World, holdfast: Command) -> None:
     assert "2 dead letters" in holdfast("dead", "list", "moby-dick").out
+    assert "moby-dick  bad" in holdfast("dead", "list").out
     assert [
         each["key"] for each in holdfast("dead", "list", "moby-dick", "--code", "http_404", "--json").document["items"]
     ] == ["bad"]

@@ -1,6 +1,7 @@
 """The audit: an untouched store verifies from end to end, and whatever is changed is found and named."""
 
 import random
+import shutil
 from pathlib import Path
 
 import apsw
@@ -89,18 +90,24 @@ def test_progress_is_told(world: World) -> None:
     assert told == [(5, 5)]
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store on disk with a finished batch, closed."""
-    clock = Clock()
-    store = SqliteStore(tmp_path / "state.db", clock=clock)
+    clock, path = Clock(), tmp_path_factory.mktemp("finished") / "state.db"
+    store = SqliteStore(path, clock=clock)
     world = World(store, clock)
     live_a_little(world, 3)
     world.add("last")
     world.finish()
     assert audit.verify(store, world.batch).holds
     store.close()
-    return tmp_path / "state.db"
+    return path
+
+
+@pytest.fixture
+def file(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be edited."""
+    return Path(shutil.copy(finished, tmp_path / "state.db"))
 
 
 def tamper(file: Path, *statements: str) -> audit.Audit:

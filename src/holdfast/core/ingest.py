@@ -75,7 +75,7 @@ Known = Mapping[int, tuple[ItemNo, bool]]
 def sort_out(items: Sequence[NewItem], known: Known, lo: int) -> tuple[list[NewItem], Admitted]:
     """Which items of a group are new, and what to answer about the others; the first new one gets the number `lo`."""
     if not known and len({item.key_number for item in items}) == len(items):
-        return list(items), Admitted(added=len(items), lo=ItemNo(lo))
+        return list(items), Admitted(added=len(items), lo=ItemNo(lo), dead=_dead(items, lo))
     fresh: list[NewItem] = []
     first: dict[str, int] = {}
     changed: list[tuple[int, ItemNo]] = []
@@ -92,7 +92,13 @@ def sort_out(items: Sequence[NewItem], known: Known, lo: int) -> tuple[list[NewI
             continue
         if not same:
             changed.append((index, number))
-    return fresh, Admitted(added=len(fresh), lo=ItemNo(lo), known=len(items) - len(fresh), changed=tuple(changed))
+    known_count = len(items) - len(fresh)
+    dead = _dead(fresh, lo)
+    return fresh, Admitted(added=len(fresh), lo=ItemNo(lo), known=known_count, dead=dead, changed=tuple(changed))
+
+
+def _dead(fresh: Sequence[NewItem], lo: int) -> tuple[ItemNo, ...]:
+    return tuple([ItemNo(n) for n, item in enumerate(fresh, start=lo) if item.place.state is State.DEAD])
 
 
 def difference(before: bytes, after: bytes) -> str:

@@ -167,6 +167,8 @@ class Admitted(Value, frozen=True, kw_only=True):
     added: int
     lo: ItemNo
     known: int = 0
+    dead: tuple[ItemNo, ...] = ()
+    """Numbers of those added that are dead letters from the first moment."""
     changed: tuple[tuple[int, ItemNo], ...] = ()
     """(index in the group, number of the stored item) of keys that came with another payload."""
 

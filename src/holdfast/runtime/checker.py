@@ -17,7 +17,7 @@ from holdfast.core.states import Step, go_back
 from holdfast.runtime.schema import Invalid
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.stage import Stage
-from holdfast.stores.base import Store, each_entry, lineage
+from holdfast.stores.base import Store, each_entry, each_output, lineage
 
 Level = Literal["none", "quick", "full"]
 GROUP = 500
@@ -43,6 +43,17 @@ def recheck(store: Store, batch: Batch, stages: Sequence[Stage], level: Level, a
             if bad is not None:
                 rewound += _rewind(store, batch.id, record, *bad, stages=len(stages), actor=actor)
     return rewound
+
+
+def publish_leftovers(store: Store, batch: Batch, stages: Sequence[Stage]) -> None:
+    """Give their final names to outputs that are recorded and have none: whoever recorded them died before it could."""
+    for index, stage in enumerate(stages):
+        left = stage.sink.leftovers() if stage.sink is not None else ()
+        staged = {each.path for each in left if each.kind == "staged"}
+        for output in each_output(store, batch.id, stage=index) if staged else ():
+            evidence = Evidence.decode(output.file) if output.file is not None else None
+            if evidence is not None and evidence.staged in staged and stage.sink is not None:
+                stage.sink.publish([evidence])
 
 
 def _recorded(store: Store, batch: BatchId, chunk: Chunk) -> Iterator[tuple[Record, list[Output]]]:

@@ -19,6 +19,10 @@ from holdfast.runtime.schema import Invalid, explain
 
 log = logging.getLogger("holdfast.handler")
 
+MOST_UNITS = money.to_units(1_000_000)
+MOST_TOKENS = 10**15
+"""What one attempt can cost at most: sums over a batch stay far below what a store can add up."""
+
 
 class Context:
     """One attempt at one stage of one item. It has no way to the store."""
@@ -60,10 +64,14 @@ class Context:
         if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
             raise UsageError(f"tokens={tokens!r}: give a whole number, 0 or more")
         said = self._spend
-        said["usd"] = said.get("usd", 0) + money.to_units(usd)
-        said["tokens"] = said.get("tokens", 0) + tokens
+        units, tokens = said.get("usd", 0) + money.to_units(usd), said.get("tokens", 0) + tokens
+        if units > MOST_UNITS or tokens > MOST_TOKENS:
+            raise UsageError(
+                f"usd={usd!r}, tokens={tokens!r}: that is more than one attempt can cost; are they dollars?"
+            )
+        said["usd"], said["tokens"] = units, tokens
         if model:
-            said["model"] = str(model)[:REQUEST_HINT_CHARS]
+            said["model"] = canonical.storable(str(model)[:REQUEST_HINT_CHARS])
         if usage:
             said["usage"] = {**said.get("usage", {}), **canonical.decode(canonical.encode(usage))}
 
@@ -73,18 +81,24 @@ class Context:
 
     def said(self, n: int) -> Spend | None:
         """What the handler said, validated. Raises Invalid when its metrics do not fit their model."""
-        if self._model is not None and (self._metrics or self._model.model_fields):
-            try:
-                self._metrics = self._model(**self._metrics).model_dump(mode="json")
-            except ValidationError as error:
-                raise Invalid(f"metrics: {explain(error)}") from None
-        elif self._metrics:
-            self._metrics = canonical.decode(canonical.encode(self._metrics))
-        return Spend(n, **self._spend, metrics=self._metrics) if self._spend or self._metrics else None
+        metrics = self._metrics
+        try:
+            if self._model is not None and (metrics or self._model.model_fields):
+                metrics = self._model(**metrics).model_dump(mode="json")
+            if metrics:
+                metrics = canonical.decode(canonical.encode(metrics))
+        except ValidationError as error:
+            raise Invalid(f"metrics: {explain(error)}", "invalid_metrics") from None
+        except (TypeError, ValueError, OverflowError) as error:
+            raise Invalid(f"metrics: {error}: measure numbers, text and lists of them", "invalid_metrics") from None
+        return Spend(n, **self._spend, metrics=metrics) if self._spend or metrics else None
 
     def paid(self, n: int) -> Spend | None:
-        """What the attempt cost, whatever became of it and of its metrics."""
-        return Spend(n, **self._spend) if self._spend else None
+        """What an attempt cost that gave no output; its metrics too, where they are valid."""
+        try:
+            return self.said(n)
+        except Invalid:
+            return Spend(n, **self._spend) if self._spend else None
 
 
 class Stopping:

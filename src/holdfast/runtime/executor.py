@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from holdfast.core import canonical
 from holdfast.core.errors import Defer, HoldfastError, Signal, SinkError, Skip
 from holdfast.core.journal import Spend
-from holdfast.core.limits import OUTPUT_BYTES
+from holdfast.core.limits import OUTPUT_BYTES, REQUEST_HINT_CHARS
 from holdfast.core.model import Item
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import classify, retry_after
@@ -42,6 +44,7 @@ forks = _Forks
 os.register_at_fork(after_in_child=forks.happened)
 TRACE_CHARS = 4000
 SINK_WAIT = 1.0
+LONGEST_WAIT = 366 * 86_400
 
 
 class Assignment:
@@ -83,6 +86,11 @@ class Assignment:
         """Nothing else of its stage was in flight: if its process dies, it is to blame."""
         self.abandoned = False
         """Given up by the worker: whatever still comes is ignored."""
+
+    @property
+    def is_vain(self) -> bool:
+        """Whether nothing that still comes of it can be committed: it was given up, or its lease was lost."""
+        return self.abandoned or (self.holding is not None and self.holding.lost)
 
 
 class Answer(NamedTuple):
@@ -151,8 +159,13 @@ class StageRunner:
         if not work.abandoned:
             work.outcomes.append(outcome)
 
+    def _stay_parent(self, item: Item) -> None:
+        """A handler forked and its child came back: it must not go on with its parent's work."""
+        if forks.count != self._forks:
+            _leave_child(self, item)
+
     def _attempt(self, item: Item, work: Assignment, began: float) -> Outcome:
-        ctx = work.ctx = self.context(item, work.fence)
+        ctx = work.ctx = self.context(item, work)
         try:
             item, found = self._set_out(item, work, ctx, began)
             if found is not None:
@@ -167,7 +180,7 @@ class StageRunner:
 
     async def attempt_async(self, item: Item, work: Assignment, began: float) -> Outcome:
         """The same for a coroutine; the loop stays free while it waits."""
-        ctx = self.context(item, work.fence)
+        ctx = self.context(item, work)
         limit = asyncio.timeout(self.stage.timeout)
         aside = asyncio.to_thread if self.touches_files else _at_once
         try:
@@ -176,10 +189,13 @@ class StageRunner:
                 return found
             value = self.stage.input.decode(item.input)
             faults.reach("stage.before")
-            async with limit:
-                made = await (
-                    self.stage.function(value, ctx) if self.stage.wants_context else self.stage.function(value)
-                )
+            try:
+                async with limit:
+                    made = await (
+                        self.stage.function(value, ctx) if self.stage.wants_context else self.stage.function(value)
+                    )
+            finally:
+                self._stay_parent(item)
             faults.reach("stage.after")
             return await aside(self.finish, item, made, ctx, work, began)
         except BaseException as error:  # noqa: BLE001 - see above
@@ -187,10 +203,10 @@ class StageRunner:
                 return self.timed_out(item, work, began, ctx)
             return self._explain(item, error, work, began, ctx)
 
-    def context(self, item: Item, fence: int) -> Context:
+    def context(self, item: Item, work: Assignment) -> Context:
         return Context(
-            item=item, batch=self.batch, pipeline=self.pipeline, stage=self.stage.name, fence=fence,
-            timeout=self.stage.timeout, stopping=self.stopping, metrics=self.stage.metrics,
+            item=item, batch=self.batch, pipeline=self.pipeline, stage=self.stage.name, fence=work.fence,
+            timeout=self.stage.timeout, stopping=lambda: work.is_vain or self.stopping(), metrics=self.stage.metrics,
         )  # fmt: skip
 
     def _set_out(self, item: Item, work: Assignment, ctx: Context, began: float) -> tuple[Item, Outcome | None]:
@@ -202,9 +218,10 @@ class StageRunner:
         """The item with its input at hand, after what it rests on was verified."""
         if item.source_file is not None and not item.input:
             item = Item(item.n, item.key, item.salt, self._input(item), item.place, item.plain, item.source_file)
-        if work.resumed and self.previous is not None and self.previous.verifier is not None:
+        verifier = self.previous.verifier if self.previous is not None and work.resumed else None
+        if self.previous is not None and verifier is not None and not verifier.wants_item:
             out = self.previous.output.decode(item.input)
-            if not self.previous.verifier.holds(out, None, ctx):
+            if not verifier.holds(out, None, ctx):
                 raise InputLost(f"the verifier of stage {self.previous.name!r} no longer accepts its output")
         return item
 
@@ -221,10 +238,9 @@ class StageRunner:
             raise Unverified(f"the verifier of stage {stage.name!r} did not accept the output")
         file = None
         if stage.sink is not None:
-            if forks.count != self._forks:
-                _leave_child(self, item)
+            self._stay_parent(item)
             try:
-                file = stage.sink.stage(self._provenance(item, work), data).encode()
+                file = stage.sink.stage(self._provenance(item, work), data, _bill(spend)).encode()
             except OSError as error:
                 raise SinkTrouble(f"the output of stage {stage.name!r} could not be written: {error}") from error
         digest = canonical.digest(item.salt, data)
@@ -232,8 +248,10 @@ class StageRunner:
 
     def timed_out(self, item: Item, work: Assignment, began: float, ctx: Context | None) -> Outcome:
         """The outcome of an item whose handler did not answer in time."""
-        error = TimeoutError(f"stage {self.stage.name!r} did not answer within {self.stage.timeout:g} s")
-        return self._explain(item, error, work, began, ctx)
+        return self._explain(item, self.too_late(), work, began, ctx)
+
+    def too_late(self) -> TimeoutError:
+        return TimeoutError(f"stage {self.stage.name!r} did not answer within {self.stage.timeout:g} s")
 
     def _adopt(self, item: Item, work: Assignment, began: float) -> Outcome | None:
         """An output that an earlier run made, staged, and could not record: never paid for again."""
@@ -248,7 +266,8 @@ class StageRunner:
             self.stage.output.decode(data)
         except (SinkError, Invalid, OSError):
             return None
-        return Done(item, data, canonical.digest(item.salt, data), 0.0, 0.0, None, file.encode(), True)
+        paid = _paid(item, sink.note(file))
+        return Done(item, data, canonical.digest(item.salt, data), 0.0, 0.0, paid, file.encode(), True)
 
     def _input(self, item: Item) -> bytes:
         """The input that a sink keeps in a file, checked."""
@@ -264,13 +283,14 @@ class StageRunner:
 
     def _provenance(self, item: Item, work: Assignment) -> Provenance:
         return Provenance(
-            batch=f"{self.pipeline}/{self.batch}", stage=self.stage.name, n=item.n, epoch=item.place.epoch,
+            pipeline=self.pipeline, batch=self.batch, stage=self.stage.name, n=item.n, epoch=item.place.epoch,
             fence=work.fence, input_digest=canonical.digest(b"", item.input), key=item.key,
         )  # fmt: skip
 
     def _explain(
         self, item: Item, error: BaseException, work: Assignment, began: float, ctx: Context | None
     ) -> Outcome:
+        """What an exception means for its item. It may be anything: even its text may raise."""
         queued, seconds = max(0.0, began - work.ready_at), clock() - began
         spend: Spend | None = ctx.paid(item.n) if ctx is not None else None
         if isinstance(error, SinkTrouble):
@@ -278,13 +298,16 @@ class StageRunner:
         if isinstance(error, InputLost):
             return Lost(item, item.place.stage - 1, str(error))
         if isinstance(error, Skip):
-            return Skipped(item, str(error), queued, seconds, spend)
+            return Skipped(item, _text(error), queued, seconds, spend)
         if isinstance(error, Defer):
-            return Deferred(item, error.seconds, str(error), queued, seconds, spend)
-        transient, code = _kind_of(error)
+            return Deferred(item, error.seconds, _text(error), queued, seconds, spend)
+        try:
+            transient, code = _kind_of(error)
+            code, after = str(code)[:REQUEST_HINT_CHARS], _wait_of(error)
+        except Exception:  # noqa: BLE001 - an error of the user's whose attributes raise: nothing speaks for trying again
+            transient, code, after = False, type(error).__name__, None
         trace = "" if isinstance(error, Signal | Invalid) else _trace(error)
-        message = str(error) or type(error).__name__
-        return Failed(item, transient, code, message, self._draw(), queued, seconds, retry_after(error), trace, spend)
+        return Failed(item, transient, code, _text(error), self._draw(), queued, seconds, after, trace, spend)
 
 
 class SinkTrouble(HoldfastError):
@@ -299,6 +322,23 @@ class Unverified(HoldfastError):
     """The handler's answer did not pass its verifier."""
 
 
+def _bill(spend: Spend | None) -> bytes:
+    """What an output cost, as a note that stays with it: whoever adopts the output books its cost."""
+    if spend is None or not (spend.usd or spend.tokens):
+        return b""
+    return msgspec.msgpack.encode((spend.usd, spend.tokens, spend.model[:24]))
+
+
+def _paid(item: Item, note: bytes) -> Spend | None:
+    if not note:
+        return None
+    try:
+        usd, tokens, model = msgspec.msgpack.decode(note, type=tuple[int, int, str])
+    except msgspec.MsgspecError:
+        return None
+    return Spend(item.n, usd=usd, tokens=tokens, model=model)
+
+
 async def _at_once(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
@@ -309,6 +349,21 @@ def _kind_of(error: BaseException) -> tuple[bool, str]:
     if isinstance(error, Unverified):
         return True, "unverified"
     return classify(error)
+
+
+def _wait_of(error: BaseException) -> float | None:
+    """The least wait that the other side asked for, where that is a time one can wait."""
+    after = retry_after(error)
+    if isinstance(after, int | float) and 0 <= after < LONGEST_WAIT:
+        return float(after)
+    return None
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return canonical.storable(str(error)) or type(error).__name__
+    except Exception as worse:  # noqa: BLE001 - a __str__ of the user's may raise anything
+        return f"{type(error).__name__} (its text cannot be had: {type(worse).__name__})"
 
 
 def _too_large(data: bytes) -> Invalid:
@@ -323,11 +378,10 @@ def _trace(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f"{os.sep}holdfast{os.sep}runtime{os.sep}" not in f.filename] or frames
     lines = [f"{Path(f.filename).name}:{f.lineno} in {f.name}" for f in own[-8:]]
-    return "; ".join(lines)[:TRACE_CHARS]
+    return canonical.storable("; ".join(lines)[:TRACE_CHARS])
 
 
 def _leave_child(runner: StageRunner, item: Item) -> None:
-    """A handler forked and its child came back: it must not go on with its parent's work."""
     message = (
         f"holdfast: stage {runner.stage.name!r} forked while handling item {item.key!r}; the child ends here, the "
         "parent goes on\n"

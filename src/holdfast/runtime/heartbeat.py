@@ -52,7 +52,15 @@ class Heartbeat:
 
     def remove(self, holding: "Holding") -> None:
         with self._lock:
-            self._holdings.pop(holding.lease.chunk, None)
+            if self._holdings.get(holding.lease.chunk) is holding:
+                del self._holdings[holding.lease.chunk]
+
+    def catch_up(self, now: float) -> None:
+        """Renew at once what ran out while this process stood still: it must not be taken for anybody's but ours."""
+        with self._lock:
+            late = any(holding.lease.expires < now for holding in self._holdings.values())
+        if late:
+            self.beat()
 
     def beat(self) -> None:
         """Renew once. Reading again decides whether a lease is lost: an own commit is no conflict."""
@@ -62,7 +70,7 @@ class Heartbeat:
         if not live:
             return
         try:
-            kept = {lease.chunk for lease in self._store.renew([h.lease for h in live], self._lease)}
+            kept = {lease.chunk: lease for lease in self._store.renew([h.lease for h in live], self._lease)}
         except StoreError as error:
             self._failures += 1
             log.warning("renewing %d leases failed (%d in a row): %s", len(live), self._failures, error)
@@ -71,7 +79,9 @@ class Heartbeat:
             return
         self._failures = 0
         for holding in live:
-            if holding.lease.chunk not in kept:
+            if holding.lease.chunk in kept:
+                holding.lease = kept[holding.lease.chunk]
+            else:
                 holding.lose()
 
     def _run(self) -> None:

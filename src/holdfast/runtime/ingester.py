@@ -61,7 +61,7 @@ class Ingester:
                 if control.stop_event.is_set() and not ended:
                     return
                 admitted = self.store.add_items(self.batch.id, group, ended=ended, actor=self.owner)
-                ledger.admit(admitted.added, admitted.known)
+                ledger.admit(admitted)
                 self._settle_changed(group, admitted)
                 wake()
                 if ended:

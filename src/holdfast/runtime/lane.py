@@ -45,8 +45,8 @@ class Lane:
         self.used = 0
         """Slots this lane holds."""
         self.active: dict[int, Assignment] = {}
-        self.suspects: set[int] = set()
-        self._broken = 0
+        self.suspects: set[int] = pool.suspects if isinstance(pool, Remote) else set()
+        """Shared by all stages whose items run in the same processes."""
 
     # -- starting -------------------------------------------------------------------------------------------------
 
@@ -54,7 +54,7 @@ class Lane:
         if holding.lost or not holding.ready[self.index].count or self._free() < 1:
             return False
         if holding.alone or self.suspects:
-            return holding.running == 0 and self.used == 0
+            return holding.running == 0 and self._pool_is_idle()
         return True
 
     def start(self, holding: Holding) -> int:
@@ -66,7 +66,7 @@ class Lane:
             resumed = any(item.n in holding.resumed for item in items)
             holding.resumed.difference_update(item.n for item in items)
         work = Assignment(self.index, items, holding.lease.fence, at, holding, resumed)
-        work.lone = self.used == 0 and len(items) == 1 and (holding.alone or bool(self.suspects))
+        work.lone = len(items) == 1 and (holding.alone or bool(self.suspects)) and self._pool_is_idle()
         holding.running += len(items)
         taken = len(items) if isinstance(self.pool, Loop) else 1
         self.used += taken
@@ -78,6 +78,9 @@ class Lane:
         self.active[id(work)] = work
         self.pool.submit(self.runner, work)
         return 0
+
+    def _pool_is_idle(self) -> bool:
+        return self.pool.in_flight == 0 if isinstance(self.pool, Remote) else self.used == 0
 
     def _free(self) -> int:
         limit = self.stage.concurrency
@@ -107,6 +110,8 @@ class Lane:
         self.slots.free += freed
         if work.left == 0:
             self.active.pop(id(work), None)
+            if isinstance(self.pool, Remote):
+                self.pool.in_flight -= 1
             if self.suspects:
                 self.suspects.difference_update(item.n for item in work.items)
 
@@ -116,7 +121,7 @@ class Lane:
         timeout = self.stage.timeout
         if timeout is None or isinstance(self.pool, Loop):
             return
-        grace = 0.0 if isinstance(self.pool, Threads) else (1.0 if self.pace.count else START_SECONDS)
+        grace = self._grace()
         for work in [w for w in self.active.values() if w.started and clock() - w.started > timeout + grace]:
             work.abandoned = True
             self.pool.abandon(work)
@@ -126,6 +131,14 @@ class Lane:
                 continue
             outcomes.append(self.runner.timed_out(work.items[len(outcomes)], work, work.started, work.ctx))
             yield work, outcomes, work.items[len(outcomes) :]
+
+    def _grace(self) -> float:
+        """Worker processes break in on their handlers themselves; only if that fails, and they had time to start,
+        is there nothing left but to end them."""
+        if not isinstance(self.pool, Remote):
+            return 0.0
+        start = self.pool.start_seconds
+        return START_SECONDS if start is None else 1.0 + 3.0 * start
 
     def abandon_all(self) -> None:
         """The run ends at once: nobody waits for what is in flight."""
@@ -138,11 +151,6 @@ class Lane:
     def suspect(self, items: Sequence[Item]) -> None:
         """One of these may have killed its process: each is run alone."""
         self.suspects.update(item.n for item in items)
-
-    def started_nothing(self) -> bool:
-        """Whether the pool broke several times and never finished an item."""
-        self._broken += 1
-        return self._broken >= 3 and self.pace.count == 0
 
     def look_again(self) -> None:
         """A chunk was claimed: its last owner may have left outputs that were never recorded."""

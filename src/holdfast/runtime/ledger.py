@@ -4,7 +4,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from holdfast.core.model import Chunk, Counts
+from holdfast.core.model import Admitted, Chunk, Counts, ItemNo
 from holdfast.core.settle import Settled
 
 
@@ -37,8 +37,8 @@ class Ledger:
         self.ingested = False
         self.cap = cap
         self.began = time.monotonic()
-        self.buried: list[tuple[int, int, str, str]] = []
-        """(number, stage, code, message) of items this run buried and nobody has heard of yet."""
+        self.buried: list[ItemNo] = []
+        """Items this run buried and nobody has heard of yet."""
         self._item_cost = item_cost
         self._dearest: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -52,13 +52,17 @@ class Ledger:
                 self._dearest[stage] = max(self._dearest.get(stage, 0), spend.usd)
         for a in settled.attempts:
             if a.outcome == "bury":
-                self.buried.append((a.n, a.stage, a.code, a.message))
+                self.buried.append(ItemNo(a.n))
 
-    def admit(self, added: int, known: int) -> None:
+    def admit(self, group: Admitted) -> None:
+        """A group of items that came in."""
         with self._lock:
-            self.admitted += added
-            self.added += added
-            self.known += known
+            self.admitted += group.added
+            self.added += group.added
+            self.known += group.known
+            if group.dead:
+                self.now = self.now.plus(Counts(dead=len(group.dead)))
+                self.buried += group.dead
 
     def figures(self) -> Figures:
         with self._lock:

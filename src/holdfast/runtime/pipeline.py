@@ -1,7 +1,6 @@
 """What the user defines: a pipeline of stages, and how it is run."""
 
 import inspect
-import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
@@ -14,6 +13,7 @@ from pydantic import BaseModel
 from holdfast.core import canonical
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BATCH_NAME_CHARS, STAGES
+from holdfast.runtime import remote
 from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.hooks import Hooks
@@ -120,7 +120,7 @@ class Pipeline:
 
         Without items, the pipeline's own source is read; where it has none, what is stored is finished.
         """
-        if multiprocessing.parent_process() is not None or os.environ.get("HOLDFAST_CHILD"):
+        if remote.in_worker():
             raise UsageError(
                 f'{self.name}.run() was called in a worker process: put it under `if __name__ == "__main__":`'
             )

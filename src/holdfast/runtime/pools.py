@@ -11,24 +11,34 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holdfast.core.outcome import Outcome
 from holdfast.runtime import remote
 from holdfast.runtime.executor import Answer, Assignment, StageRunner, clock
 
 Finished = queue.SimpleQueue[Any]
-"""Of `Answer`, `Broken`, or None (wake up)."""
+"""Of `Answer`, `Broken`, `Tried`, or None (wake up)."""
 
 
 class Broken:
     """The processes of a pool died under some assignments."""
 
-    def __init__(self, work: Assignment, error: BaseException, final: bool) -> None:
+    def __init__(self, work: Assignment, error: BaseException, *, final: bool = False, by_us: bool = False) -> None:
         self.work = work
         self.error = error
         self.final = final
         """The pool cannot be made anew: it was the user's."""
+        self.by_us = by_us
+        """We ended the processes, because of another assignment."""
+
+
+class Tried(NamedTuple):
+    """The first process of a pool is ready, or could not be."""
+
+    pool: "Remote"
+    error: BaseException | None
+    seconds: float
 
 
 class Pool(Protocol):
@@ -105,7 +115,19 @@ class Loop:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._wind_up())
+        finally:
+            self._loop.close()
+
+    async def _wind_up(self) -> None:
+        """Cancel what handlers left running, and let it end."""
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
 
     def _start(self, runner: StageRunner, work: Assignment) -> None:
         running = self._running.setdefault(id(work), set())
@@ -142,31 +164,41 @@ class Loop:
 
 
 class Remote:
-    """Worker processes, or any executor of the user's: the work travels as bytes, and comes back as bytes."""
+    """Worker processes, or an executor of the user's: the work travels as bytes, and comes back as bytes.
+
+    Nothing is handed over before one process has found the pipeline, so that a process that dies later was killed by
+    what it was given.
+    """
 
     def __init__(self, make: Callable[[], Executor], target: str, finished: Finished, owned: bool) -> None:
+        self.suspects: set[int] = set()
+        """Numbers of items one of which has killed its process: while there are any, items run alone."""
+        self.in_flight = 0
+        self.start_seconds: float | None = None
+        """How long the first process took to be ready."""
         self._make = make
         self._target = target
         self._finished = finished
         self._owned = owned
         self._executor: Executor | None = None
+        self._killed: Executor | None = None
+        self._early: list[tuple[StageRunner, Assignment]] = []
 
     def submit(self, runner: StageRunner, work: Assignment) -> None:
+        self.in_flight += 1
         if self._executor is None:
             self._executor = self._make()
-        executor = self._executor
-        try:
-            future = executor.submit(remote.run, self._target, remote.pack(runner, work))
-        except BrokenExecutor as error:
-            self._broke(executor)
-            self._finished.put(Broken(work, error, self._is_final(error)))
+        if self.start_seconds is not None:
+            self._hand_over(runner, work)
             return
-        work.started = clock()
-        future.add_done_callback(lambda done: self._done(executor, work, done))
+        self._early.append((runner, work))
+        if len(self._early) == 1:
+            self._try_out(self._executor, clock())
 
     def abandon(self, work: Assignment) -> None:
         """End the worker processes: there is no other way to stop a handler that hangs in one of them."""
         if self._executor is not None and self._owned:
+            self._killed = self._executor
             remote.kill(self._executor)
             self._executor = None
 
@@ -175,22 +207,76 @@ class Remote:
             remote.kill(self._executor)
             self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _done(self, executor: Executor, work: Assignment, future: Future[bytes]) -> None:
-        if work.abandoned:
+    def _try_out(self, executor: Executor, began: float) -> None:
+        def tried(future: Future[None]) -> None:
+            error = None if future.cancelled() else future.exception()
+            self._finished.put(Tried(self, error, clock() - began))
+
+        try:
+            executor.submit(remote.ready, self._target).add_done_callback(tried)
+        except RuntimeError as error:
+            self._finished.put(Tried(self, error, 0.0))
+
+    def begin(self, seconds: float) -> None:
+        """The first process is ready: hand over what was held back."""
+        self.start_seconds = seconds
+        early, self._early = self._early, []
+        for runner, work in early:
+            self._hand_over(runner, work)
+
+    def _hand_over(self, runner: StageRunner, work: Assignment) -> None:
+        if self._executor is None:
+            self._executor = self._make()
+        executor = self._executor
+        work.started = clock()
+        try:
+            future = executor.submit(remote.run, self._target, remote.pack(runner, work))
+        except RuntimeError as error:  # broken, or shut down by its owner
+            self._broke(executor, work, error)
             return
+        future.add_done_callback(lambda done: self._done(executor, work, done))
+
+    def _done(self, executor: Executor, work: Assignment, future: Future[bytes]) -> None:
         error = future.exception() if not future.cancelled() else BrokenExecutor("cancelled")
         if error is not None:
-            self._broke(executor)
-            self._finished.put(Broken(work, error, self._is_final(error)))
-            return
-        self._finished.put(Answer(work, remote.unpack(future.result())))
+            self._broke(executor, work, error)
+        else:
+            self._finished.put(Answer(work, remote.unpack(future.result())))
 
-    def _is_final(self, error: BaseException) -> bool:
-        return not self._owned and isinstance(error, BrokenExecutor)
-
-    def _broke(self, executor: Executor) -> None:
+    def _broke(self, executor: Executor, work: Assignment, error: BaseException) -> None:
+        by_us = executor is self._killed
+        final = not self._owned and isinstance(error, RuntimeError)
         if self._executor is executor and self._owned:
             self._executor = None
+        self._finished.put(Broken(work, error, final=final, by_us=by_us))
+
+
+class Borrowed:
+    """Threads of an executor of the user's."""
+
+    def __init__(self, executor: Executor, finished: Finished) -> None:
+        self._executor = executor
+        self._finished = finished
+
+    def submit(self, runner: StageRunner, work: Assignment) -> None:
+        try:
+            future = self._executor.submit(runner.run, work)
+        except RuntimeError as error:  # it was shut down
+            self._finished.put(Broken(work, error, final=True))
+            return
+        future.add_done_callback(lambda done: self._done(work, done))
+
+    def abandon(self, work: Assignment) -> None:
+        """Leave a hanging thread alone."""
+
+    def close(self) -> None:
+        """It stays its owner's."""
+
+    def _done(self, work: Assignment, future: Future[None]) -> None:
+        if future.cancelled():
+            self._finished.put(Broken(work, BrokenExecutor("it was shut down"), final=True))
+        else:
+            self._finished.put(Answer(work, work.outcomes))
 
 
 def processes(size: int) -> Executor:

@@ -5,10 +5,14 @@ Nothing of the user's is pickled: the child imports the pipeline from where the 
 
 import importlib
 import importlib.util
+import multiprocessing
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +32,7 @@ class Parcel(msgspec.Struct):
     batch: str
     stage: int
     fence: int
+    ready_at: float
     resumed: bool
     items: list[Item]
 
@@ -39,7 +44,7 @@ _outcomes = msgspec.msgpack.Decoder(list[Outcome]).decode
 
 def pack(runner: StageRunner, work: Assignment) -> bytes:
     """An assignment as bytes."""
-    return _encode(Parcel(runner.batch, work.stage, work.fence, work.resumed, work.items))
+    return _encode(Parcel(runner.batch, work.stage, work.fence, work.ready_at, work.resumed, work.items))
 
 
 def unpack(data: bytes) -> list[Outcome]:
@@ -47,13 +52,51 @@ def unpack(data: bytes) -> list[Outcome]:
     return _outcomes(data)
 
 
+def ready(target: str) -> None:
+    """In a worker process, before it gets any work: can it find the pipeline?"""
+    find(target)
+
+
 def run(target: str, data: bytes) -> bytes:
     """In the worker process: find the pipeline, run the items, send the outcomes back."""
     parcel = _parcel(data)
     runner = _runner(target, parcel.batch, parcel.stage)
-    work = Assignment(parcel.stage, parcel.items, parcel.fence, 0.0, None, parcel.resumed)
-    runner.run(work)
+    work = Assignment(parcel.stage, parcel.items, parcel.fence, parcel.ready_at, None, parcel.resumed)
+    try:
+        with _alarm(runner):
+            runner.run(work)
+    except TimeoutError:  # it rang when the handler had just answered
+        missed = work.items[len(work.outcomes) :]
+        work.outcomes += [runner.timed_out(item, work, work.started, work.ctx) for item in missed]
     return _encode(work.outcomes)
+
+
+@contextmanager
+def _alarm(runner: StageRunner) -> Iterator[None]:
+    """Break in on a handler that hangs. Only what even a signal cannot interrupt costs the process its life."""
+    if runner.stage.timeout is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(number: int, frame: object) -> None:
+        raise runner.too_late()
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, runner.stage.timeout)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def in_worker() -> bool:
+    """Whether this is a worker process, or one that is just being started and imports the program for it."""
+    return _Place.is_worker or hasattr(multiprocessing.current_process(), "_inheriting")
+
+
+class _Place:
+    is_worker = False
 
 
 def kill(executor: Executor) -> None:
@@ -104,6 +147,7 @@ def _runner(target: str, batch: str, stage: int) -> StageRunner:
 
 def find(target: str) -> Any:
     """The pipeline at an address."""
+    _Place.is_worker = multiprocessing.parent_process() is not None
     where, _, name = target.rpartition(":")
     module = load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
     return getattr(module, name)

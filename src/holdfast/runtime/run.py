@@ -8,7 +8,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,7 +30,7 @@ from holdfast.runtime.ingester import Changed, Identity, Ingester, KeyFrom, chec
 from holdfast.runtime.lane import Lane, Slots
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.policy import Budget
-from holdfast.runtime.pools import Finished, Loop, Pool, Remote, Threads, processes
+from holdfast.runtime.pools import Borrowed, Finished, Loop, Pool, Remote, Threads, processes
 from holdfast.runtime.progress import Progress
 from holdfast.runtime.report import DeadLetter, Report, make
 from holdfast.runtime.stage import Stage
@@ -217,12 +217,21 @@ class Run:
             raise self.control.trouble
         fresh = self.store.batch(batch.name)
         assert fresh is not None
+        self._publish_leftovers(fresh)
         complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
         report = make(self.pipeline, batch.name, run=ledger.figures(), reason=self.control.reason,
                       tolerated=self.options.tolerate, rewound=self.rewound, warnings=tuple(self.warnings))  # fmt: skip
         if report.state.startswith("complete"):
             self.pipeline.hooks.after.call(report)
         return report
+
+    def _publish_leftovers(self, batch: Batch) -> None:
+        """Another process may have died between its commit and its renames, after this one looked."""
+        try:
+            checker.publish_leftovers(self.store, batch, self.pipeline.stages)
+        except OSError as error:
+            self.warnings.append(f"some outputs are staged and could not get their final names: {error}; run again")
+            log.warning(self.warnings[-1])
 
     # -- what threads tell each other -----------------------------------------------------------------------------
 
@@ -269,16 +278,17 @@ class Run:
 
     def _tell_failures(self, ledger: Ledger, stages: Sequence[Stage]) -> None:
         """Call the hooks for items that were buried, after that is durable."""
+        everywhere = self.pipeline.hooks.on_failure
+        if not everywhere and not any(stage.hooks.on_failure for stage in stages):
+            ledger.buried.clear()
         while ledger.buried:
-            n, stage, code, message = ledger.buried.pop(0)
-            hooks = [h for h in (stages[stage].hooks.on_failure, self.pipeline.hooks.on_failure) if h]
-            if not hooks:
-                continue
             batch = self.store.batch(self.options.batch)
             assert batch is not None
+            n = ledger.buried.pop(0)
             found = self.store.records(batch.id, lo=n, hi=n + 1)[0]
-            letter = DeadLetter(found.key, n, stages[stage].name, code, message, found.place.attempt)
-            for hook in hooks:
+            stage, place = stages[min(found.place.stage, len(stages) - 1)], found.place
+            letter = DeadLetter(found.key, n, stage.name, place.code, place.reason, place.attempt)
+            for hook in (stage.hooks.on_failure, everywhere):
                 self._call_failure_hook(hook, letter)
 
     def _call_failure_hook(self, hook: HookList, letter: DeadLetter) -> None:
@@ -325,10 +335,12 @@ class Run:
             return Loop(self.finished)
         if kind == "threads":
             return Threads(size, self.finished)
+        given = self.options.executor
+        if kind == "executor" and isinstance(given, ThreadPoolExecutor):
+            return Borrowed(given, self.finished)
         target = remote.address(self.pipeline)
         if kind == "processes":
             return Remote(lambda: processes(size), target, self.finished, owned=True)
-        given = self.options.executor
         assert isinstance(given, Executor)
         return Remote(lambda: given, target, self.finished, owned=False)
 

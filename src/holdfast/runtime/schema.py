@@ -25,6 +25,10 @@ class Invalid(Exception):
         self.code = code
 
 
+OPEN: tuple[Any, ...] = (Any, object, dict, list, dict[str, Any], list[Any], list[dict[str, Any]])
+"""Annotations under which everything passes, so that only reading back shows what JSON would change."""
+
+
 class Schema:
     """One annotation: validate, encode, decode. Without an annotation anything that is plain JSON will do."""
 
@@ -36,11 +40,13 @@ class Schema:
             adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         except Exception as error:  # noqa: BLE001 - pydantic raises several kinds for what it cannot make a schema of
             raise UsageError(f"{what}: {annotation!r} cannot be a schema ({_first_line(error)})") from None
+        _refuse_secrets(adapter, what)
         self.adapter = adapter
         self._check: Callable[[Any], Any] = adapter.validator.validate_python
-        self._parse: Callable[[bytes], Any] = adapter.validator.validate_json
+        # Fields are stored under their names; a stage may also be handed what another one wrote under an alias.
+        self._parse: Callable[[bytes], Any] = partial(adapter.validator.validate_json, by_name=True)
         self._dump: Callable[..., bytes] = adapter.serializer.to_json
-        self._open = annotation is Any
+        self._open = annotation in OPEN
         self.encode: Callable[[Any], bytes] = partial(self._encode, read_back=True)
         """The bytes of a handler's answer, which are known to come back as a valid value."""
 
@@ -74,7 +80,7 @@ class Schema:
         if isinstance(value, BaseModel) or msgspec.json.decode(data) != value:
             kind = type(value).__name__
             raise Invalid(
-                f"a {kind} does not come back from JSON as it was: annotate the stage, so that its schema is known",
+                f"a {kind} does not come back from JSON as it was: annotate the stage exactly, so that its schema is known",
                 self.code,
             )
         return data
@@ -89,6 +95,12 @@ class Schema:
         if isinstance(value, BaseModel) or not isinstance(value, dict):
             return getattr(value, name)
         return value[name]
+
+
+def _refuse_secrets(adapter: TypeAdapter[Any], what: str) -> None:
+    """Secrets are written as asterisks, so a stage would get those back."""
+    if "pydantic.types.Secret" in str(adapter.core_schema):
+        raise UsageError(f"{what} has a secret in it, which is never stored: pass its name, look it up in the handler")
 
 
 def of_parameters(function: Callable[..., Any], what: str) -> tuple[Any, Any, bool]:

@@ -23,7 +23,7 @@ from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.holding import Holding
 from holdfast.runtime.lane import Lane
 from holdfast.runtime.ledger import Ledger
-from holdfast.runtime.pools import Broken, Finished
+from holdfast.runtime.pools import Broken, Finished, Tried
 from holdfast.stores.base import Idle, Receipt, Store
 
 log = logging.getLogger("holdfast.worker")
@@ -108,9 +108,13 @@ class Worker:
             except queue.Empty:
                 return
 
-    def _receive(self, message: Answer | Broken | None) -> None:
+    def _receive(self, message: Answer | Broken | Tried | None) -> None:
         if message is None:
             self.idle, self.look_again_at = None, 0.0
+        elif isinstance(message, Tried):
+            self._tried(message)
+        elif message.work.abandoned:
+            return  # it answered in the moment it was given up, and is accounted for already
         elif isinstance(message, Broken):
             self._broken(message)
         else:
@@ -127,6 +131,14 @@ class Worker:
             if isinstance(outcome, Deferred) and outcome.trouble:
                 self.control.fail(StoreError(f"{outcome.why}; see to the disk, then run again"))
 
+    def _tried(self, message: Tried) -> None:
+        if message.error is not None:
+            raise UsageError(
+                f"worker processes cannot start, or cannot find the pipeline ({message.error}): put "
+                '`if __name__ == "__main__":` around run(), and define the pipeline at the top of an importable file'
+            )
+        message.pool.begin(message.seconds)
+
     def _broken(self, message: Broken) -> None:
         """Worker processes died. Several items were in flight: each is tried alone. One was: it is to blame."""
         work = message.work
@@ -134,11 +146,6 @@ class Worker:
         items = work.items
         lane.finish(work, len(items))
         work.holding.running -= len(items)
-        if lane.started_nothing():
-            raise UsageError(
-                f"the worker processes of stage {lane.stage.name!r} end as soon as they start ({message.error}): put "
-                '`if __name__ == "__main__":` around run(), and define the pipeline at the top of an importable file'
-            )
         if message.final:
             raise UsageError(
                 f"the executor that was given to run() is broken: {message.error}; give a new one and run again"
@@ -147,7 +154,8 @@ class Worker:
             text = f"its worker process died ({message.error})"
             work.holding.outcomes.append(Failed(items[0], True, "process_died", text, 0.0, 0.0, 0.0))
             return
-        lane.suspect(items)
+        if not message.by_us:
+            lane.suspect(items)
         work.holding.take_in(items, self.store.now(), from_store=False)
 
     def _commit(self) -> None:
@@ -245,6 +253,7 @@ class Worker:
     def _claim(self) -> bool:
         limit = max(self.control.workers, min(CLAIM_ITEMS, int(self._speed() * AHEAD_SECONDS)))
         reserve = self.ledger.reserve()
+        self.heartbeat.catch_up(self.store.now())
         answer = self.store.claim(Want(
             batch=self.want.batch, owner=self.want.owner, seconds=self.want.seconds, cap=self.want.cap,
             reserve=reserve, limit=1 if self.ledger.probing() else limit))  # fmt: skip

@@ -192,7 +192,7 @@ class SqliteFile:
                 f"{self.path} was written by a newer Holdfast (format {version}, this one knows "
                 f"{len(_migrations())}): upgrade with `pip install -U holdfast`"
             )
-        self._db.pragma("journal_mode", "wal")
+        _switch_to_wal(self._db)
         for name, value in SETTINGS.items():
             self._db.pragma(name, value)
 
@@ -303,6 +303,19 @@ def _connect(path: Path) -> apsw.Connection:
         raise StoreUnavailable(f"{path} cannot be opened: {error}") from None
     db.set_busy_timeout(BUSY_MS)
     return db
+
+
+def _switch_to_wal(db: apsw.Connection) -> None:
+    """SQLite gives up at once when others open or close the file in the same moment; we wait for our turn."""
+    patience = time.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            db.pragma("journal_mode", "wal")
+            return
+        except apsw.BusyError:
+            if time.monotonic() > patience:
+                raise
+            time.sleep(0.005)
 
 
 def _not_ours(path: Path, why: str) -> str:

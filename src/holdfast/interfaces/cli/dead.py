@@ -1,7 +1,7 @@
 """`holdfast dead`: dead letters, and what a person decides about them."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,41 +42,39 @@ CodeOption = Annotated[str | None, typer.Option("--code", help="Every dead lette
 
 @app.command("list")
 def list_them(
-    batch: BatchArgument,
+    batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
     code: Annotated[str | None, typer.Option("--code", help="Only those with this error code.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many of a batch at most.")] = 50,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the dead letters of a batch."""
+    """List the dead letters of a batch, or of all batches."""
     with opened(store) as there:
-        found = lookup.batch_named(there, batch)
-        total = sum(chunk.counts.dead for chunk in there.chunks(found.id))
-        items = list(islice(_dead(there, found, code), limit))
-    names = lookup.stage_names(found)
+        batches = there.batches() if batch is None else [lookup.batch_named(there, batch)]
+        found = [(each, list(islice(_dead(there, each, code), limit))) for each in batches]
+        total = sum(chunk.counts.dead for each in batches for chunk in there.chunks(each.id))
     if as_json:
-        render.document({"batch": batch, "dead": total, "items": [_plain(item, names) for item in items]})
+        plain = [
+            {"batch": each.name, **_plain(item, lookup.stage_names(each))} for each, items in found for item in items
+        ]
+        render.document({"dead": total, "items": plain})
         return
-    if not items:
-        render.say(f"{batch} has no dead letters{f' with code {code!r}' if code else ''}.")
+    rows = [row for each, items in found for row in _rows(each, items)]
+    if not rows:
+        whose = batch if batch is not None else "The store"
+        render.say(f"{whose} has no dead letters{f' with code {code!r}' if code else ''}.")
         return
-    rows = [
-        (
-            item.key,
-            lookup.stage_title(names, item.place.stage),
-            item.place.code,
-            item.place.attempt,
-            render.one_line(item.place.reason),
-        )
-        for item in items
-    ]
-    render.show(render.table(["item", "stage", "code", "attempts", "reason"], rows, right=["attempts"]))
-    shown = (
-        f"{len(items):,} of {render.many(total, 'dead letter')}"
-        if len(items) < total
-        else render.many(total, "dead letter")
-    )
-    render.say(f"\n{shown}. Next: holdfast dead show {batch} {items[0].key}", render.FAINT)
+    render.show(render.table(["batch", "item", "stage", "code", "attempts", "reason"], rows, right=["attempts"]))
+    shown = render.many(total, "dead letter") if len(rows) == total else f"{len(rows):,} of {total:,} dead letters"
+    render.say(f"\n{shown}. Next: holdfast dead show {rows[0][0]} {rows[0][1]}", render.FAINT)
+
+
+def _rows(batch: Batch, items: list[Record]) -> Iterator[tuple[str, ...]]:
+    names = lookup.stage_names(batch)
+    for item in items:
+        place, key = item.place, canonical.key_text(item.key)
+        stage, reason = lookup.stage_title(names, place.stage), render.one_line(place.reason)
+        yield batch.name, key, stage, place.code, str(place.attempt), reason
 
 
 @app.command("show")

@@ -17,6 +17,7 @@ from holdfast.core.model import Key
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """Where an output comes from: what it is adopted by."""
 
+    pipeline: str = ""
     batch: str
     stage: str
     n: int
@@ -79,8 +80,8 @@ class Sink(Protocol):
         """What is remembered of the sink with its batch."""
         ...
 
-    def stage(self, place: Provenance, output: bytes) -> Evidence:
-        """Write the JSON bytes of an output under a name that carries its provenance.
+    def stage(self, place: Provenance, output: bytes, note: bytes = b"") -> Evidence:
+        """Write the JSON bytes of an output under a name that carries its provenance, and a short note beside them.
 
         Guard: none; the name is new, or stands for the same bytes.
         Guarantee: the content is durable under that name once `sync_folders` has returned; no final name changes.
@@ -131,6 +132,19 @@ class Sink(Protocol):
         Guarantee: whole, unchanged and ours. A key that cannot be a name is found out here, before it costs anything.
         Raises: Permanent("sink_name"), OSError.
         """
+        ...
+
+    def leftovers(self) -> Sequence[Leftover]:
+        """Every output of ours that has no final name, by where it stands; some may belong to a run that is at work.
+
+        Guard: none.
+        Guarantee: what was recorded and not published is among them.
+        Raises: OSError.
+        """
+        ...
+
+    def note(self, evidence: Evidence) -> bytes:
+        """The note an output was staged with; empty where it had none, or too long a one."""
         ...
 
     def look_again(self) -> None:

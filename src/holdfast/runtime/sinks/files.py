@@ -58,12 +58,12 @@ class Files:
 
     # -- before the commit ----------------------------------------------------------------------------------------
 
-    def stage(self, place: Provenance, output: bytes) -> Evidence:
-        """Write an output under its staged name; `sync_folders` makes that name durable."""
+    def stage(self, place: Provenance, output: bytes, note: bytes = b"") -> Evidence:
+        """Write an output under its staged name; `sync_folders` makes that name durable, and the note in it."""
         final = self.template.path(place)
         data, is_text = encode_content(output, is_json=self.template.is_json)
         digest = sha256(data).digest()
-        name = names.staged_name(place, digest, is_text=is_text)
+        name = names.staged_name(place, digest, note, is_text=is_text)
         self._make_folder()
         temp = self._folder / names.temp_name()
         try:
@@ -99,6 +99,11 @@ class Files:
                 return found
         return None
 
+    def note(self, evidence: Evidence) -> bytes:
+        """The note in the staged name: it came into being together with the output."""
+        said = names.parse_staged(Path(evidence.staged).name)
+        return said.note if said is not None else b""
+
     def look_again(self) -> None:
         """Forget the listing that `find` goes by; call it when a chunk was taken over from another worker."""
         self._found = None
@@ -122,20 +127,23 @@ class Files:
 
     def check(self, evidence: Evidence, *, full: bool) -> str | None:
         """Why the output no longer counts, or None; one that was never published is published now."""
-        reason = disk.difference(self._at(evidence.final), evidence, full=full)
-        if reason is None or disk.difference(self._at(evidence.staged), evidence, full=full) is not None:
-            return reason
+        final, staged = self._at(evidence.final), self._at(evidence.staged)
+        if disk.difference(final, evidence, full=full) is None:
+            return None
+        if disk.difference(staged, evidence, full=full) is not None:
+            return disk.difference(final, evidence, full=full)  # another run may have published it between our looks
         self.publish([evidence])
         return None
 
     def read(self, evidence: Evidence) -> bytes:
         """The JSON bytes of the output, exactly as they were staged."""
-        for path in (self._at(evidence.final), self._at(evidence.staged)):
+        final, staged = self._at(evidence.final), self._at(evidence.staged)
+        for path in (final, staged, final):  # another run may publish it between our looks
             with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 data = path.read_bytes()
                 if sha256(data).digest() == evidence.digest:
                     return decode_content(data, is_text=evidence.is_text)
-        reason = disk.difference(self._at(evidence.final), evidence, full=True) or "it was changed while it was read"
+        reason = disk.difference(final, evidence, full=True) or "it was changed while it was read"
         raise SinkError(f"{evidence.final}: {reason}; verify the batch to make this output again")
 
     # -- what is left behind --------------------------------------------------------------------------------------

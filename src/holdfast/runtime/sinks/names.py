@@ -5,6 +5,7 @@ too long, empty, or another spelling of the same characters (Unicode normalisati
 keys of a batch never share a file, except on file systems that take `A` and `a` for one name.
 """
 
+import base64
 import hashlib
 import os
 import re
@@ -31,6 +32,9 @@ NAME_BYTES = 240
 
 VALUE_BYTES = 200
 """A longer key, batch or stage is cut in a name, and ends in its digest."""
+
+NOTE_BYTES = 48
+"""A longer note does not fit into a staged name, and is left out."""
 
 LEAST_VALUE_BYTES = 48
 """A template that leaves less room than this for a value is refused."""
@@ -190,7 +194,8 @@ def _wrong(text: str, why: str) -> UsageError:
 # -- our own names ----------------------------------------------------------------------------------------------------
 
 _STAGED = re.compile(
-    r"(?P<origin>[^.]+\.[^.]+\.\d+\.\d+\.[0-9a-f]*)\.(?P<fence>\d+)\.(?P<digest>[0-9a-f]{32})\.(?P<form>text|json)"
+    r"(?P<origin>[^.]+\.[^.]+\.\d+\.\d+\.[0-9a-f]*)\.(?P<fence>\d+)\.(?P<digest>[0-9a-f]{32})"
+    r"\.(?P<note>[A-Za-z0-9_-]*)\.(?P<form>text|json)"
 )
 _TEMP = re.compile(r"tmp-\d+-[0-9a-f]{16}")
 _SHORT = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -205,6 +210,7 @@ class StagedName(msgspec.Struct, frozen=True):
     fence: int
     digest: str
     """The first half of the digest of its bytes."""
+    note: bytes
     is_text: bool
 
 
@@ -222,12 +228,14 @@ def kind_of(name: str) -> Literal["temp", "staged"] | None:
 
 def origin(place: Provenance) -> str:
     """The part of a staged name that an output is adopted by."""
-    return f"{_short(place.batch)}.{_short(place.stage)}.{place.n}.{place.epoch}.{place.input_digest.hex()[:32]}"
+    whose = f"{place.pipeline}/{place.batch}" if place.pipeline else place.batch
+    return f"{_short(whose)}.{_short(place.stage)}.{place.n}.{place.epoch}.{place.input_digest.hex()[:32]}"
 
 
-def staged_name(place: Provenance, digest: bytes, *, is_text: bool) -> str:
-    """The name of a staged output: where it comes from, under which fence, and what it must contain."""
-    return f"{origin(place)}.{place.fence}.{digest.hex()[:32]}.{'text' if is_text else 'json'}"
+def staged_name(place: Provenance, digest: bytes, note: bytes = b"", *, is_text: bool) -> str:
+    """The name of a staged output: where it comes from, under which fence, what it must contain, and a short note."""
+    said = base64.urlsafe_b64encode(note).decode().rstrip("=") if len(note) <= NOTE_BYTES else ""
+    return f"{origin(place)}.{place.fence}.{digest.hex()[:32]}.{said}.{'text' if is_text else 'json'}"
 
 
 def parse_staged(name: str) -> StagedName | None:
@@ -235,7 +243,8 @@ def parse_staged(name: str) -> StagedName | None:
     match = _STAGED.fullmatch(name)
     if match is None:
         return None
-    return StagedName(name, match["origin"], int(match["fence"]), match["digest"], match["form"] == "text")
+    note = base64.urlsafe_b64decode(match["note"] + "=" * (-len(match["note"]) % 4))
+    return StagedName(name, match["origin"], int(match["fence"]), match["digest"], note, match["form"] == "text")
 
 
 @lru_cache(maxsize=256)

@@ -32,7 +32,8 @@ class Nursery:
     def __init__(self) -> None:
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.nursery"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, bufsize=0,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])},
+            bufsize=0,
         )  # fmt: skip
         self._unread = b""
         self._orders = 0

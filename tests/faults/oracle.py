@@ -110,7 +110,7 @@ def check(folder: Path, *, items: int, crashed: Iterable[int] = (), complete: bo
             check_steps(world)
             check_effects(world, spared, frozenset(failed))
             check_order(world)
-            check_money(world, store)
+            check_money(world)
             check_files(world, clean=not world.crashed and not spared)
             if complete:
                 check_end(world, store)
@@ -335,18 +335,29 @@ def check_order(world: World) -> None:
             world.expect(effect.attempt - 1 in told, f"{where}: the attempt before was not durable under fence {effect.fence} ({told})")
 
 
-def check_money(world: World, store: SqliteStore) -> None:
-    """Every recorded attempt has its cost, once; nothing else has one."""
+def check_money(world: World) -> None:
+    """Every recorded attempt has its cost, once, and so has every output that was adopted; nothing else has one."""
     on_chunks = sum(chunk.counts.spent for chunk in world.chunks)
     in_journal = sum(units for *_, units in world.spends)
     world.expect(on_chunks == in_journal, f"the chunks have spent {on_chunks}, their journal {in_journal}")
     said = Counter((n, stage) for n, stage, _, _ in world.spends)
     for (n, stage), steps in world.steps.items():
-        ran = sum(step.word in CALLED for step in steps) if stage else 0
-        world.expect(said[n, stage] == ran, f"item {world.records[n].key!r}, {app.STAGES[stage]!r}: {ran} attempts and {said[n, stage]} costs are recorded")
-    paid = Counter((world.number_of.get(e.key), app.STAGES.index(e.stage), e.fence, money.to_units(Decimal(e.cents) / 100)) for e in world.effects)
-    for spend, times in Counter(world.spends).items():
-        world.expect(paid[spend] >= times, f"item {world.records[spend[0]].key!r}: {spend} is recorded {times} times and was paid {paid[spend]} times")
+        ran = sum(step.word in CALLED | PASSED for step in steps) if stage else 0
+        where = f"item {world.records[n].key!r}, {app.STAGES[stage]!r}"
+        world.expect(said[n, stage] == ran, f"{where}: {ran} attempts and {said[n, stage]} costs are recorded")
+    paid = Counter(map(bill_of, world.effects))
+    for (key, stage, units), times in Counter(bills(world)).items():
+        was = f"was paid {paid[key, stage, units]} times"
+        world.expect(paid[key, stage, units] >= times, f"item {key!r}, {stage!r}: {units} is recorded {times} times, it {was}")
+
+
+def bill_of(effect: Effect) -> tuple[Any, str, int]:
+    return effect.key, effect.stage, money.to_units(Decimal(effect.cents) / 100)
+
+
+def bills(world: World) -> Iterator[tuple[Any, str, int]]:
+    for n, stage, _, units in world.spends:
+        yield world.records[n].key, app.STAGES[stage], units
 
 
 def check_files(world: World, *, clean: bool) -> None:

@@ -7,7 +7,7 @@ in a new epoch, with the reason in the journal. Outputs themselves are never edi
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from holdfast.core import canonical, journal
 from holdfast.core.errors import SinkError, UsageError
@@ -16,7 +16,7 @@ from holdfast.core.model import Act, Batch, BatchId, Change, Chunk, Output, Plac
 from holdfast.core.states import Step, go_back
 from holdfast.runtime.schema import Invalid
 from holdfast.runtime.sinks.base import Evidence
-from holdfast.runtime.stage import Stage
+from holdfast.runtime.stage import Stage, Verifier
 from holdfast.stores.base import Store, each_entry, each_output, lineage
 
 Level = Literal["none", "quick", "full"]
@@ -106,11 +106,16 @@ def _content_reason(record: Record, stage: Stage, output: Output, digests: dict[
         if expected is not None and canonical.digest(record.salt, data) != expected:
             return "it is not what the journal recorded"
         value = stage.output.decode(data)
-        if stage.verifier is not None and not stage.verifier.wants_item and not stage.verifier.holds(value, None, None):
-            return "its verifier does not accept it"
     except (Invalid, SinkError, OSError) as error:
         return str(error)
-    return None
+    return None if stage.verifier is None or stage.verifier.wants_item else _verdict(stage.verifier, value)
+
+
+def _verdict(verifier: Verifier, value: Any) -> str | None:
+    try:
+        return None if verifier.holds(value, None, None) else "its verifier does not accept it"
+    except Exception as error:  # noqa: BLE001 - the user's; an output that cannot be verified does not count
+        return f"its verifier raised {type(error).__name__}: {error}"
 
 
 def _digests(store: Store, chunks: Sequence[Chunk], chunk: Chunk) -> dict[tuple[int, int], bytes]:

@@ -1,7 +1,6 @@
 """What a handler may know and say about the attempt it is in."""
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -99,18 +98,6 @@ class Context:
             return self.said(n)
         except Invalid:
             return Spend(n, **self._spend) if self._spend else None
-
-
-class Stopping:
-    """Says to handlers that the run is ending, or that their chunk was lost."""
-
-    __slots__ = ("_event",)
-
-    def __init__(self, event: threading.Event) -> None:
-        self._event = event
-
-    def __call__(self) -> bool:
-        return self._event.is_set()
 
 
 def idempotency_key(pipeline: str, batch: str, stage: str, item: Item) -> str:

@@ -5,6 +5,8 @@ import time
 
 TURN_SECONDS = 1.0
 """The longest the reading of a source waits for handlers to come to a pause."""
+LOOK_SECONDS = 0.05
+"""And how often it looks whether the run is told to stop meanwhile."""
 SHARE_OF_TIME = 0.25
 """At most this share of a run's time is given up to end it cleanly before its deadline."""
 
@@ -22,22 +24,18 @@ class Control:
         """Why the run stops: interrupted, deadline, budget, or trouble with a sentence."""
         self.trouble: BaseException | None = None
         self.at_once = False
-        self.stop_event = threading.Event()
+        self.stopping = False
         self._began = time.monotonic()
         self._room = threading.Event()
         self._room.set()
 
-    @property
-    def stopping(self) -> bool:
-        return self.stop_event.is_set()
-
     def stop(self, reason: str, *, at_once: bool = False) -> None:
-        """Start nothing new; with `at_once`, do not wait for what is in flight either."""
+        """Start nothing new; with `at_once`, do not wait for what is in flight either. A signal may call this in the
+        middle of anything, so it takes no lock: plain values only."""
         if not self.reason:
             self.reason = reason
         self.at_once = self.at_once or at_once
-        self.stop_event.set()
-        self._room.set()
+        self.stopping = True
 
     def fail(self, error: BaseException) -> None:
         """Stop because of an error that the caller shall see."""
@@ -72,4 +70,6 @@ class Control:
 
     def wait_for_turn(self) -> None:
         """Called by the ingester before it admits a group."""
-        self._room.wait(TURN_SECONDS)
+        patience = time.monotonic() + TURN_SECONDS
+        while not self.stopping and not self._room.wait(LOOK_SECONDS) and time.monotonic() < patience:
+            pass

@@ -4,8 +4,10 @@ The same code runs on threads, on the event loop, in worker processes and on the
 """
 
 import asyncio
+import math
 import os
 import random
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -47,6 +49,15 @@ SINK_WAIT = 1.0
 LONGEST_WAIT = 366 * 86_400
 
 
+class _Here(threading.local):
+    """Of which pipeline and batch this thread runs a handler, if it does."""
+
+    batch: tuple[str, str] | None = None
+
+
+here = _Here()
+
+
 class Assignment:
     """Some items of one stage under one fence, on their way through an executor and back."""
 
@@ -63,6 +74,7 @@ class Assignment:
         "resumed",
         "stage",
         "started",
+        "until",
     )
 
     def __init__(
@@ -86,6 +98,8 @@ class Assignment:
         """Nothing else of its stage was in flight: if its process dies, it is to blame."""
         self.abandoned = False
         """Given up by the worker: whatever still comes is ignored."""
+        self.until = math.inf
+        """When to stop between two items and leave the rest."""
 
     @property
     def is_vain(self) -> bool:
@@ -118,14 +132,16 @@ class StageRunner:
 
     def run(self, work: Assignment) -> None:
         """Run every item of an assignment, one after the other, and leave the outcomes in it."""
+        here.batch = (self.pipeline, self.batch)
         if self.plain and not work.resumed:
             self._run_plain(work)
         else:
             for item in work.items:
-                if work.abandoned:
-                    return
                 began = work.started = clock()
+                if work.abandoned or began > work.until:
+                    break
                 self._keep(work, item, self._attempt(item, work, began))
+        here.batch = None
         work.started = 0.0
 
     def _run_plain(self, work: Assignment) -> None:
@@ -133,8 +149,9 @@ class StageRunner:
         decode, handle, encode = self.stage.input.decode, self.stage.function, self.stage.output.encode
         digest, reach = canonical.digest, faults.reach
         ended = clock()
+        until = work.until
         for item in work.items:
-            if work.abandoned:
+            if work.abandoned or ended > until:
                 return
             began = work.started = ended
             outcome: Outcome
@@ -180,6 +197,7 @@ class StageRunner:
 
     async def attempt_async(self, item: Item, work: Assignment, began: float) -> Outcome:
         """The same for a coroutine; the loop stays free while it waits."""
+        here.batch = (self.pipeline, self.batch)
         ctx = self.context(item, work)
         limit = asyncio.timeout(self.stage.timeout)
         aside = asyncio.to_thread if self.touches_files else _at_once

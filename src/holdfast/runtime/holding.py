@@ -29,6 +29,11 @@ class Lots:
         self._lots[-1][1].append(item)
         self.count += 1
 
+    def put_back(self, items: list[Item], at: float) -> None:
+        """Items that were taken and not run come first again."""
+        self._lots.appendleft((at, deque(items)))
+        self.count += len(items)
+
     def take(self, most: int) -> tuple[float, list[Item]]:
         """Up to so many items, and the moment the first of them became ready."""
         taken: list[Item] = []

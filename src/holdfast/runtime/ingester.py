@@ -1,7 +1,8 @@
 """From a source to items: validate, key, freeze, admit in groups. Runs on the thread that called `run()`."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sized
 from itertools import islice
 from typing import Any, Literal
 
@@ -22,6 +23,8 @@ Changed = Literal["refuse", "keep", "rerun"]
 KeyFrom = str | Callable[[Any], Any] | None
 
 SALTS = 512
+GROUP_SECONDS = 0.25
+"""What a source gives in this time is admitted, be it ever so little."""
 
 
 class Ingester:
@@ -48,53 +51,82 @@ class Ingester:
         self.owner = owner
         self.rerun = rerun
         self._field = key if isinstance(key, str) and identity == "key" else None
+        self._slice = 1
+        """How many items to take from the source at once: few of slow or heavy ones."""
+        self._taken = 0
+        self._trouble: Exception | None = None
 
     def read(self, source: Iterable[Any], control: Control, ledger: Ledger, wake: Callable[[], None]) -> None:
         """Read the source to its end, or until the run stops. Nothing is lost either way: it is read again by key."""
         natural = getattr(source, "natural_key", None)
         items = iter(source)
-        size = INGEST_FIRST_GROUP
+        at_hand = isinstance(source, Sized)  # what lies in memory cannot keep us waiting
+        size, self._slice = (INGEST_FIRST_GROUP, SALTS) if at_hand else (1, 1)
         try:
             while not control.stopping:
                 group, ended = self._group(items, size, natural, control)
                 control.wait_for_turn()
-                if control.stop_event.is_set() and not ended:
+                if control.reason and not ended:
                     return
                 admitted = self.store.add_items(self.batch.id, group, ended=ended, actor=self.owner)
                 ledger.admit(admitted)
                 self._settle_changed(group, admitted)
                 wake()
+                if self._trouble is not None:
+                    raise self._trouble
                 if ended:
                     ledger.ingested = True
                     return
-                size = min(INGEST_GROUP, size * 4)
+                size = min(INGEST_GROUP, max(INGEST_FIRST_GROUP, size * 4))
         finally:
             _close(items)
 
     def _group(
         self, items: Iterator[Any], size: int, natural: Callable[[Any], Any] | None, control: Control
     ) -> tuple[list[NewItem], bool]:
+        """Up to so many items, fewer where the source is slow: what it has given is not kept waiting."""
         group: list[NewItem] = []
         weight = 0
+        began = time.monotonic()
         while len(group) < size and weight < INGEST_BYTES and not control.stopping:
-            control.reading = True
-            some = list(islice(items, min(size - len(group), SALTS)))
-            control.reading = False
+            some = self._take(items, min(size - len(group), self._slice), control)
             if not some:
-                return group, True
+                return group, self._trouble is None
             salts = os.urandom(canonical.SALT_BYTES * len(some))
             admit = self._admit_quickly if self._field is not None else self.admit
             admitted = [admit(raw, salts[16 * i : 16 * i + 16], natural) for i, raw in enumerate(some)]
-            weight += sum([len(item.payload) for item in admitted])
+            heavy = sum([len(item.payload) for item in admitted])
+            weight += heavy
             group += admitted
+            self._slice = max(1, min(SALTS, self._slice * 4, INGEST_BYTES * len(some) // (4 * heavy + 1)))
+            if time.monotonic() - began > GROUP_SECONDS:
+                self._slice = 1
+                break
         return group, False
+
+    def _take(self, items: Iterator[Any], count: int, control: Control) -> list[Any]:
+        """The next items of the source. What it gave before it raised is kept, and the error for later."""
+        some: list[Any] = []
+        control.reading = True
+        try:
+            some.extend(islice(items, count))
+        except Exception as error:  # noqa: BLE001 - whatever a source raises, its caller hears of it once these are stored
+            error.add_note(
+                f"holdfast: the source of batch {self.batch.name!r} raised this after {self._taken + len(some):,} "
+                "items; those are stored: see to the source, then run again"
+            )
+            self._trouble = error
+        control.reading = False
+        self._taken += len(some)
+        return some
 
     def _admit_quickly(self, raw: Any, salt: bytes, natural: Callable[[Any], Any] | None) -> NewItem:
         """The short way for a plain dict with its key in a field; all else, and all trouble, goes the long way."""
-        if type(raw) is dict:
+        key = raw.get(self._field) if type(raw) is dict else None
+        if type(key) is str or type(key) is int:
             try:
-                return ingest.admit(raw[self._field], self.schema.freeze(raw), salt)
-            except (Invalid, KeyError):
+                return ingest.admit(key, self.schema.freeze(raw), salt)
+            except Invalid:
                 pass
         return self.admit(raw, salt, natural)
 
@@ -107,8 +139,12 @@ class Ingester:
         except Invalid as error:
             return ingest.refuse(self._key_of_invalid(raw, natural), raw_bytes(raw), salt, "invalid", str(error))
         try:
-            return ingest.admit(self._key(raw, payload, natural), payload, salt)
-        except (KeyError, AttributeError, TypeError, ValueError, IndexError) as error:
+            key = self._key(raw, payload, natural)
+            if _changes_by_itself(key):
+                why = f"its key is a {type(key).__name__}, which prints differently in every run: use text or a number"
+                return ingest.refuse(None, payload, salt, "invalid", why)
+            return ingest.admit(key, payload, salt)
+        except Exception as error:  # noqa: BLE001 - a key function of the user's may raise anything
             return ingest.refuse(
                 None,
                 payload,
@@ -121,7 +157,7 @@ class Ingester:
         if self.identity == "new":
             return str(uuid_utils.uuid7())
         if self.identity == "content":
-            return canonical.digest(b"", payload).hex()
+            return _content(payload)
         if self.key is None:
             return self._default_key(raw, payload, natural)
         if callable(self.key):
@@ -137,7 +173,7 @@ class Ingester:
             return found  # type: ignore[no-any-return]
         if isinstance(raw, str | int) and not isinstance(raw, bool) and len(str(raw)) <= 128 and raw != "":
             return raw
-        return canonical.digest(b"", payload).hex()
+        return _content(payload)
 
     def _key_of_invalid(self, raw: Any, natural: Callable[[Any], Any] | None) -> Any:
         """The key of something that is not valid, where it can be had; else None, and its content identifies it."""
@@ -153,18 +189,29 @@ class Ingester:
     def _settle_changed(self, group: list[NewItem], admitted: Admitted) -> None:
         if not admitted.changed or self.changed == "keep":
             return
+        changed = [(index, n) for index, n in admitted.changed if self._differs(n, group[index])]
         if self.changed == "rerun":
-            for index, n in admitted.changed:
+            for index, n in changed:
                 self.rerun(n, group[index])
+        if self.changed == "rerun" or not changed:
             return
-        index, n = admitted.changed[0]
+        index, n = changed[0]
         stored = self.store.records(self.batch.id, lo=n, hi=n + 1)[0]
-        more = f" ({len(admitted.changed)} items of this group have changed)" if len(admitted.changed) > 1 else ""
+        more = f" ({len(changed)} items of this group have changed)" if len(changed) > 1 else ""
         raise PayloadChanged(
             f"item {group[index].key!r} of batch {self.batch.name!r} came with another payload: "
             f"{ingest.difference(stored.payload, group[index].payload)}{more}. "
             'Say changed="rerun" to handle it again, changed="keep" to keep what is stored, or use another batch name'
         )
+
+
+    def _differs(self, n: ItemNo, item: NewItem) -> bool:
+        """Whether two payloads mean something else; the order of a dict, or of a set, says nothing."""
+        stored = self.store.records(self.batch.id, lo=n, hi=n + 1)[0]
+        try:
+            return bool(self.schema.decode(stored.payload) != self.schema.decode(item.payload))
+        except Invalid:
+            return True
 
 
 def check_identity(identity: str, changed: str) -> None:
@@ -173,6 +220,18 @@ def check_identity(identity: str, changed: str) -> None:
         raise UsageError(f'identity={identity!r}: say "key", "content" or "new"')
     if changed not in ("refuse", "keep", "rerun"):
         raise UsageError(f'changed={changed!r}: say "refuse", "keep" or "rerun"')
+
+
+def _changes_by_itself(key: Any) -> bool:
+    """Whether the text of a key may be another one in the next run: an address in memory, or the order of a set."""
+    if isinstance(key, dict | set | frozenset):
+        return True
+    return all(getattr(type(key), name) is getattr(object, name) for name in ("__str__", "__repr__"))
+
+
+def _content(payload: bytes) -> str:
+    """The digest of a payload, in whatever order its fields came."""
+    return canonical.digest(b"", canonical.encode(canonical.decode(payload))).hex()
 
 
 def _close(items: Iterator[Any]) -> None:

@@ -17,6 +17,8 @@ from holdfast.runtime.stage import Stage
 
 log = logging.getLogger("holdfast.lane")
 
+INLINE_PATIENCE = 0.2
+"""After this time on the committing thread, handlers are not as quick as they were taken for."""
 START_SECONDS = 60.0
 """What worker processes may take to start before a timeout is believed."""
 
@@ -47,6 +49,7 @@ class Lane:
         self.active: dict[int, Assignment] = {}
         self.suspects: set[int] = pool.suspects if isinstance(pool, Remote) else set()
         """Shared by all stages whose items run in the same processes."""
+        self._begun = False
 
     # -- starting -------------------------------------------------------------------------------------------------
 
@@ -59,6 +62,9 @@ class Lane:
 
     def start(self, holding: Holding) -> int:
         """Hand over some items; 1 when they were run at once on this thread."""
+        if not self._begun:
+            self._begun = True
+            self.stage.hooks.before.call(self.runner.batch)
         inline = self._inline(holding)
         at, items = holding.ready[self.index].take(self._how_many(holding, inline))
         resumed = False
@@ -72,12 +78,23 @@ class Lane:
         self.used += taken
         self.slots.free -= taken
         if inline:
-            self.runner.run(work)
-            self.finished.put(Answer(work, work.outcomes))
+            self._run_here(work, at)
             return 1
         self.active[id(work)] = work
         self.pool.submit(self.runner, work)
         return 0
+
+    def _run_here(self, work: Assignment, at: float) -> None:
+        """Run items on this thread. If they turn out to be slow after all, the rest is left for other threads."""
+        work.until = clock() + INLINE_PATIENCE
+        self.runner.run(work)
+        rest = work.items[len(work.outcomes) :]
+        if rest:
+            del work.items[len(work.outcomes) :]
+            work.left -= len(rest)
+            work.holding.running -= len(rest)
+            work.holding.ready[self.index].put_back(rest, at)
+        self.finished.put(Answer(work, work.outcomes))
 
     def _pool_is_idle(self) -> bool:
         return self.pool.in_flight == 0 if isinstance(self.pool, Remote) else self.used == 0

@@ -41,6 +41,7 @@ class Ledger:
         """Items this run buried and nobody has heard of yet."""
         self._item_cost = item_cost
         self._dearest: dict[int, int] = {}
+        self._cheapest: dict[int, int] = {}
         self._lock = threading.Lock()
 
     def add(self, settled: Settled) -> None:
@@ -50,6 +51,7 @@ class Ledger:
         if self.cap is not None:
             for stage, spend in settled.spends:
                 self._dearest[stage] = max(self._dearest.get(stage, 0), spend.usd)
+                self._cheapest[stage] = min(self._cheapest.get(stage, spend.usd), spend.usd)
         for a in settled.attempts:
             if a.outcome == "bury":
                 self.buried.append(ItemNo(a.n))
@@ -86,23 +88,35 @@ class Ledger:
     def broke(self) -> bool:
         return self.cap is not None and self.spent >= self.cap
 
-    def probing(self) -> bool:
-        """Nothing is known yet about what an item costs: one is tried before the rest."""
-        return self.cap is not None and self._cost() is None
+    def most_at_once(self) -> int | None:
+        """How many items may be claimed while nothing is known of what they cost: as many as were tried before, so
+        that the first dear ones are met by few."""
+        if self.cap is None or self._cost():
+            return None
+        return max(1, self.now.settled)
 
     def reserve(self) -> int:
-        """What to set aside for each claimed item: the most one has cost; all that is left while nothing is known."""
+        """What to set aside for each claimed item: what the user said one can cost, else the most one has cost. While
+        nothing is known, all that is left; at the end, too, while it would pay for a cheap one."""
         if self.cap is None:
             return 0
-        cost = self._cost()
-        return max(1, self.cap - self.spent) if cost is None else cost
+        left, most, cost = max(1, self.cap - self.spent), self.most_at_once(), self._cost()
+        if most is not None:
+            return max(1, left // most)
+        return left if self._item_cost is None and self._least() <= left < cost else cost
 
-    def _cost(self) -> int | None:
+    def _cost(self) -> int:
+        """The most that an item has cost, or is likely to; 0 while nothing is known."""
         if self._item_cost is not None:
             return self._item_cost
         if self._dearest:
             return sum(self._dearest.values())
+        return 3 * self._mean_before()
+
+    def _least(self) -> int:
+        """The least that an item has cost."""
+        return sum(self._cheapest.values()) if self._cheapest else self._mean_before()
+
+    def _mean_before(self) -> int:
         settled = self.before.done + self.before.dead
-        if settled:
-            return 3 * self.before.spent // settled
-        return 0 if self.now.done else None
+        return self.before.spent // settled if settled else 0

@@ -16,6 +16,7 @@ from holdfast.core.limits import BATCH_NAME_CHARS, STAGES
 from holdfast.runtime import remote
 from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
+from holdfast.runtime.executor import here
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom
 from holdfast.runtime.policy import Budget, Retry
@@ -76,7 +77,7 @@ class Pipeline:
             return lambda wrapped: self._add(Stage(wrapped, **options))
         if not callable(function):
             raise UsageError(f"stage({function!r}): use @{self.name}.stage on a function, or give options by name")
-        return self._add(Stage(function))
+        return self._add(Stage(function, **options))
 
     def source(self, function: Function) -> Function:
         """Name the function that gives the items, so that `run()` needs none."""
@@ -124,10 +125,13 @@ class Pipeline:
             raise UsageError(
                 f'{self.name}.run() was called in a worker process: put it under `if __name__ == "__main__":`'
             )
+        name = check_name(batch if batch is not None else self.name, "batch")
+        if here.batch == (self.name, name):
+            raise UsageError(f"batch {name!r} was run by one of its own handlers: it would wait for itself")
         if not self.stages:
             raise UsageError(f"pipeline {self.name!r} has no stages: define one with @{self.name}.stage")
         options = Options.check(
-            batch=check_name(batch if batch is not None else self.name, "batch"),
+            batch=name,
             key=key,
             workers=workers,
             budget=budget,
@@ -172,13 +176,13 @@ class Pipeline:
             found = found()
         if found is None:
             return None
+        if inspect.isasyncgen(found):
+            raise UsageError(f"the source of pipeline {self.name!r} is async: give a plain generator")
         if isinstance(found, str | bytes | dict) or not isinstance(found, Iterable):
             raise UsageError(
                 f"the items of pipeline {self.name!r} are a {type(found).__name__}: give a list, a generator or a "
                 "source"
             )
-        if inspect.isasyncgen(found):
-            raise UsageError(f"the source of pipeline {self.name!r} is async: give a plain generator")
         return found
 
 

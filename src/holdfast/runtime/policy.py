@@ -26,6 +26,8 @@ class Retry:
     def policy(self) -> Policy:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or not 1 <= self.attempts <= 1000:
             raise UsageError(f"Retry(attempts={self.attempts!r}): a whole number from 1 to 1000")
+        if not isinstance(self.wait, tuple | list) or len(self.wait) != 2:
+            raise UsageError(f"Retry(wait={self.wait!r}): the shortest and the longest wait, such as ('2s', '30s')")
         low, high = (seconds(part, "Retry(wait=…)") for part in self.wait)
         if low > high:
             raise UsageError(f"Retry(wait={self.wait!r}): the first is the shortest wait, the second the longest")
@@ -48,5 +50,5 @@ class Budget:
     def __post_init__(self) -> None:
         if money.to_units(self.usd) == 0:
             raise UsageError("Budget(usd=0) would let nothing run: give an amount, or leave the budget out")
-        if self.item is not None:
-            money.to_units(self.item)
+        if self.item is not None and not 0 < money.to_units(self.item) <= money.to_units(self.usd):
+            raise UsageError(f"Budget(usd={self.usd}, item={self.item}): an item costs something, and no more than all")

@@ -232,23 +232,21 @@ class Remote:
         try:
             future = executor.submit(remote.run, self._target, remote.pack(runner, work))
         except RuntimeError as error:  # broken, or shut down by its owner
-            self._broke(executor, work, error)
+            self._broke(executor, work, error, final=not self._owned)
             return
         future.add_done_callback(lambda done: self._done(executor, work, done))
 
     def _done(self, executor: Executor, work: Assignment, future: Future[bytes]) -> None:
         error = future.exception() if not future.cancelled() else BrokenExecutor("cancelled")
         if error is not None:
-            self._broke(executor, work, error)
+            self._broke(executor, work, error, final=not self._owned and isinstance(error, BrokenExecutor))
         else:
             self._finished.put(Answer(work, remote.unpack(future.result())))
 
-    def _broke(self, executor: Executor, work: Assignment, error: BaseException) -> None:
-        by_us = executor is self._killed
-        final = not self._owned and isinstance(error, RuntimeError)
+    def _broke(self, executor: Executor, work: Assignment, error: BaseException, *, final: bool) -> None:
         if self._executor is executor and self._owned:
             self._executor = None
-        self._finished.put(Broken(work, error, final=final, by_us=by_us))
+        self._finished.put(Broken(work, error, final=final, by_us=executor is self._killed))
 
 
 class Borrowed:

@@ -37,9 +37,12 @@ class Progress:
 
     def _run(self, every: float) -> None:
         assert self._show is not None
-        while not self._stop.wait(every):
-            self._show(self._ledger.figures(), False)
-        self._show(self._ledger.figures(), True)
+        try:
+            while not self._stop.wait(every):
+                self._show(self._ledger.figures(), False)
+            self._show(self._ledger.figures(), True)
+        except Exception as error:  # noqa: BLE001 - a function of the user's, or a terminal that went away; the work goes on
+            log.warning("progress is no longer shown: %s: %s", type(error).__name__, error)
 
 
 Show = Callable[[Figures, bool], None]

@@ -78,7 +78,7 @@ def _alarm(runner: StageRunner) -> Iterator[None]:
         yield
         return
 
-    def ring(number: int, frame: object) -> None:
+    def ring(*_: object) -> None:
         raise runner.too_late()
 
     before = signal.signal(signal.SIGALRM, ring)

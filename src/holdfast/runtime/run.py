@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from holdfast.core.limits import ORPHAN_GRACE
 from holdfast.core.model import Batch, ItemNo, NewItem, Want
 from holdfast.runtime import checker, remote, renewal
 from holdfast.runtime.completion import complete_stages
-from holdfast.runtime.context import Stopping
 from holdfast.runtime.control import Control
 from holdfast.runtime.durations import Duration, moment, seconds
 from holdfast.runtime.executor import StageRunner
@@ -93,6 +92,8 @@ class Options:
             )
         if budget is not None and not isinstance(budget, Budget):
             raise UsageError(f"budget={budget!r}: write hf.Budget(usd=…)")
+        if not (progress is None or isinstance(progress, bool) or callable(progress)):
+            raise UsageError(f"progress={progress!r}: say True or False, or give a function that takes the figures")
         checker.check_level(verify)
         check_identity(identity, changed)
         return Options(
@@ -135,7 +136,7 @@ class Run:
                 self._feed(batch, items, ledger)
                 self._wait(thread, ledger, stages)
             finally:
-                self.control.stop("interrupted")
+                self.control.stop("ended")
                 self._join(thread)
                 heartbeat.stop()
                 progress.stop()
@@ -170,6 +171,8 @@ class Run:
             worker.work()
         except BaseException as error:  # noqa: BLE001 - the thread that called run() raises it
             self.control.fail(error)
+            with suppress(HoldfastError):  # perhaps the store is what failed: then the lease must run out
+                worker.release_all()
         finally:
             self._break_in()
 
@@ -201,8 +204,9 @@ class Run:
                         changed=options.changed, owner=self.owner, rerun=rerun)  # fmt: skip
 
     def _wait(self, thread: threading.Thread, ledger: Ledger, stages: Sequence[Stage]) -> None:
-        while thread.is_alive():
+        while thread.is_alive() and not self.control.at_once:
             thread.join(0.2)
+            self.control.watch_deadline(0.0)  # the worker does too, unless a handler hangs on its thread
             self._tell_failures(ledger, stages)
 
     def _join(self, thread: threading.Thread) -> None:
@@ -249,6 +253,7 @@ class Run:
             signal.pthread_kill(main.ident or 0, signal.SIGINT)
 
     _has_signals = False
+    _interrupted = False
 
     @contextmanager
     def _signals(self) -> "Iterator[None]":
@@ -263,14 +268,11 @@ class Run:
         finally:
             self._has_signals = False
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
     def _on_signal(self, number: int, frame: Any) -> None:
-        again = self.control.stopping and self.control.reason == "interrupted"
-        if again:
-            self.control.stop("interrupted", at_once=True)
-        else:
-            self.control.stop("interrupted")
+        self.control.stop("interrupted", at_once=self._interrupted)
+        self._interrupted = True
         self._wake()
         if self.control.reading:
             self.control.reading = False
@@ -305,7 +307,6 @@ class Run:
         """A lane for every stage; stages of one kind share a pool."""
         pools: dict[str, Pool] = {}
         slots = Slots(self.options.workers)
-        stopping = Stopping(self.control.stop_event)
         lanes = []
         stages = self.pipeline.stages
         for index, stage in enumerate(stages):
@@ -313,7 +314,7 @@ class Run:
             if kind not in pools:
                 pools[kind] = self._pool(kind)
             runner = StageRunner(stage, stages[index - 1] if index else None, pipeline=self.pipeline.name,
-                                 batch=self.options.batch, stopping=stopping)  # fmt: skip
+                                 batch=self.options.batch, stopping=lambda: self.control.stopping)  # fmt: skip
             lanes.append(Lane(index, runner, pools[kind], slots, self.control, self.finished))
         try:
             yield lanes

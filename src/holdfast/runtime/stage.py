@@ -78,8 +78,14 @@ class Stage:
         }
 
     def _check(self, what: str) -> None:
-        if self.concurrency is not None and (isinstance(self.concurrency, bool) or self.concurrency < 1):
-            raise UsageError(f"{what}: concurrency={self.concurrency!r} must be 1 or more")
+        if self.name == "<lambda>":
+            raise UsageError("a lambda has no name to be remembered by: write stage(name=…), or define a function")
+        if not isinstance(self.retry, Retry):
+            raise UsageError(f"{what}: retry={self.retry!r}: write hf.Retry(attempts=…)")
+        if self.sink is not None and not isinstance(self.sink, Sink):
+            raise UsageError(f'{what}: sink={self.sink!r}: write hf.Files("out/{{key}}.json")')
+        if self.concurrency is not None and (type(self.concurrency) is not int or self.concurrency < 1):
+            raise UsageError(f"{what}: concurrency={self.concurrency!r}: a whole number, 1 or more")
         if self.timeout is not None and self.timeout <= 0:
             raise UsageError(f"{what}: timeout={self.timeout:g} must be more than 0 s")
         if self.executor not in (None, "threads", "processes"):

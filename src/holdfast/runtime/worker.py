@@ -72,7 +72,7 @@ class Worker:
             self._let_go()
         self._collect(0.0)
         self._commit()
-        self._release_all()
+        self.release_all()
 
     def _at_end(self) -> bool:
         if self.control.stopping:
@@ -252,11 +252,11 @@ class Worker:
 
     def _claim(self) -> bool:
         limit = max(self.control.workers, min(CLAIM_ITEMS, int(self._speed() * AHEAD_SECONDS)))
-        reserve = self.ledger.reserve()
+        reserve, most = self.ledger.reserve(), self.ledger.most_at_once()
         self.heartbeat.catch_up(self.store.now())
         answer = self.store.claim(Want(
             batch=self.want.batch, owner=self.want.owner, seconds=self.want.seconds, cap=self.want.cap,
-            reserve=reserve, limit=1 if self.ledger.probing() else limit))  # fmt: skip
+            reserve=reserve, limit=limit if most is None else min(limit, most)))  # fmt: skip
         if isinstance(answer, Idle):
             self.idle = answer
             self.look_again_at = time.monotonic() + self._wait_for_work(answer)
@@ -333,7 +333,8 @@ class Worker:
         self._forget(holding)
         self.idle = None
 
-    def _release_all(self) -> None:
+    def release_all(self) -> None:
+        """Give back every chunk, so that nobody has to wait for a lease to run out."""
         for lane in self.lanes:
             lane.abandon_all()
         for holding in list(self.holdings):

@@ -125,10 +125,11 @@ class Comparison(RuleBasedStateMachine):
 
     def _write(self, chosen: list[int], commits: list[Commit]) -> None:
         receipts = self.both(lambda store: store.commit(commits))
-        self.sent += commits
-        for at, receipt in zip(chosen, receipts, strict=True):
+        for at, receipt, written in zip(chosen, receipts, commits, strict=True):
             claim, version = self.held[at]
             self.held[at] = (claim, version + receipt.landed)
+            if written.version <= version:
+                self.sent.append(written)
 
     def _commit(self, data: st.DataObject, at: int, *, release: bool, wait: float, slip: int) -> Commit:
         claim, version = self.held[at]

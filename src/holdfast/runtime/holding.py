@@ -10,6 +10,8 @@ from holdfast.core.model import Claim, Item, ItemNo, Lease
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Holder
 
+ALONE_ITEMS = 2_000
+"""Items of a suspect that are run one at a time: the most that can have been in flight when its process died."""
 GRID = 0.1
 """Releases wait on a grid of this share of the wait, so that items due at about the same time are claimed together."""
 
@@ -72,6 +74,7 @@ class Holding:
         self.lost = False
         self.alone = claim.blame > 1
         """A suspect: its items are run one at a time, so that the one that kills the process stands alone."""
+        self._to_clear = ALONE_ITEMS
 
     @property
     def holder(self) -> Holder:
@@ -120,6 +123,17 @@ class Holding:
             return 0.0
         grid = max(1.0, (due - now) * GRID)
         return now + -(-(due - now) // grid) * grid
+
+    def clear(self, settled: int) -> None:
+        """Items were settled: once as many as can have been in flight together are, it is no suspect any more."""
+        self._to_clear -= settled
+        self.alone = self.alone and self._to_clear > 0
+
+    def drop_ready(self) -> None:
+        """Forget what was not started: it is pending in the store."""
+        for lots in self.ready:
+            if lots.count:
+                lots.take(lots.count)
 
     def reserved(self) -> int:
         return self.reserve * self.left

@@ -204,7 +204,6 @@ class Ingester:
             'Say changed="rerun" to handle it again, changed="keep" to keep what is stored, or use another batch name'
         )
 
-
     def _differs(self, n: ItemNo, item: NewItem) -> bool:
         """Whether two payloads mean something else; the order of a dict, or of a set, says nothing."""
         stored = self.store.records(self.batch.id, lo=n, hi=n + 1)[0]

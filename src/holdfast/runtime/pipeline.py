@@ -10,7 +10,6 @@ from typing import Any, overload
 
 from pydantic import BaseModel
 
-from holdfast.core import canonical
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BATCH_NAME_CHARS, STAGES
 from holdfast.runtime import remote
@@ -28,6 +27,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
 
 Function = Callable[..., Any]
+STAGE_OPTIONS = frozenset({"name", "retry", "sink", "timeout", "concurrency", "executor", "metrics"})
 
 
 class Pipeline:
@@ -43,7 +43,12 @@ class Pipeline:
     """
 
     def __init__(
-        self, name: str, *, store: str | Path | Store | None = None, source: Iterable[Any] | Function | None = None
+        self,
+        name: str,
+        *,
+        store: str | Path | Store | None = None,
+        source: Iterable[Any] | Function | None = None,
+        key: KeyFrom = None,
     ) -> None:
         self.name = check_name(name, "pipeline")
         self.stages: list[Stage] = []
@@ -52,6 +57,7 @@ class Pipeline:
         self._store: Store | None = None
         self._store_pid = 0
         self._source = source
+        self._key = key
 
     # -- defining -----------------------------------------------------------------------------------------------
 
@@ -73,6 +79,9 @@ class Pipeline:
 
     def stage(self, function: Function | None = None, **options: Any) -> Stage | Callable[[Function], Stage]:
         """Make a function the next stage. Defining a stage of the same name again replaces it, as in a notebook."""
+        unknown = set(options) - STAGE_OPTIONS
+        if unknown:
+            raise UsageError(f"stage({', '.join(sorted(unknown))}=…): a stage takes {', '.join(sorted(STAGE_OPTIONS))}")
         if function is None:
             return lambda wrapped: self._add(Stage(wrapped, **options))
         if not callable(function):
@@ -132,7 +141,7 @@ class Pipeline:
             raise UsageError(f"pipeline {self.name!r} has no stages: define one with @{self.name}.stage")
         options = Options.check(
             batch=name,
-            key=key,
+            key=key if key is not None else self._key,
             workers=workers,
             budget=budget,
             tolerate=tolerate,
@@ -165,10 +174,6 @@ class Pipeline:
     def use_store(self, where: str | Path | Store) -> None:
         """Keep the state elsewhere than the definition says; the command's `--store` does this."""
         self._where, self._store = where, None
-
-    def definition(self) -> bytes:
-        """The pipeline as it is remembered with a batch."""
-        return canonical.encode({"pipeline": self.name, "stages": [stage.describe() for stage in self.stages]})
 
     def _items(self, items: Iterable[Any] | None) -> Iterable[Any] | None:
         found = items if items is not None else self._source

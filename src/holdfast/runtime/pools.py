@@ -6,6 +6,7 @@ cannot keep the process from ending.
 
 import asyncio
 import multiprocessing
+import os
 import queue
 import signal
 import threading
@@ -279,9 +280,17 @@ class Borrowed:
 
 def processes(size: int) -> Executor:
     """Fresh worker processes; never forked, because a fork would share the open database."""
-    return ProcessPoolExecutor(size, mp_context=multiprocessing.get_context("spawn"), initializer=_ignore_interrupts)
+    return ProcessPoolExecutor(size, mp_context=multiprocessing.get_context("spawn"), initializer=_settle_in)
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C goes to the parent, which lets its workers finish."""
+def _settle_in() -> None:
+    """In a worker process: Ctrl-C is for its parent, which lets it finish; when its parent dies, so does it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, name="holdfast-orphan", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

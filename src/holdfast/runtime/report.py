@@ -13,6 +13,7 @@ from holdfast.runtime import statistics, status
 from holdfast.runtime.durations import in_words
 from holdfast.runtime.ledger import Figures
 from holdfast.runtime.results import Result, results
+from holdfast.runtime.words import many, usd
 from holdfast.stores.base import Store, each_record
 
 if TYPE_CHECKING:
@@ -139,21 +140,33 @@ class Report:
             f"  items    {c.expected:,} = {' + '.join(f'{getattr(c, name):,} {name}' for name in STATES)}",
             f"  this run {run.done:,} done in {in_words(run.seconds)} ({run.rate:,.1f}/s), {run.done_before:,} before",
         ]
+        if run.rewound:
+            lines.append(f"  rewound  {many(run.rewound, 'item')} whose output was gone or damaged")
         if self.totals.usd:
-            lines.append(f"  money    ${self.totals.usd} in all, ${run.usd} in this run, {self.totals.tokens:,} tokens")
-        if self.saved.items:
             lines.append(
-                f"  saved    {self.saved.items:,} items not done again: ${self.saved.usd} and "
-                f"{in_words(self.saved.seconds)} of work"
+                f"  money    {usd(self.totals.usd)} in all, {usd(run.usd)} in this run, {self.totals.tokens:,} tokens"
             )
-        if c.pending and self.forecast.usd is not None:
-            time = f"about {in_words(self.forecast.work_seconds)} of work" if self.forecast.work_seconds else ""
-            lines.append(f"  left     {c.pending:,} items, {time}, ${self.forecast.usd}".replace(", ,", ","))
+        if self.saved.items:
+            money = f"{usd(self.saved.usd)} and " if self.saved.usd else ""
+            lines.append(
+                f"  saved    {many(self.saved.items, 'item')} not done again: "
+                f"{money}{in_words(self.saved.seconds)} of work"
+            )
+        if c.pending:
+            lines.append("  left     " + ", ".join(self._left()))
         lines += [f"  dead     {d.key!r} at {d.stage}: {d.code}: {d.reason}" for d in self.dead[:5]]
         if c.dead > 5:
             lines.append(f"  dead     … and {c.dead - 5:,} more: holdfast dead list {self.batch}")
         lines += [f"  note     {warning}" for warning in self.warnings]
         return "\n".join(lines)
+
+    def _left(self) -> list[str]:
+        parts = [many(self.counts.pending, "item")]
+        if self.forecast.work_seconds:
+            parts.append(f"about {in_words(self.forecast.work_seconds)} of work")
+        if self.forecast.usd:
+            parts.append(f"about {usd(self.forecast.usd)}")
+        return parts
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -206,13 +219,13 @@ def _state(now: status.Status, reason: str, tolerated: int) -> tuple[str, str]:
         if not counts.dead:
             return "complete", f"All {counts.expected:,} items are accounted for."
         beyond = "" if counts.dead <= tolerated else "; see `holdfast dead list`, then redrive, resolve or discard them"
-        return "complete with dead letters", f"{counts.dead:,} of {counts.expected:,} items were buried{beyond}."
-    left = f"{counts.pending:,} items are left" if counts.pending else "the source was not read to its end"
+        return "complete with dead letters", f"{counts.dead:,} of {many(counts.expected, 'item')} died{beyond}."
+    left = f"{many(counts.pending, 'item')} left to do" if counts.pending else "the source was not read to its end"
     if reason == "budget":
-        return "paused", f"The budget is used up and {left}: raise it and run again."
+        return "paused", f"The budget is used up, {left}: raise it and run again."
     if reason in ("interrupted", "deadline", "trouble"):
         word = {"interrupted": "It was interrupted", "deadline": "Its time was up", "trouble": "It met trouble"}[reason]
-        return "interrupted", f"{word} and {left}: run again to go on."
+        return "interrupted", f"{word}, {left}: run again to go on."
     return "open", f"{left[0].upper()}{left[1:]}: run it to go on."
 
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import canonical, money
-from holdfast.core.errors import DefinitionChanged, HoldfastError, UsageError
+from holdfast.core import money
+from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.limits import ORPHAN_GRACE
 from holdfast.core.model import Batch, ItemNo, NewItem, Want
-from holdfast.runtime import checker, remote, renewal
+from holdfast.runtime import checker, definition, remote, renewal
 from holdfast.runtime.completion import complete_stages
 from holdfast.runtime.control import Control
 from holdfast.runtime.durations import Duration, moment, seconds
@@ -116,6 +116,8 @@ class Run:
         self.control = Control(options.workers, options.deadline)
         self.finished: Finished = Finished()
         self.rewound = 0
+        self.key: KeyFrom = None
+        """What identifies an item, as given or as the batch remembers it."""
         self.warnings: list[str] = []
 
     def go(self, items: Iterable[Any] | None) -> Report:
@@ -146,16 +148,22 @@ class Run:
     # -- the parts ----------------------------------------------------------------------------------------------
 
     def _open(self, items: Iterable[Any] | None) -> Batch:
-        definition = self.pipeline.definition()
-        known = self.store.batch(self.options.batch)
+        """The batch, if this pipeline may go on with it."""
+        options, pipeline = self.options, self.pipeline
+        known = self.store.batch(options.batch)
         if known is None and items is None:
             raise UsageError(
-                f"batch {self.options.batch!r} does not exist yet and pipeline {self.pipeline.name!r} has no "
-                "source: give run() some items"
+                f"batch {options.batch!r} does not exist yet and pipeline {pipeline.name!r} has no source: give "
+                "run() some items"
             )
+        self.key = definition.remembered_key(known, options.key, options.identity)
+        keyed = definition.keyed_by(self.key, options.identity)
+        described = definition.describe(pipeline.name, pipeline.stages, keyed)
         if known is not None:
-            _check_stages(known, definition)
-        return self.store.open_batch(self.options.batch, self.pipeline.name, definition, actor=self.owner)
+            definition.check(known, pipeline.name, described, reads_items=items is not None)
+        if known is not None and items is None:
+            return known
+        return self.store.open_batch(options.batch, pipeline.name, described, actor=self.owner)
 
     def _want(self, batch: Batch) -> Want:
         return Want(
@@ -200,7 +208,7 @@ class Run:
         def rerun(n: ItemNo, item: NewItem) -> None:
             renewal.renew(self.store, batch, n, item, actor=self.owner)
 
-        return Ingester(self.store, batch, self.pipeline.stages[0].input, key=options.key, identity=options.identity,
+        return Ingester(self.store, batch, self.pipeline.stages[0].input, key=self.key, identity=options.identity,
                         changed=options.changed, owner=self.owner, rerun=rerun)  # fmt: skip
 
     def _wait(self, thread: threading.Thread, ledger: Ledger, stages: Sequence[Stage]) -> None:
@@ -348,16 +356,6 @@ class Run:
 
 class _Interrupted(BaseException):
     """Breaks out of the user's source; never leaves this module."""
-
-
-def _check_stages(known: Batch, definition: bytes) -> None:
-    before = [stage["name"] for stage in canonical.decode(known.definition)["stages"]]
-    after = [stage["name"] for stage in canonical.decode(definition)["stages"]]
-    if before != after and known.admitted:
-        raise DefinitionChanged(
-            f"batch {known.name!r} was opened with the stages {', '.join(before)}, "
-            f"and the pipeline now has {', '.join(after)}: give the batch another name, or restore the stages"
-        )
 
 
 def _share(tolerate: int | float | str) -> int | float:

@@ -80,7 +80,8 @@ class Schema:
         if isinstance(value, BaseModel) or msgspec.json.decode(data) != value:
             kind = type(value).__name__
             raise Invalid(
-                f"a {kind} does not come back from JSON as it was: annotate the stage exactly, so that its type is known",
+                f"a {kind} does not come back from JSON as it was: annotate the stage exactly, so that its type "
+                "is known",
                 self.code,
             )
         return data

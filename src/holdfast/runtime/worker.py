@@ -67,6 +67,7 @@ class Worker:
                 self._drop_what_is_ready()
                 continue
             self._wake()
+            self._isolate()
             self._top_up()
             self._dispatch()
             self._let_go()
@@ -205,6 +206,7 @@ class Worker:
         """What is durable may go on."""
         holding.version += 1
         holding.progressed_at = time.monotonic()
+        holding.clear(settled.counts.settled)
         self.ledger.add(settled)
         if self.ledger.broke:
             self.control.stop("budget")
@@ -244,9 +246,7 @@ class Worker:
         for holding in self.holdings:
             if not holding.loaded_all and self._hungry():
                 self._load(holding)
-        if any(h.alone for h in self.holdings):
-            return
-        while self._hungry() and self._may_claim() and all(h.loaded_all for h in self.holdings):
+        while self._hungry() and self._may_claim() and all(h.loaded_all and not h.alone for h in self.holdings):
             if not self._claim():
                 return
 
@@ -302,8 +302,9 @@ class Worker:
     def _dispatch(self) -> None:
         """Hand ready items to their lanes: later stages first, so that items leave memory."""
         inline = 0
+        suspects = any(h.alone for h in self.holdings)
         for lane in reversed(self.lanes):
-            for holding in self.holdings:
+            for holding in self.holdings if not suspects or len(self.holdings) == 1 else []:
                 while lane.can_start(holding) and not inline:
                     inline += lane.start(holding)
         self.control.pace_ingest(bool(inline))
@@ -327,6 +328,14 @@ class Worker:
             if due is None or due - now > self.want.seconds / 2:
                 self._release(holding)
 
+    def _isolate(self) -> None:
+        """A suspect has the process to itself: other chunks are given back, so that none of them shares its blame."""
+        suspect = next((h for h in self.holdings if h.alone), None)
+        for holding in [h for h in self.holdings if suspect is not None and h is not suspect]:
+            holding.drop_ready()
+            if not holding.running and not holding.outcomes:
+                self._release(holding)
+
     def _release(self, holding: Holding) -> None:
         due = holding.release_due(self.store.now())
         self._write([commit(holding.holder, NOTHING, commit_id=holding.new_commit_id(), release=True, due=due)])
@@ -346,9 +355,7 @@ class Worker:
     def _drop_what_is_ready(self) -> None:
         """Stopping: nothing new starts; what is in flight comes to its checkpoint."""
         for holding in self.holdings:
-            for lots in holding.ready:
-                if lots.count:
-                    lots.take(lots.count)
+            holding.drop_ready()
 
     def _drop(self, holding: Holding, why: str) -> None:
         log.warning("chunk %d of batch %d (items %d to %d): %s; another worker goes on with it", holding.lease.chunk,

@@ -1,7 +1,7 @@
 """The command itself: which commands there are, and what becomes of errors.
 
 Exit codes: 0 complete, or fine · 1 finished with findings, or with dead letters beyond what is tolerated · 2 you
-called it wrongly, nothing happened · 75 interrupted, run again to go on.
+called it wrongly, nothing happened · 75 interrupted, or the store is not to be had now: run again to go on.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import holdfast
-from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.core.errors import HoldfastError, StoreUnavailable, UsageError
 from holdfast.interfaces.cli import acts, audit, dead, demo, doctor, export, render, run, status, why
 from holdfast.interfaces.cli.common import Declined
 
@@ -93,4 +93,6 @@ def _failed(error: Exception, message: str, args: Sequence[str]) -> int:
     render.complain(message)
     if "--json" in args:
         render.document({"error": {"type": type(error).__name__, "message": message}})
+    if isinstance(error, StoreUnavailable):
+        return INTERRUPTED
     return 2 if isinstance(error, UsageError) else 1

@@ -15,6 +15,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.runtime.words import many as many
+from holdfast.runtime.words import usd as usd
+
 WIDE = 240
 GOOD, BAD, CARE, FAINT, HEAD = "green", "bold red", "yellow", "dim", "bold"
 
@@ -126,18 +129,6 @@ def number(value: float | None, digits: int = 3) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def many(count: int, noun: str) -> str:
-    """`1 item`, `2 items`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def usd(value: Decimal | None) -> str:
-    """Money for people: cents, and more digits only where cents say nothing."""
-    if value is None:
-        return "-"
-    return f"${value:,.2f}" if value == 0 or value >= Decimal("0.10") else f"${value:,.6f}".rstrip("0")
 
 
 def _plain(value: Any) -> Any:

@@ -144,11 +144,11 @@ class Process:
 
     @property
     def out(self) -> str:
-        return self.out_file.read_text()
+        return self.out_file.read_text() if self.out_file.exists() else ""  # killed before it could print anything
 
     @property
     def err(self) -> str:
-        return self.err_file.read_text()
+        return self.err_file.read_text() if self.err_file.exists() else ""
 
     @property
     def report(self) -> dict[str, Any]:

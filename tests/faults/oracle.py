@@ -60,6 +60,8 @@ class Grant(NamedTuple):
     hi: int
     owner: str
     taken_from: str
+    taken_to: int
+    """Where the grant before it ended: what was cut off was in its hands, too."""
     snapshots: dict[int, tuple[int, int]]
     """Item -> (stage, attempts before)."""
 
@@ -173,7 +175,8 @@ def read_effects(path: Path) -> list[Effect]:
 
 def take_grant(world: World, header: journal.Header, body: journal.Claimed) -> None:
     snapshots = {each.n: (each.stage, each.attempt) for each in body.snapshots}
-    world.grants.append(Grant(header.fence, body.lo, body.hi, header.actor, body.taken_from, snapshots))
+    taken_to = body.child[2] if body.child is not None else body.hi
+    world.grants.append(Grant(header.fence, body.lo, body.hi, header.actor, body.taken_from, taken_to, snapshots))
 
 
 def take_steps(world: World, fence: int, body: journal.Checkpointed) -> None:
@@ -293,7 +296,7 @@ def check_effects(world: World, spared: int, failed: frozenset[int]) -> None:
     for (n, stage), effects in calls.items():
         recorded = Counter(step.word for step in world.steps[n, stage])
         ran = sum(recorded[word] for word in CALLED)
-        touched = sum(grant.lo <= n < grant.hi for grant in taken) + spared
+        touched = sum(grant.lo <= n < grant.taken_to for grant in taken) + spared
         key = world.records[n].key
         where = f"item {key!r}, {app.STAGES[stage]!r}"
         world.expect(len(effects) >= ran or key in failed, f"{where}: {ran} attempts are recorded, the handler was called {len(effects)} times")

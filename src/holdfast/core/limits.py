@@ -62,6 +62,9 @@ REWINDS: Final = 3
 MONEY_DIGITS: Final = 12
 """Money is kept in whole 10**-12 of a dollar; what is finer is rounded."""
 
+MONEY_USD: Final = 9_000_000
+"""A larger amount is refused: a store could not hold it."""
+
 REQUEST_HINT_CHARS: Final = 200
 """Of an outside text (a model name, an error code) this much is kept."""
 

@@ -71,39 +71,72 @@ TRANSIENT_ERRNO = frozenset({
     errno.EINTR, errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH, errno.ENOTCONN, errno.EPIPE, errno.ETIMEDOUT,
 })  # fmt: skip
 TRANSIENT_NAMES = frozenset({
-    "APIConnectionError", "APITimeoutError", "ClientConnectionError", "ConnectError", "ConnectTimeout",
-    "ConnectTimeoutError", "EndpointConnectionError", "IncompleteRead", "InternalServerError", "NetworkError",
-    "OverloadedError", "PoolTimeout", "RateLimitError", "ReadError", "ReadTimeout", "ReadTimeoutError",
+    "APIConnectionError", "APITimeoutError", "ChunkedEncodingError", "ClientConnectionError", "ClientPayloadError",
+    "ConnectError", "ConnectTimeout", "ConnectTimeoutError", "ConnectionClosedError", "ConnectionError",
+    "ConnectionTimeout", "EndpointConnectionError", "IncompleteRead", "InternalServerError", "NetworkError",
+    "OverloadedError", "PoolTimeout", "ProxyError", "RateLimitError", "ReadError", "ReadTimeout", "ReadTimeoutError",
     "RemoteDisconnected", "RemoteProtocolError", "ServerDisconnectedError", "ServiceUnavailable",
-    "ServiceUnavailableError", "ThrottlingException", "TimeoutException", "TooManyRequests", "TransportError",
+    "ServiceUnavailableError", "Timeout", "TimeoutError", "TimeoutException", "TimeoutExpired", "TooManyRequests",
     "WriteError", "WriteTimeout",
 })  # fmt: skip
-CAUSES = 5
+"""Of classes in other libraries, which are not imported here."""
+TRANSIENT_CODES = frozenset({
+    "BandwidthLimitExceeded", "InternalFailure", "LimitExceededException", "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded", "RequestThrottled", "RequestThrottledException", "RequestTimeout",
+    "RequestTimeoutException", "ServiceUnavailable", "SlowDown", "ThrottledException", "Throttling",
+    "ThrottlingException", "TooManyRequestsException",
+})  # fmt: skip
+"""Of services that answer 400 where they mean 429."""
+CAUSES = 8
 
 
 def classify(error: BaseException) -> tuple[bool, str]:
-    """Whether the error may pass by itself, and its code. Looks at the error, then at what caused it."""
-    code = ""
-    cause: BaseException | None = error
-    for _ in range(CAUSES):
-        if cause is None:
+    """Whether the error may pass by itself, and its code. Looks at the error and at what caused it: facts first
+    (what a handler said, a status, a type of Python's own, an errno), then names of classes."""
+    chain = _causes(error)
+    for judge in (_by_fact, _by_name):
+        for cause in chain:
+            known = judge(cause)
+            if known is not None:
+                return known
+    return False, type(error).__name__
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error and what it says it comes from, nearest first."""
+    found: list[BaseException] = [error]
+    for cause in found:
+        args = _attribute(cause, "args")
+        inner = [
+            _attribute(cause, "__cause__"),
+            _attribute(cause, "reason"),
+            *(args if isinstance(args, tuple) else ()),
+        ]
+        found += [
+            each for each in inner if isinstance(each, BaseException) and all(each is not known for known in found)
+        ]
+        if len(found) >= CAUSES:
             break
-        known = _known(cause)
-        if known is not None:
-            return known
-        code = code or type(cause).__name__
-        cause = cause.__cause__
-    return False, code
+    return found[:CAUSES]
 
 
-def _known(error: BaseException) -> tuple[bool, str] | None:
-    if isinstance(error, Transient):
-        return True, error.code
-    if isinstance(error, Permanent):
-        return False, error.code
+def _by_fact(error: BaseException) -> tuple[bool, str] | None:
+    if isinstance(error, Transient | Permanent):
+        return isinstance(error, Transient), error.code
+    if not isinstance(error, Exception):
+        return False, type(error).__name__
+    code = _service_code(error)
+    if code in TRANSIENT_CODES:
+        return True, code
     status = http_status(error)
     if status is not None:
         return status in TRANSIENT_STATUS, f"http_{status}"
+    if isinstance(error, OSError):
+        return _by_system(error)
+    return None
+
+
+def _by_system(error: OSError) -> tuple[bool, str] | None:
     if isinstance(error, SSLCertVerificationError):
         return False, "tls_certificate"
     if isinstance(error, SSLError):
@@ -114,32 +147,66 @@ def _known(error: BaseException) -> tuple[bool, str] | None:
         return True, "timeout"
     if isinstance(error, ConnectionError):
         return True, "connection"
-    if isinstance(error, OSError) and error.errno in TRANSIENT_ERRNO:
+    if error.errno in TRANSIENT_ERRNO:
         return True, errno.errorcode.get(error.errno or 0, "os").lower()
-    for kind in type(error).__mro__:
-        if kind.__name__ in TRANSIENT_NAMES:
-            return True, kind.__name__
     return None
+
+
+def _by_name(error: BaseException) -> tuple[bool, str] | None:
+    name = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in TRANSIENT_NAMES), None)
+    return (True, name) if name is not None else None
 
 
 def http_status(error: BaseException) -> int | None:
     """The HTTP status an error carries, in the places where the common clients put it."""
-    for holder in (error, getattr(error, "response", None)):
+    response = _attribute(error, "response")
+    for holder in (error, response):
         for field in ("status_code", "status", "code"):
-            value = getattr(holder, field, None)
+            value = _attribute(holder, field)
             if isinstance(value, int) and not isinstance(value, bool) and 400 <= value <= 599:
-                return value
-    return None
+                return int(value)
+    value = _item(_item(response, "ResponseMetadata"), "HTTPStatusCode")
+    return value if isinstance(value, int) and 400 <= value <= 599 else None
 
 
 def retry_after(error: BaseException) -> float | None:
     """The wait that the other side asked for, in seconds, where it said so."""
     if isinstance(error, Transient):
         return error.after
-    headers = getattr(getattr(error, "response", None), "headers", None)
+    response = _attribute(error, "response")
+    places = (
+        _attribute(response, "headers"),
+        _attribute(error, "headers"),
+        _item(_item(response, "ResponseMetadata"), "HTTPHeaders"),
+    )
+    for headers in places:
+        for name in ("retry-after", "Retry-After"):
+            try:
+                seconds = float(_item(headers, name))  # type: ignore[arg-type]
+            except (TypeError, ValueError):
+                continue
+            if 0 <= seconds < 86_400:
+                return seconds
+    return None
+
+
+def _service_code(error: BaseException) -> str:
+    """The code inside the answer of a service: `{"Error": {"Code": "ThrottlingException"}}`."""
+    code = _item(_item(_attribute(error, "response"), "Error"), "Code")
+    return code if isinstance(code, str) else ""
+
+
+def _attribute(holder: object, name: str) -> object:
+    """An attribute of a foreign object; None where it has none, or fails to say."""
     try:
-        value = headers.get("retry-after") if headers is not None else None
-        seconds = float(value) if value is not None else None
-    except (AttributeError, TypeError, ValueError):
+        return getattr(holder, name, None)
+    except Exception:  # noqa: BLE001 - a property of another library may raise anything, and classifying never does
         return None
-    return seconds if seconds is not None and 0 <= seconds < 86_400 else None
+
+
+def _item(holder: object, key: str) -> object:
+    """What stands under a key of a foreign mapping; None where nothing does."""
+    try:
+        return holder[key]  # type: ignore[index]
+    except Exception:  # noqa: BLE001 - see above
+        return None

@@ -54,6 +54,7 @@ TABLE: dict[Step, tuple[frozenset[State], frozenset[State]]] = {
 }
 
 NEW_EPOCH = frozenset({Step.RESET, Step.REWIND})
+ONWARD = frozenset({Step.CHECKPOINT, Step.FINISH})
 
 
 def move(
@@ -67,7 +68,7 @@ def move(
     if state not in after:
         raise UsageError(f"{step} leads to {_either(after)}, not to {state}")
     target = place.stage if stage is None else stage
-    _check_stage(place, step, target, stages)
+    _check_stage(place, step, state, target, stages)
     epoch = place.epoch + 1 if step in NEW_EPOCH else place.epoch
     return msgspec.structs.replace(place, state=state, stage=target, epoch=epoch, **facts)
 
@@ -76,7 +77,7 @@ def checkpoint(place: Place, reached: int, stages: int) -> Place:
     """The place once the stage before `reached` has its output. Reaching what was reached before changes nothing."""
     if reached <= place.stage:
         return place
-    if reached != place.stage + 1:
+    if reached != place.stage + 1 or reached > stages:
         raise Permanent(
             "illegal_jump",
             f"an item at stage {place.stage} cannot jump to stage {reached}: each stage has one successor",
@@ -95,14 +96,17 @@ def go_back(place: Place, step: Step, stage: int, stages: int, *, reason: str) -
     return move(place, step, stage=stage, stages=stages, **{**_FRESH, "reason": reason, "rewinds": rewinds})
 
 
-def _check_stage(place: Place, step: Step, target: int, stages: int) -> None:
-    if not 0 <= target <= stages:
-        raise UsageError(f"there is no stage {target}: this pipeline has {stages}")
+def _check_stage(place: Place, step: Step, state: State, target: int, stages: int) -> None:
+    if not 0 <= target <= stages or (state is State.PENDING and target == stages):
+        raise UsageError(f"there is no stage {target}: this pipeline has {stages}, counted from 0")
     if step in NEW_EPOCH:
-        if target > place.stage:
-            raise UsageError(f"cannot {step} forward, from stage {place.stage} to stage {target}")
-    elif target < place.stage:
-        raise UsageError(f"{step} cannot lead back from stage {place.stage} to stage {target}")
+        legal = target <= place.stage
+    elif step in ONWARD:
+        legal = target == place.stage + 1
+    else:
+        legal = target == place.stage or (step is Step.RESOLVE and state is State.DONE and target == stages)
+    if not legal:
+        raise UsageError(f"{step} cannot lead from stage {place.stage} to stage {target}")
 
 
 def _either(states: frozenset[State]) -> str:

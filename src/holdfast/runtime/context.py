@@ -27,7 +27,7 @@ class Context:
     """One attempt at one stage of one item. It has no way to the store."""
 
     __slots__ = (
-        "_metrics", "_model", "_spend", "_started", "_stopping", "attempt", "batch", "deadline", "fence",
+        "_metrics", "_model", "_spend", "_stopping", "attempt", "batch", "deadline", "fence",
         "idempotency_key", "key", "log", "request_id", "stage",
     )  # fmt: skip
 

@@ -15,8 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.runtime.words import many as many
-from holdfast.runtime.words import usd as usd
+from holdfast.runtime import words
 
 WIDE = 240
 GOOD, BAD, CARE, FAINT, HEAD = "green", "bold red", "yellow", "dim", "bold"
@@ -129,6 +128,10 @@ def number(value: float | None, digits: int = 3) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+many = words.many
+usd = words.usd
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,130 @@
+"""What the tests of the runtime share: short runs, restarts, faster clocks, programs in processes of their own."""
+
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import holdfast as hf
+from holdfast.stores.sqlite import SqliteStore
+
+SOON = hf.Retry(attempts=3, wait=("1ms", "2ms"))
+ONCE = hf.Retry(attempts=1)
+
+
+def run(pipeline: hf.Pipeline, items: Iterable[Any] | None = None, **options: Any) -> hf.Report:
+    """A run that shows no progress."""
+    return pipeline.run(items, **{"progress": False, **options})
+
+
+def outputs(pipeline: hf.Pipeline, batch: str | None = None) -> dict[Any, Any]:
+    """Key -> output of everything that is done."""
+    return {result.key: result.output for result in pipeline.results(batch)}
+
+
+def codes(report: hf.Report) -> dict[Any, str]:
+    """Key -> code of the dead letters."""
+    return {letter.key: letter.code for letter in report.dead}
+
+
+class Calls:
+    """Counts what handlers were called with, from whatever thread."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, value: Any) -> int:
+        """Note a call; returns how often there was one with this value."""
+        with self._lock:
+            self.seen.append(value)
+            return self.seen.count(value)
+
+    def clear(self) -> None:
+        with self._lock:
+            self.seen.clear()
+
+    def __len__(self) -> int:
+        return len(self.seen)
+
+
+class Crowd:
+    """How many are inside at the same time, at most."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self.now -= 1
+
+
+class FasterClock:
+    """A clock on which waits of seconds end after milliseconds; leases must be long enough for it."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.began = time.monotonic()
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return 1_700_000_000.0 + self.ahead + (time.monotonic() - self.began) * self.factor
+
+    def advance(self, seconds: float) -> None:
+        self.ahead += seconds
+
+
+class SlowStore(SqliteStore):
+    """A store whose every commit takes a while."""
+
+    seconds = 0.0
+
+    def commit(self, commits: Any) -> Any:
+        time.sleep(self.seconds)
+        return super().commit(commits)
+
+
+class App:
+    """A program of a user's, run as `python app.py` in a folder of its own."""
+
+    def __init__(self, folder: Path, source: str, name: str = "app.py") -> None:
+        self.folder = folder
+        self.file = folder / name
+        self.file.write_text(textwrap.dedent(source), encoding="utf-8")
+
+    def start(self, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
+        command = [sys.executable, str(self.file), *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": self.folder}
+        return subprocess.Popen(command, **{**pipes, **options})
+
+    def run(self, *arguments: str, seconds: float = 60.0) -> "subprocess.CompletedProcess[str]":
+        process = self.start(*arguments)
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            raise AssertionError(f"it did not end within {seconds:g} s\n{out}\n{err}") from None
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    @property
+    def store(self) -> Path:
+        return self.folder / ".holdfast" / "state.db"
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+    """Until it is true; a test that waits for something never takes longer than that takes."""
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends, "what the test waits for did not happen"
+        time.sleep(0.005)

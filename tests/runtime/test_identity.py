@@ -1,0 +1,199 @@
+"""Identity and change: what happens when an item comes again."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from pydantic import BaseModel
+
+import holdfast as hf
+from tests.runtime.support import Calls, outputs, run
+
+
+class Page(BaseModel):
+    number: int
+    image: str = ""
+
+
+class Shelved(BaseModel):
+    number: int
+    shelves: set[int]
+
+
+def shelves(book: hf.Pipeline) -> None:
+    @book.stage
+    def look(item: Shelved) -> Shelved:
+        return item
+
+
+def definition(calls: Calls) -> Callable[[hf.Pipeline], None]:
+    def define(book: hf.Pipeline) -> None:
+        @book.stage
+        def ocr(page: Page) -> str:
+            calls(page.number)
+            return page.image.upper()
+
+        @book.stage
+        def done(text: str) -> str:
+            return text
+
+    return define
+
+
+OLD = [{"number": 1, "image": "one"}, {"number": 2, "image": "two"}]
+NEW = [{"number": 1, "image": "one"}, {"number": 2, "image": "zwei"}]
+
+
+def test_a_changed_payload_is_refused_with_the_difference(restart: Callable[..., hf.Pipeline]) -> None:
+    define = definition(Calls())
+    run(restart(define), OLD, key="number")
+    with pytest.raises(hf.PayloadChanged) as caught:
+        run(restart(define), NEW, key="number")
+    text = str(caught.value)
+    assert "item 2 of batch 'book'" in text
+    assert "image: 'two' became 'zwei'" in text
+    assert 'changed="rerun"' in text
+    assert outputs(restart(define)) == {1: "ONE", 2: "TWO"}
+
+
+def test_what_else_the_source_had_is_kept_when_a_change_is_refused(restart: Callable[..., hf.Pipeline]) -> None:
+    define = definition(Calls())
+    run(restart(define), OLD, key="number")
+    with pytest.raises(hf.PayloadChanged):
+        run(restart(define), [*NEW, {"number": 3, "image": "three"}], key="number")
+    assert run(restart(define), [*OLD, {"number": 3, "image": "three"}], key="number").counts.done == 3
+
+
+def test_a_changed_payload_is_ignored_on_request(restart: Callable[..., hf.Pipeline]) -> None:
+    calls = Calls()
+    run(restart(definition(calls)), OLD, key="number")
+    again = restart(definition(calls))
+    assert run(again, NEW, key="number", changed="keep").is_complete
+    assert outputs(again) == {1: "ONE", 2: "TWO"}
+    assert len(calls) == 2
+
+
+@pytest.mark.promise("P4")
+def test_a_changed_payload_is_handled_again_on_request_and_no_other(restart: Callable[..., hf.Pipeline]) -> None:
+    calls = Calls()
+    run(restart(definition(calls)), OLD, key="number")
+    calls.clear()
+    again = restart(definition(calls))
+    report = run(again, NEW, key="number", changed="rerun")
+    assert calls.seen == [2]
+    assert (report.counts.expected, report.counts.done) == (2, 2)
+    assert outputs(again) == {1: "ONE", 2: "ZWEI"}
+
+
+def test_a_payload_that_changes_while_it_is_handled_fences_the_handler(restart: Callable[..., hf.Pipeline]) -> None:
+    running, go_on = threading.Event(), threading.Event()
+
+    def define(book: hf.Pipeline) -> None:
+        @book.stage
+        def ocr(page: Page) -> str:
+            if page.image == "old":
+                running.set()
+                assert go_on.wait(20)
+            return page.image.upper()
+
+    first = restart(define)
+    thread = threading.Thread(target=lambda: run(first, [{"number": 1, "image": "old"}], key="number", lease="1s"))
+    thread.start()
+    assert running.wait(20)
+    threading.Timer(0.3, go_on.set).start()
+    second = restart(define)
+    run(second, [{"number": 1, "image": "new"}], key="number", changed="rerun", lease="1s")
+    thread.join(30)
+    assert outputs(second) == {1: "NEW"}
+
+
+def test_a_change_back_and_forth_is_handled_each_time(restart: Callable[..., hf.Pipeline]) -> None:
+    calls = Calls()
+    for pages in (OLD, NEW, OLD, NEW):
+        again = restart(definition(calls))
+        run(again, pages, key="number", changed="rerun")
+    assert calls.seen.count(2) == 4
+    assert calls.seen.count(1) == 1
+    assert outputs(again)[2] == "ZWEI"
+
+
+@pytest.mark.promise("E4")
+def test_another_order_is_no_change(restart: Callable[..., hf.Pipeline]) -> None:
+    def define(book: hf.Pipeline) -> None:
+        book.stage(lambda value: value, name="keep")
+
+    run(restart(define), [{"id": 1, "a": 1, "b": 2}], key="id")
+    assert run(restart(define), [{"b": 2, "a": 1, "id": 1}], key="id").is_complete
+    one, other = {0, 8}, {8, 0}
+    assert list(one) != list(other)
+    run(restart(shelves, "sets"), [{"number": 1, "shelves": one}], key="number")
+    assert run(restart(shelves, "sets"), [{"number": 1, "shelves": other}], key="number").is_complete
+
+
+@pytest.mark.promise("E4")
+def test_by_content_equal_payloads_are_one_item(restart: Callable[..., hf.Pipeline]) -> None:
+    define = definition(Calls())
+    items = [{"number": 1, "image": "a"}, {"image": "a", "number": "1"}, Page(number=1, image="a")]
+    assert run(restart(define), items, identity="content").counts.expected == 1
+    assert run(restart(define), [{"number": 1, "image": "b"}], identity="content").counts.expected == 2
+
+
+def test_as_new_every_item_of_every_run_is_another_one(restart: Callable[..., hf.Pipeline]) -> None:
+    define = definition(Calls())
+    assert run(restart(define), [*OLD, *OLD], identity="new").counts.expected == 4
+    assert run(restart(define), OLD, identity="new").counts.expected == 6
+
+
+def test_an_invalid_item_that_comes_again_is_the_same_dead_letter(restart: Callable[..., hf.Pipeline]) -> None:
+    define = definition(Calls())
+    bad = [{"number": "x", "image": "i"}, {"image": "no number"}, 17, None, "text", {"number": {}}]
+    first = run(restart(define), bad, key="number")
+    again = run(restart(define), bad, key="number")
+    assert first.counts.dead == again.counts.dead == again.counts.expected == len(bad)
+
+
+def test_an_invalid_item_that_was_corrected_is_handled_on_request(restart: Callable[..., hf.Pipeline]) -> None:
+    def define(book: hf.Pipeline) -> None:
+        @book.stage
+        def ocr(page: Page) -> str:
+            return page.image
+
+    assert run(restart(define), [{"number": "x1", "image": 5}], key="image").counts.dead == 1
+    with pytest.raises(hf.PayloadChanged, match="number: 'x1' became 1"):
+        run(restart(define), [{"number": 1, "image": "5"}], key="image")
+    report = run(restart(define), [{"number": 1, "image": "5"}], key="image", changed="rerun")
+    assert (report.counts.done, report.counts.dead) == (1, 0)
+
+
+def test_an_item_that_becomes_invalid_is_buried_on_request(restart: Callable[..., hf.Pipeline]) -> None:
+    define = definition(Calls())
+    run(restart(define), OLD, key="number")
+    report = run(restart(define), [{"number": 2, "image": 5}], key="number", changed="rerun")
+    assert (report.counts.done, report.counts.dead) == (1, 1)
+    assert report.dead[0].code == "invalid"
+
+
+def test_other_stages_cannot_go_on_with_a_batch(restart: Callable[..., hf.Pipeline]) -> None:
+    run(restart(definition(Calls())), OLD, key="number")
+
+    def renamed(book: hf.Pipeline) -> None:
+        book.stage(lambda page: page, name="ocr")
+        book.stage(lambda page: page, name="finish")
+
+    with pytest.raises(hf.DefinitionChanged, match=r"opened with the stages ocr, done.*now has ocr, finish"):
+        run(restart(renamed))
+
+
+def test_other_code_may_go_on_with_a_batch(restart: Callable[..., hf.Pipeline]) -> None:
+    fixed = False
+
+    def define(book: hf.Pipeline) -> None:
+        @book.stage(retry=hf.Retry(attempts=1))
+        def ocr(number: int) -> int:
+            if not fixed:
+                raise hf.Defer(0)
+            return number
+
+    run(restart(define), [1, 2], deadline=0.2)
+    fixed = True
+    assert run(restart(define)).counts.done == 2

@@ -1,0 +1,33 @@
+"""With one decision removed, Holdfast is caught: the proofs can fail."""
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.testing.mutants import BY_CONFORMANCE, BY_SIMULATION, catch, checks_failed
+
+SEEDS = 1500
+"""Several times what the most hidden mutant needs."""
+
+
+@pytest.mark.promise("C1", "C3", "C4", "C8", "C12", "E7", "E8", "E12", "P1", "P8", "P13", "A1", "A15")
+@pytest.mark.parametrize("name", BY_SIMULATION)
+def test_the_simulator_catches(name: str, tally: Callable[..., None]) -> None:
+    caught = catch(BY_SIMULATION[name], SEEDS)
+    assert caught is not None, f"{SEEDS} worlds in which {name.replace('_', ' ')}, and nothing was noticed"
+    tally(mutants=1, seeds=caught.seeds)
+
+
+@pytest.mark.parametrize("name", BY_CONFORMANCE)
+def test_the_suite_for_stores_catches(name: str, tally: Callable[..., None]) -> None:
+    assert checks_failed(BY_CONFORMANCE[name]), f"a store in which {name.replace('_', ' ')} passes every check"
+    tally(mutants=1)
+
+
+def test_what_is_whole_is_not_caught() -> None:
+    assert catch(contextlib.nullcontext, 100) is None
+
+
+def test_there_are_enough_mutants() -> None:
+    assert len(BY_SIMULATION) + len(BY_CONFORMANCE) >= 20

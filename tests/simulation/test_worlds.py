@@ -1,0 +1,88 @@
+"""Thousands of small worlds in which everything goes wrong, and every promise holds."""
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.mutants import BY_SIMULATION
+from holdfast.testing.simulator import Failure, search, simulate
+from holdfast.testing.simulator.world import MakeStore
+from tests.simulation.conftest import seeds_of_this_commit
+
+EVERYTHING = pytest.mark.promise(
+    *("A1", "A4", "A7", "A14", "A15", "B7", "C1", "C3", "C4", "C7", "C8", "C9", "C10", "C11", "C12", "C13"),
+    *("E5", "E6", "E7", "E8", "E12", "P1", "P3", "P7", "P8", "P10", "P11", "P13"),
+)
+PART = 500
+
+
+@EVERYTHING
+@pytest.mark.parametrize("part", range(6))
+def test_every_promise_holds_in_every_world(part: int, tally: Callable[..., None]) -> None:
+    counts = search(range(part * PART, (part + 1) * PART))
+    tally(
+        worlds=counts["worlds"], crashes=counts["crashes"], pauses=counts["pauses"], lost_replies=counts["replies lost"]
+    )
+
+
+@EVERYTHING
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("part", range(16))
+def test_every_promise_holds_in_many_more_worlds(part: int, tally: Callable[..., None]) -> None:
+    first = 100_000 if part % 2 else seeds_of_this_commit()
+    begin = first + part * 4 * PART
+    counts = search(range(begin, begin + 4 * PART))
+    tally(
+        worlds=counts["worlds"], crashes=counts["crashes"], pauses=counts["pauses"], lost_replies=counts["replies lost"]
+    )
+
+
+def sqlite_below(place: Path) -> MakeStore:
+    numbers = itertools.count()
+    return lambda clock, is_dead: SqliteStore(place / f"{next(numbers)}.db", clock=clock, is_dead=is_dead)
+
+
+@EVERYTHING
+@pytest.mark.parametrize("first", [0, 50, 100, 150])
+def test_sqlite_tells_the_same_story_as_the_memory_store(first: int, tmp_path: Path) -> None:
+    on_disk = sqlite_below(tmp_path)
+    for seed in range(first, first + 50):
+        assert simulate(seed, on_disk).heads == simulate(seed).heads, f"seed {seed}"
+
+
+@EVERYTHING
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("part", range(4))
+def test_every_promise_holds_on_sqlite(part: int, tmp_path: Path, tally: Callable[..., None]) -> None:
+    begin = seeds_of_this_commit() + part * PART
+    counts = search(range(begin, begin + PART), sqlite_below(tmp_path))
+    tally(worlds=counts["worlds"], crashes=counts["crashes"])
+
+
+def test_the_same_seed_is_the_same_world() -> None:
+    first, second = list[str](), list[str]()
+    assert simulate(7, trace=first).heads == simulate(7, trace=second).heads
+    assert first == second
+
+
+def test_a_failure_names_its_seed_and_tells_how_it_came() -> None:
+    with BY_SIMULATION["a_lost_reply_is_taken_for_success"](), pytest.raises(Failure) as failure:
+        search(range(100))
+    message = str(failure.value)
+    assert "replay it: python -m holdfast.testing.simulator --seed" in message
+    assert "claims chunk" in message
+
+
+def test_a_seed_can_be_replayed_from_the_command_line() -> None:
+    command = [sys.executable, "-m", "holdfast.testing.simulator", "--seed", "7", "--trace"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    trace: list[str] = []
+    simulate(7, trace=trace)
+    assert told.splitlines() == trace

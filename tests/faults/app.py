@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 import holdfast as hf
 from holdfast.core.errors import CommitUnknown
-from holdfast.runtime import lookup, operations
+from holdfast.runtime import definition, lookup, operations
 from holdfast.runtime.control import Control
 from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.ledger import Ledger
@@ -159,7 +159,8 @@ def run(given: argparse.Namespace) -> int:
 
 def read_in(parcels: hf.Pipeline, count: int) -> None:
     """Admit the items and handle none of them."""
-    batch = parcels.store.open_batch(BATCH, parcels.name, parcels.definition(), actor="reader")
+    described = definition.describe(parcels.name, parcels.stages, definition.keyed_by("number", "key"))
+    batch = parcels.store.open_batch(BATCH, parcels.name, described, actor="reader")
     ingester = Ingester(parcels.store, batch, parcels.stages[0].input, key="number", identity="key", changed="refuse",
                         owner="reader", rerun=lambda *_: None)  # fmt: skip
     ingester.read(source(count), Control(1), Ledger([]), lambda: None)

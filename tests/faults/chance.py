@@ -28,9 +28,10 @@ class Story:
 
     def tell(self) -> list[str]:
         """Let it all happen, and return the complaints of the oracle."""
-        events = [self.kill, self.kill, self.kill, self.fail, self.interrupt, self.interrupt_twice, self.lose_replies, self.pause]
-        for _ in range(self.chance.randint(1, 12)):
+        events = [self.kill] * 6 + [self.fail] * 2 + [self.interrupt, self.interrupt_twice, self.lose_replies]
+        for _ in range(self.chance.randint(1, 10)):
             self.chance.choice(events)()
+        self.chance.choice([self.kill, self.pause])()
         self.scene.finish()
         redriven = self.scene.start("--code", KILLED, what="redrive")
         assert redriven.wait() == 0, redriven.err
@@ -63,8 +64,8 @@ class Story:
         self.cut_short += 1
 
     def lose_replies(self) -> None:
-        process = self.scene.start("--lose-replies", str(self._hit()), *SHORT)
-        self.scene.crashed.add(process.pid)
+        process = self._caught_in_the_middle("--lose-replies", str(self._hit()))
+        process.signal(signal.SIGINT)
         self._ended_well(process)
         self.counts["lost replies"] += 1
 
@@ -92,11 +93,11 @@ class Story:
         pace = self.chance.choice(["0", "0", "0.002", "0.02"])
         return ("--pace", pace, "--workers", str(self.chance.choice([1, 2, 4, 16])))
 
-    def _caught_in_the_middle(self) -> Process:
+    def _caught_in_the_middle(self, *argv: str) -> Process:
         """A process that has called some handlers, or has just ended."""
         before = len(read_effects(self.scene.folder / app.EFFECTS))
         wanted = before + self.chance.randrange(25)
-        process = self.scene.start(*self._manner())
+        process = self.scene.start(*self._manner(), *argv)
         limit = time.monotonic() + PATIENCE
         while process.is_running and len(read_effects(self.scene.folder / app.EFFECTS)) < wanted:
             assert time.monotonic() < limit, process.err

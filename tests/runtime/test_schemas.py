@@ -1,5 +1,6 @@
 """Annotations are schemas: checked on the way in, between stages, and on the way out."""
 
+import copy
 import dataclasses
 import datetime as dt
 import enum
@@ -306,7 +307,7 @@ def test_a_handler_that_changes_its_input_changes_nothing(book: hf.Pipeline) -> 
 
     @book.stage(retry=hf.Retry(attempts=3, wait=("1ms", "2ms")))
     def meddle(page: dict[str, Any], ctx: hf.Context) -> dict[str, Any]:
-        seen.append((dict(page), ctx.idempotency_key))
+        seen.append((copy.deepcopy(page), ctx.idempotency_key))
         page["number"] = 99
         page["tags"].append("changed")
         if ctx.attempt < 3:
@@ -321,7 +322,7 @@ def test_a_handler_that_changes_its_input_changes_nothing(book: hf.Pipeline) -> 
     given = {"number": 1, "tags": ["a"]}
     run(book, [given])
     assert given == {"number": 1, "tags": ["a"]}
-    assert [page for page, _ in seen] == [{"number": 1, "tags": ["a", "changed"]}] * 3 or seen[0][0]["number"] == 1
+    assert [page for page, _ in seen] == [given] * 3
     assert len({key for _, key in seen}) == 1
     kept = book.store.records(book.store.batch("book").id, lo=0, hi=1)[0].payload
     assert kept == b'{"number":1,"tags":["a"]}'

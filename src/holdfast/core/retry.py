@@ -147,8 +147,9 @@ def _by_system(error: OSError) -> tuple[bool, str] | None:
         return True, "timeout"
     if isinstance(error, ConnectionError):
         return True, "connection"
-    if error.errno in TRANSIENT_ERRNO:
-        return True, errno.errorcode.get(error.errno or 0, "os").lower()
+    number = error.errno  # whatever the first of two arguments was
+    if isinstance(number, int) and number in TRANSIENT_ERRNO:
+        return True, errno.errorcode[number].lower()
     return None
 
 
@@ -183,7 +184,7 @@ def retry_after(error: BaseException) -> float | None:
         for name in ("retry-after", "Retry-After"):
             try:
                 seconds = float(_item(headers, name))  # type: ignore[arg-type]
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 continue
             if 0 <= seconds < 86_400:
                 return seconds

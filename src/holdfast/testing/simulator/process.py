@@ -259,7 +259,7 @@ class Process:
 
     def _condemn(self, hand: Hand, item: Item) -> None:
         plan, n, place = self.world.plan, int(item.n), item.place
-        if not plan.crash and not plan.pause and not plan.missed_beat and plan.killer != (item.key, place.stage):
+        if not (plan.crash or plan.pause or plan.missed_beat or plan.unsent) and plan.killer != (item.key, place.stage):
             raise Violation(f"item {n} is condemned, but it never killed a process")
         self.world.condemned[n, place.stage, place.epoch] += 1
         hand.outcomes.append(Failed(item, False, "killed_process", "its process died too often", 0.0, 0.0, 0.0))

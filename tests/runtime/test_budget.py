@@ -1,0 +1,144 @@
+"""A budget pauses a batch instead of overspending."""
+
+import threading
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from tests.runtime.support import Calls, run
+
+
+def paid(price: Callable[[int], Any], seconds: float = 0.003, calls: Calls | None = None) -> Callable[..., None]:
+    def define(book: hf.Pipeline) -> None:
+        @book.stage
+        def ask(number: int, ctx: hf.Context) -> int:
+            if calls is not None:
+                calls(number)
+            time.sleep(seconds)
+            ctx.spend(usd=price(number))
+            return number
+
+    return define
+
+
+@pytest.mark.promise("P13")
+@pytest.mark.parametrize("item", [None, "0.30"], ids=["unknown cost", "known cost"])
+def test_sixteen_workers_do_not_overspend(restart: Callable[..., hf.Pipeline], item: str | None) -> None:
+    report = run(restart(paid(lambda _: "0.30")), range(100), workers=16, budget=hf.Budget(usd=5, item=item))
+    assert report.totals.usd == Decimal("4.80")
+    assert (report.state, report.exit_code) == ("paused", 75)
+    assert report.counts.done == 16
+    assert "raise it and run again" in report.why
+
+
+@pytest.mark.promise("P13")
+def test_a_batch_that_costs_exactly_its_budget_completes(restart: Callable[..., hf.Pipeline]) -> None:
+    price = {number: "1.00" if number % 7 == 3 else "0.10" for number in range(70)}
+    report = run(restart(paid(price.__getitem__, 0.0)), range(70), workers=16, budget=hf.Budget(usd=16))
+    assert report.is_complete
+    assert report.totals.usd == 16
+
+
+def test_a_free_item_at_the_start_does_not_open_the_gates(restart: Callable[..., hf.Pipeline]) -> None:
+    report = run(restart(paid(lambda number: 1 if number else 0)), range(100), workers=16, budget=hf.Budget(usd=5))
+    assert report.totals.usd == 5
+    assert report.counts.done == 6
+
+
+def test_dear_items_after_cheap_ones_overspend_by_what_is_in_flight_at_most(
+    restart: Callable[..., hf.Pipeline],
+) -> None:
+    report = run(
+        restart(paid(lambda number: "1.00" if number >= 20 else "0.01")),
+        range(100),
+        workers=4,
+        budget=hf.Budget(usd=5),
+    )
+    assert report.state == "paused"
+    assert 4 <= report.totals.usd <= 5 + 4
+
+
+def test_a_budget_that_is_raised_lets_the_batch_go_on(restart: Callable[..., hf.Pipeline]) -> None:
+    calls = Calls()
+    define = paid(lambda _: "0.10", 0.0, calls)
+    for usd, done in ((1, 10), (1, 10), (2, 20), ("3.00", 30)):
+        report = run(restart(define), range(40), budget=hf.Budget(usd=usd))
+        assert (report.counts.done, report.totals.usd) == (done, Decimal(done) / 10)
+    assert run(restart(define), range(40)).is_complete
+    assert len(calls) == len(set(calls.seen)) == 40
+
+
+@pytest.mark.promise("P13", "E8")
+def test_failed_attempts_use_up_the_budget(restart: Callable[..., hf.Pipeline]) -> None:
+    def define(book: hf.Pipeline) -> None:
+        @book.stage
+        def ask(number: int, ctx: hf.Context) -> int:
+            ctx.spend(usd="0.50")
+            raise hf.Permanent("no")
+
+    report = run(restart(define), range(100), workers=4, budget=hf.Budget(usd=3, item="0.50"))
+    assert report.totals.usd == 3
+    assert (report.counts.dead, report.counts.pending, report.state) == (6, 94, "paused")
+
+
+def test_a_budget_covers_all_stages_of_an_item(restart: Callable[..., hf.Pipeline]) -> None:
+    def define(book: hf.Pipeline) -> None:
+        book.stage(lambda number: number, name="free")
+
+        @book.stage
+        def ask(number: int, ctx: hf.Context) -> int:
+            ctx.spend(usd="0.40")
+            return number
+
+        @book.stage
+        async def ask_again(number: int, ctx: hf.Context) -> int:
+            ctx.spend(usd="0.60")
+            return number
+
+    report = run(restart(define), range(50), workers=16, budget=hf.Budget(usd=5))
+    assert report.totals.usd == 5
+    assert report.counts.done == 5
+
+
+@pytest.mark.promise("P13")
+def test_two_runs_at_the_same_time_share_one_budget(restart: Callable[..., hf.Pipeline]) -> None:
+    define = paid(lambda _: "0.30", 0.01)
+    books = [restart(define), restart(define)]
+    reports: list[hf.Report] = []
+    budget = hf.Budget(usd=5, item="0.30")
+    threads = [
+        threading.Thread(target=lambda book=book: reports.append(run(book, range(60), workers=8, budget=budget)))
+        for book in books
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(reports) == 2
+    assert books[0].report().totals.usd <= 5
+
+
+def test_a_batch_that_costs_nothing_is_not_slowed_down_by_its_budget(restart: Callable[..., hf.Pipeline]) -> None:
+    began = time.monotonic()
+    report = run(restart(paid(lambda _: 0, 0.0)), range(2000), budget=hf.Budget(usd=1))
+    assert report.is_complete
+    assert time.monotonic() - began < 10
+
+
+def test_items_that_wait_do_not_keep_the_budget_to_themselves(restart: Callable[..., hf.Pipeline]) -> None:
+    calls = Calls()
+
+    def define(book: hf.Pipeline) -> None:
+        @book.stage(retry=hf.Retry(attempts=2, wait=("30s", "30s")))
+        def ask(number: int, ctx: hf.Context) -> int:
+            ctx.spend(usd="0.10")
+            if number == 0 and calls(number) == 1:
+                raise hf.Transient("later")
+            return number
+
+    report = run(restart(define), range(20), workers=2, budget=hf.Budget(usd=5), deadline=3, lease="1s")
+    assert report.counts.done == 19

@@ -77,7 +77,7 @@ TRANSIENT: dict[str, tuple[BaseException, str]] = {
     "a time-out of Python": (TimeoutError(), "timeout"),
     "a time-out of a socket": (socket.timeout("timed out"), "timeout"),  # noqa: UP041 - the old name is still in use
     "a time-out of asyncio": (asyncio.TimeoutError(), "timeout"),  # noqa: UP041
-    "a time-out of a future": (concurrent.futures.TimeoutError(), "timeout"),  # noqa: UP041
+    "a time-out of a future": (concurrent.futures.TimeoutError(), "timeout"),
     "a time-out of a process": (subprocess.TimeoutExpired("ocr", 30), "TimeoutExpired"),
     "a refused connection": (ConnectionRefusedError(), "connection"),
     "a reset connection": (ConnectionResetError(errno.ECONNRESET, "reset"), "connection"),
@@ -101,7 +101,9 @@ TRANSIENT: dict[str, tuple[BaseException, str]] = {
     "boto: 500": (boto(500, "InternalError"), "http_500"),
     "boto: throttled with a 400": (boto(400, "ThrottlingException"), "ThrottlingException"),
     "boto: throttled, a class of its own": (
-        boto(400, "ProvisionedThroughputExceededException", kind("ProvisionedThroughputExceededException", ClientError)),
+        boto(
+            400, "ProvisionedThroughputExceededException", kind("ProvisionedThroughputExceededException", ClientError)
+        ),
         "ProvisionedThroughputExceededException",
     ),
     "boto: no endpoint": (kind("EndpointConnectionError")("could not connect"), "EndpointConnectionError"),

@@ -85,8 +85,9 @@ def bound(number: int) -> Bound:
 class Effects:
     """One line per call of a handler, written before it does anything else. A kill does not lose it."""
 
-    def __init__(self, pace: float) -> None:
+    def __init__(self, pace: float, killer: int | None) -> None:
         self.pace = pace
+        self.killer = killer
         self._file = os.open(EFFECTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._calls: Counter[int] = Counter()
 
@@ -132,6 +133,8 @@ def build(effects: Effects) -> hf.Pipeline:
     @parcels.stage(retry=quick, sink=hf.Files("out/{key:03d}.json"))
     def bind(priced: Priced, ctx: hf.Context) -> Bound:
         effects.tell(priced.number, "bind", ctx)
+        if priced.number == effects.killer:
+            os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(effects.pace)
         return bound(priced.number)
 
@@ -144,7 +147,7 @@ def build(effects: Effects) -> hf.Pipeline:
 
 def run(given: argparse.Namespace) -> int:
     """Run the batch, or go on with it, and print the report."""
-    parcels = build(Effects(given.pace))
+    parcels = build(Effects(given.pace, given.killer))
     if given.only_read:
         read_in(parcels, given.items)
         return 0
@@ -181,13 +184,13 @@ def count_points(target: Path) -> None:
     faults.arm(lambda point: os.write(file, point.encode() + b"\n"))
 
 
-def lose_replies(hit: int) -> None:
-    """From the commit of that number on, every third commit lands and its reply is lost."""
+def lose_replies(hit: int, at: str = "commit.after") -> None:
+    """From the commit of that number on, of every third one the reply is lost; before `commit.after`, the commit too."""
     seen = 0
 
     def hook(point: str) -> None:
         nonlocal seen
-        if point == "commit.after":
+        if point == at:
             seen += 1
             if seen >= hit and (seen - hit) % 3 == 0:
                 raise CommitUnknown("the reply was lost on its way")
@@ -223,6 +226,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--code")
     parser.add_argument("--count", type=Path)
     parser.add_argument("--lose-replies", type=int)
+    parser.add_argument("--lose-requests", type=int)
+    parser.add_argument("--killer", type=int)
     parser.add_argument("--stop")
     parser.add_argument("--busy-ms", type=int)
     parser.add_argument("--sabotage")
@@ -239,6 +244,8 @@ def main(argv: list[str]) -> int:
         count_points(given.count)
     if given.lose_replies:
         lose_replies(given.lose_replies)
+    if given.lose_requests:
+        lose_replies(given.lose_requests, at="commit.before")
     if given.busy_ms:
         sqlite_file.BUSY_MS = given.busy_ms
     return run(given) if given.what == "run" else redrive(given)

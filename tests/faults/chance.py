@@ -4,6 +4,7 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterable
 
 from holdfast.stores.faults import POINTS
 from tests.faults import app
@@ -12,6 +13,8 @@ from tests.faults.oracle import KILLED, read_effects
 from tests.faults.scene import Scene
 
 SHORT = ("--lease", "0.3s")
+HOT = [point for point in POINTS if point.startswith(("stage.", "sink.", "commit.", "claim."))]
+COLD = [point for point in POINTS if point not in HOT and not point.startswith("act.")]
 SEVERE = [point for point in POINTS if not point.startswith(("act.", "stage.", "sink.published"))]
 """Where an error ends the run: not in a handler, and not after everything is done."""
 
@@ -28,7 +31,9 @@ class Story:
 
     def tell(self) -> list[str]:
         """Let it all happen, and return the complaints of the oracle."""
-        events = [self.kill] * 6 + [self.fail] * 2 + [self.interrupt, self.interrupt_twice, self.lose_replies]
+        events = (
+            [self.kill] * 6 + [self.fail] * 2 + [self.interrupt, self.interrupt_twice, self.lose_replies, self.pause]
+        )
         for _ in range(self.chance.randint(1, 10)):
             self.chance.choice(events)()
         self.chance.choice([self.kill, self.pause])()
@@ -41,11 +46,10 @@ class Story:
         return self.scene.complaints(spared=self.cut_short)
 
     def kill(self) -> None:
-        point = self.chance.choice(list(POINTS))
-        self.counts["kills"] += self.scene.crash(f"{point}:{self._hit()}:kill", *self._manner())
+        self.counts["kills"] += self.scene.crash(f"{self._where(POINTS)}:kill", *self._manner())
 
     def fail(self) -> None:
-        met = self.scene.crash(f"{self.chance.choice(SEVERE)}:{self._hit()}:raise", *self._manner())
+        met = self.scene.crash(f"{self._where(SEVERE)}:raise", *self._manner())
         self.counts["errors"] += met
         self.cut_short += met
 
@@ -85,6 +89,12 @@ class Story:
         self.counts["zombies"] += 1
 
     # -- helpers ------------------------------------------------------------------------------------------------------
+
+    def _where(self, points: Iterable[str]) -> str:
+        """A point and a hit of it that is likely to be reached."""
+        if self.chance.random() < 0.8:
+            return f"{self.chance.choice([point for point in HOT if point in points])}:{self._hit()}"
+        return f"{self.chance.choice([point for point in COLD if point in points])}:{self.chance.choice([1, 1, 2])}"
 
     def _hit(self) -> int:
         return int(self.chance.expovariate(1 / 4)) + 1

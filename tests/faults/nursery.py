@@ -51,13 +51,23 @@ class Nursery:
         self._server.wait(PATIENCE)
         self._server.stdout.close()  # type: ignore[union-attr]
 
-    def start(self, module: str, argv: list[str], *, cwd: Path, fault: str = "", env: dict[str, str] | None = None) -> "Process":
+    def start(
+        self, module: str, argv: list[str], *, cwd: Path, fault: str = "", env: dict[str, str] | None = None
+    ) -> "Process":
         """A new process that runs `main(argv)` of a module in a folder; what it prints is kept in two files there."""
         self._orders += 1
         order = self._orders
         out, err = cwd / f"process-{order}.out", cwd / f"process-{order}.err"
         given = {**(env or {}), **({"HOLDFAST_FAULT": fault} if fault else {})}
-        command = {"order": order, "module": module, "argv": argv, "cwd": str(cwd), "env": given, "out": str(out), "err": str(err)}
+        command = {
+            "order": order,
+            "module": module,
+            "argv": argv,
+            "cwd": str(cwd),
+            "env": given,
+            "out": str(out),
+            "err": str(err),
+        }
         assert self._server.stdin is not None
         self._server.stdin.write(json.dumps(command).encode() + b"\n")
         limit = time.monotonic() + PATIENCE
@@ -173,9 +183,11 @@ def serve() -> int:
     signal.signal(signal.SIGCHLD, _tell_news)
     for line in iter(sys.stdin.readline, ""):
         order = json.loads(line)
+        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
         pid = os.fork()
         if pid == 0:
             return _be_born(order)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
         os.write(1, f"started {order['order']} {pid}\n".encode())
     return 0
 
@@ -189,6 +201,7 @@ def _be_born(order: dict[str, Any]) -> int:
         os.dup2(handle, target)
         os.close(handle)
     os.environ.update(order["env"])
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
     random.seed()
     if "HOLDFAST_FAULT" in order["env"]:
         faults.arm(faults.parse(order["env"]["HOLDFAST_FAULT"]))
@@ -196,6 +209,7 @@ def _be_born(order: dict[str, Any]) -> int:
     return int(importlib.import_module(order["module"]).main(order["argv"]))
 
 
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 

@@ -94,8 +94,16 @@ class World:
             self.complaints.append(message)
 
 
-def check(folder: Path, *, items: int, crashed: Iterable[int] = (), complete: bool = True, failed: Iterable[int] = (),
-          report: dict[str, Any] | None = None, spared: int = 0) -> list[str]:
+def check(
+    folder: Path,
+    *,
+    items: int,
+    crashed: Iterable[int] = (),
+    complete: bool = True,
+    failed: Iterable[int] = (),
+    report: dict[str, Any] | None = None,
+    spared: int = 0,
+) -> list[str]:
     """Every complaint about the batch in a folder; none is a pass.
 
     `failed` are keys whose handler was made to fail, perhaps before it was called. `spared` is how often an item may have been repeated because
@@ -150,13 +158,18 @@ def gather(store: SqliteStore, folder: Path, items: int, crashed: frozenset[int]
         for entry in each_entry(store, chunk.id):
             header, body = journal.decode_header(entry.head), journal.decode_body(entry.body)
             if isinstance(body, journal.Claimed):
-                world.expect(header.fence > last, f"chunk {chunk.id}: grant {entry.seq} has fence {header.fence} after {last}")
+                world.expect(
+                    header.fence > last, f"chunk {chunk.id}: grant {entry.seq} has fence {header.fence} after {last}"
+                )
                 if body.child is not None:
                     floors[body.child[0]] = last
                 last = header.fence
                 take_grant(world, header, body)
             elif isinstance(body, journal.Checkpointed):
-                world.expect(header.fence == last, f"chunk {chunk.id}: entry {entry.seq} has fence {header.fence}, granted was {last}")
+                world.expect(
+                    header.fence == last,
+                    f"chunk {chunk.id}: entry {entry.seq} has fence {header.fence}, granted was {last}",
+                )
                 world.commit_ids[header.commit_id] += 1
                 take_steps(world, header.fence, body)
             elif isinstance(body, journal.Acted):
@@ -213,10 +226,17 @@ def check_counts(world: World, report: dict[str, Any] | None) -> None:
     world.expect(covered == sorted(world.records), "the chunks do not cover every item exactly once")
     if report is not None:
         told = {state.value: report["counts"][state.value] for state in State}
-        world.expect(told == {state.value: states[state] for state in State}, f"the report says {told}, the records {states}")
-        world.expect(report["counts"]["expected"] == sum(states.values()), "the report's counts do not sum to what is expected")
+        world.expect(
+            told == {state.value: states[state] for state in State}, f"the report says {told}, the records {states}"
+        )
+        world.expect(
+            report["counts"]["expected"] == sum(states.values()), "the report's counts do not sum to what is expected"
+        )
         spent = money.to_usd(sum(chunk.counts.spent for chunk in world.chunks))
-        world.expect(Decimal(report["totals"]["usd"]) == spent, f"the report says ${report['totals']['usd']}, the chunks ${spent}")
+        world.expect(
+            Decimal(report["totals"]["usd"]) == spent,
+            f"the report says ${report['totals']['usd']}, the chunks ${spent}",
+        )
 
 
 def check_items(world: World, complete: bool, failed: frozenset[int]) -> None:
@@ -233,7 +253,10 @@ def check_items(world: World, complete: bool, failed: frozenset[int]) -> None:
         is_open = place.state is State.PENDING and not complete
         was_killed = place.state is State.DEAD and (place.code == KILLED or record.key in failed)
         is_as_told = (place.state, place.code if place.state is State.DEAD else "") == wanted
-        world.expect(is_open or was_killed or is_as_told, f"item {record.key!r} is {place.state} ({place.code}: {place.reason}), the script says {wanted}")
+        world.expect(
+            is_open or was_killed or is_as_told,
+            f"item {record.key!r} is {place.state} ({place.code}: {place.reason}), the script says {wanted}",
+        )
 
 
 def expected_end(key: Any) -> tuple[State, str]:
@@ -254,17 +277,31 @@ def check_steps(world: World) -> None:
         for epoch, times in per_epoch.items():
             world.expect(times == 1, f"item {key!r} passed {app.STAGES[stage]!r} {times} times in epoch {epoch}")
         for attempts in budgets(steps):
-            world.expect(attempts == list(range(1, len(attempts) + 1)), f"item {key!r}, {app.STAGES[stage]!r}: attempts {attempts} are not counted one by one")
-            world.expect(len(attempts) <= app.ATTEMPTS, f"item {key!r}, {app.STAGES[stage]!r}: {len(attempts)} attempts, {app.ATTEMPTS} were allowed")
+            world.expect(
+                attempts == list(range(1, len(attempts) + 1)),
+                f"item {key!r}, {app.STAGES[stage]!r}: attempts {attempts} are not counted one by one",
+            )
+            world.expect(
+                len(attempts) <= app.ATTEMPTS,
+                f"item {key!r}, {app.STAGES[stage]!r}: {len(attempts)} attempts, {app.ATTEMPTS} were allowed",
+            )
     for n, record in world.records.items():
         reached = len(app.STAGES) if record.place.state is State.DONE else record.place.stage
         for stage in range(reached):
             passed = [s for s in world.steps[n, stage] if s.word in PASSED]
-            world.expect(bool(passed), f"item {record.key!r} is past {app.STAGES[stage]!r}, and the journal does not say how")
-            world.expect((n, stage) in world.outputs, f"item {record.key!r} is past {app.STAGES[stage]!r}, and its output is gone")
+            world.expect(
+                bool(passed), f"item {record.key!r} is past {app.STAGES[stage]!r}, and the journal does not say how"
+            )
+            world.expect(
+                (n, stage) in world.outputs,
+                f"item {record.key!r} is past {app.STAGES[stage]!r}, and its output is gone",
+            )
         last = [s for s in world.steps[n, reached - 1] if s.word in PASSED] if reached else []
         if last and reached == len(app.STAGES):
-            world.expect(any(grant.fence == last[-1].fence and grant.lo <= n < grant.hi for grant in world.grants), f"item {record.key!r} was finished under fence {last[-1].fence}, which nobody was granted")
+            world.expect(
+                any(grant.fence == last[-1].fence and grant.lo <= n < grant.hi for grant in world.grants),
+                f"item {record.key!r} was finished under fence {last[-1].fence}, which nobody was granted",
+            )
 
 
 def budgets(steps: list[Step]) -> Iterator[list[int]]:
@@ -299,8 +336,14 @@ def check_effects(world: World, spared: int, failed: frozenset[int]) -> None:
         touched = sum(grant.lo <= n < grant.taken_to for grant in taken) + spared
         key = world.records[n].key
         where = f"item {key!r}, {app.STAGES[stage]!r}"
-        world.expect(len(effects) >= ran or key in failed, f"{where}: {ran} attempts are recorded, the handler was called {len(effects)} times")
-        world.expect(len(effects) <= ran + touched, f"{where}: called {len(effects)} times for {ran} recorded attempts and {touched} crashes")
+        world.expect(
+            len(effects) >= ran or key in failed,
+            f"{where}: {ran} attempts are recorded, the handler was called {len(effects)} times",
+        )
+        world.expect(
+            len(effects) <= ran + touched,
+            f"{where}: called {len(effects)} times for {ran} recorded attempts and {touched} crashes",
+        )
     for (n, stage), steps in world.steps.items():
         if world.records[n].key not in failed:
             check_provenance(world, n, stage, steps, calls[n, stage])
@@ -314,7 +357,10 @@ def check_provenance(world: World, n: int, stage: int, steps: list[Step], effect
         if step.word == "adopt" or (step.word in CALLED and stage == 0):
             world.expect(bool(effects), f"{where}: its output is recorded, and no handler made it")
         elif step.word in CALLED:
-            world.expect(by_fence[step.fence, step.attempt] > 0, f"{where}: {step.word} is recorded under fence {step.fence} as attempt {step.attempt}, the handler was called under {sorted(by_fence)}")
+            world.expect(
+                by_fence[step.fence, step.attempt] > 0,
+                f"{where}: {step.word} is recorded under fence {step.fence} as attempt {step.attempt}, the handler was called under {sorted(by_fence)}",
+            )
 
 
 def check_order(world: World) -> None:
@@ -329,13 +375,24 @@ def check_order(world: World) -> None:
         stage = app.STAGES.index(effect.stage)
         where = f"item {effect.key!r}, {effect.stage!r}, attempt {effect.attempt}"
         granted = [grant for grant in grants[effect.fence] if grant.lo <= n < grant.hi]
-        world.expect(len(granted) == 1, f"{where}: the handler was called under fence {effect.fence}, granted {len(granted)} times")
+        world.expect(
+            len(granted) == 1,
+            f"{where}: the handler was called under fence {effect.fence}, granted {len(granted)} times",
+        )
         before = [s for s in world.steps[n, stage - 1] if s.word in PASSED]
-        world.expect(any(s.fence <= effect.fence for s in before), f"{where}: it began under fence {effect.fence}, before the stage before it was durable ({[s.fence for s in before]})")
+        world.expect(
+            any(s.fence <= effect.fence for s in before),
+            f"{where}: it began under fence {effect.fence}, before the stage before it was durable ({[s.fence for s in before]})",
+        )
         if effect.attempt > 1:
-            told = [grant.snapshots[n][1] for grant in granted if n in grant.snapshots and grant.snapshots[n][0] == stage]
+            told = [
+                grant.snapshots[n][1] for grant in granted if n in grant.snapshots and grant.snapshots[n][0] == stage
+            ]
             told += [s.attempt for s in world.steps[n, stage] if s.fence == effect.fence and s.word == "retry"]
-            world.expect(effect.attempt - 1 in told, f"{where}: the attempt before was not durable under fence {effect.fence} ({told})")
+            world.expect(
+                effect.attempt - 1 in told,
+                f"{where}: the attempt before was not durable under fence {effect.fence} ({told})",
+            )
 
 
 def check_money(world: World) -> None:
@@ -351,7 +408,9 @@ def check_money(world: World) -> None:
     paid = Counter(map(bill_of, world.effects))
     for (key, stage, units), times in Counter(bills(world)).items():
         was = f"was paid {paid[key, stage, units]} times"
-        world.expect(paid[key, stage, units] >= times, f"item {key!r}, {stage!r}: {units} is recorded {times} times, it {was}")
+        world.expect(
+            paid[key, stage, units] >= times, f"item {key!r}, {stage!r}: {units} is recorded {times} times, it {was}"
+        )
 
 
 def bill_of(effect: Effect) -> tuple[Any, str, int]:
@@ -374,7 +433,10 @@ def check_files(world: World, *, clean: bool) -> None:
             world.expect(False, f"item {key!r} is done, and its file is missing")
             continue
         try:
-            world.expect(app.Bound.model_validate_json(path.read_bytes()) == app.bound(key), f"{path.name} does not hold what it should")
+            world.expect(
+                app.Bound.model_validate_json(path.read_bytes()) == app.bound(key),
+                f"{path.name} does not hold what it should",
+            )
         except ValueError as error:
             world.expect(False, f"{path.name} is damaged: {error}")
         evidence = Evidence.decode(world.outputs[world.number_of[key], 2].file)
@@ -390,4 +452,6 @@ def check_end(world: World, store: SqliteStore) -> None:
     for chunk in world.chunks:
         world.expect(chunk.pending == 0, f"chunk {chunk.id} has {chunk.pending} pending items")
         world.expect(chunk.owner is None, f"chunk {chunk.id} is still held by {chunk.owner}")
-    world.expect("read" in completion.completed_stages(store, world.batch.id), "the completion of 'read' was not recorded")
+    world.expect(
+        "read" in completion.completed_stages(store, world.batch.id), "the completion of 'read' was not recorded"
+    )

@@ -104,7 +104,10 @@ def totals_in_a_second_write() -> None:
         receipts = real(self, bare)
         with self._file.writing("note") as db:
             for each in commits:
-                db.execute("UPDATE chunks SET spent = spent + ?, tokens = tokens + ? WHERE id = ?", (each.counts.spent, each.counts.tokens, each.chunk))
+                db.execute(
+                    "UPDATE chunks SET spent = spent + ?, tokens = tokens + ? WHERE id = ?",
+                    (each.counts.spent, each.counts.tokens, each.chunk),
+                )
         return receipts
 
     SqliteStore.commit = commit  # type: ignore[method-assign]

@@ -33,11 +33,23 @@ def fail_and_resume(make: Make, point: str, hit: int, *argv: str) -> bool:
 
 @pytest.mark.promise("A7", "B7", "C9", "C11", "C12")
 @pytest.mark.parametrize("point", [point for point in PLAIN if point not in (*HANDLER, PUBLISHED)])
-def test_an_error_at_a_point_ends_the_run_with_its_reason_and_nothing_is_lost(point: str, scenes: Make, tally: Callable[..., None]) -> None:
-    hits = few(scenes(items=ITEMS).count_points()[point])
+def test_an_error_at_a_point_ends_the_run_with_its_reason_and_nothing_is_lost(
+    point: str, scenes: Make, tally: Callable[..., None]
+) -> None:
+    hits = few(scenes(items=ITEMS).count_points()[point])[:2]
     met = [fail_and_resume(scenes, point, hit) for hit in hits]
     assert met[0], f"{point} was not reached"
     tally(errors=sum(met))
+
+
+@pytest.mark.slow
+@pytest.mark.promise("A7", "B7", "C9", "C11", "C12")
+@pytest.mark.parametrize("point", [point for point in PLAIN if point not in (*HANDLER, PUBLISHED)])
+def test_an_error_at_every_hit_of_a_point_ends_the_run_and_nothing_is_lost(
+    point: str, scenes: Make, tally: Callable[..., None]
+) -> None:
+    hits = scenes(items=ITEMS).count_points()[point]
+    tally(errors=sum(fail_and_resume(scenes, point, hit) for hit in range(1, hits + 1)))
 
 
 @pytest.mark.promise("A7", "C6")
@@ -76,4 +88,21 @@ def test_an_error_after_an_output_was_published_does_no_harm(scene: Scene) -> No
     process = scene.start(fault=f"{PUBLISHED}:2:raise")
     assert process.wait() == 0, process.err
     scene.last = process
+    scene.check()
+
+
+@pytest.mark.promise("C12", "P8", "E8")
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_a_commit_whose_reply_was_lost_is_looked_up_and_counts_once(first: int, scene: Scene) -> None:
+    scene.finish("--lose-replies", str(first))
+    scene.check()
+
+
+@pytest.mark.promise("C9", "C11", "C12")
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_commit_that_was_lost_with_its_reply_is_done_again(first: int, scene: Scene) -> None:
+    process = scene.start("--lose-requests", str(first), "--lease", "0.3s")
+    assert process.wait() == 0, process.err
+    scene.last = process
+    scene.crashed.add(process.pid)  # it lets its own lease run out, and takes the chunk again
     scene.check()

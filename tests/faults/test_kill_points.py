@@ -22,8 +22,8 @@ ITEMS = 12
 
 
 def few(hits: int) -> list[int]:
-    """The first, the second, one in the middle and the last."""
-    return sorted({1, 2, (hits + 1) // 2, hits} & set(range(1, hits + 1)))
+    """The first, one in the middle and the last."""
+    return sorted({1, (hits + 1) // 2, hits})
 
 
 def test_every_point_is_reached(scenes: Make) -> None:
@@ -31,7 +31,9 @@ def test_every_point_is_reached(scenes: Make) -> None:
     scene = scenes()
     scene.finish()
     reached |= set(scene.count_points(what="redrive"))
-    assert reached == set(POINTS), "every point is reached by a scene of this file, and every one that is reached is named"
+    assert reached == set(POINTS), (
+        "every point is reached by a scene of this file, and every one that is reached is named"
+    )
 
 
 def kill_and_resume(make: Make, point: str, hits: Iterable[int], *argv: str) -> int:
@@ -65,7 +67,7 @@ def test_killed_at_every_hit_of_a_point_and_resumed(point: str, scenes: Make, ta
 @pytest.mark.promise("A7", "B7", "C1")
 @pytest.mark.parametrize("point", HEARTBEAT)
 def test_killed_by_the_heartbeat_and_resumed(point: str, scenes: Make, tally: Callable[..., None]) -> None:
-    tally(kills=kill_and_resume(scenes, point, (1, 2, 3), *SLOW_RUN))
+    tally(kills=kill_and_resume(scenes, point, (1, 2), *SLOW_RUN))
 
 
 @pytest.mark.promise("A7", "B7", "E12")

@@ -72,7 +72,9 @@ def test_the_oracle_notices_a_version_with(way: str, scenes: Callable[..., Scene
     assert scene.complaints()
 
 
-@pytest.mark.parametrize("play", sorted(set(SCENES.values()), key=lambda play: play.__name__), ids=lambda play: play.__name__)
+@pytest.mark.parametrize(
+    "play", sorted(set(SCENES.values()), key=lambda play: play.__name__), ids=lambda play: play.__name__
+)
 def test_the_oracle_is_content_when_nothing_is_broken_and(play: Callable[[Scene], None], scene: Scene) -> None:
     play(scene)
     scene.check()

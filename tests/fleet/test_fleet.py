@@ -31,7 +31,7 @@ def rampage(make: Make, seed: int, *, kills: int, seconds: float, stops: bool) -
 
 @pytest.mark.promise("A1", "A7", "B7", "C3", "C10", "C11", "P1", "P3", "P7", "P10", "E12")
 def test_a_fleet_that_is_killed_at_random_loses_and_doubles_nothing(scenes: Make, tally: Callable[..., None]) -> None:
-    total = rampage(scenes, secrets.randbelow(1 << 32), kills=20, seconds=20, stops=False)
+    total = rampage(scenes, secrets.randbelow(1 << 32), kills=40, seconds=20, stops=False)
     assert total["kills"] > 0
     tally(kills=total["kills"])
 
@@ -39,8 +39,10 @@ def test_a_fleet_that_is_killed_at_random_loses_and_doubles_nothing(scenes: Make
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.promise("A1", "A7", "B7", "C3", "C10", "C11", "P1", "P3", "P7", "P10", "E12")
-def test_a_fleet_that_is_killed_hundreds_of_times_loses_and_doubles_nothing(scenes: Make, tally: Callable[..., None]) -> None:
-    total = rampage(scenes, secrets.randbelow(1 << 32), kills=300, seconds=60, stops=False)
+def test_a_fleet_that_is_killed_hundreds_of_times_loses_and_doubles_nothing(
+    scenes: Make, tally: Callable[..., None]
+) -> None:
+    total = rampage(scenes, secrets.randbelow(1 << 32), kills=1000, seconds=60, stops=False)
     assert total["kills"] >= 60
     tally(kills=total["kills"], processes=total["processes"], batches=total["batches"])
 
@@ -48,8 +50,10 @@ def test_a_fleet_that_is_killed_hundreds_of_times_loses_and_doubles_nothing(scen
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.promise("A7", "B7", "C3", "C8", "C13", "P3", "P7", "P8")
-def test_a_fleet_that_is_killed_and_stopped_and_woken_loses_and_doubles_nothing(scenes: Make, tally: Callable[..., None]) -> None:
-    total = rampage(scenes, secrets.randbelow(1 << 32), kills=150, seconds=60, stops=True)
+def test_a_fleet_that_is_killed_and_stopped_and_woken_loses_and_doubles_nothing(
+    scenes: Make, tally: Callable[..., None]
+) -> None:
+    total = rampage(scenes, secrets.randbelow(1 << 32), kills=500, seconds=60, stops=True)
     assert total["kills"] >= 30
     assert total["woken"] > 0
     tally(kills=total["kills"], stops=total["stops"], processes=total["processes"], batches=total["batches"])

@@ -44,7 +44,9 @@ def end_well(processes: list[Process]) -> None:
 
 @pytest.mark.promise("P3", "P7", "P8", "C1", "C4")
 @pytest.mark.parametrize("count", [2, 4])
-def test_processes_started_together_on_a_fresh_file_share_its_items(count: int, scenes: Make, tally: Callable[..., None]) -> None:
+def test_processes_started_together_on_a_fresh_file_share_its_items(
+    count: int, scenes: Make, tally: Callable[..., None]
+) -> None:
     scene = scenes(items=60)
     processes = [scene.start(*PACE) for _ in range(count)]
     end_well(processes)
@@ -55,8 +57,10 @@ def test_processes_started_together_on_a_fresh_file_share_its_items(count: int, 
 
 
 @pytest.mark.promise("C1", "P7")
-def test_a_fresh_file_is_made_once_however_many_come_at_the_same_moment(scenes: Make, tally: Callable[..., None]) -> None:
-    rounds = 10
+def test_a_fresh_file_is_made_once_however_many_come_at_the_same_moment(
+    scenes: Make, tally: Callable[..., None]
+) -> None:
+    rounds = 5
     for _ in range(rounds):
         scene = scenes(items=3)
         end_well([scene.start() for _ in range(4)])
@@ -86,7 +90,9 @@ def test_when_one_is_killed_the_other_takes_over_at_once_and_finishes(scenes: Ma
 
 
 @pytest.mark.promise("A7", "B7", "P3")
-def test_a_process_that_dies_during_ingestion_doubles_and_loses_nothing(scenes: Make, tally: Callable[..., None]) -> None:
+def test_a_process_that_dies_during_ingestion_doubles_and_loses_nothing(
+    scenes: Make, tally: Callable[..., None]
+) -> None:
     """The source is longer than the first groups, and others read it at the same time."""
     kills = 0
     for hit in (1, 2, 3):

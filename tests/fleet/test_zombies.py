@@ -35,7 +35,9 @@ def wake(zombie: Process) -> None:
 
 @pytest.mark.promise("C1", "C3", "C8", "C11", "C13", "B7", "P8")
 @pytest.mark.parametrize("point", POINTS)
-def test_a_zombie_that_wakes_after_the_work_was_finished_changes_nothing(point: str, scene: Scene, tally: Callable[..., None]) -> None:
+def test_a_zombie_that_wakes_after_the_work_was_finished_changes_nothing(
+    point: str, scene: Scene, tally: Callable[..., None]
+) -> None:
     zombie = scene.stop(f"{point}:1", *LEASE)
     assert zombie is not None, f"{point} was not reached"
     scene.finish(*LEASE)
@@ -49,7 +51,9 @@ def test_a_zombie_that_wakes_after_the_work_was_finished_changes_nothing(point: 
 
 @pytest.mark.promise("C1", "C3", "C8", "C11", "C13", "B7", "P8")
 @pytest.mark.parametrize("point", [point for point in POINTS if point not in ("open_batch.after", "add_items.before")])
-def test_a_zombie_that_wakes_in_the_middle_of_the_take_over_changes_nothing(point: str, scene: Scene, tally: Callable[..., None]) -> None:
+def test_a_zombie_that_wakes_in_the_middle_of_the_take_over_changes_nothing(
+    point: str, scene: Scene, tally: Callable[..., None]
+) -> None:
     """The heir is stopped half-way, too: each takes over from the other, and both wake up in the end."""
     zombie = scene.stop(f"{point}:2", *LEASE) if "add_items" not in point else scene.stop(f"{point}:1", *LEASE)
     if zombie is None:

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.testing.mutants import BY_CONFORMANCE, BY_SIMULATION, catch, checks_failed
 
-SEEDS = 1500
+SEEDS = 4000
 """Several times what the most hidden mutant needs."""
 
 

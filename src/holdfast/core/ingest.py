@@ -18,15 +18,11 @@ def admit(key: object, payload: bytes, salt: bytes) -> NewItem:
                 key, payload, salt, "invalid", f"its key is {key!r}: name a field that identifies it, or use a function"
             )
         key = canonical.key_text(key)
+    if _cannot_be_printed(key):
+        return refuse(key, payload, salt, "invalid", _TOO_LONG)
     text = canonical.key_text(key)
     if len(text) > KEY_BYTES // 4 and len(text.encode("utf-8", "surrogatepass")) > KEY_BYTES:
-        return refuse(
-            key,
-            payload,
-            salt,
-            "invalid",
-            f"its key has more than {KEY_BYTES} bytes: use a shorter field, or a function",
-        )
+        return refuse(key, payload, salt, "invalid", _TOO_LONG)
     if text != canonical.storable(text):
         return refuse(
             key,
@@ -39,7 +35,7 @@ def admit(key: object, payload: bytes, salt: bytes) -> NewItem:
         return refuse(
             key, payload, salt, "invalid", "its key is empty: name a field that identifies it, or use a function"
         )
-    if type(key) is int and not -(1 << 63) <= key < 1 << 63:
+    if type(key) is int and not _is_storable_number(key):
         key = text
     if len(payload) > PAYLOAD_BYTES:
         message = (
@@ -50,9 +46,13 @@ def admit(key: object, payload: bytes, salt: bytes) -> NewItem:
     return NewItem(key, canonical.key_hash(text), salt, payload, canonical.digest(salt, payload))
 
 
+_TOO_LONG = f"its key has more than {KEY_BYTES} bytes: use a shorter field, or a function"
+
+
 def refuse(key: object, raw: bytes, salt: bytes, code: str, message: str) -> NewItem:
     """A dead letter at the boundary. What it was stays readable, cut where it is too large to keep."""
-    text = canonical.key_text(key) if isinstance(key, str | int) and not isinstance(key, bool) else ""
+    is_text = isinstance(key, str | int) and not isinstance(key, bool) and not _cannot_be_printed(key)
+    text = canonical.key_text(key) if is_text else ""
     named = text.encode("utf-8", "surrogatepass")
     if not text or len(named) > KEY_BYTES or text != canonical.storable(text):
         text = "invalid:" + canonical.digest(b"", raw + named).hex()[:32]
@@ -64,8 +64,17 @@ def refuse(key: object, raw: bytes, salt: bytes, code: str, message: str) -> New
         )
     )
     place = Place(state=State.DEAD, code=code, reason=canonical.storable(message[:MESSAGE_CHARS]))
-    stored: Key = key if type(key) is int and text == str(key) else text
+    stored: Key = key if type(key) is int and _is_storable_number(key) else text
     return NewItem(stored, canonical.key_hash(text), salt, kept, canonical.digest(salt, kept), place)
+
+
+def _is_storable_number(key: int) -> bool:
+    return -(1 << 63) <= key < 1 << 63
+
+
+def _cannot_be_printed(key: object) -> bool:
+    """Python raises rather than print a number of several thousand digits; this one would be too long anyway."""
+    return isinstance(key, int) and key.bit_length() > 8 * KEY_BYTES
 
 
 Known = Mapping[int, tuple[ItemNo, bool]]
@@ -105,19 +114,21 @@ def difference(before: bytes, after: bytes) -> str:
     """What changed between two payloads, in words, field by field where they have fields."""
     try:
         old, new = canonical.decode(before), canonical.decode(after)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return f"{_short(before)} became {_short(after)}"
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return f"{_short(old)} became {_short(new)}"
     lines = [
         f"{name}: {_shown(old, name)} became {_shown(new, name)}"
         for name in sorted({*old, *new})
-        if old.get(name, _ABSENT) != new.get(name, _ABSENT)
+        if _written(old, name) != _written(new, name)
     ]
     return "; ".join(lines[:5]) + (f"; and {len(lines) - 5} more" if len(lines) > 5 else "")
 
 
-_ABSENT = object()
+def _written(fields: dict[str, Any], name: str) -> bytes:
+    """As it is stored: 1, 1.0 and true are equal in Python."""
+    return canonical.encode(fields[name]) if name in fields else b""
 
 
 def _shown(fields: dict[str, Any], name: str) -> str:

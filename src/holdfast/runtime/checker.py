@@ -9,10 +9,12 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from holdfast.core import canonical, journal
 from holdfast.core.errors import SinkError, UsageError
 from holdfast.core.limits import REWINDS
-from holdfast.core.model import Act, Batch, BatchId, Change, Chunk, Output, Place, Record, State
+from holdfast.core.model import Act, Batch, BatchId, Change, Chunk, Output, Record, State
 from holdfast.core.states import Step, go_back
 from holdfast.runtime.schema import Invalid
 from holdfast.runtime.sinks.base import Evidence
@@ -136,11 +138,10 @@ def _digests(store: Store, chunks: Sequence[Chunk], chunk: Chunk) -> dict[tuple[
 
 def _rewind(store: Store, batch: BatchId, record: Record, stage: int, reason: str, *, stages: int, actor: str) -> int:
     place = record.place
-    if place.rewinds >= REWINDS and place.state is State.DONE:
-        after = Place(stage=stage, state=State.DEAD, epoch=place.epoch, code="rewound_too_often", rewinds=place.rewinds,
-                      reason=f"{reason} (rewound {place.rewinds} times)")  # fmt: skip
-    else:
-        after = go_back(place, Step.REWIND, stage, stages, reason=reason)
+    after = go_back(place, Step.REWIND, stage, stages, reason=reason)
+    if place.rewinds >= REWINDS:
+        why = f"{reason} (rewound {place.rewinds} times)"
+        after = replace(after, state=State.DEAD, code="rewound_too_often", reason=why, rewinds=place.rewinds)
     act = Act(
         id=os.urandom(16), batch=batch, kind="rewound", actor=actor, reason=reason,
         at_items=(Change(n=record.n, state=place.state, epoch=place.epoch, place=after),),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import uuid_utils
 from pydantic import BaseModel, ValidationError
 
@@ -72,7 +73,7 @@ class Context:
         if model:
             said["model"] = canonical.storable(str(model)[:REQUEST_HINT_CHARS])
         if usage:
-            said["usage"] = {**said.get("usage", {}), **canonical.decode(canonical.encode(usage))}
+            said["usage"] = {**said.get("usage", {}), **_plain(usage)}
 
     def measure(self, **metrics: Any) -> None:
         """Keep numbers and facts of your own with the attempt; `@stage(metrics=Model)` says what is valid."""
@@ -85,7 +86,7 @@ class Context:
             if self._model is not None and (metrics or self._model.model_fields):
                 metrics = self._model(**metrics).model_dump(mode="json")
             if metrics:
-                metrics = canonical.decode(canonical.encode(metrics))
+                metrics = _plain(metrics)
         except ValidationError as error:
             raise Invalid(f"metrics: {explain(error)}", "invalid_metrics") from None
         except (TypeError, ValueError, OverflowError) as error:
@@ -98,6 +99,13 @@ class Context:
             return self.said(n)
         except Invalid:
             return Spend(n, **self._spend) if self._spend else None
+
+
+def _plain(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts as the journal can hold them: JSON, and no whole number beyond 64 bits."""
+    plain: dict[str, Any] = canonical.decode(canonical.encode(facts))
+    msgspec.msgpack.encode(plain)
+    return plain
 
 
 def idempotency_key(pipeline: str, batch: str, stage: str, item: Item) -> str:

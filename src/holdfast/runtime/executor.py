@@ -276,7 +276,10 @@ class StageRunner:
         sink = self.stage.sink
         if sink is None:
             return None
-        file = sink.find(self._provenance(item, work))
+        try:
+            file = sink.find(self._provenance(item, work))
+        except OSError as error:
+            raise SinkTrouble(f"the outputs of stage {self.stage.name!r} cannot be looked at: {error}") from error
         if file is None:
             return None
         try:

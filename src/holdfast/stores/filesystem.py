@@ -11,7 +11,7 @@ NETWORK = frozenset({
 def kind_of(path: Path) -> str:
     """The type of the file system that holds the path (or its nearest existing parent); `unknown` where unreadable."""
     target = path.absolute()
-    while not target.exists() and target != target.parent:
+    while not _is_there(target) and target != target.parent:
         target = target.parent
     target = target.resolve()
     best, kind = -1, "unknown"
@@ -24,6 +24,13 @@ def kind_of(path: Path) -> str:
 def is_network(kind: str) -> bool:
     """Whether files there may be shared with other hosts."""
     return kind in NETWORK
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError:
+        return False
 
 
 def _mounts() -> list[tuple[Path, str]]:

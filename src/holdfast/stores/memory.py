@@ -195,7 +195,7 @@ class MemoryStore:
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
 
     def _idle(self, batch: BatchId, *, broke: bool) -> Idle:
-        chunks = [chunk for chunk in self.chunks(batch) if chunk.pending]
+        chunks = [chunk for chunk in self._chunks.values() if chunk.batch == batch and chunk.pending]
         times = [chunk.due if chunk.owner is None else max(chunk.due, chunk.expires) for chunk in chunks]
         return Idle(
             pending=sum(chunk.pending for chunk in chunks),

@@ -15,6 +15,8 @@ from holdfast.stores.statements import load
 SQL = load("sqlite.sql")
 SHIFT = 40
 """The fences of an epoch: 2**40 of them, more grants than a chunk can have."""
+EPOCHS = 1 << 22
+"""More than a file will see: a note that says so is damaged."""
 NOTE = struct.Struct(">QQ")
 """The epoch, and how many entries the journal had at the last grant."""
 NOTHING = (0, 0)
@@ -58,7 +60,7 @@ class Epoch:
         if len(note) < NOTE.size:
             return NOTHING
         epoch, entries = NOTE.unpack(note)
-        return epoch, entries
+        return (epoch, entries) if epoch < EPOCHS else NOTHING
 
     def _write(self, epoch: int, entries: int) -> None:
         os.pwrite(self._note, NOTE.pack(epoch, entries), 0)

@@ -268,7 +268,7 @@ def _prepare(path: Path) -> bool:
             "a local disk (--store or $HOLDFAST_STORE), or use a database server"
         )
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make_folder(path.parent)
         if path.is_dir():
             raise UsageError(f"{path} is a directory: name the file of the store, for example {path / 'state.db'}")
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -276,14 +276,19 @@ def _prepare(path: Path) -> bool:
         if not os.access(path, os.R_OK | os.W_OK):
             raise UsageError(f"{path} may not be read and written by this user: check its permissions") from None
         return False
-    except NotADirectoryError:
-        raise UsageError(f"{path.parent} is not a directory: the store needs one") from None
     except PermissionError:
         raise UsageError(
             f"{path.parent} may not be written by this user: choose another place with --store or $HOLDFAST_STORE"
         ) from None
     _sync_directory(path.parent)
     return True
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"{folder} is not a directory: the store needs one") from None
 
 
 def _sync_directory(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Chapter two: chunks are claimed, held, lost and taken over."""
+"""Chapter two: chunks are claimed, cut, released and taken over; who is to blame, and what they may cost."""
 
 from holdfast.core.journal import Claimed, Snapshot
 from holdfast.core.lease import condemned
@@ -8,13 +8,10 @@ from holdfast.stores.base import Idle
 from holdfast.testing.conformance.kit import (
     LEASE,
     Kit,
-    cancel,
     deferred,
     done,
     failed,
-    output_of,
     proves,
-    redrive,
     reset,
 )
 
@@ -328,128 +325,3 @@ def without_a_cap_there_is_no_budget_and_without_a_reserve_it_ends_when_it_is_sp
     assert not kit.idle("bob", cap=7).broke
     kit.land(rest, release=True)
     assert kit.idle("bob", cap=7).broke
-
-
-# -- loading ----------------------------------------------------------------------------------------------------
-
-
-@proves("A4", "P11")
-def items_are_loaded_where_their_outputs_say_they_stand(kit: Kit) -> None:
-    kit.admit(*"abc")
-    claim = kit.claim("ann")
-    a, b, c = kit.load(claim)
-    assert [item.place.stage for item in (a, b, c)] == [0, 0, 0]
-    kit.land(claim, [done(b)], release=True)
-    again = kit.load(kit.claim("bob"))
-    assert [(item.key, item.place.stage, item.plain) for item in again] == [
-        ("a", 0, True),
-        ("b", 1, True),
-        ("c", 0, True),
-    ]
-    assert again[1].input == output_of(b)
-    assert again[0] == a
-
-
-@proves("P3", "P11")
-def only_pending_items_are_loaded(kit: Kit) -> None:
-    kit.admit(*"abcde")
-    claim = kit.claim("ann")
-    a, b, c, d, _ = kit.load(claim)
-    kit.land(claim, [done(a), failed(b, transient=False), failed(c), done(d)])
-    kit.land(claim, [done(kit.load(claim)[0])], version=1, release=True)
-    kit.act("cancelled", cancel(3, kit.place(3)))
-    kit.clock.advance(60)
-    again = kit.load(kit.claim("bob"))
-    assert [(item.key, item.place.attempt, item.plain) for item in again] == [("c", 1, False), ("e", 0, True)]
-
-
-@proves("E5")
-def a_waiting_item_and_one_that_went_back_keep_their_input(kit: Kit) -> None:
-    kit.admit(*"ab")
-    claim = kit.claim("ann")
-    a, b = kit.load(claim)
-    kit.land(claim, [done(a), done(b)])
-    a1, b1 = kit.load(claim)
-    kit.land(claim, [failed(a1), failed(b1, transient=False)], version=1, release=True)
-    kit.act("reset", reset(1, kit.place(1)))
-    kit.clock.advance(60)
-    a2, b2 = kit.load(kit.claim("bob"))
-    assert (a2.input, a2.salt, a2.key, a2.place.stage) == (a1.input, a.salt, "a", 1)
-    assert (b2.input, b2.salt, b2.key, b2.place.stage) == (b.input, b.salt, "b", 0)
-
-
-@proves()
-def items_are_loaded_in_pages_of_a_number_and_of_bytes(kit: Kit) -> None:
-    kit.admit(*"abcde", payload=b"12345678")
-    claim = kit.claim("ann")
-    assert [item.n for item in kit.store.load(claim, None, 2, 1000)] == [0, 1]
-    assert [item.n for item in kit.store.load(claim, claim.lo, 2, 1000)] == [1, 2]
-    assert [item.n for item in kit.store.load(claim, kit.load(claim)[3].n, 2, 1000)] == [4]
-    assert kit.store.load(claim, kit.load(claim)[4].n, 2, 1000) == []
-    assert [item.n for item in kit.store.load(claim, None, 10, 9)] == [0, 1]
-    assert [item.n for item in kit.store.load(claim, None, 10, 1)] == [0]
-    kit.land(claim, [done(kit.load(claim)[0])])
-    assert [item.n for item in kit.store.load(claim, None, 10, 9)] == [0]
-
-
-# -- renewing ---------------------------------------------------------------------------------------------------
-
-
-@proves("C4")
-def a_renewed_lease_lasts_longer(kit: Kit) -> None:
-    kit.admit("a")
-    claim = kit.claim("ann")
-    kit.clock.advance(20)
-    (renewed,) = kit.store.renew([claim.lease], LEASE)
-    assert (renewed.expires, renewed.fence, renewed.chunk) == (
-        kit.clock() + LEASE,
-        claim.lease.fence,
-        claim.lease.chunk,
-    )
-    kit.clock.advance(LEASE)
-    kit.idle("bob")
-
-
-@proves("C1")
-def an_own_commit_is_no_conflict_for_a_renewal(kit: Kit) -> None:
-    kit.admit("a", "b")
-    claim = kit.claim("ann")
-    kit.land(claim, [done(kit.load(claim)[0])])
-    assert len(kit.store.renew([claim.lease], LEASE)) == 1
-    kit.land(claim, [done(kit.load(claim)[0])], version=1)
-    kit.check()
-
-
-@proves("C7", "C13")
-def a_lease_that_was_taken_over_or_released_is_not_renewed(kit: Kit) -> None:
-    kit.admit("a")
-    kit.admit("b")
-    kit.admit("c")
-    lost, released, kept = kit.claim("ann"), kit.claim("ann"), kit.claim("ann")
-    kit.land(released, release=True, due=kit.clock() + 300)
-    kit.store.renew([kept.lease], 2 * LEASE)
-    kit.clock.advance(LEASE + 1)
-    taken = kit.claim("bob")
-    assert taken.lo == lost.lo
-    renewed = kit.store.renew([lost.lease, released.lease, kept.lease], LEASE)
-    assert [lease.chunk for lease in renewed] == [kept.lease.chunk]
-    assert kit.chunk(taken.lease.chunk).expires == taken.lease.expires
-
-
-@proves()
-def an_expired_lease_that_nobody_took_can_be_renewed(kit: Kit) -> None:
-    kit.admit("a")
-    claim = kit.claim("ann")
-    kit.clock.advance(LEASE + 1)
-    assert len(kit.store.renew([claim.lease], LEASE)) == 1
-    kit.idle("bob")
-
-
-@proves("C3")
-def a_redriven_item_makes_its_chunk_claimable_at_once(kit: Kit) -> None:
-    kit.admit("a", "b")
-    claim = kit.claim("ann")
-    a, b = kit.load(claim)
-    kit.land(claim, [failed(a, transient=False), failed(b)], release=True, due=kit.clock() + 60)
-    kit.act("redriven", redrive(0, kit.place(0)))
-    assert kit.claim("bob").pending == 2

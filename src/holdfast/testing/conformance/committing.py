@@ -1,11 +1,13 @@
-"""Chapter three: commits land once, under the right fence and version, or leave no trace."""
+"""Chapter four: commits land once, under the right fence and version, or leave no trace."""
+
+import threading
 
 import msgspec
 import pytest
 
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.journal import Checkpointed, decode_header
-from holdfast.core.model import ChunkId, Counts, State
+from holdfast.core.model import ChunkId, Claim, Counts, State
 from holdfast.stores.base import Receipt
 from holdfast.testing.conformance.kit import LEASE, Kit, deferred, done, failed, output_of, proves, reset, skipped
 
@@ -267,6 +269,29 @@ def an_output_may_be_the_record_of_a_file(kit: Kit) -> None:
     assert (output.data, output.file) == (None, b'{"path": "a.md"}')
     (item,) = kit.load(claim)
     assert (item.place.stage, item.source_file, item.input) == (1, b'{"path": "a.md"}', b"")
+
+
+@proves("P7", "C1")
+def threads_that_work_at_once_lose_and_double_nothing(kit: Kit) -> None:
+    kit.admit(*range(40))
+    errors: list[BaseException] = []
+
+    def work(owner: str) -> None:
+        try:
+            while isinstance(claim := kit.store.claim(kit.want(owner, 3)), Claim):
+                kit.finish(claim)
+        except BaseException as error:  # noqa: BLE001 - told below, in the thread of the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(f"thread-{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert kit.states() == [State.DONE] * 40
+    story = kit.check()
+    assert set(story.attempts.values()) == {1}
 
 
 @proves("E12", "B11")

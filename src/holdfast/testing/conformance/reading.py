@@ -1,4 +1,4 @@
-"""Chapter five: what can be read, in pages, and the journal behind it."""
+"""Chapter six: what can be read, in pages, and the journal behind it."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def _mixed(kit: Kit) -> None:
 
 
 @proves("P3")
-def records_are_read_by_state_in_order_and_in_pages(kit: Kit) -> None:
+def items_are_read_by_state_in_order_and_in_pages(kit: Kit) -> None:
     _mixed(kit)
     expected = {
         State.DONE: [0, 5],
@@ -67,7 +67,7 @@ def what_is_read_is_a_copy(kit: Kit) -> None:
 
 
 @proves()
-def records_of_an_unknown_batch_are_refused(kit: Kit) -> None:
+def items_of_an_unknown_batch_are_refused(kit: Kit) -> None:
     for state in (None, State.DEAD):
         with pytest.raises(UsageError):
             kit.store.records(BatchId(99), state=state)

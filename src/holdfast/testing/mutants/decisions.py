@@ -16,11 +16,11 @@ from holdfast.testing.simulator.process import Hand
 replace = msgspec.structs.replace
 
 
-def _moving(step: Step, **wrong: Any) -> Patch:
+def _moving(kind: Step, **wrong: Any) -> Patch:
     """Settling with other facts for one kind of move; a function is given the place and the facts."""
 
     def wrongly(move: Any, place: Place, taken: Step, **named: Any) -> Any:
-        if taken is step:
+        if taken is kind:
             named |= {name: value(place, named) for name, value in wrong.items()}
         return move(place, taken, **named)
 

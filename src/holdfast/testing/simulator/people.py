@@ -43,7 +43,7 @@ def operator(world: World) -> Actor:
         rows = world.store.records(world.batch.id)
         picked = [row for row in rows if world.chance() < 0.3]
         changes = [change for row in picked if (change := _change(world, row)) is not None]
-        yield world.chance() * 6
+        yield world.chance() * 20
         if not changes or not world.faulty:
             continue
         kind = changes[0][0]
@@ -72,20 +72,20 @@ def operator(world: World) -> Actor:
 def _change(world: World, row: Record) -> tuple[str, Change] | None:
     luck, place, stages = world.chance(), row.place, world.stages
     after: Place | None = None
-    if luck < 0.5:
-        step = Step.RESET
+    if luck < 0.4:
+        kind = Step.RESET
         after = go_back(
-            place, step, min(place.stage, stages - 1, int(world.chance() * stages)), stages, reason="because"
+            place, kind, min(place.stage, stages - 1, int(world.chance() * stages)), stages, reason="because"
         )
-    elif place.state is State.DEAD and luck < 0.8:
-        step = Step.REDRIVE
-        after = move(place, step, stages=stages, attempt=0, due=0.0, since=0.0, spent=0, code="", reason="")
+    elif place.state is State.DEAD and luck < 0.7:
+        kind = Step.REDRIVE
+        after = move(place, kind, stages=stages, attempt=0, due=0.0, since=0.0, spent=0, code="", reason="")
     elif place.state is State.DEAD:
-        step = Step.DISCARD if luck < 0.9 else Step.RESOLVE
-        after = move(place, step, to=State.CANCELLED if luck < 0.9 else State.SKIPPED, stages=stages)
-    elif place.state is State.PENDING and luck < 0.6:
-        step = Step.CANCEL
-        after = move(place, step, stages=stages)
+        kind = Step.DISCARD if luck < 0.9 else Step.RESOLVE
+        after = move(place, kind, to=State.CANCELLED if luck < 0.9 else State.SKIPPED, stages=stages)
+    elif place.state is State.PENDING and luck < 0.7:
+        kind = Step.CANCEL
+        after = move(place, kind, stages=stages)
     if after is None:
         return None
-    return KINDS[step], Change(n=row.n, state=place.state, epoch=place.epoch, place=after)
+    return KINDS[kind], Change(n=row.n, state=place.state, epoch=place.epoch, place=after)

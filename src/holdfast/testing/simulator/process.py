@@ -41,6 +41,7 @@ class Hand:
         "lost",
         "outcomes",
         "ready",
+        "unseen",
         "version",
         "waiting",
     )
@@ -54,6 +55,9 @@ class Hand:
         self.outcomes: list[Outcome] = []
         self.effects: list[Effect] = []
         """Runs that are not yet committed."""
+        self.unseen = claim.pending
+        """Items still to load. What an operator makes pending meanwhile is for the next grant: nothing is set aside
+        for it in this one."""
         self.loaded_to: ItemNo | None = None
         self.loaded_all = False
         self.lost = False
@@ -86,6 +90,7 @@ class Process:
         self.wire = Wire(world)
         self.hands: list[Hand] = []
         self.alive = True
+        self.beating = False
         self.asleep_until = 0.0
         self.shaken = False
         """Something happened to it that may cost it its leases."""
@@ -93,7 +98,6 @@ class Process:
 
     def start(self) -> None:
         self.world.begin(self._live(self._work()))
-        self.world.begin(self._live(self._beat()))
 
     def now(self) -> float:
         """Its own clock, which is not the store's."""
@@ -151,23 +155,22 @@ class Process:
         self.hands.remove(hand)
 
     def _beat(self) -> Actor:
-        """The heartbeat: renew all leases in one write; stop the process when that fails too often."""
+        """The heartbeat, while anything is held: renew all leases in one write; stop the process when that fails."""
         world, failures = self.world, 0
-        while True:
-            yield LEASE / BEATS
+        while self.hands:
             live = [hand for hand in self.hands if not hand.lost]
-            if not live:
-                continue
             if world.goes_wrong(world.plan.missed_beat):
                 self.shaken, failures = True, failures + 1
                 world.counts["beats missed"] += 1
                 if failures == MISSED_BEATS:
                     self._die("stops: its heartbeat failed too often")
-                continue
-            failures = 0
-            kept = {renewed.chunk for renewed in world.store.renew([hand.claim.lease for hand in live], LEASE)}
-            for hand in live:
-                hand.lost = hand.chunk not in kept
+            else:
+                failures = 0
+                kept = {renewed.chunk for renewed in world.store.renew([hand.claim.lease for hand in live], LEASE)}
+                for hand in live:
+                    hand.lost = hand.chunk not in kept
+            yield LEASE / BEATS
+        self.beating = False
 
     # -- the round ----------------------------------------------------------------------------------------------
 
@@ -203,7 +206,7 @@ class Process:
 
     def _patience(self, idle: Idle | None) -> float:
         """How long to wait: until an own item is due, or the store said that something may be claimable."""
-        now, longest = self.now(), 10 + 20 * self.world.chance()
+        now, longest = self.now(), 20 + 30 * self.world.chance()
         waits = [due - now for hand in self.hands if (due := hand.next_due()) is not None]
         if idle is not None and idle.next_due is not None and not idle.broke:
             waits.append(idle.next_due - self.world.clock.now + 0.01)
@@ -239,6 +242,9 @@ class Process:
         world.granted(answer)
         hand = Hand(answer)
         self.hands.append(hand)
+        if not self.beating:
+            self.beating = True
+            world.begin(self._live(self._beat()), LEASE / BEATS)
         return hand
 
     def _reserve(self) -> int:
@@ -246,10 +252,11 @@ class Process:
 
     def _load(self, hand: Hand) -> None:
         world = self.world
-        items = world.store.load(hand.claim, hand.loaded_to, world.plan.page, 1 << 20)
+        items = world.store.load(hand.claim, hand.loaded_to, min(world.plan.page, hand.unseen), 1 << 20)
         if items:
             hand.loaded_to = items[-1].n
-        if not items or items[-1].n + 1 >= hand.claim.hi:
+            hand.unseen -= len(items)
+        if not items or not hand.unseen:
             hand.loaded_all = True
         if lease.condemned(hand.claim.pending, hand.claim.blame):
             for item in items:

@@ -1,0 +1,273 @@
+"""The chain: whatever is changed, taken out, put in or cut off is found, and the error names the entry."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core import journal
+from holdfast.core.errors import ChainBroken
+from holdfast.core.journal import GENESIS, Numbers, check, check_chain, link, numbers
+from holdfast.core.model import BatchId, Entry
+from tests.core.made import NOW, PROPERTY
+
+replace = msgspec.structs.replace
+CHUNK = 7
+LENGTH = 200
+
+
+def body_of(seq: int) -> bytes:
+    """Bodies of the kinds and sizes that chains have."""
+    if seq % 5 == 1:
+        return journal.encode_body(journal.Claimed(lo=0, hi=50, expires=NOW + seq))
+    told = journal.Attempted(n=seq, stage=1, attempt=1, epoch=0, outcome="retry", code="http_503")
+    return journal.encode_body(journal.Checkpointed(attempts=[told]))
+
+
+def chain_of(length: int, *, chain: int = CHUNK, batch: int = 1, start: bytes = GENESIS) -> list[Entry]:
+    entries: list[Entry] = []
+    for seq in range(1, length + 1):
+        entry = link(start, chain=chain, batch=BatchId(batch), seq=seq, kind="checkpoint", at=NOW + seq, actor="ann",
+                     fence=3, commit_id=seq.to_bytes(16, "big"), body=body_of(seq))  # fmt: skip
+        entries.append(entry)
+        start = entry.hash
+    return entries
+
+
+CHAIN = chain_of(LENGTH)
+
+
+def walk(entries: Sequence[Entry], *, start: bytes = GENESIS, of: Sequence[Entry] = CHAIN) -> int:
+    """How many entries verify; the store knows the head of the true chain."""
+    return sum(1 for _ in check_chain(entries, start=start, head=of[-1].hash, seq=len(of)))
+
+
+@pytest.mark.promise("E12")
+def test_a_chain_that_nobody_touched_verifies() -> None:
+    assert walk(CHAIN) == LENGTH
+    headers = [header for _, header in check_chain(CHAIN, start=GENESIS, head=CHAIN[-1].hash, seq=LENGTH)]
+    assert [(header.seq, header.fence, header.actor) for header in headers] == [
+        (seq, 3, "ann") for seq in range(1, LENGTH + 1)
+    ]
+
+
+def test_an_empty_chain_verifies_when_the_store_says_it_is_empty() -> None:
+    assert list(check_chain([], start=GENESIS, head=GENESIS, seq=0)) == []
+    with pytest.raises(ChainBroken, match="the chain ends at entry 0, but the store's head is entry 3"):
+        list(check_chain([], start=GENESIS, head=CHAIN[2].hash, seq=3))
+
+
+def flips(data: bytes) -> list[bytes]:
+    """The bytes with one bit turned over, for every bit."""
+    number = int.from_bytes(data, "big")
+    return [(number ^ (1 << bit)).to_bytes(len(data), "big") for bit in range(8 * len(data))]
+
+
+@pytest.mark.promise("E12")
+def test_every_flipped_bit_is_found_and_its_entry_named(tally: Callable[..., None]) -> None:
+    found, prev = 0, GENESIS
+    for entry in CHAIN:
+        here = f"entry {entry.seq} of chunk {CHUNK}"
+        for field in ("head", "body", "hash"):
+            for flipped in flips(getattr(entry, field)):
+                try:
+                    check(replace(entry, **{field: flipped}), prev)
+                except ChainBroken as error:
+                    found += here in str(error)
+                else:
+                    pytest.fail(f"a bit of {here} was turned over in its {field}, and nobody noticed")
+        prev = entry.hash
+    bits = sum(8 * (len(entry.head) + len(entry.body) + len(entry.hash)) for entry in CHAIN)
+    assert found == bits
+    tally(flipped_bits=bits)
+
+
+@pytest.mark.promise("E12")
+@pytest.mark.parametrize("field", ["head", "body", "hash"])
+def test_a_flipped_bit_stops_the_walk_at_its_entry(field: str) -> None:
+    for at, entry in enumerate(CHAIN):
+        changed = [*CHAIN[:at], replace(entry, **{field: flips(getattr(entry, field))[at]}), *CHAIN[at + 1 :]]
+        with pytest.raises(ChainBroken, match=f"entry {at + 1} of chunk {CHUNK}:"):
+            walk(changed)
+
+
+@pytest.mark.promise("E12")
+def test_an_entry_under_another_number_or_in_another_chain_is_found() -> None:
+    with pytest.raises(ChainBroken, match="entry 5 of chunk 7 is missing: entry 6 follows entry 4"):
+        walk([*CHAIN[:4], replace(CHAIN[4], seq=6), *CHAIN[5:]])
+    with pytest.raises(ChainBroken, match="entry 5 of chunk 8: its header says it is entry 5 of chunk 7"):
+        walk([*CHAIN[:4], replace(CHAIN[4], chain=8), *CHAIN[5:]])
+
+
+def without(at: int) -> list[Entry]:
+    return [*CHAIN[:at], *CHAIN[at + 1 :]]
+
+
+@pytest.mark.promise("E12")
+@pytest.mark.parametrize("at", [0, 1, 99, 198])
+def test_an_entry_that_was_taken_out_is_named(at: int) -> None:
+    with pytest.raises(ChainBroken, match=f"entry {at + 1} of chunk 7 is missing: entry {at + 2} follows entry {at}"):
+        walk(without(at))
+
+
+@pytest.mark.promise("E12")
+@pytest.mark.parametrize("at", [0, 1, 99, 198])
+def test_an_entry_that_was_taken_out_and_the_rest_moved_up_is_found(at: int) -> None:
+    moved = [replace(entry, seq=seq) for seq, entry in enumerate(without(at), start=1)]
+    with pytest.raises(ChainBroken, match=f"entry {at + 1} of chunk 7"):
+        walk(moved)
+
+
+@pytest.mark.promise("E12")
+@pytest.mark.parametrize("at", [0, 1, 99, 198])
+def test_two_entries_that_changed_places_are_found(at: int) -> None:
+    one, other = CHAIN[at], CHAIN[at + 1]
+    with pytest.raises(ChainBroken, match=f"entry {at + 1} of chunk 7"):
+        walk([*CHAIN[:at], other, one, *CHAIN[at + 2 :]])
+    renumbered = [replace(other, seq=one.seq), replace(one, seq=other.seq)]
+    with pytest.raises(ChainBroken, match=f"entry {at + 1} of chunk 7"):
+        walk([*CHAIN[:at], *renumbered, *CHAIN[at + 2 :]])
+
+
+@pytest.mark.promise("E12")
+@pytest.mark.parametrize("at", [0, 99, 199])
+def test_an_entry_that_stands_there_twice_is_found(at: int) -> None:
+    with pytest.raises(
+        ChainBroken, match=f"entry {at + 2} of chunk 7 is missing: entry {at + 1} follows entry {at + 1}"
+    ):
+        walk([*CHAIN[: at + 1], CHAIN[at], *CHAIN[at + 1 :]])
+    moved = [replace(entry, seq=seq) for seq, entry in enumerate([*CHAIN[: at + 1], *CHAIN[at:]], start=1)]
+    with pytest.raises(ChainBroken, match=f"entry {at + 2} of chunk 7"):
+        walk(moved)
+
+
+@pytest.mark.promise("E12")
+@pytest.mark.parametrize("kept", [0, 1, 100, 199])
+def test_an_end_that_was_cut_off_is_found(kept: int) -> None:
+    with pytest.raises(ChainBroken, match=f"ends at entry {kept}, but the store's head is entry 200"):
+        walk(CHAIN[:kept])
+
+
+@pytest.mark.promise("E12")
+def test_an_end_that_was_put_on_is_found() -> None:
+    with pytest.raises(ChainBroken, match="entry 201 of chunk 7 ends at entry 201, but the store's head is entry 200"):
+        walk(chain_of(LENGTH + 1))
+
+
+@pytest.mark.promise("E12")
+def test_the_entry_of_another_batch_is_found_under_whatever_name() -> None:
+    other = chain_of(LENGTH, chain=8, batch=2)
+    for stranger in (other[4], replace(other[4], chain=CHUNK)):
+        with pytest.raises(ChainBroken, match="entry 5 of chunk"):
+            walk([*CHAIN[:4], stranger, *CHAIN[5:]])
+
+
+@pytest.mark.promise("E12")
+def test_a_whole_chain_of_another_batch_is_found_at_its_first_entry() -> None:
+    with pytest.raises(ChainBroken, match="entry 1 of chunk 7"):
+        walk(chain_of(LENGTH, start=CHAIN[3].hash))
+    with pytest.raises(ChainBroken, match="ends at entry 200"):
+        walk(chain_of(LENGTH, batch=2))
+
+
+@pytest.mark.promise("E12")
+def test_whoever_changes_an_entry_and_its_hash_breaks_the_next_link() -> None:
+    old = CHAIN[4]
+    header = msgspec.structs.replace(journal.decode_header(old.head), actor="mallory")
+    forged = link(CHAIN[3].hash, chain=CHUNK, batch=BatchId(1), seq=5, kind=header.kind, at=header.at, actor="mallory",
+                  fence=header.fence, commit_id=header.commit_id, body=old.body)  # fmt: skip
+    assert check(forged, CHAIN[3].hash).actor == "mallory"
+    with pytest.raises(ChainBroken, match="entry 6 of chunk 7"):
+        walk([*CHAIN[:4], forged, *CHAIN[5:]])
+
+
+@pytest.mark.promise("E12")
+def test_whoever_forges_the_last_entry_is_found_by_the_head() -> None:
+    forged = link(CHAIN[-2].hash, chain=CHUNK, batch=BatchId(1), seq=LENGTH, kind="checkpoint", at=NOW, actor="mallory",
+                  fence=3, commit_id=b"", body=b"\x80")  # fmt: skip
+    with pytest.raises(ChainBroken, match="the end was cut off or changed"):
+        walk([*CHAIN[:-1], forged])
+
+
+def test_a_header_that_cannot_be_read_is_named_where_no_hash_is_compared() -> None:
+    for broken in (b"", b"\xc1", b"\x80", CHAIN[4].head[:-1], msgspec.msgpack.encode([7, 1, "five"])):
+        with pytest.raises(ChainBroken, match="entry 5 of chunk 7: its header cannot be read"):
+            check(replace(CHAIN[4], head=broken), None)
+
+
+def test_a_body_is_checked_where_no_hash_is_compared() -> None:
+    assert check(CHAIN[4], None).seq == 5
+    with pytest.raises(ChainBroken, match="entry 5 of chunk 7: its body was changed"):
+        check(replace(CHAIN[4], body=CHAIN[5].body), None)
+
+
+def test_a_link_is_the_hash_of_the_link_before_and_the_header() -> None:
+    first, second = CHAIN[:2]
+    assert first.hash == hashlib.sha256(GENESIS + first.head).digest()
+    assert second.hash == hashlib.sha256(first.hash + second.head).digest()
+    assert journal.decode_header(second.head).body_digest == hashlib.sha256(second.body).digest()
+
+
+def test_an_entry_is_called_after_its_chunk_or_its_batch() -> None:
+    assert journal.name(7, 2) == "entry 2 of chunk 7"
+    assert journal.name(-7, 2) == "entry 2 of batch 7"
+
+
+# -- item numbers -----------------------------------------------------------------------------------------------------
+
+NS = st.lists(st.integers(0, (1 << 32) - 1), unique=True, max_size=60)
+
+
+@PROPERTY
+@given(ns=NS, base=st.integers(0, (1 << 34) - (1 << 32)))
+def test_item_numbers_come_back_in_their_order(ns: list[int], base: int) -> None:
+    given_ns = [base + n for n in ns]
+    compact = numbers(given_ns)
+    assert list(compact) == given_ns
+    assert len(compact) == len(given_ns)
+    stored = msgspec.msgpack.decode(msgspec.msgpack.encode(compact), type=Numbers)
+    assert list(stored) == given_ns
+
+
+@PROPERTY
+@given(ns=st.lists(st.integers(0, 40), unique=True, max_size=20), n=st.integers(-5, 50))
+def test_an_item_is_among_the_numbers_or_not(ns: list[int], n: int) -> None:
+    assert (n in numbers(ns)) == (n in ns)
+
+
+@pytest.mark.parametrize(("ns", "picked"), [([5], False), ([5, 6, 7], False), ([7, 6, 5], True), ([5, 7], True)])
+def test_a_range_is_told_by_its_ends_and_anything_else_by_its_items(ns: list[int], picked: bool) -> None:
+    assert bool(numbers(ns).picks) == picked
+    assert list(numbers(ns)) == ns
+
+
+def test_numbers_of_nothing_are_none() -> None:
+    assert list(numbers([])) == []
+    assert len(numbers([])) == 0
+    assert 0 not in numbers([])
+    assert "5" not in numbers([5])
+
+
+# -- bodies -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("E12")
+@pytest.mark.parametrize(
+    "body",
+    [
+        journal.Checkpointed(),
+        journal.Checkpointed(spends=[(1, journal.Spend(3, usd=5, usage={"in": 3}, metrics={"words": [1, 2.5]}))]),
+        journal.Claimed(lo=1, hi=5, expires=NOW, child=(2, 5, 9), snapshots=[journal.Snapshot(1, 2, 3, 4, "http_503")]),
+        journal.Opened(name="book", pipeline="pages", definition=b"{}"),
+        journal.Ingested(lo=0, hi=1, digests=bytes(32), invalid=[(0, "invalid")], chunk=4, ended=True),
+        journal.Acted(reason="why", items=[journal.Moved(1, "dead", "pending", 1, 1, 0)], seized=True),
+    ],
+    ids=lambda body: type(body).__name__,
+)
+def test_a_body_comes_back_as_it_was(body: journal.Body) -> None:
+    data = journal.encode_body(body)
+    assert journal.decode_body(data) == body
+    assert journal.encode_body(journal.decode_body(data)) == data

@@ -1,0 +1,266 @@
+"""What users hang on the life of a pipeline and of a stage."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from tests.runtime.support import ONCE, Calls, run
+
+
+def two_stages(book: hf.Pipeline) -> tuple[Any, Any]:
+    first = book.stage(name="first", retry=ONCE)(lambda number: number)
+    second = book.stage(name="second", retry=ONCE)(lambda number: number)
+    return first, second
+
+
+def test_hooks_are_called_in_the_order_of_life(book: hf.Pipeline) -> None:
+    told: list[str] = []
+    first, second = two_stages(book)
+    book.before(lambda batch: told.append(f"run of {batch}"))
+    first.before(lambda: told.append("first begins"))
+    second.before(lambda batch: told.append(f"second begins in {batch}"))
+    first.after(lambda facts: told.append(f"{facts.stage} has {facts.runs}"))
+    second.after(lambda facts: told.append(f"{facts.stage} has {facts.runs}"))
+    book.after(lambda report: told.append(f"{report.counts.done} done"))
+    run(book, range(10))
+    assert told == [
+        "run of book",
+        "first begins",
+        "second begins in book",
+        "first has 10",
+        "second has 10",
+        "10 done",
+    ]
+
+
+def test_a_stage_begins_once_in_a_run_before_its_first_item(book: hf.Pipeline) -> None:
+    told: list[Any] = []
+    lock = threading.Lock()
+
+    @book.stage
+    def read(number: int) -> int:
+        with lock:
+            told.append(number)
+        return number
+
+    read.before(lambda: told.append("begins"))
+    run(book, range(50), workers=8)
+    assert told[0] == "begins"
+    assert told.count("begins") == 1
+    run(book, range(50))
+    assert told.count("begins") == 1, "nothing of the stage was run again"
+    run(book, range(51))
+    assert told[-2:] == ["begins", 50]
+
+
+@pytest.mark.promise("P11")
+def test_what_after_returns_is_kept_with_the_time_and_it_is_called_once(restart: Callable[..., hf.Pipeline]) -> None:
+    calls = Calls()
+
+    def define(book: hf.Pipeline) -> None:
+        first, _ = two_stages(book)
+
+        @first.after
+        def summary(facts: Any) -> dict[str, Any]:
+            calls(facts.stage)
+            return {"runs": facts.runs, "words": ["a", "b"]}
+
+    report = run(restart(define), range(7))
+    assert report.stages["first"]["metadata"] == {"runs": 7, "words": ["a", "b"]}
+    assert report.stages["first"]["completed_at"].startswith("20")
+    again = run(restart(define), range(7))
+    assert again.stages == report.stages
+    assert len(calls) == 1
+
+
+def test_a_stage_that_gets_more_items_is_complete_again(restart: Callable[..., hf.Pipeline]) -> None:
+    def define(book: hf.Pipeline) -> None:
+        first, _ = two_stages(book)
+        first.after(lambda facts: facts.runs)
+
+    assert run(restart(define), range(7)).stages["first"]["metadata"] == 7
+    assert run(restart(define), range(9)).stages["first"]["metadata"] == 9
+
+
+def test_a_stage_is_not_complete_while_an_item_of_it_is_open(book: hf.Pipeline) -> None:
+    told = []
+    first, _ = two_stages(book)
+    hold = True
+
+    @book.stage(name="second")
+    def hesitate(number: int) -> int:
+        if number == 3 and hold:
+            raise hf.Defer(0.2)
+        return number
+
+    first.after(lambda: told.append("first"))
+    hesitate.after(lambda: told.append("second"))
+    run(book, range(5), deadline=0.4)
+    assert told == ["first"]
+    hold = False
+    run(book)
+    assert told == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    "value", [{1, 2}, object(), b"\xff", {"a": object()}], ids=["set", "object", "bytes", "nested"]
+)
+def test_what_after_returns_may_be_anything(book: hf.Pipeline, value: Any) -> None:
+    first, _ = two_stages(book)
+    first.after(lambda: value)
+    report = run(book, range(3))
+    assert report.is_complete
+    assert report.stages["first"]["metadata"] is not None
+
+
+def test_every_item_that_is_buried_is_told_once_after_that_is_durable(book: hf.Pipeline) -> None:
+    told: list[tuple[str, hf.DeadLetter, str]] = []
+
+    @book.stage(retry=ONCE)
+    def read(number: int) -> int:
+        if number % 3 == 0:
+            raise hf.Permanent("no_such_page", f"page {number}")
+        return number
+
+    def tell(who: str) -> Callable[[hf.DeadLetter], None]:
+        def hook(letter: hf.DeadLetter) -> None:
+            batch = book.store.batch("book")
+            state = book.store.records(batch.id, lo=letter.number, hi=letter.number + 1)[0].place.state
+            told.append((who, letter, str(state)))
+
+        hook.__qualname__ = who
+        return hook
+
+    read.on_failure(tell("stage"))
+    book.on_failure(tell("pipeline"))
+    run(book, range(10))
+    run(book, range(10))
+    assert {(who, letter.key) for who, letter, _ in told} == {
+        (w, k) for w in ("stage", "pipeline") for k in (0, 3, 6, 9)
+    }
+    assert len(told) == 8
+    assert {state for _, _, state in told} == {"dead"}
+    assert {(letter.stage, letter.code, letter.attempts) for _, letter, _ in told} == {("read", "no_such_page", 1)}
+
+
+def test_items_that_are_refused_at_the_boundary_are_told_too(book: hf.Pipeline) -> None:
+    told = []
+
+    @book.stage
+    def read(number: int) -> int:
+        return number
+
+    book.on_failure(lambda letter: told.append((letter.key, letter.code)))
+    run(book, [1, "x", 2])
+    assert told == [("x", "invalid")]
+
+
+def test_a_failure_hook_that_raises_is_noted_and_changes_nothing(book: hf.Pipeline) -> None:
+    @book.stage(retry=ONCE)
+    def read(number: int) -> int:
+        raise hf.Permanent("no")
+
+    @book.on_failure
+    def broken(letter: hf.DeadLetter) -> None:
+        raise ValueError("the pager is down")
+
+    report = run(book, [1, 2])
+    assert report.counts.dead == 2
+    assert len(report.warnings) == 2
+    assert "the pager is down" in report.warnings[0]
+    assert "the pager is down" in str(report)
+
+
+def test_a_before_hook_that_raises_stops_the_run_and_nothing_is_lost(restart: Callable[..., hf.Pipeline]) -> None:
+    broken = True
+
+    def define(book: hf.Pipeline) -> None:
+        two_stages(book)
+
+        def check() -> None:
+            if broken:
+                raise RuntimeError("no credentials")
+
+        book.before(check)
+
+    with pytest.raises(RuntimeError, match="no credentials"):
+        run(restart(define), range(5))
+    broken = False
+    assert run(restart(define), range(5)).is_complete
+
+
+def test_a_stage_that_cannot_begin_stops_the_run_and_nothing_is_lost(restart: Callable[..., hf.Pipeline]) -> None:
+    broken = True
+
+    def define(book: hf.Pipeline) -> None:
+        _, second = two_stages(book)
+
+        @second.before
+        def check() -> None:
+            if broken:
+                raise RuntimeError("no model")
+
+    with pytest.raises(RuntimeError, match="no model"):
+        run(restart(define), range(5))
+    broken = False
+    assert run(restart(define), range(5)).is_complete
+
+
+def test_an_after_hook_that_raises_reaches_the_caller_and_is_called_again(restart: Callable[..., hf.Pipeline]) -> None:
+    broken = True
+
+    def define(book: hf.Pipeline) -> None:
+        first, _ = two_stages(book)
+
+        @first.after
+        def summary(facts: Any) -> int:
+            if broken:
+                raise RuntimeError("no room")
+            return facts.runs
+
+    with pytest.raises(RuntimeError, match="no room"):
+        run(restart(define), range(5))
+    assert restart(define).report().counts.done == 5
+    broken = False
+    assert run(restart(define)).stages["first"]["metadata"] == 5
+
+
+def test_a_pipeline_hears_of_its_end_only_when_it_is_complete(book: hf.Pipeline) -> None:
+    told = []
+    ready = False
+
+    @book.stage
+    def read(number: int) -> int:
+        if not ready:
+            raise hf.Defer(0.2)
+        return number
+
+    book.after(lambda report: told.append(report.state))
+    run(book, [1], deadline=0.2)
+    assert told == []
+    ready = True
+    run(book)
+    assert told == ["complete"]
+
+
+def test_an_async_hook_is_refused(book: hf.Pipeline) -> None:
+    async def later() -> None: ...
+
+    with pytest.raises(hf.UsageError, match="is async"):
+        book.before(later)
+
+
+def test_defining_a_hook_again_replaces_it(book: hf.Pipeline) -> None:
+    told = []
+    two_stages(book)
+    for word in ("old", "new"):
+
+        @book.before
+        def tell(batch: str, word: str = word) -> None:
+            told.append(word)
+
+    run(book, [1])
+    assert told == ["new"]

@@ -1,0 +1,337 @@
+"""The file of the SQLite store: private, safe, ours, or refused and left as it was."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.core.errors import (
+    CommitUnknown,
+    HoldfastError,
+    NotOurs,
+    Refused,
+    SchemaTooNew,
+    StoreError,
+    StoreUnavailable,
+    UsageError,
+)
+from holdfast.stores import filesystem, sqlite_file
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.conformance.kit import DEFINITION, new_item
+
+NOBODY = 65_534
+BASE = apsw.vfs_names()[0]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state.db"
+
+
+def fill(path: Path) -> None:
+    """A store with a batch of ten items."""
+    store = SqliteStore(path)
+    batch = store.open_batch("book", "pages", DEFINITION, actor="ann")
+    store.add_items(batch.id, [new_item(n) for n in range(10)])
+    store.close()
+
+
+# -- private and safe -----------------------------------------------------------------------------------------------
+
+
+def test_nobody_else_may_read_the_store(path: Path) -> None:
+    before = os.umask(0o000)
+    try:
+        store = SqliteStore(path.parent / "new" / "state.db")
+    finally:
+        os.umask(before)
+    files = sorted(store.path.parent.iterdir())
+    assert {file.name for file in files} >= {"state.db", "state.db-shm", "state.db-wal"}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert stat.S_IMODE(store.path.parent.stat().st_mode) == 0o700
+    store.close()
+
+
+@pytest.mark.promise("B7", "P6")
+def test_a_commit_waits_for_the_disk(path: Path) -> None:
+    store = SqliteStore(path)
+    settings = store._file.settings()
+    assert settings["journal_mode"] == "wal"
+    assert settings["synchronous"] == 2
+    assert (settings["fullfsync"], settings["checkpoint_fullfsync"], settings["trusted_schema"]) == (1, 1, 0)
+    store.close()
+
+
+def test_the_file_says_what_it_is(path: Path) -> None:
+    fill(path)
+    db = apsw.Connection(str(path))
+    assert db.pragma("application_id") == sqlite_file.APPLICATION_ID
+    assert db.pragma("user_version") == len(sqlite_file._migrations())
+    db.close()
+
+
+def test_a_library_that_can_corrupt_the_log_is_refused(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.51.2")
+    with pytest.raises(Refused, match="write-ahead log"):
+        SqliteStore(path)
+    assert not path.exists()
+
+
+@pytest.mark.promise("B11", "E12", "E13")
+@pytest.mark.parametrize("sql", ["UPDATE journal SET body = x'00'", "DELETE FROM journal WHERE seq = 1"])
+def test_the_journal_can_be_appended_to_and_not_changed(sql: str, path: Path) -> None:
+    fill(path)
+    db = apsw.Connection(str(path))
+    before = db.execute("SELECT * FROM journal").fetchall()
+    with pytest.raises(apsw.ConstraintError, match="append-only"):
+        db.execute(sql)
+    assert db.execute("SELECT * FROM journal").fetchall() == before
+    db.close()
+
+
+def test_a_network_file_system_is_refused(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    monkeypatch.setattr(filesystem, "kind_of", lambda _path: "nfs4")
+    with pytest.raises(Refused, match=r"network file system \(nfs4\)"):
+        SqliteStore(path)
+    assert not path.exists()
+
+
+# -- not ours -------------------------------------------------------------------------------------------------------
+
+
+def another_database(path: Path) -> None:
+    db = apsw.Connection(str(path))
+    db.execute("CREATE TABLE songs (name TEXT)")
+    db.close()
+
+
+def another_application(path: Path) -> None:
+    db = apsw.Connection(str(path))
+    db.execute("PRAGMA application_id = 252006674; CREATE TABLE songs (name TEXT)")
+    db.close()
+
+
+def damaged_first_page(path: Path) -> None:
+    fill(path)
+    with path.open("r+b") as file:
+        file.write(b"\xff" * 64)
+
+
+def cut_short(path: Path) -> None:
+    fill(path)
+    os.truncate(path, 5000)
+
+
+STRANGERS: dict[str, Callable[[Path], object]] = {
+    "five bytes of text": lambda path: path.write_bytes(b"hello"),
+    "a long text": lambda path: path.write_bytes(b"To be, or not to be, that is the question\n" * 1000),
+    "zeros": lambda path: path.write_bytes(bytes(8192)),
+    "the database of another program": another_database,
+    "a database that says whose it is": another_application,
+    "a damaged first page": damaged_first_page,
+    "a file that was cut short": cut_short,
+}
+
+
+@pytest.mark.promise("A8", "C18")
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_what_is_not_ours_is_refused_and_left_as_it_was(stranger: str, path: Path) -> None:
+    STRANGERS[stranger](path)
+    before = path.read_bytes()
+    with pytest.raises(NotOurs, match="is not a Holdfast store"):
+        SqliteStore(path)
+    assert path.read_bytes() == before
+
+
+def test_an_empty_file_becomes_a_store(path: Path) -> None:
+    path.touch()
+    fill(path)
+
+
+@pytest.mark.promise("C18")
+def test_a_newer_format_is_refused_not_guessed_at(path: Path) -> None:
+    fill(path)
+    db = apsw.Connection(str(path))
+    db.pragma("user_version", 99)
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(SchemaTooNew, match="format 99"):
+        SqliteStore(path)
+    assert path.read_bytes() == before
+
+
+def test_a_directory_is_not_a_store(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a directory"):
+        SqliteStore(tmp_path)
+
+
+def test_a_file_is_not_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is not a directory"):
+        SqliteStore(tmp_path / "file" / "state.db")
+
+
+def refused_to_nobody(path: Path) -> str:
+    """What another user is told who opens the store, in a child of this process that has given up its rights."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        if os.getuid() == 0:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+        try:
+            SqliteStore(path)
+            told = "opened"
+        except BaseException as error:  # noqa: BLE001 - told to the parent
+            told = f"{type(error).__name__}: {error}"
+        os.write(write, told.encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read) as told_by_child:
+        return told_by_child.read()
+
+
+@pytest.fixture
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder that others may look into, but not write to."""
+    folder = Path("/tmp") / f"holdfast-{os.getpid()}"
+    folder.mkdir(mode=0o755)
+    folder.chmod(0o555 if os.getuid() else 0o755)
+    yield folder
+    folder.chmod(0o755)
+    for file in sorted(folder.rglob("*"), reverse=True):
+        file.chmod(0o700)
+        file.rmdir() if file.is_dir() else file.unlink()
+    folder.rmdir()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="rights work in another way")
+def test_a_place_without_rights_is_refused_with_what_to_do(shared: Path) -> None:
+    told = refused_to_nobody(shared / "state.db")
+    assert told.startswith("UsageError")
+    assert "--store or $HOLDFAST_STORE" in told
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="makes files of another user")
+def test_the_store_of_another_user_is_refused(shared: Path) -> None:
+    fill(shared / "state.db")
+    assert refused_to_nobody(shared / "state.db").startswith("UsageError")
+    (shared / "private").mkdir(mode=0o700)
+    fill(shared / "private" / "state.db")
+    assert refused_to_nobody(shared / "private" / "state.db").startswith("UsageError")
+
+
+# -- forks, ends and broken disks -------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_must_not_use_the_store(path: Path) -> None:
+    script = f"""
+import os
+from holdfast.core.errors import UsageError
+from holdfast.stores.sqlite import SqliteStore
+store = SqliteStore({str(path)!r})
+child = os.fork()
+if not child:
+    try:
+        store.batches()
+    except UsageError as error:
+        os._exit(7 if "spawn" in str(error) else 8)
+    os._exit(9)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+store.batches()
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)
+
+
+def test_a_closed_store_says_so(path: Path) -> None:
+    store = SqliteStore(path)
+    store.close()
+    store.close()
+    with pytest.raises(StoreError, match="was closed"):
+        store.batches()
+
+
+class Disk(apsw.VFS):
+    """The file system, with a switch that makes it fail."""
+
+    def __init__(self) -> None:
+        self.failing: type[apsw.Error] | None = None
+        super().__init__("disk", base=BASE, makedefault=True)
+
+    def xOpen(self, name: "str | apsw.URIFilename | None", flags: list[int]) -> "File":  # noqa: N802 - apsw's name
+        return File(self, name, flags)
+
+
+class File(apsw.VFSFile):
+    def __init__(self, disk: Disk, name: "str | apsw.URIFilename | None", flags: list[int]) -> None:
+        self.disk = disk
+        super().__init__(BASE, name, flags)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802 - apsw's name
+        if self.disk.failing is not None:
+            raise self.disk.failing("the disk says no")
+        super().xSync(flags)
+
+
+@pytest.fixture
+def disk() -> Iterator[Disk]:
+    made = Disk()
+    yield made
+    made.unregister()
+
+
+@pytest.mark.promise("C9", "A8")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_commit_that_failed_on_its_way_to_the_disk_poisons_the_connection(disk: Disk, path: Path) -> None:
+    store = SqliteStore(path)
+    batch = store.open_batch("book", "pages", DEFINITION, actor="ann")
+    disk.failing = apsw.IOError
+    with pytest.raises(CommitUnknown, match="check the disk, then run again"):
+        store.add_items(batch.id, [new_item("a")])
+    disk.failing = None
+    for call in (store.batches, lambda: store.add_items(batch.id, [new_item("b")])):
+        with pytest.raises(StoreError, match="nothing more is written by this process"):
+            call()
+
+
+@pytest.mark.promise("C9")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_poisoned_connection_stands_in_nobodys_way(disk: Disk, path: Path) -> None:
+    store = SqliteStore(path)
+    batch = store.open_batch("book", "pages", DEFINITION, actor="ann")
+    disk.failing = apsw.IOError
+    with pytest.raises(CommitUnknown):
+        store.add_items(batch.id, [new_item("a")])
+    disk.failing = None
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE; ROLLBACK")
+    other.close()
+
+
+@pytest.mark.promise("C9", "B4")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_full_disk_loses_nothing_and_can_be_tried_again(disk: Disk, path: Path) -> None:
+    store = SqliteStore(path)
+    batch = store.open_batch("book", "pages", DEFINITION, actor="ann")
+    disk.failing = apsw.FullError
+    with pytest.raises(StoreUnavailable, match="the disk is full"):
+        store.add_items(batch.id, [new_item("a")])
+    disk.failing = None
+    assert store.records(batch.id) == []
+    assert store.add_items(batch.id, [new_item("a")]).added == 1
+    store.close()
+
+
+def test_a_file_that_is_damaged_later_is_told(path: Path) -> None:
+    fill(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xaa" * (len(whole) - 4096))
+    with pytest.raises(HoldfastError, match="is not a Holdfast store: it is damaged"):
+        SqliteStore(path).records(SqliteStore(path).batches()[0].id)

@@ -1,7 +1,7 @@
 """`python tests/soak.py --hours 8`: the fault generators, one after the other, for as long as you like.
 
-Every round draws a new seed. Totals are printed as it goes on; the first failure ends it with exit code 1, the seed, and
-how to run that seed again. Simulations replay exactly. Processes under fire do not: the same seed gives the same
+Every round draws a new seed. Totals are printed as it goes on; the first failure ends it with exit code 1, the seed,
+and how to run that seed again. Simulations replay exactly. Processes under fire do not: the same seed gives the same
 faults, and the machine decides what they meet; the folder of the failure is kept.
 """
 
@@ -74,8 +74,10 @@ def rounds(nursery: Nursery) -> Iterator[tuple[str, Generator]]:
 
 
 def soak(hours: float, only: str, seed: int | None) -> int:
+    """Round after round until the time is over; 1 at the first failure."""
     began = time.monotonic()
     total: Counter[str] = Counter()
+    passed = 0.0
     with Nursery() as nursery:
         for name, generate in rounds(nursery):
             if only and name != only:
@@ -84,22 +86,24 @@ def soak(hours: float, only: str, seed: int | None) -> int:
             try:
                 total += generate(drawn)
             except (AssertionError, Failed) as error:
-                print(f"FAILED: {name}, seed {drawn}: {error}")
-                print(f"run that seed again: python tests/soak.py --only {name} --seed {drawn}")
+                say(f"FAILED: {name}, seed {drawn}: {error}")
+                say(f"run that seed again: python tests/soak.py --only {name} --seed {drawn}")
                 return 1
             passed = (time.monotonic() - began) / 3600
             if name == "fleet" or only:
-                print(
-                    f"{passed:.2f} h, seed {drawn}: " + ", ".join(f"{n:,} {what}" for what, n in sorted(total.items())),
-                    flush=True,
-                )
+                say(f"{passed:.2f} h, {name} seed {drawn}: {in_words(total)}")
             if passed >= hours or seed is not None:
                 break
-    print(
-        f"no failure in {(time.monotonic() - began) / 3600:.2f} h: "
-        + ", ".join(f"{n:,} {what}" for what, n in sorted(total.items()))
-    )
+    say(f"no failure in {passed:.2f} h: {in_words(total)}")
     return 0
+
+
+def in_words(total: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {what}" for what, count in sorted(total.items()))
+
+
+def say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - printing is what it does
 
 
 if __name__ == "__main__":

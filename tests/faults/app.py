@@ -156,7 +156,7 @@ def run(given: argparse.Namespace) -> int:
     items = source(given.items) if given.items else None
     report = parcels.run(items, batch=BATCH, key="number", workers=given.workers, lease=given.lease, tolerate=1_000,
                          deadline=given.deadline, verify=given.verify, progress=False)  # fmt: skip
-    print(json.dumps(report.as_dict(), default=str))
+    print(json.dumps(report.as_dict(), default=str))  # noqa: T201 - what the test reads
     return report.exit_code
 
 
@@ -174,7 +174,7 @@ def redrive(given: argparse.Namespace) -> int:
     store = open_store(STORE, must_exist=True)
     by = operations.By(actor="operator", reason="the scale is back")
     result = operations.redrive(store, lookup.batch_named(store, BATCH), by, code=given.code)
-    print(json.dumps(result.as_dict()))
+    print(json.dumps(result.as_dict()))  # noqa: T201 - what the test reads
     return 0
 
 
@@ -185,7 +185,7 @@ def count_points(target: Path) -> None:
 
 
 def lose_replies(hit: int, at: str = "commit.after") -> None:
-    """From the commit of that number on, of every third one the reply is lost; before `commit.after`, the commit too."""
+    """From the commit of that number on, every third reply is lost; before `commit.after`, the commit is, too."""
     seen = 0
 
     def hook(point: str) -> None:

@@ -1,8 +1,8 @@
 """Real processes, started quickly: an interpreter that has imported everything and forks one child per order.
 
 A child is a process like any other: it has a pid of its own, takes signals, ends with a status. The nursery opens no
-store and has one thread, so a child inherits nothing but imported modules. What a start costs sinks from half a second to a
-few milliseconds, and a test can afford hundreds of kills.
+store and has one thread, so a child inherits nothing but imported modules. A start costs a few milliseconds instead of
+half a second, and a test can afford hundreds of kills.
 
     with Nursery() as nursery:
         process = nursery.start("tests.faults.app", ["run", "--items", "20"], cwd=folder, fault="commit.after:3:kill")
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+PATH = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 PATIENCE = 60.0
 """Far more than anything takes on a slow machine: what is not there by then never comes."""
 
@@ -32,7 +33,7 @@ class Nursery:
     def __init__(self) -> None:
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.nursery"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])},
+            env={**os.environ, "PYTHONPATH": PATH},
             bufsize=0,
         )  # fmt: skip
         self._unread = b""
@@ -175,7 +176,7 @@ class Process:
         return word
 
 
-# -- the nursery itself -------------------------------------------------------------------------------------------------
+# -- the nursery itself ------------------------------------------------------------------------------------------------
 
 
 def serve() -> int:
@@ -232,6 +233,6 @@ def _tell_news(_number: int, _frame: object) -> None:
 
 if __name__ == "__main__":
     from holdfast.stores import faults
-    from tests.faults import app, sabotage  # noqa: F401: imported here, so that no child has to
+    from tests.faults import app, sabotage  # noqa: F401 - imported once, for all children
 
     sys.exit(serve())

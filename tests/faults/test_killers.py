@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.oracle import KILLED
 from tests.faults.scene import KILLED as BY_SIGKILL
 from tests.faults.scene import Scene
+from tests.faults.world import KILLED
 
 Make = Callable[..., Scene]
 RUNS = 30

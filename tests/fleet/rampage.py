@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.faults.nursery import Process
-from tests.faults.oracle import KILLED
 from tests.faults.scene import Scene
+from tests.faults.world import KILLED
 
 FLEET = 3
 LIVES = 0.15

@@ -15,8 +15,8 @@ import pytest
 from holdfast.stores.open import open_store
 from tests.faults import app
 from tests.faults.nursery import PATIENCE, ROOT, Process
-from tests.faults.oracle import read_effects
 from tests.faults.scene import Scene
+from tests.faults.world import read_effects
 
 Make = Callable[..., Scene]
 PACE = ("--pace", "0.005")

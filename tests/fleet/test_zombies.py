@@ -18,8 +18,8 @@ Make = Callable[..., Scene]
 
 LEASE = ("--lease", "0.3s")
 POINTS = (
-    "open_batch.after", "add_items.before", "add_items.after", "claim.before", "claim.after", "stage.before", "stage.after",
-    "sink.temp", "sink.staged", "commit.before", "commit.after", "sink.published",
+    "open_batch.after", "add_items.before", "add_items.after", "claim.before", "claim.after", "stage.before",
+    "stage.after", "sink.temp", "sink.staged", "commit.before", "commit.after", "sink.published",
 )  # fmt: skip
 INSIDE = ("claim.written", "commit.begun", "commit.outputs", "commit.written", "add_items.written")
 

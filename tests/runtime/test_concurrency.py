@@ -309,7 +309,7 @@ def test_hundreds_of_small_batches_leave_nothing_behind(book: hf.Pipeline) -> No
 @pytest.mark.promise("C9", "B7")
 def test_commits_that_take_longer_than_the_lease_do_each_item_once(folder: Path) -> None:
     store = SlowStore(folder / "state.db")
-    store.seconds = 0.25
+    store.seconds = 0.12
     book = hf.Pipeline("book", store=store)
     calls = Calls()
 
@@ -319,7 +319,7 @@ def test_commits_that_take_longer_than_the_lease_do_each_item_once(folder: Path)
         time.sleep(0.01)
         return number
 
-    report = run(book, range(60), workers=8, lease="100ms")
+    report = run(book, range(60), workers=8, lease="50ms")
     assert report.counts.done == 60
     assert sorted(calls.seen) == list(range(60))
 

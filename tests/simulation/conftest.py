@@ -1,7 +1,11 @@
 """Where seeds come from: half of them always the same, half from the commit, so that every commit tries others."""
 
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 
 def seeds_of_this_commit() -> int:
@@ -9,3 +13,11 @@ def seeds_of_this_commit() -> int:
     command = ["git", "rev-parse", "HEAD"]
     found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
     return (int(found.stdout[:8], 16) << 20 if found.returncode == 0 else 0) + (1 << 30)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder in memory where there is one: worlds are about decisions, not about disks."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)

@@ -50,8 +50,8 @@ def sqlite_below(place: Path) -> MakeStore:
 
 @EVERYTHING
 @pytest.mark.parametrize("first", [0, 50, 100, 150])
-def test_sqlite_tells_the_same_story_as_the_memory_store(first: int, tmp_path: Path) -> None:
-    on_disk = sqlite_below(tmp_path)
+def test_sqlite_tells_the_same_story_as_the_memory_store(first: int, place: Path) -> None:
+    on_disk = sqlite_below(place)
     for seed in range(first, first + 50):
         assert simulate(seed, on_disk).heads == simulate(seed).heads, f"seed {seed}"
 
@@ -60,9 +60,9 @@ def test_sqlite_tells_the_same_story_as_the_memory_store(first: int, tmp_path: P
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", range(4))
-def test_every_promise_holds_on_sqlite(part: int, tmp_path: Path, tally: Callable[..., None]) -> None:
+def test_every_promise_holds_on_sqlite(part: int, place: Path, tally: Callable[..., None]) -> None:
     begin = seeds_of_this_commit() + part * PART
-    counts = search(range(begin, begin + PART), sqlite_below(tmp_path))
+    counts = search(range(begin, begin + PART), sqlite_below(place))
     tally(worlds=counts["worlds"], crashes=counts["crashes"])
 
 

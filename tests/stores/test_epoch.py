@@ -7,7 +7,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.core.model import Claim, Want
+from holdfast.core.model import BatchId, Claim, Want
+from holdfast.stores import faults
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.conformance.kit import DEFINITION, new_item
 
@@ -112,3 +113,65 @@ def test_a_damaged_note_costs_an_epoch_at_most(path: Path) -> None:
         fences = grant(path)
         assert min(fences) > max(given)
         given += fences
+
+
+# -- the whole folder, with the note ----------------------------------------------------------------------------------
+
+
+def folder_over_the_old_one(folder: Path, copy: Path) -> None:
+    for file in copy.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+
+
+def folder_after_deleting_the_old_one(folder: Path, copy: Path) -> None:
+    shutil.rmtree(folder)
+    shutil.copytree(copy, folder)
+
+
+def folder_with_its_times(folder: Path, copy: Path) -> None:
+    shutil.copytree(copy, folder, dirs_exist_ok=True, copy_function=shutil.copy2)
+
+
+@pytest.mark.parametrize(
+    "put_back", [folder_over_the_old_one, folder_after_deleting_the_old_one, folder_with_its_times]
+)
+def test_a_folder_that_was_put_back_with_its_note_gives_no_fence_out_again(
+    put_back: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    folder, copy = tmp_path / "store", tmp_path / "copy"
+    folder.mkdir()
+    given = grant(folder / "state.db", 2)
+    shutil.copytree(folder, copy)
+    for _ in range(3):
+        fences = grant(folder / "state.db", 3)
+        assert min(fences) > max(given)
+        given += fences
+        put_back(folder, copy)
+    assert len(given) == len(set(given))
+
+
+def test_a_process_that_has_the_file_open_does_not_hide_a_newer_epoch(path: Path) -> None:
+    names = [new_item("a"), new_item("b")]
+    old = SqliteStore(path)
+    batch = old.open_batch("book", "pages", DEFINITION, actor="ann").id
+    for name in names:
+        old.add_items(batch, [name])
+    copy = backup(path)
+    faults.arm(faults.parse("claim.written:1:raise"))
+    with pytest.raises(OSError, match="injected"):
+        old.claim(Want(batch=batch, owner="ann", limit=1, seconds=30))
+    faults.arm(None)
+    newer = SqliteStore(path)
+    given = [claim_one(newer, batch), claim_one(old, batch)]
+    old.close()
+    newer.close()
+    put_back_in_place(path, copy)
+    restored = SqliteStore(path)
+    assert claim_one(restored, batch) > max(given)
+    restored.close()
+
+
+def claim_one(store: SqliteStore, batch: BatchId) -> int:
+    claim = store.claim(Want(batch=batch, owner="ann", limit=1, seconds=30))
+    assert isinstance(claim, Claim)
+    return claim.lease.fence

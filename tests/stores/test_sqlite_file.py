@@ -82,6 +82,20 @@ def test_a_library_that_can_corrupt_the_log_is_refused(monkeypatch: pytest.Monke
     assert not path.exists()
 
 
+@pytest.mark.promise("C1", "P1")
+def test_what_is_read_together_is_one_view_of_the_file(path: Path) -> None:
+    fill(path)
+    reader, writer = SqliteStore(path), SqliteStore(path)
+    batch = reader.batches()[0].id
+    with reader._file.reading() as db:
+        before = db.execute("SELECT count(*) FROM items")[0][0]
+        assert writer.add_items(batch, [new_item("another")]).added == 1
+        assert db.execute("SELECT count(*) FROM items")[0][0] == before
+    assert len(reader.records(batch)) == before + 1
+    reader.close()
+    writer.close()
+
+
 @pytest.mark.promise("B11", "E12", "E13")
 @pytest.mark.parametrize("sql", ["UPDATE journal SET body = x'00'", "DELETE FROM journal WHERE seq = 1"])
 def test_the_journal_can_be_appended_to_and_not_changed(sql: str, path: Path) -> None:

@@ -1,0 +1,179 @@
+"""A deadline ends a run in time, and an interrupt at the next checkpoint; either way the next run goes on."""
+
+import asyncio
+import datetime as dt
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import holdfast as hf
+from tests.runtime.support import Calls, run
+
+
+@pytest.mark.promise("A7")
+def test_a_run_ends_before_its_deadline_and_the_next_goes_on(restart: Callable[..., hf.Pipeline]) -> None:
+    calls = Calls()
+
+    def define(book: hf.Pipeline) -> None:
+        @book.stage
+        def read(number: int) -> int:
+            calls(number)
+            time.sleep(0.02)
+            return number
+
+    began = time.monotonic()
+    report = run(restart(define), range(200), workers=2, deadline="500ms")
+    assert time.monotonic() - began < 1.5
+    assert (report.state, report.exit_code) == ("interrupted", 75)
+    assert "run again" in report.why
+    assert 0 < report.counts.done < 200
+    assert run(restart(define), range(200), workers=16).is_complete
+    assert sorted(calls.seen) == list(range(200)), "what was in flight was finished, so nothing was done twice"
+
+
+@pytest.mark.parametrize("kind", ["thread", "loop", "committing thread"])
+def test_a_handler_that_hangs_does_not_keep_a_run_past_its_deadline(book: hf.Pipeline, kind: str) -> None:
+    ends = threading.Event()
+
+    if kind == "loop":
+
+        @book.stage(name="read")
+        async def wait(number: int) -> int:
+            await asyncio.sleep(1000)
+            return number
+
+    else:
+
+        @book.stage
+        def read(number: int) -> int:
+            if number >= (0 if kind == "thread" else 500):
+                ends.wait(60)
+            return number
+
+    began = time.monotonic()
+    report = run(book, range(1000), deadline=1)
+    ends.set()
+    assert report.state == "interrupted"
+    assert time.monotonic() - began < 8
+
+
+@pytest.mark.parametrize(
+    "deadline",
+    [dt.timedelta(milliseconds=200), "200ms", 0.2, 0],
+    ids=["timedelta", "text", "seconds", "at once"],
+)
+def test_a_deadline_may_be_written_in_several_ways(book: hf.Pipeline, deadline: object) -> None:
+    @book.stage
+    def read(number: int) -> int:
+        raise hf.Defer(0.01)
+
+    assert run(book, [1], deadline=deadline).state == "interrupted"
+
+
+def test_a_deadline_may_be_a_moment(book: hf.Pipeline) -> None:
+    @book.stage
+    def read(number: int) -> int:
+        raise hf.Defer(0.01)
+
+    assert run(book, [1], deadline=dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.2)).state == "interrupted"
+    assert run(book, [1], deadline=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)).state == "interrupted"
+
+
+def test_a_deadline_breaks_in_on_a_source_that_blocks(book: hf.Pipeline) -> None:
+    @book.stage
+    def read(number: int) -> int:
+        return number
+
+    def blocks() -> Iterator[int]:
+        yield 1
+        time.sleep(60)
+        yield 2
+
+    began = time.monotonic()
+    report = run(book, blocks(), deadline=1)
+    assert time.monotonic() - began < 10
+    assert report.state == "interrupted"
+    assert report.counts.done == 1
+    assert "source was not read to its end" in report.why
+
+
+def test_an_interrupt_drains_to_the_next_checkpoint(restart: Callable[..., hf.Pipeline]) -> None:
+    calls = Calls()
+
+    def define(book: hf.Pipeline) -> None:
+        @book.stage
+        def read(number: int, ctx: hf.Context) -> int:
+            if calls(number) and len(calls) == 5:
+                os.kill(os.getpid(), signal.SIGINT)
+                while not ctx.stopping:
+                    time.sleep(0.001)
+            time.sleep(0.01)
+            return number
+
+    before = signal.getsignal(signal.SIGINT)
+    report = run(restart(define), range(100), workers=2)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert report.state == "interrupted"
+    assert report.counts.done == len(calls), "what had begun was finished"
+    assert run(restart(define), range(100)).is_complete
+    assert sorted(calls.seen) == list(range(100))
+
+
+def test_an_interrupt_breaks_in_on_a_source_that_blocks(book: hf.Pipeline) -> None:
+    closed = threading.Event()
+
+    @book.stage
+    def read(number: int) -> int:
+        return number
+
+    def blocks() -> Iterator[int]:
+        try:
+            yield from range(300)
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            time.sleep(60)
+        finally:
+            closed.set()
+
+    began = time.monotonic()
+    report = run(book, blocks())
+    assert time.monotonic() - began < 20
+    assert report.state == "interrupted"
+    assert closed.is_set(), "the source was closed"
+
+
+def test_a_second_interrupt_does_not_wait_for_a_handler(book: hf.Pipeline) -> None:
+    ends = threading.Event()
+
+    @book.stage
+    def read(number: int) -> int:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.3)
+        ends.wait(60)
+        return number
+
+    began = time.monotonic()
+    report = run(book, [1])
+    ends.set()
+    assert time.monotonic() - began < 20
+    assert report.state == "interrupted"
+    assert report.counts.pending == 1
+
+
+def test_a_run_on_another_thread_leaves_the_signals_alone(book: hf.Pipeline) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    seen = []
+
+    @book.stage
+    def read(number: int) -> int:
+        seen.append({number: signal.getsignal(number) for number in before})
+        return number
+
+    thread = threading.Thread(target=run, args=(book, [1]))
+    thread.start()
+    thread.join(30)
+    assert seen == [before]

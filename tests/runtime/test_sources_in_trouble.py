@@ -1,0 +1,173 @@
+"""Sources that raise, stop, block, repeat themselves, or give what is no item."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from tests.runtime.support import Calls, run
+
+
+def define(book: hf.Pipeline) -> None:
+    @book.stage
+    def read(number: int) -> int:
+        return number
+
+
+@pytest.mark.promise("A7", "P3")
+@pytest.mark.parametrize("after", [0, 1, 5, 300, 1500])
+def test_a_source_that_raises_keeps_what_it_gave_and_says_how_far_it_came(
+    restart: Callable[..., hf.Pipeline], after: int
+) -> None:
+    def breaks() -> Iterator[int]:
+        yield from range(after)
+        raise ValueError("line 7 is broken")
+
+    with pytest.raises(ValueError, match="line 7 is broken") as caught:
+        run(restart(define), breaks())
+    (note,) = caught.value.__notes__
+    assert f"after {after:,} items" in note
+    assert "'book'" in note
+    assert restart(define).report().counts.expected == after
+    assert run(restart(define), range(2000)).counts.done == 2000
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, StopIteration])
+def test_whatever_a_source_raises_reaches_the_caller(book: hf.Pipeline, error: type[BaseException]) -> None:
+    define(book)
+
+    class Source:
+        def __iter__(self) -> "Source":
+            return self
+
+        def __next__(self) -> int:
+            raise error
+
+    if error is StopIteration:
+        assert run(book, Source()).is_complete
+        return
+    with pytest.raises(error):
+        run(book, Source())
+
+
+def test_a_source_that_cannot_be_started_raises_before_anything_is_done(book: hf.Pipeline) -> None:
+    define(book)
+
+    class Source:
+        def __iter__(self) -> Iterator[int]:
+            raise FileNotFoundError("no such list")
+
+    with pytest.raises(FileNotFoundError):
+        run(book, Source())
+    assert book.report().counts.expected == 0
+
+
+@pytest.mark.parametrize(
+    "items", ["text", b"bytes", {"a": 1}, 5, 3.5, object(), True], ids=lambda value: type(value).__name__
+)
+def test_what_is_no_list_of_items_is_refused(book: hf.Pipeline, items: Any) -> None:
+    define(book)
+    with pytest.raises(hf.UsageError, match="give a list, a generator or a source"):
+        run(book, items)
+
+
+def test_an_async_source_is_refused_with_a_reason(book: hf.Pipeline) -> None:
+    define(book)
+
+    async def later() -> AsyncIterator[int]:
+        yield 1
+        await asyncio.sleep(0)
+
+    with pytest.raises(hf.UsageError, match="is async"):
+        run(book, later())
+    with pytest.raises(hf.UsageError, match="is async"):
+        run(book, later)
+
+
+def test_a_slow_source_is_handled_item_by_item(book: hf.Pipeline) -> None:
+    seen = Calls()
+
+    @book.stage
+    def read(number: int) -> int:
+        seen(number)
+        return number
+
+    def slow() -> Iterator[int]:
+        for number in range(6):
+            time.sleep(0.3)
+            yield number
+            if number > 1:
+                assert number - 1 in seen.seen or number - 2 in seen.seen, "items pile up behind a slow source"
+
+    assert run(book, slow()).counts.done == 6
+
+
+def test_a_source_of_heavy_items_is_not_read_far_ahead(book: hf.Pipeline) -> None:
+    taken = most = 0
+    done = Calls()
+
+    @book.stage
+    def read(text: str) -> int:
+        done(1)
+        return len(text)
+
+    def heavy() -> Iterator[str]:
+        nonlocal taken, most
+        for number in range(40):
+            taken += 1
+            yield f"{number:04d}" + "x" * 4_000_000
+            most = max(most, taken)
+
+    report = run(book, heavy(), workers=1)
+    assert report.counts.done == 40
+    batch = book.store.batch("book")
+    assert len(book.store.chunks(batch.id)) >= 4, "40 items of 4 MB are admitted in several groups"
+
+
+def test_a_source_is_closed_when_it_is_read(book: hf.Pipeline) -> None:
+    define(book)
+    closed = []
+
+    def numbers() -> Iterator[int]:
+        try:
+            yield from range(10)
+        finally:
+            closed.append(threading.current_thread() is threading.main_thread())
+
+    run(book, numbers())
+    assert closed == [True], "a source is read and closed on the thread that called run()"
+
+
+def test_a_source_may_use_the_pipeline(book: hf.Pipeline) -> None:
+    define(book)
+    run(book, range(5), batch="first")
+
+    def results() -> Iterator[int]:
+        for result in book.results("first"):
+            yield result.output + 100
+
+    assert run(book, results(), batch="second").counts.done == 5
+
+
+def test_a_source_that_never_ends_is_ended_by_the_deadline(book: hf.Pipeline) -> None:
+    define(book)
+
+    def forever() -> Iterator[int]:
+        number = 0
+        while True:
+            yield number
+            number += 1
+
+    report = run(book, forever(), deadline=1)
+    assert report.state == "interrupted"
+    assert report.counts.done > 100
+
+
+def test_items_of_every_size_down_to_nothing(book: hf.Pipeline) -> None:
+    book.stage(name="keep")(lambda value: value)
+    report = run(book, ["", [], {}, 0, None, False, " ", [[]], {"": ""}])
+    assert report.counts.done == report.counts.expected == 9

@@ -56,6 +56,11 @@ async def hang_async(number: int) -> int:
     return number
 
 
+async def block(number: int) -> int:
+    """Async in name only: it holds up the loop."""
+    return hang(number)
+
+
 def politely(number: int, ctx: hf.Context) -> int:
     """Comes to an end when it is asked to."""
     tell("began", number)
@@ -65,7 +70,7 @@ def politely(number: int, ctx: hf.Context) -> int:
     return number
 
 
-HANDLERS = {"async": hang_async, "polite": politely}
+HANDLERS = {"async": hang_async, "blocked": block, "polite": politely}
 hanging.stage(
     name="hang",
     timeout=TIMEOUT,

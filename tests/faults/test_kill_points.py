@@ -90,5 +90,6 @@ def test_killed_again_and_again_it_still_comes_to_its_end(scene: Scene, tally: C
     for point in points:
         scene.crash(f"{point}:2:kill")
     scene.finish()
+    scene.finish("--verify", "full")
     scene.check()
     tally(kills=len(scene.crashed))

@@ -1,9 +1,12 @@
 """An item that kills its process again and again is found, alone, and buried; nobody else is."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from tests.faults import hanging
+from tests.faults.nursery import Nursery
 from tests.faults.scene import KILLED as BY_SIGKILL
 from tests.faults.scene import Scene
 from tests.faults.world import KILLED
@@ -34,3 +37,14 @@ def test_the_item_that_kills_its_process_is_buried_and_no_other(
     scene.last = process
     scene.check()
     tally(kills=len(scene.crashed))
+
+
+@pytest.mark.promise("A7", "B7")
+def test_worker_processes_that_die_under_their_items_cost_no_item(nursery: Nursery, tmp_path: Path) -> None:
+    """Every one of them is killed at its second item, whichever that is."""
+    (tmp_path / hanging.GO).touch()
+    process = nursery.start(
+        "tests.faults.hanging", [], cwd=tmp_path, env={"HANG": "processes"}, fault="stage.after:2:kill"
+    )
+    assert process.wait() == 0, process.err
+    assert process.report["counts"]["done"] == hanging.ITEMS

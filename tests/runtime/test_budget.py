@@ -4,12 +4,13 @@ import threading
 import time
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast as hf
-from tests.runtime.support import Calls, run
+from tests.runtime.support import App, Calls, run
 
 
 def paid(price: Callable[[int], Any], seconds: float = 0.003, calls: Calls | None = None) -> Callable[..., None]:
@@ -142,3 +143,37 @@ def test_items_that_wait_do_not_keep_the_budget_to_themselves(restart: Callable[
 
     report = run(restart(define), range(20), workers=2, budget=hf.Budget(usd=5), deadline=3, lease="1s")
     assert report.counts.done == 19
+
+
+MORTAL = """
+import os, sys
+import holdfast as hf
+
+book = hf.Pipeline("book")
+
+@book.stage
+def ask(number: int, ctx: hf.Context) -> int:
+    ctx.spend(usd="0.10")
+    if number == {number} and "die" in sys.argv:
+        os._exit(9)
+    return number
+
+if __name__ == "__main__":
+    report = book.run(range(20), workers={workers}, budget=hf.Budget(usd={usd!r}), progress=False)
+    print(report.state, report.counts.done, report.totals.usd)
+"""
+
+
+@pytest.mark.promise("P13")
+def test_what_a_dead_process_had_set_aside_is_free_again(folder: Path) -> None:
+    app = App(folder, MORTAL.format(number=0, usd="5", workers=4))
+    assert app.run("die").returncode == 9, "it died with all of the budget set aside for its first item"
+    ended = app.run(seconds=25)
+    assert ended.stdout.split() == ["complete", "20", "2.00"], ended.stderr
+
+
+@pytest.mark.promise("P13")
+def test_a_budget_that_was_used_up_when_the_process_died_pauses_the_next_run_at_once(folder: Path) -> None:
+    App(folder, MORTAL.format(number=11, usd="5", workers=1)).run("die")
+    ended = App(folder, MORTAL.format(number=11, usd="1", workers=1)).run(seconds=25)
+    assert ended.stdout.split()[0] == "paused", ended.stderr

@@ -123,6 +123,17 @@ def test_dead_letters_that_are_tolerated_do_not_make_a_batch_incomplete(book: hf
     assert not run(book, tolerate="1%").is_complete
 
 
+def test_a_share_that_is_tolerated_is_not_lost_to_rounding(book: hf.Pipeline) -> None:
+    @book.stage
+    def picky(number: int) -> int:
+        if number < 29:
+            raise hf.Permanent("no_such_page")
+        return number
+
+    assert run(book, range(100), tolerate="29%").is_complete
+    assert not run(book, tolerate="28%").is_complete
+
+
 @pytest.mark.promise("P11", "P3")
 def test_running_again_does_nothing_that_is_finished(restart: Callable[..., hf.Pipeline]) -> None:
     calls = Calls()

@@ -100,10 +100,29 @@ def test_a_store_made_anew_in_the_same_place_gives_no_fence_out_again(path: Path
     assert min(grant(path, 3)) > max(given)
 
 
-def test_a_lost_note_costs_nothing(path: Path) -> None:
+def test_a_lost_note_costs_an_epoch(path: Path) -> None:
     given = grant(path, 3)
     Path(f"{path}-fence").unlink()
-    assert grant(path) == [max(given) + 1]
+    fences = grant(path, 2)
+    assert fences[0] > max(given)
+    assert grant(path) == [fences[1] + 1]
+
+
+def test_a_clock_that_was_set_back_makes_no_difference(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = grant(path, 2)
+    copy = backup(path)
+    for year in (2026, 2024, 1970, 2025):
+        monkeypatch.setattr("time.time_ns", lambda year=year: (year - 1970) * 365 * 86_400 * 10**9)
+        put_back_in_place(path, copy)
+        fences = grant(path, 3)
+        assert min(fences) > max(given)
+        given += fences
+
+
+def test_fences_stay_small_enough_for_every_language(path: Path) -> None:
+    grant(path)
+    Path(f"{path}-fence").unlink()
+    assert grant(path)[0] < 2**53
 
 
 def test_a_damaged_note_costs_an_epoch_at_most(path: Path) -> None:

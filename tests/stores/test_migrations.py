@@ -1,11 +1,7 @@
-"""Bringing a file up to date: killed at every statement, started by several at once, it is whole or not there."""
+"""Bringing a file up to date: killed at every statement, it is whole or not there."""
 
-import multiprocessing
-import os
 import signal
-import subprocess
-import sys
-from multiprocessing.synchronize import Barrier
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -15,18 +11,15 @@ from holdfast.core.errors import HoldfastError
 from holdfast.stores import faults, sqlite_file
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.conformance.kit import DEFINITION, new_item
+from tests.faults.nursery import Nursery
 
 STATEMENTS = sum(len(statements) for statements in sqlite_file._migrations())
-FILES = len(sqlite_file._migrations())
-OPEN = "import sys; from holdfast.stores.sqlite import SqliteStore; SqliteStore(sys.argv[1])"
 
 
-def open_and_die(path: Path, fault: str) -> None:
-    """Open the store in a process that is killed on the way."""
-    killed = subprocess.run(
-        [sys.executable, "-c", OPEN, path], env={**os.environ, "HOLDFAST_FAULT": fault}, check=False
-    )
-    assert killed.returncode == -signal.SIGKILL, f"{fault} was never reached"
+def status_after(nursery: Nursery, path: Path, fault: str) -> int:
+    """How a process ended that opened the store and may have been killed on the way."""
+    process = nursery.start("tests.stores.elsewhere", ["open_it", str(path)], cwd=path.parent, fault=fault)
+    return process.wait()
 
 
 def works(path: Path) -> bool:
@@ -38,16 +31,36 @@ def works(path: Path) -> bool:
 
 
 @pytest.mark.promise("A8", "B7", "P6")
-@pytest.mark.parametrize("point", [*(f"migrate.statement:{n}" for n in range(1, STATEMENTS + 1)), "migrate.after:1"])
-def test_a_migration_killed_at_every_statement_is_done_again(point: str, tmp_path: Path) -> None:
+def test_a_migration_killed_at_every_statement_is_done_again(
+    nursery: Nursery, tmp_path: Path, tally: Callable[..., None]
+) -> None:
+    for hit in range(1, STATEMENTS + 1):
+        path = tmp_path / f"{hit}.db"
+        assert status_after(nursery, path, f"migrate.statement:{hit}:kill") == -signal.SIGKILL
+        assert format_of(path) == (0, 0)
+        assert works(path)
+    assert status_after(nursery, tmp_path / "none.db", f"migrate.statement:{STATEMENTS + 1}:kill") == 0
+    tally(kills=STATEMENTS)
+    nursery.clear()
+
+
+@pytest.mark.promise("B7", "C10")
+def test_a_migration_that_is_done_stays_done_though_nobody_heard_of_it(nursery: Nursery, tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    open_and_die(path, f"{point}:kill")
-    whole = point.startswith("migrate.after")
-    db = apsw.Connection(str(path))
-    assert db.pragma("user_version") == (FILES if whole else 0)
-    assert bool(db.execute("SELECT count(*) FROM sqlite_schema").get) == whole
-    db.close()
+    assert status_after(nursery, path, "migrate.after:1:kill") == -signal.SIGKILL
+    version, objects = format_of(path)
+    assert version >= 1
+    assert objects
     assert works(path)
+    nursery.clear()
+
+
+def format_of(path: Path) -> tuple[int, int]:
+    """The number of the format, and how many tables and indexes there are."""
+    db = apsw.Connection(str(path))
+    found = db.pragma("user_version"), db.execute("SELECT count(*) FROM sqlite_schema").get
+    db.close()
+    return found
 
 
 @pytest.mark.parametrize("point", range(1, STATEMENTS + 1))
@@ -59,44 +72,10 @@ def test_a_migration_that_fails_leaves_nothing_behind(point: int, tmp_path: Path
             SqliteStore(path)
     finally:
         faults.arm(None)
-    db = apsw.Connection(str(path))
-    assert db.execute("SELECT count(*) FROM sqlite_schema").get == 0
-    db.close()
+    assert format_of(path) == (0, 0)
     assert works(path)
 
 
 def test_a_trigger_is_one_statement() -> None:
     script = "CREATE TABLE a (b); -- one; two\nCREATE TRIGGER t BEFORE UPDATE ON a\nBEGIN SELECT 1; SELECT 2; END;"
     assert [s.split()[1] for s in sqlite_file._split(script)] == ["TABLE", "TRIGGER"]
-
-
-ROUNDS = 20
-
-
-def open_all(folder: str, barrier: Barrier, number: int) -> None:
-    """Open one fresh file after the other, each at the same moment as the other processes, and admit an item."""
-    for turn in range(ROUNDS):
-        barrier.wait()
-        store = SqliteStore(Path(folder) / f"{turn}.db")
-        batch = store.open_batch("book", "pages", DEFINITION, actor=f"p{number}")
-        store.add_items(batch.id, [new_item(f"{number}"), new_item("shared")])
-        store.close()
-
-
-@pytest.mark.promise("C1", "P7")
-def test_processes_that_open_a_fresh_file_at_once_share_it(tmp_path: Path) -> None:
-    processes = 3
-    spawn = multiprocessing.get_context("spawn")
-    barrier = spawn.Barrier(processes)
-    racers = [spawn.Process(target=open_all, args=(str(tmp_path), barrier, number)) for number in range(processes)]
-    for racer in racers:
-        racer.start()
-    for racer in racers:
-        racer.join()
-    assert [racer.exitcode for racer in racers] == [0] * processes
-    for turn in range(ROUNDS):
-        store = SqliteStore(tmp_path / f"{turn}.db")
-        (batch,) = store.batches()
-        assert {row.key for row in store.records(batch.id)} == {"0", "1", "2", "shared"}
-        assert batch.admitted == 4
-        store.close()

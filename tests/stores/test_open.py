@@ -1,5 +1,6 @@
 """From what a user writes to a store."""
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from holdfast.stores import faults
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.open import open_store
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.comparison import FAST
 from holdfast.testing.conformance import checks
 from holdfast.testing.conformance.kit import Kit
 
@@ -47,24 +49,60 @@ def test_a_store_of_a_later_version_is_refused_by_name(url: str) -> None:
         open_store(url)
 
 
+@pytest.mark.parametrize(
+    "url", ["mysql://me:secret@host/db", "http://host/x", "sqllite:///x.db", "memory:///x", "://x"]
+)
+def test_a_url_that_nobody_knows_is_no_path_and_its_secret_is_not_repeated(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="name a file") as caught:
+        open_store(url)
+    assert "secret" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("nothing", ["", "sqlite:", "sqlite://", "."])
+def test_no_name_at_all_is_refused(nothing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="is a directory"):
+        open_store(nothing)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_with_a_colon_and_the_home_of_the_user_are_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("~/state.db", "~/night:shift.db"):
+        open_store(name).close()
+    assert {file.name for file in tmp_path.glob("*.db")} == {"state.db", "night:shift.db"}
+
+
 def test_a_store_that_must_exist_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no store at"):
         open_store(tmp_path / "state.db", must_exist=True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_point_that_the_store_reaches_has_a_name(tmp_path: Path) -> None:
+def test_every_point_that_the_store_reaches_has_a_name() -> None:
     reached: set[str] = set()
     faults.arm(reached.add)
     try:
-        for number, check in enumerate(checks()):
-            place = tmp_path / str(number)
-            kit = Kit(lambda place, clock, is_dead: SqliteStore(place / "s.db", clock=clock, is_dead=is_dead), place)
-            check(kit)
-            kit.store.close()
+        with tempfile.TemporaryDirectory(dir=FAST) as folder:
+            visit_all(Path(folder))
     finally:
         faults.arm(None)
     unnamed = reached - faults.POINTS.keys()
     assert not unnamed, f"name them in holdfast.stores.faults.POINTS: {sorted(unnamed)}"
     own = {point for point in faults.POINTS if not point.startswith(("stage.", "sink."))}
     assert own - reached == set(), "no check of the suite comes by here"
+
+
+def visit_all(folder: Path) -> None:
+    """Do everything that the suite for stores does."""
+    for number, check in enumerate(checks()):
+        place = folder / str(number)
+        kit = Kit(lambda place, clock, is_dead: SqliteStore(place / "s.db", clock=clock, is_dead=is_dead), place)
+        check(kit)
+        kit.store.close()

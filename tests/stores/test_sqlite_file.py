@@ -2,8 +2,6 @@
 
 import os
 import stat
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,7 +22,6 @@ from holdfast.stores import filesystem, sqlite_file
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.conformance.kit import DEFINITION, new_item
 
-NOBODY = 65_534
 BASE = apsw.vfs_names()[0]
 
 
@@ -190,78 +187,7 @@ def test_a_file_is_not_a_directory(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "file" / "state.db")
 
 
-def refused_to_nobody(path: Path) -> str:
-    """What another user is told who opens the store, in a child of this process that has given up its rights."""
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        if os.getuid() == 0:
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-        try:
-            SqliteStore(path)
-            told = "opened"
-        except BaseException as error:  # noqa: BLE001 - told to the parent
-            told = f"{type(error).__name__}: {error}"
-        os.write(write, told.encode())
-        os._exit(0)
-    os.close(write)
-    os.waitpid(child, 0)
-    with os.fdopen(read) as told_by_child:
-        return told_by_child.read()
-
-
-@pytest.fixture
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder that others may look into, but not write to."""
-    folder = Path("/tmp") / f"holdfast-{os.getpid()}"
-    folder.mkdir(mode=0o755)
-    folder.chmod(0o555 if os.getuid() else 0o755)
-    yield folder
-    folder.chmod(0o755)
-    for file in sorted(folder.rglob("*"), reverse=True):
-        file.chmod(0o700)
-        file.rmdir() if file.is_dir() else file.unlink()
-    folder.rmdir()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="rights work in another way")
-def test_a_place_without_rights_is_refused_with_what_to_do(shared: Path) -> None:
-    told = refused_to_nobody(shared / "state.db")
-    assert told.startswith("UsageError")
-    assert "--store or $HOLDFAST_STORE" in told
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="makes files of another user")
-def test_the_store_of_another_user_is_refused(shared: Path) -> None:
-    fill(shared / "state.db")
-    assert refused_to_nobody(shared / "state.db").startswith("UsageError")
-    (shared / "private").mkdir(mode=0o700)
-    fill(shared / "private" / "state.db")
-    assert refused_to_nobody(shared / "private" / "state.db").startswith("UsageError")
-
-
-# -- forks, ends and broken disks -------------------------------------------------------------------------------------
-
-
-def test_a_forked_child_must_not_use_the_store(path: Path) -> None:
-    script = f"""
-import os
-from holdfast.core.errors import UsageError
-from holdfast.stores.sqlite import SqliteStore
-store = SqliteStore({str(path)!r})
-child = os.fork()
-if not child:
-    try:
-        store.batches()
-    except UsageError as error:
-        os._exit(7 if "spawn" in str(error) else 8)
-    os._exit(9)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-store.batches()
-"""
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)
+# -- ends and broken disks -------------------------------------------------------------------------------------
 
 
 def test_a_closed_store_says_so(path: Path) -> None:

@@ -6,7 +6,7 @@ in a new epoch, with the reason in the journal. Outputs themselves are never edi
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -31,7 +31,9 @@ def check_level(level: str) -> None:
         raise UsageError(f'verify={level!r}: say "none", "quick" or "full"')
 
 
-def recheck(store: Store, batch: Batch, stages: Sequence[Stage], level: Level, actor: str) -> int:
+def recheck(
+    store: Store, batch: Batch, stages: Sequence[Stage], level: Level, actor: str, *, stopping: Callable[[], bool]
+) -> int:
     """Look at what is recorded and rewind what does not hold; returns how many items went back."""
     with_files = any(stage.sink is not None for stage in stages)
     if level == "none" or (level == "quick" and not with_files) or not batch.admitted:
@@ -41,6 +43,8 @@ def recheck(store: Store, batch: Batch, stages: Sequence[Stage], level: Level, a
     for chunk in chunks:
         digests = _digests(store, chunks, chunk) if level == "full" else {}
         for record, outputs in _recorded(store, batch.id, chunk):
+            if stopping():
+                return rewound
             bad = _first_bad(record, outputs, stages, digests, full=level == "full")
             if bad is not None:
                 rewound += _rewind(store, batch.id, record, *bad, stages=len(stages), actor=actor)

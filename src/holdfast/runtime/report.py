@@ -193,8 +193,8 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, t
         known = ", ".join(repr(b.name) for b in store.batches()[-5:]) or "none"
         raise UsageError(f"there is no batch {name!r} in {store.url}; the last ones are: {known}")
     now = status.snapshot(store, batch)
-    allowed = int(tolerated) if isinstance(tolerated, int) else int(tolerated * now.counts.expected)
-    state, why = _state(now, reason, allowed)
+    allowed = tolerated if isinstance(tolerated, int) else int(tolerated * now.counts.expected + 1e-9)
+    state, why = _state(now, reason, allowed, read=run is None or run.ingested)
     return Report(
         pipeline=pipeline.name,
         batch=name,
@@ -204,7 +204,7 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, t
         totals=now.totals,
         forecast=now.forecast,
         this_run=_this_run(run, rewound),
-        saved=_saved(run),
+        saved=_saved(run, rewound),
         dead=_dead(store, batch.id, now.stages) if now.counts.dead else (),
         stages=_stage_facts(store, batch.id),
         tolerated=allowed,
@@ -213,9 +213,10 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, t
     )
 
 
-def _state(now: status.Status, reason: str, tolerated: int) -> tuple[str, str]:
+def _state(now: status.Status, reason: str, tolerated: int, *, read: bool) -> tuple[str, str]:
+    """`read`: this run came to the end of its source, where it had one."""
     counts = now.counts
-    if now.is_complete:
+    if now.is_complete and read:
         if not counts.dead:
             return "complete", f"All {counts.expected:,} items are accounted for."
         beyond = "" if counts.dead <= tolerated else "; see `holdfast dead list`, then redrive, resolve or discard them"
@@ -238,10 +239,10 @@ def _this_run(run: Figures | None, rewound: int) -> ThisRun:
     )
 
 
-def _saved(run: Figures | None) -> Saved:
-    if run is None or not run.before.done:
+def _saved(run: Figures | None, rewound: int) -> Saved:
+    if run is None or run.before.done <= rewound:
         return Saved(0, Decimal(0), 0.0)
-    return Saved(run.before.done, money.to_usd(run.before.spent), run.before.seconds)
+    return Saved(run.before.done - rewound, money.to_usd(run.before.spent), run.before.seconds)
 
 
 def _dead(store: Store, batch: Any, stages: tuple[str, ...]) -> tuple[DeadLetter, ...]:

@@ -187,13 +187,14 @@ class Run:
     def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger) -> None:
         """On the calling thread: look at what is recorded, then read the source."""
         try:
-            self.rewound = checker.recheck(self.store, batch, self.pipeline.stages, self.options.verify, self.owner)
+            self.rewound = checker.recheck(self.store, batch, self.pipeline.stages, self.options.verify, self.owner,
+                                           stopping=lambda: self.control.stopping)  # fmt: skip
             if self.rewound:
                 self._wake()
             if items is not None:
                 self._ingester(batch).read(items, self.control, ledger, self._wake)
             else:
-                ledger.ingested = batch.ingested_at is not None
+                ledger.ingested = batch.ingested_at is not None and not self.control.stopping
         except _Interrupted:
             pass
         except BaseException as error:  # noqa: BLE001 - whatever a source raises reaches the caller after a clean end
@@ -360,19 +361,15 @@ class _Interrupted(BaseException):
 
 def _share(tolerate: int | float | str) -> int | float:
     """How many dead letters are fine: a number of items, or a share such as 0.01 or "1%"."""
+    share: Any = tolerate
     if isinstance(tolerate, str) and tolerate.endswith("%"):
-        try:
-            tolerate = float(tolerate[:-1]) / 100
-        except ValueError:
-            tolerate = -1
-    if (
-        isinstance(tolerate, bool)
-        or not isinstance(tolerate, int | float)
-        or tolerate < 0
-        or (isinstance(tolerate, float) and tolerate > 1)
-    ):
-        raise UsageError(f"tolerate={tolerate!r}: a number of items such as 5, or a share such as 0.01 or '1%'")
-    return tolerate
+        with suppress(ValueError):
+            share = float(tolerate[:-1]) / 100
+    if type(share) is int and share >= 0:
+        return share
+    if type(share) is float and 0 <= share <= 1:
+        return share
+    raise UsageError(f"tolerate={tolerate!r}: a number of items such as 5, or a share such as 0.01 or '1%'")
 
 
 def _lease(lease: Duration) -> float:

@@ -11,7 +11,7 @@ NETWORK = frozenset({
 def kind_of(path: Path) -> str:
     """The type of the file system that holds the path (or its nearest existing parent); `unknown` where unreadable."""
     target = path.absolute()
-    while not _is_there(target) and target != target.parent:
+    while not is_there(target) and target != target.parent:
         target = target.parent
     target = target.resolve()
     best, kind = -1, "unknown"
@@ -26,7 +26,8 @@ def is_network(kind: str) -> bool:
     return kind in NETWORK
 
 
-def _is_there(path: Path) -> bool:
+def is_there(path: Path) -> bool:
+    """Whether this user can see something at the path."""
     try:
         return path.exists()
     except PermissionError:

@@ -149,7 +149,7 @@ class MemoryStore:
         with self._lock:
             now = self.now()
             chunk = self._claimable(want.batch, now)
-            afford = self._affordable(want)
+            afford = self._affordable(want, now)
             if chunk is None or afford == 0:
                 return self._idle(want.batch, broke=chunk is not None)
             size, cut = lease.share(chunk, want, affordable=afford), None
@@ -186,12 +186,13 @@ class MemoryStore:
             free = [chunk for chunk in held if chunk.owner is not None and self._is_dead(chunk.owner)]
         return min(free, key=lambda chunk: (chunk.due == 0, chunk.due, chunk.lo), default=None)
 
-    def _affordable(self, want: Want) -> int | None:
+    def _affordable(self, want: Want, now: float) -> int | None:
+        """What a grant that ended without a release had set aside is free again: its owner spends no more."""
         if want.cap is None:
             return None
         chunks = self.chunks(want.batch)
         spent = sum(chunk.counts.spent for chunk in chunks)
-        reserved = sum(chunk.reserved for chunk in chunks if chunk.owner is not None)
+        reserved = sum(chunk.reserved for chunk in chunks if self._is_held(chunk, now))
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
 
     def _idle(self, batch: BatchId, *, broke: bool) -> Idle:
@@ -200,9 +201,12 @@ class MemoryStore:
         return Idle(
             pending=sum(chunk.pending for chunk in chunks),
             next_due=min(times, default=None),
-            held=sum(chunk.owner is not None for chunk in chunks),
+            held=sum(self._is_held(chunk, self.now()) for chunk in chunks),
             broke=broke,
         )
+
+    def _is_held(self, chunk: Chunk, now: float) -> bool:
+        return chunk.owner is not None and chunk.expires >= now and not self._is_dead(chunk.owner)
 
     def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
         with self._lock:

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from holdfast.core.errors import UsageError
+from holdfast.stores import filesystem
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
@@ -22,12 +23,12 @@ def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = 
     scheme, colon, rest = text.partition(":")
     if text in ("memory:", "memory://"):
         return MemoryStore()
-    if colon and scheme in LATER:
+    if colon and (scheme in LATER or (rest.startswith("//") and scheme != "sqlite")):
         raise UsageError(
             f"store {scheme}:… is not known to this version of Holdfast: name a file, for example {DEFAULT}"
         )
     path = Path(rest.removeprefix("//") if scheme == "sqlite" else text).expanduser()
-    if must_exist and not path.exists():
+    if must_exist and not filesystem.is_there(path):
         raise UsageError(
             f"there is no store at {path}: run a pipeline first, or name another with --store or $HOLDFAST_STORE"
         )

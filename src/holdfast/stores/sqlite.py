@@ -148,7 +148,7 @@ class SqliteStore(SqliteReads):
         with self._file.writing("claim") as db:
             now = self.now()
             chunk = self._claimable(db, want.batch, now, db.waited)
-            afford = self._affordable(db, want)
+            afford = self._affordable(db, want, now)
             if chunk is None or afford == 0:
                 return self._idle(db, want.batch, broke=chunk is not None)
             return self._grant(db, chunk, want, now, afford)
@@ -169,10 +169,12 @@ class SqliteStore(SqliteReads):
         held = (chunk_of(row) for row in db.execute(SQL["held_chunks"], (batch, now)))
         return next((c for c in held if c.owner is not None and self._is_dead(c.owner)), None)
 
-    def _affordable(self, db: SqliteFile, want: Want) -> int | None:
+    def _affordable(self, db: SqliteFile, want: Want, now: float) -> int | None:
+        """What a grant that ended without a release had set aside is free again: its owner spends no more."""
         if want.cap is None:
             return None
-        spent, reserved = db.execute(SQL["money_facts"], (want.batch,))[0]
+        spent = db.execute(SQL["money_spent"], (want.batch,))[0][0]
+        reserved = sum(chunk.reserved for chunk in self._held(db, want.batch, now))
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
 
     def _grant(self, db: SqliteFile, chunk: Chunk, want: Want, now: float, afford: int | None) -> Claim:
@@ -212,8 +214,13 @@ class SqliteStore(SqliteReads):
         )
 
     def _idle(self, db: SqliteFile, batch: BatchId, *, broke: bool) -> Idle:
-        pending, due, held = db.execute(SQL["idle_facts"], (batch,))[0]
-        return Idle(pending=pending, next_due=due, held=held, broke=broke)
+        pending, due = db.execute(SQL["idle_facts"], (batch,))[0]
+        return Idle(pending=pending, next_due=due, held=len(self._held(db, batch, self.now())), broke=broke)
+
+    def _held(self, db: SqliteFile, batch: BatchId, now: float) -> list[Chunk]:
+        """The chunks that somebody holds: under a lease that has not ended, in a process not known to be dead."""
+        held = [chunk_of(row) for row in db.execute(SQL["held_chunks"], (batch, now))]
+        return [c for c in held if c.expires >= now and c.owner is not None and not self._is_dead(c.owner)]
 
     def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
         base = claim.batch << ITEM_BITS

@@ -64,13 +64,11 @@ ORDER BY lo;
 
 -- name: idle_facts
 SELECT coalesce(sum(hi - lo - done - skipped - dead - cancelled), 0),
-       min(CASE WHEN owner IS NULL THEN due ELSE max(due, expires) END),
-       count(owner)
+       min(CASE WHEN owner IS NULL THEN due ELSE max(due, expires) END)
 FROM chunks WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled;
 
--- name: money_facts
-SELECT coalesce(sum(spent), 0), coalesce(sum(CASE WHEN owner IS NULL THEN 0 ELSE reserved END), 0)
-FROM chunks WHERE batch = ?;
+-- name: money_spent
+SELECT coalesce(sum(spent), 0) FROM chunks WHERE batch = ?;
 
 -- name: grant_chunk
 UPDATE chunks SET hi = ?, fence = ?, version = ?, owner = ?, expires = ?, due = ?, blame = ?, progressed = ?, reserved = ?,

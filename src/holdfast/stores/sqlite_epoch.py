@@ -1,24 +1,29 @@
 """The epoch of a file, so that no fence is ever given out twice: not by a copy, not by a backup that was put back.
 
-Fences grow in the file, and a file can be set back. So the file knows which one it is (device and inode), and beside it
-stands a note of the last grant: when the file is another one, or is older than the note, its epoch is raised, and every
-fence from then on is higher than any before. The note is written inside the transaction that grants, without waiting
-for the disk: a note that is too high costs an epoch, one that was lost costs nothing.
+Fences grow in the file, and a file can be set back. So beside it stands a note of the last grant, and the file knows
+that note: which one it is, and when it last changed, a time that the system keeps and no copy brings along. When the
+two do not know each other, or the file is older than its note, an epoch begins: its fences start with the time in
+microseconds, which is higher than any fence before, even one that nobody remembers. The note is written inside the
+transaction that grants, without waiting for the disk: a note that was lost, or a grant that was, costs an epoch, and
+that costs nothing.
 """
 
 import os
 import struct
+import time
 
 from holdfast.stores.sqlite_file import SqliteFile
 from holdfast.stores.statements import load
 
 SQL = load("sqlite.sql")
-SHIFT = 40
-"""The fences of an epoch: 2**40 of them, more grants than a chunk can have."""
-EPOCHS = 1 << 22
-"""More than a file will see: a note that says so is damaged."""
+BEGINNING = 1_704_067_200_000_000
+"""When time begins: 2024, in microseconds."""
+LEAP = 1 << 40
+"""More grants than a chunk can have: where the clock was set back, an epoch starts so much higher than the last."""
+HIGHEST = 1 << 62
+"""No fence is so high: a note that says so is damaged."""
 NOTE = struct.Struct(">QQ")
-"""The epoch, and how many entries the journal had at the last grant."""
+"""The least fence of the epoch, and how many entries the journal had at the last grant."""
 NOTHING = (0, 0)
 
 
@@ -28,42 +33,59 @@ class Epoch:
     def __init__(self, file: SqliteFile) -> None:
         self._note = os.open(f"{file.path}-fence", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         status = file.path.stat()
-        identity = f"{status.st_dev}:{status.st_ino}"
+        self._file = f"{status.st_dev}:{status.st_ino}"
         with file.reading() as db:
-            epoch, known, entries = _facts(db)
-        if identity != known or self._is_older(epoch, entries):
+            floor, known, entries = _facts(db)
+        if self._is_doubtful(floor, known, entries):
             with file.writing("open_batch") as db:
-                epoch, known, entries = _facts(db)
-                if identity != known or self._is_older(epoch, entries):
-                    epoch = max(epoch, self._read()[0]) + 1 if known or self._read() != NOTHING else 0
-                    db.execute(SQL["put_meta"], ("identity", identity))
-                    db.execute(SQL["put_meta"], ("epoch", epoch))
-                    self._write(epoch, entries)
-        self._number = epoch
-        self.floor = epoch << SHIFT
-        """The least fence there is in this epoch."""
+                floor, known, entries = _facts(db)
+                if self._is_doubtful(floor, known, entries):
+                    floor = self._begin(db, floor, known, entries)
+        self.floor: int = floor
+        """Every fence of this epoch is higher."""
 
     def granted(self, db: SqliteFile) -> None:
-        """Note that a grant was written, inside its transaction."""
-        self._write(self._number, db.last_rowid())
+        """Note that a grant was written, inside its transaction. Others may have begun a newer epoch since."""
+        self._write(max(self.floor, self._read()[0]), db.last_rowid())
+        db.execute(SQL["put_meta"], ("identity", self._identity()))
 
     def close(self) -> None:
         if self._note >= 0:
             os.close(self._note)
             self._note = -1
 
-    def _is_older(self, epoch: int, entries: int) -> bool:
-        return (epoch, entries) < self._read()
+    def _is_doubtful(self, floor: int, known: str | None, entries: int) -> bool:
+        """Whether fences may have been given out that the file knows nothing of."""
+        return self._identity() != known or (floor, entries) < self._read()
+
+    def _begin(self, db: SqliteFile, floor: int, known: str | None, entries: int) -> int:
+        is_new = known is None and self._read() == NOTHING
+        after = 0 if is_new else _after(max(floor, self._read()[0]))
+        self._write(after, entries)
+        db.execute(SQL["put_meta"], ("epoch", after))
+        db.execute(SQL["put_meta"], ("identity", self._identity()))
+        return after
+
+    def _identity(self) -> str:
+        """Which file and which note belong together."""
+        note = os.fstat(self._note)
+        return f"{self._file} {note.st_dev}:{note.st_ino}:{note.st_ctime_ns}"
 
     def _read(self) -> tuple[int, int]:
         note = os.pread(self._note, NOTE.size, 0)
         if len(note) < NOTE.size:
             return NOTHING
-        epoch, entries = NOTE.unpack(note)
-        return (epoch, entries) if epoch < EPOCHS else NOTHING
+        floor, entries = NOTE.unpack(note)
+        return (floor, entries) if floor < HIGHEST else NOTHING
 
-    def _write(self, epoch: int, entries: int) -> None:
-        os.pwrite(self._note, NOTE.pack(epoch, entries), 0)
+    def _write(self, floor: int, entries: int) -> None:
+        os.pwrite(self._note, NOTE.pack(floor, entries), 0)
+
+
+def _after(floor: int) -> int:
+    """A least fence that is higher than all fences of an epoch. No chunk is granted as often as microseconds pass."""
+    now = time.time_ns() // 1000 - BEGINNING
+    return now if now > floor else floor + LEAP
 
 
 def _facts(db: SqliteFile) -> tuple[int, str | None, int]:

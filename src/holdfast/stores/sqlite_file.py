@@ -76,6 +76,7 @@ class SqliteFile:
     @contextmanager
     def reading(self) -> Iterator["SqliteFile"]:
         """Several statements that see one state of the database."""
+        self._check_process()
         with self._lock:
             self._check()
             try:
@@ -89,6 +90,7 @@ class SqliteFile:
     @contextmanager
     def writing(self, name: str) -> Iterator["SqliteFile"]:
         """One transaction: durable when the block ends, gone when it raises. The write lock is taken at the start."""
+        self._check_process()
         with self._lock:
             self._check()
             asked = time.monotonic()
@@ -124,9 +126,10 @@ class SqliteFile:
         self._db.execute(f"RELEASE {name}")
 
     def close(self) -> None:
+        if os.getpid() != self._pid:
+            return
         with self._lock:
-            if os.getpid() == self._pid:
-                self._db.close()
+            self._db.close()
             self._poison = self._poison or f"{self.path} was closed"
 
     def _commit(self) -> None:
@@ -149,12 +152,15 @@ class SqliteFile:
         except apsw.Error as error:
             self._poison = f"{self.path}: a rollback failed ({error})"
 
-    def _check(self) -> None:
+    def _check_process(self) -> None:
+        """Before the lock is taken: in a forked child, a thread that is not there may hold it for ever."""
         if os.getpid() != self._pid:
             raise UsageError(
                 f"{self.path} was opened by process {self._pid}: a forked child must not use it; start workers "
                 "with `spawn`, or open a store of its own"
             )
+
+    def _check(self) -> None:
         if self._poison is not None:
             raise StoreError(f"{self._poison}; nothing more is written by this process: run again")
 

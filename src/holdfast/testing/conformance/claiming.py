@@ -306,6 +306,20 @@ def a_reservation_ends_with_its_grant_and_spending_stays(kit: Kit) -> None:
 
 
 @proves("P13")
+def what_an_ended_grant_had_set_aside_is_free_again(kit: Kit) -> None:
+    kit.admit(*range(4))
+    kit.claim("ann", 1, reserve=10, cap=20)
+    kit.claim("bob", 1, reserve=10, cap=20)
+    assert kit.idle("cid", reserve=10, cap=20).broke
+    kit.dead.add("ann")
+    kit.claim("cid", 1, reserve=10, cap=20)
+    assert kit.idle("dan", reserve=10, cap=20).broke
+    kit.clock.advance(LEASE + 1)
+    kit.claim("dan", 1, reserve=10, cap=20)
+    kit.check()
+
+
+@proves("P13")
 def the_budget_cuts_chunks_with_settled_items_too(kit: Kit) -> None:
     kit.admit(*range(10))
     claim = kit.claim("ann")

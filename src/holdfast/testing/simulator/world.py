@@ -12,11 +12,11 @@ from collections.abc import Callable, Generator
 from random import Random
 
 from holdfast.core import canonical
-from holdfast.core.model import Batch, Claim, Item
+from holdfast.core.model import Batch, Chunk, Claim, Item
 from holdfast.stores.base import Store
 from holdfast.testing.clock import START, ManualClock
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator.plan import Plan
+from holdfast.testing.simulator.plan import Plan, most_per_item
 
 EVENTS = 20_000
 """More than any world needs: one that has not come to its end by then makes no progress."""
@@ -114,15 +114,21 @@ class World:
         self.check_budget(with_reservations=True)
 
     def check_budget(self, *, with_reservations: bool) -> None:
-        """What is spent, and at every grant also what is set aside, stays within the budget of the batch."""
+        """What is spent, and at every grant also what live owners have set aside, stays within the budget of the batch.
+        An owner that outlived its lease may spend what it had set aside: that much is in flight, and not more."""
         if self.cap is None:
             return
-        chunks = self.store.chunks(self.batch.id)
+        plan, now, chunks = self.plan, self.clock.now, self.store.chunks(self.batch.id)
         used = sum(chunk.counts.spent for chunk in chunks)
         if with_reservations:
-            used += sum(chunk.reserved for chunk in chunks if chunk.owner is not None)
-        if used > self.cap:
+            used += sum(chunk.reserved for chunk in chunks if self._is_live(chunk, now))
+        in_flight = most_per_item(plan) * self.store.batches()[0].admitted
+        most = self.cap + (in_flight if plan.pause or plan.missed_beat or plan.unsent else 0)
+        if used > most:
             raise Violation(f"{used} units are spent or set aside, the budget is {self.cap}")
+
+    def _is_live(self, chunk: Chunk, now: float) -> bool:
+        return chunk.owner is not None and chunk.expires >= now and chunk.owner not in self.dead
 
     def about_to_run(self, item: Item, now: float) -> Effect:
         """It is due, the checkpoint it starts from is durable, and its input is what the stage before made of it."""

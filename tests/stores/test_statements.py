@@ -1,0 +1,74 @@
+"""SQL by name, and many rows in few statements."""
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.stores import statements
+from holdfast.stores.statements import BULK, in_groups, load, write_rows
+from tests.core.made import PROPERTY
+
+SIZES = [0, 1, 2, 3, 31, 100, BULK - 1, BULK, BULK + 1, 2 * BULK, 2 * BULK + 3, 1777]
+
+
+@pytest.mark.promise("P3")
+@pytest.mark.parametrize("size", SIZES)
+def test_every_row_is_written_once_and_in_order(size: int) -> None:
+    db = apsw.Connection(":memory:")
+    db.execute("CREATE TABLE rows (a, b, c)")
+    rows = [(n, f"text {n}", None) for n in range(size)]
+    write_rows(db.execute, "INSERT INTO rows (a, b, c) VALUES", rows)
+    assert db.execute("SELECT * FROM rows ORDER BY rowid").fetchall() == rows
+    db.close()
+
+
+@PROPERTY
+@given(st.integers(0, 5000))
+def test_few_statements_of_few_sizes_carry_all_rows(size: int) -> None:
+    sent: list[tuple[str, tuple[int, ...]]] = []
+    write_rows(lambda sql, values: sent.append((sql, values)), "PUT", [(n,) for n in range(size)])
+    assert [n for _, values in sent for n in values] == list(range(size))
+    assert len(sent) <= size // BULK + 9
+    assert all(sql.count("?") == len(values) for sql, values in sent)
+    assert {len(values) for _, values in sent} <= {1 << power for power in range(10)}
+
+
+@PROPERTY
+@given(st.integers(0, 5000))
+def test_values_that_are_looked_up_come_in_groups(size: int) -> None:
+    groups = list(in_groups("SELECT … IN", range(size)))
+    assert [n for _, values in groups for n in values] == list(range(size))
+    assert all(sql.count("?") == len(values) <= BULK for sql, values in groups)
+
+
+def test_a_statement_has_no_more_values_than_sqlite_takes() -> None:
+    widest = max(
+        sql.partition("VALUES")[0].count(",") + 1 for name, sql in load("sqlite.sql").items() if "put_" in name
+    )
+    db = apsw.Connection(":memory:")
+    assert BULK * widest < db.limit(apsw.SQLITE_LIMIT_VARIABLE_NUMBER)
+    db.close()
+
+
+def test_statements_are_found_by_name_without_their_semicolon() -> None:
+    found = load("sqlite.sql")
+    assert found["get_meta"] == "SELECT value FROM meta WHERE name = ?"
+    assert found["insert_keys"].endswith("VALUES")
+    assert not [name for name, sql in found.items() if not sql or ";" in sql or sql != sql.strip()]
+    assert load("sqlite.sql") is found
+
+
+def test_every_statement_fits_the_tables() -> None:
+    db = apsw.Connection(":memory:")
+    for script in statements.resources.files("holdfast.stores").joinpath("migrations/sqlite").iterdir():
+        db.execute(script.read_text("utf-8"))
+    for name, sql in load("sqlite.sql").items():
+        whole = sql
+        if sql.endswith("VALUES"):
+            whole = f"{sql} ({', '.join('?' * (sql.count(',') + 1))})"
+        elif sql.endswith(" IN"):
+            whole = f"{sql} (?)"
+        explained = db.execute(f"EXPLAIN {whole}", (None,) * whole.count("?")).fetchall()
+        assert explained, name
+    db.close()

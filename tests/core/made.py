@@ -12,7 +12,7 @@ from holdfast.core.outcome import Deferred, Done, Failed, Lost, Skipped
 
 NOW = 1_700_000_000.0
 PROPERTY = settings(
-    deadline=None, max_examples=200, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    deadline=None, max_examples=150, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 """Above `@given`: the same cases in every run, and no judgement about the speed of the machine."""
 

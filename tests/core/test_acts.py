@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from holdfast.core import ingest, journal
 from holdfast.core.acts import Effect, apply, by_chunk
 from holdfast.core.model import Act, BatchId, Change, Chunk, Counts, ItemNo, Place, State
-from holdfast.core.states import Step, go_back, move
+from holdfast.core.states import Transition, go_back, move
 from tests.core.made import NOW, PROPERTY, STATES, chunk
 
 STAGES = 3
@@ -24,22 +24,22 @@ def act(*changes: Change, seize: bool = False) -> Act:
 
 
 def reset(n: int, place: Place, stage: int = 0) -> Change:
-    after = go_back(place, Step.RESET, stage, STAGES, reason="because")
+    after = go_back(place, Transition.RESET, stage, STAGES, reason="because")
     return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
 
 
 def redrive(n: int, place: Place) -> Change:
-    after = move(place, Step.REDRIVE, stages=STAGES, attempt=0, due=0.0)
+    after = move(place, Transition.REDRIVE, stages=STAGES, attempt=0, due=0.0)
     return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
 
 
 def resolve(n: int, place: Place) -> Change:
-    after = move(place, Step.RESOLVE, to=DONE, stage=STAGES, stages=STAGES)
+    after = move(place, Transition.RESOLVE, to=DONE, stage=STAGES, stages=STAGES)
     return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
 
 
 def cancel(n: int, place: Place) -> Change:
-    after = move(place, Step.CANCEL, stages=STAGES)
+    after = move(place, Transition.CANCEL, stages=STAGES)
     return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
 
 

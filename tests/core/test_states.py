@@ -8,24 +8,24 @@ from hypothesis import strategies as st
 
 from holdfast.core.errors import HoldfastError, Permanent, UsageError
 from holdfast.core.model import Place, State
-from holdfast.core.states import TABLE, Step, checkpoint, go_back, move
+from holdfast.core.states import TABLE, Transition, checkpoint, go_back, move
 from tests.core.made import PROPERTY
 
 STAGES = 3
 PENDING, DONE, SKIPPED, DEAD, CANCELLED = State
-LAW: dict[Step, tuple[set[State], set[State]]] = {
-    Step.CHECKPOINT: ({PENDING}, {PENDING}),
-    Step.FINISH: ({PENDING}, {DONE}),
-    Step.RETRY: ({PENDING}, {PENDING}),
-    Step.DEFER: ({PENDING}, {PENDING}),
-    Step.SKIP: ({PENDING}, {SKIPPED}),
-    Step.BURY: ({PENDING}, {DEAD}),
-    Step.CANCEL: ({PENDING}, {CANCELLED}),
-    Step.REDRIVE: ({DEAD}, {PENDING}),
-    Step.RESOLVE: ({DEAD}, {DONE, SKIPPED}),
-    Step.DISCARD: ({DEAD}, {CANCELLED}),
-    Step.RESET: ({PENDING, DONE, SKIPPED, DEAD, CANCELLED}, {PENDING}),
-    Step.REWIND: ({PENDING, DONE}, {PENDING}),
+LAW: dict[Transition, tuple[set[State], set[State]]] = {
+    Transition.CHECKPOINT: ({PENDING}, {PENDING}),
+    Transition.FINISH: ({PENDING}, {DONE}),
+    Transition.RETRY: ({PENDING}, {PENDING}),
+    Transition.DEFER: ({PENDING}, {PENDING}),
+    Transition.SKIP: ({PENDING}, {SKIPPED}),
+    Transition.BURY: ({PENDING}, {DEAD}),
+    Transition.CANCEL: ({PENDING}, {CANCELLED}),
+    Transition.REDRIVE: ({DEAD}, {PENDING}),
+    Transition.RESOLVE: ({DEAD}, {DONE, SKIPPED}),
+    Transition.DISCARD: ({DEAD}, {CANCELLED}),
+    Transition.RESET: ({PENDING, DONE, SKIPPED, DEAD, CANCELLED}, {PENDING}),
+    Transition.REWIND: ({PENDING, DONE}, {PENDING}),
 }
 USED = {"attempt": 2, "due": 40.0, "since": 7.0, "spent": 5, "code": "http_503", "reason": "no answer"}
 FRESH = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "code": "", "reason": ""}
@@ -35,45 +35,45 @@ def facts_of(place: Place) -> dict[str, object]:
     return {name: getattr(place, name) for name in FRESH}
 
 
-def stage_after(step: Step, to: State, stage: int) -> int:
+def stage_after(step: Transition, to: State, stage: int) -> int:
     """Where a legal step leads from a stage."""
-    if step in (Step.CHECKPOINT, Step.FINISH):
+    if step in (Transition.CHECKPOINT, Transition.FINISH):
         return stage + 1
-    return STAGES if step is Step.RESOLVE and to is DONE else stage
+    return STAGES if step is Transition.RESOLVE and to is DONE else stage
 
 
 def test_the_table_is_the_law() -> None:
     assert {step: (set(before), set(after)) for step, (before, after) in TABLE.items()} == LAW
-    assert set(TABLE) == set(Step)
+    assert set(TABLE) == set(Transition)
 
 
 @pytest.mark.promise("A2")
-@pytest.mark.parametrize("step", Step)
-def test_a_step_leads_from_a_state_to_a_state_or_nowhere(step: Step) -> None:
+@pytest.mark.parametrize("step", Transition)
+def test_a_step_leads_from_a_state_to_a_state_or_nowhere(step: Transition) -> None:
     for before, to in itertools.product(State, State):
         place = Place(stage=1, state=before, epoch=4)
         target = stage_after(step, to, 1)
         if before in LAW[step][0] and to in LAW[step][1]:
             after = move(place, step, to=to, stage=target, stages=STAGES)
             assert (after.state, after.stage) == (to, target)
-            assert after.epoch == (5 if step in (Step.RESET, Step.REWIND) else 4)
+            assert after.epoch == (5 if step in (Transition.RESET, Transition.REWIND) else 4)
         else:
             with pytest.raises(UsageError, match=f"{step}.*{before}|{step} leads to"):
                 move(place, step, to=to, stage=target, stages=STAGES)
 
 
 @pytest.mark.promise("A2")
-@pytest.mark.parametrize("step", Step)
-def test_each_step_has_its_own_stages_to_lead_to(step: Step) -> None:
-    before = DEAD if step in (Step.REDRIVE, Step.RESOLVE, Step.DISCARD) else PENDING
+@pytest.mark.parametrize("step", Transition)
+def test_each_step_has_its_own_stages_to_lead_to(step: Transition) -> None:
+    before = DEAD if step in (Transition.REDRIVE, Transition.RESOLVE, Transition.DISCARD) else PENDING
     to = min(LAW[step][1])
     for stage, target in itertools.product(range(STAGES), range(-1, STAGES + 2)):
         legal = {
-            Step.CHECKPOINT: target == stage + 1 < STAGES,
-            Step.FINISH: target == stage + 1 <= STAGES,
-            Step.RESOLVE: target in (stage, STAGES),
-            Step.RESET: 0 <= target <= stage,
-            Step.REWIND: 0 <= target <= stage,
+            Transition.CHECKPOINT: target == stage + 1 < STAGES,
+            Transition.FINISH: target == stage + 1 <= STAGES,
+            Transition.RESOLVE: target in (stage, STAGES),
+            Transition.RESET: 0 <= target <= stage,
+            Transition.REWIND: 0 <= target <= stage,
         }.get(step, target == stage)
         place = Place(stage=stage, state=before)
         if legal:
@@ -113,7 +113,7 @@ def test_reaching_what_was_reached_before_changes_nothing(state: State) -> None:
 @pytest.mark.promise("A3")
 def test_a_second_checkpoint_does_not_use_up_the_attempts_of_the_next_stage() -> None:
     place = checkpoint(Place(), 1, STAGES)
-    waiting = move(place, Step.RETRY, stages=STAGES, **USED)
+    waiting = move(place, Transition.RETRY, stages=STAGES, **USED)
     assert checkpoint(waiting, 1, STAGES) == waiting
 
 
@@ -131,9 +131,9 @@ def test_a_checkpoint_gives_the_next_stage_a_fresh_budget_and_keeps_the_epoch() 
 
 
 @pytest.mark.promise("A1")
-@pytest.mark.parametrize("step", [Step.RESET, Step.REWIND])
+@pytest.mark.parametrize("step", [Transition.RESET, Transition.REWIND])
 @pytest.mark.parametrize("state", [PENDING, DONE])
-def test_going_back_opens_an_epoch_and_resets_the_attempts(step: Step, state: State) -> None:
+def test_going_back_opens_an_epoch_and_resets_the_attempts(step: Transition, state: State) -> None:
     place = Place(stage=2, state=state, epoch=4, rewinds=1, **USED)
     after = go_back(place, step, 1, STAGES, reason="the output is gone")
     assert (after.stage, after.state, after.epoch) == (1, PENDING, 5)
@@ -141,21 +141,25 @@ def test_going_back_opens_an_epoch_and_resets_the_attempts(step: Step, state: St
 
 
 def test_rewinds_are_counted_and_a_reset_begins_to_count_anew() -> None:
-    twice = go_back(go_back(Place(), Step.REWIND, 0, STAGES, reason="x"), Step.REWIND, 0, STAGES, reason="x")
+    twice = go_back(
+        go_back(Place(), Transition.REWIND, 0, STAGES, reason="x"), Transition.REWIND, 0, STAGES, reason="x"
+    )
     assert twice.rewinds == 2
-    assert go_back(twice, Step.RESET, 0, STAGES, reason="x").rewinds == 0
+    assert go_back(twice, Transition.RESET, 0, STAGES, reason="x").rewinds == 0
 
 
 def test_a_step_changes_only_the_facts_it_is_given() -> None:
     place = Place(stage=1, epoch=2, rewinds=1, **USED)
-    after = move(place, Step.DEFER, stages=STAGES, due=99.0)
+    after = move(place, Transition.DEFER, stages=STAGES, due=99.0)
     assert after == Place(stage=1, epoch=2, rewinds=1, **{**USED, "due": 99.0})
 
 
 REQUESTS = st.one_of(
-    st.tuples(st.just("move"), st.sampled_from(Step), st.sampled_from([None, *State]), st.integers(-1, STAGES + 1)),
+    st.tuples(
+        st.just("move"), st.sampled_from(Transition), st.sampled_from([None, *State]), st.integers(-1, STAGES + 1)
+    ),
     st.tuples(st.just("reach"), st.integers(-1, STAGES + 1)),
-    st.tuples(st.just("back"), st.sampled_from(Step), st.integers(-1, STAGES + 1)),
+    st.tuples(st.just("back"), st.sampled_from(Transition), st.integers(-1, STAGES + 1)),
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core import journal
 from holdfast.core.model import Batch, Chunk
-from holdfast.stores.base import each_entry, each_output, each_record
+from holdfast.stores.base import each_entry, each_item, each_output
 from holdfast.stores.sqlite import SqliteStore
 from tests.faults import app
 
@@ -89,7 +89,7 @@ def gather(store: SqliteStore, folder: Path, items: int, crashed: frozenset[int]
     assert batch is not None, "there is no batch"
     world = World(
         folder=folder, items=items, crashed=crashed, batch=batch, chunks=store.chunks(batch.id),
-        records={record.n: record for record in each_record(store, batch.id)},
+        records={record.n: record for record in each_item(store, batch.id)},
         outputs={(output.n, output.stage): output for output in each_output(store, batch.id)},
         effects=read_effects(folder / app.EFFECTS),
     )  # fmt: skip

@@ -120,7 +120,7 @@ def all_keys(folder: Path) -> list[str]:
         batch = store.batch(app.BATCH)
         assert batch is not None
         assert batch.ingested_at is not None
-        found = store.records(batch.id, limit=10_000)
+        found = store.items(batch.id, limit=10_000)
         chunks = [n for chunk in store.chunks(batch.id) for n in range(chunk.lo, chunk.hi)]
         assert chunks == [record.n for record in found]
         return [str(record.key) for record in found]

@@ -21,7 +21,11 @@ IMPURE = {
     *("logging", "warnings", "threading", "multiprocessing", "concurrent", "asyncio", "queue", "signal", "select"),
     *("subprocess", "socket", "ssl", "urllib", "http", "platform", "getpass", "sqlite3", "apsw", "rich", "typer"),
 }
-PURE_ALL_THE_SAME = {"socket.gaierror", "ssl.SSLError"}  # exceptions, for classifying by type
+PURE_ALL_THE_SAME = {
+    "socket.gaierror",
+    "ssl.SSLError",
+    "ssl.SSLCertVerificationError",
+}  # exceptions, for classifying by type
 IMPURE_CALLS = {"open", "print", "input", "now", "utcnow", "today", "uuid1", "uuid4", "uuid6", "uuid7", "urandom"}
 
 

@@ -43,7 +43,7 @@ def live_a_little(world: World, seed: int, items: int = 60) -> None:
             act = rng.choice([operations.redrive, operations.discard, operations.reset])
             act(world.store, world.batch, BY)
         if rng.random() < 0.1:
-            dead = world.store.records(world.id, state=operations.State.DEAD, limit=1)
+            dead = world.store.items(world.id, state=operations.State.DEAD, limit=1)
             for item in dead:
                 operations.resolve(
                     world.store, world.batch, BY, f"#{item.n}", output=rng.choice([None, b'{"by":"hand"}'])

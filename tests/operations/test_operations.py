@@ -8,7 +8,7 @@ from holdfast.core import journal, money
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import Spend
 from holdfast.core.limits import PAYLOAD_BYTES
-from holdfast.core.model import ItemNo, Place, Record, State
+from holdfast.core.model import ItemNo, Place, State, StoredItem
 from holdfast.runtime import lookup, operations, preview, status
 from holdfast.runtime.operations import By
 from holdfast.stores.base import each_entry
@@ -252,5 +252,5 @@ def test_unknown_names_are_answered_with_what_there_is(buried: World) -> None:
 
 
 def test_an_item_can_be_named_by_its_number(buried: World) -> None:
-    found: Record = lookup.item_named(buried.store, buried.batch, "#1")
+    found: StoredItem = lookup.item_named(buried.store, buried.batch, "#1")
     assert (found.n, found.key) == (ItemNo(1), "bad")

@@ -177,3 +177,49 @@ def test_a_run_on_another_thread_leaves_the_signals_alone(book: hf.Pipeline) -> 
     thread.start()
     thread.join(30)
     assert seen == [before]
+
+
+@pytest.mark.promise("A14")
+def test_a_complete_batch_whose_source_has_grown_is_not_called_complete_when_it_is_interrupted(
+    restart: Callable[..., hf.Pipeline],
+) -> None:
+    def define(book: hf.Pipeline) -> None:
+        @book.stage
+        def read(number: int) -> int:
+            return number
+
+    assert run(restart(define), range(10)).is_complete
+
+    def grown() -> Iterator[int]:
+        yield from range(15)
+        time.sleep(60)
+        yield from range(15, 1000)
+
+    report = run(restart(define), grown(), deadline=1)
+    assert report.counts.pending == 0
+    assert (report.state, report.exit_code) == ("interrupted", 75)
+    assert "source was not read to its end" in report.why
+    with pytest.raises(hf.Incomplete):
+        report.raise_unless_complete()
+
+
+def test_an_interrupt_breaks_off_the_verification(restart: Callable[..., hf.Pipeline]) -> None:
+    looked = Calls()
+    looking = False
+
+    def define(book: hf.Pipeline) -> None:
+        @book.stage
+        def read(number: int) -> int:
+            return number
+
+        @read.verify
+        def look(out: int) -> bool:
+            if looking and looked(out) and len(looked) == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+            return True
+
+    run(restart(define), range(500))
+    looking = True
+    report = run(restart(define), range(500), verify="full")
+    assert report.state == "interrupted"
+    assert len(looked) < 500

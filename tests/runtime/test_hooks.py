@@ -128,7 +128,7 @@ def test_every_item_that_is_buried_is_told_once_after_that_is_durable(book: hf.P
     def tell(who: str) -> Callable[[hf.DeadLetter], None]:
         def hook(letter: hf.DeadLetter) -> None:
             batch = book.store.batch("book")
-            state = book.store.records(batch.id, lo=letter.number, hi=letter.number + 1)[0].place.state
+            state = book.store.items(batch.id, lo=letter.number, hi=letter.number + 1)[0].place.state
             told.append((who, letter, str(state)))
 
         hook.__qualname__ = who

@@ -33,7 +33,7 @@ def test_a_skipped_item_is_neither_done_nor_dead(book: hf.Pipeline) -> None:
     report = run(book, range(10))
     assert (report.counts.done, report.counts.skipped) == (5, 5)
     assert report.is_complete
-    record = book.store.records(book.store.batch("book").id, lo=1, hi=2)[0]
+    record = book.store.items(book.store.batch("book").id, lo=1, hi=2)[0]
     assert record.place.reason == "blank page"
 
 

@@ -1,7 +1,9 @@
 """The report: a picture of a moment, which nobody can change."""
 
 import dataclasses
+import io
 import json
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -203,3 +205,37 @@ def test_progress_goes_to_standard_error_in_lines_where_there_is_no_terminal(boo
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "100 of 100 settled" in captured.err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("batch", ["plain", "x[/i]y", "[red]", "100%", "{batch}"])
+def test_progress_in_a_terminal_shows_any_name(book: hf.Pipeline, monkeypatch: pytest.MonkeyPatch, batch: str) -> None:
+    @book.stage
+    def read(number: int) -> int:
+        return number
+
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(book, range(50), batch=batch, progress=True).is_complete
+    assert batch in screen.getvalue()
+    assert "50/50" in screen.getvalue()
+
+
+@pytest.mark.parametrize("stderr", [None, "closed"])
+def test_progress_survives_a_program_without_standard_error(
+    book: hf.Pipeline, monkeypatch: pytest.MonkeyPatch, stderr: str | None
+) -> None:
+    @book.stage
+    def read(number: int) -> int:
+        return number
+
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", None if stderr is None else closed)
+    assert run(book, range(50), progress=True).is_complete

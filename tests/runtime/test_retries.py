@@ -19,7 +19,7 @@ def open_book(folder: Path, clock: Callable[[], float], define: Callable[[hf.Pip
 
 
 def place(book: hf.Pipeline, n: int = 0):
-    return book.store.records(book.store.batch("book").id, lo=n, hi=n + 1)[0].place
+    return book.store.items(book.store.batch("book").id, lo=n, hi=n + 1)[0].place
 
 
 @pytest.mark.promise("E6", "A7")

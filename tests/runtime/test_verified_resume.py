@@ -99,7 +99,7 @@ def test_a_damaged_output_is_made_again_and_no_other(
     if verify in found_by:
         assert outputs(again)[7] == Text(number=7, text="page 7")
         assert json.loads(page(7).read_bytes()) == {"number": 7, "text": "page 7"}
-        record = again.store.records(again.store.batch("book").id, lo=7, hi=8)[0]
+        record = again.store.items(again.store.batch("book").id, lo=7, hi=8)[0]
         assert (record.place.epoch, record.place.rewinds) == (1, 1)
 
 

@@ -77,10 +77,10 @@ def fill_the_disk(path: Path) -> dict[str, Any]:
     room = path.with_name(f"{path.name}-wal").stat().st_size + 20_000
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
     failed = tried(lambda: store.add_items(batch, [new_item(n) for n in range(100, 3000)]))
-    then = tried(lambda: store.records(batch))
+    then = tried(lambda: store.items(batch))
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     again = SqliteStore(path)
-    kept = len(again.records(batch, limit=5000))
+    kept = len(again.items(batch, limit=5000))
     added = again.add_items(batch, [new_item(n) for n in range(3000)]).added
     return {"failed": failed, "then": then, "kept": kept, "added": added}
 

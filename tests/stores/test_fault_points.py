@@ -54,6 +54,6 @@ def test_what_is_no_fault_is_refused(spec: str) -> None:
 
 def test_an_injected_error_looks_like_one_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faults, "_hook", parse("note.after:1:raise"))
-    with pytest.raises(OSError, match="injected at note.after") as caught:
+    with pytest.raises(OSError, match=r"injected at note\.after") as caught:
         reach("note.after")
     assert caught.value.errno == 5

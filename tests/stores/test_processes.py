@@ -91,7 +91,7 @@ def test_processes_that_open_a_fresh_file_at_once_share_it(elsewhere: Elsewhere,
     for turn in range(ROUNDS):
         store = SqliteStore(tmp_path / f"{turn}.db")
         (batch,) = store.batches()
-        assert {row.key for row in store.records(batch.id)} == {*map(str, range(RACERS)), "shared"}
+        assert {row.key for row in store.items(batch.id)} == {*map(str, range(RACERS)), "shared"}
         assert batch.admitted == RACERS + 1
         store.close()
 

@@ -88,7 +88,7 @@ def test_what_is_read_together_is_one_view_of_the_file(path: Path) -> None:
         before = db.execute("SELECT count(*) FROM items")[0][0]
         assert writer.add_items(batch, [new_item("another")]).added == 1
         assert db.execute("SELECT count(*) FROM items")[0][0] == before
-    assert len(reader.records(batch)) == before + 1
+    assert len(reader.items(batch)) == before + 1
     reader.close()
     writer.close()
 
@@ -203,6 +203,7 @@ class Disk(apsw.VFS):
 
     def __init__(self) -> None:
         self.failing: type[apsw.Error] | None = None
+        self.unreadable = False
         super().__init__("disk", base=BASE, makedefault=True)
 
     def xOpen(self, name: "str | apsw.URIFilename | None", flags: list[int]) -> "File":  # noqa: N802 - apsw's name
@@ -218,6 +219,11 @@ class File(apsw.VFSFile):
         if self.disk.failing is not None:
             raise self.disk.failing("the disk says no")
         super().xSync(flags)
+
+    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802 - apsw's name
+        if self.disk.unreadable:
+            raise apsw.IOError("the disk says nothing")
+        return super().xRead(amount, offset)
 
 
 @pytest.fixture
@@ -264,8 +270,58 @@ def test_a_full_disk_loses_nothing_and_can_be_tried_again(disk: Disk, path: Path
     with pytest.raises(StoreUnavailable, match="the disk is full"):
         store.add_items(batch.id, [new_item("a")])
     disk.failing = None
-    assert store.records(batch.id) == []
+    assert store.items(batch.id) == []
     assert store.add_items(batch.id, [new_item("a")]).added == 1
+    store.close()
+
+
+@pytest.mark.promise("A8")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_disk_that_cannot_be_read_is_told_and_nothing_is_made_up(disk: Disk, path: Path) -> None:
+    store = SqliteStore(path)
+    batch = store.open_batch("book", "pages", DEFINITION, actor="ann")
+    store.add_items(batch.id, [new_item(n, b"x" * 50_000) for n in range(10)])
+    store.close()
+    again = SqliteStore(path)
+    disk.unreadable = True
+    with pytest.raises(StoreUnavailable, match="check the disk, then run again"):
+        again.items(batch.id)
+    disk.unreadable = False
+    with pytest.raises(StoreError, match="run again"):
+        again.items(batch.id)
+    assert len(SqliteStore(path).items(batch.id)) == 10
+
+
+@pytest.mark.promise("C9")
+def test_who_waits_too_long_for_another_process_is_told_how_to_find_it(path: Path) -> None:
+    store = SqliteStore(path)
+    store._file._db.set_busy_timeout(1)
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="fuser"):
+        store.open_batch("book", "pages", DEFINITION, actor="ann")
+    assert store.batches() == []
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.open_batch("book", "pages", DEFINITION, actor="ann").id == 1
+    store.close()
+
+
+@pytest.mark.promise("C1", "A8")
+@pytest.mark.parametrize("trouble", [ValueError("a bug"), KeyboardInterrupt(), apsw.ConstraintError("a rule")])
+def test_what_goes_wrong_inside_a_transaction_leaves_nothing_of_it(trouble: BaseException, path: Path) -> None:
+    store = SqliteStore(path)
+
+    def break_it() -> None:
+        with store._file.writing("note") as db:
+            db.execute("INSERT INTO meta (name, value) VALUES ('half', 'done')")
+            raise trouble
+
+    with pytest.raises((type(trouble), StoreError)):
+        break_it()
+    with store._file.reading() as db:
+        assert db.execute("SELECT * FROM meta WHERE name = 'half'") == []
+    store.open_batch("book", "pages", DEFINITION, actor="ann")
     store.close()
 
 
@@ -274,4 +330,4 @@ def test_a_file_that_is_damaged_later_is_told(path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:4096] + b"\xaa" * (len(whole) - 4096))
     with pytest.raises(HoldfastError, match="is not a Holdfast store: it is damaged"):
-        SqliteStore(path).records(SqliteStore(path).batches()[0].id)
+        SqliteStore(path).items(SqliteStore(path).batches()[0].id)

@@ -138,7 +138,8 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int
     attempt: int
     code: str = ""
-    deadline: float = 0.0
+    since: float = 0.0
+    """When its first attempt ended: its time budget runs from here."""
 
 
 class Claimed(msgspec.Struct, frozen=True, omit_defaults=True, tag="claimed"):

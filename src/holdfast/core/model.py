@@ -289,7 +289,7 @@ class Entry(Value, frozen=True, kw_only=True):
     hash: bytes
 
 
-class Record(Value, frozen=True, kw_only=True):
+class StoredItem(Value, frozen=True, kw_only=True):
     """What the store tells about one item."""
 
     n: ItemNo

@@ -18,7 +18,7 @@ from holdfast.core.limits import MESSAGE_CHARS, REWINDS
 from holdfast.core.model import BatchId, ChunkId, Commit, Counts, Item, ItemNo, Move, Output, Place, State
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
-from holdfast.core.states import Step, checkpoint, go_back, move
+from holdfast.core.states import Transition, checkpoint, go_back, move
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,11 +178,11 @@ class _Ledger:
         self.tally["attempts"] += 1
         self.seconds += outcome.seconds
         if isinstance(outcome, Skipped):
-            place = move(item.place, Step.SKIP, stages=self.stages, code="skipped", reason=_cut(outcome.why))
+            place = move(item.place, Transition.SKIP, stages=self.stages, code="skipped", reason=_cut(outcome.why))
             self.tally["skipped"] += 1
             self._keep(outcome, place, "skip", place.code, place.reason)
         elif isinstance(outcome, Deferred):
-            place = move(item.place, Step.DEFER, stages=self.stages, due=self.now + outcome.wait,
+            place = move(item.place, Transition.DEFER, stages=self.stages, due=self.now + outcome.wait,
                          spent=item.place.spent + spent, code="deferred", reason=_cut(outcome.why))  # fmt: skip
             self._keep(outcome, place, "defer", place.code, place.reason)
         else:
@@ -193,10 +193,10 @@ class _Ledger:
         item, before = outcome.item, outcome.item.place
         if before.rewinds >= REWINDS:
             why = f"{_cut(outcome.why)} (rewound {before.rewinds} times)"
-            place = move(before, Step.BURY, stages=self.stages, code="rewound_too_often", reason=why)
+            place = move(before, Transition.BURY, stages=self.stages, code="rewound_too_often", reason=why)
             self.tally["dead"] += 1
         else:
-            place = go_back(before, Step.REWIND, max(0, outcome.to_stage), self.stages, reason=_cut(outcome.why))
+            place = go_back(before, Transition.REWIND, max(0, outcome.to_stage), self.stages, reason=_cut(outcome.why))
         self.moves.append(Move(item.n, place))
         self.attempts.append(
             journal.Attempted(
@@ -224,11 +224,11 @@ class _Ledger:
         decision = retry.decide(place, failed, policy, now=self.now, spent=spent)
         message, code, trace = _cut(failed.message), storable(failed.code), storable(failed.trace)
         if isinstance(decision, retry.Again):
-            after = move(place, Step.RETRY, stages=self.stages, due=decision.due, reason=message, **facts)
+            after = move(place, Transition.RETRY, stages=self.stages, due=decision.due, reason=message, **facts)
             self._keep(failed, after, "retry", code, message, trace=trace)
         else:
             why = message if decision.why == "permanent" else f"{message} ({decision.why})"
-            after = move(place, Step.BURY, stages=self.stages, due=0.0, reason=why, **facts)
+            after = move(place, Transition.BURY, stages=self.stages, due=0.0, reason=why, **facts)
             self.tally["dead"] += 1
             self._keep(failed, after, "bury", code, why, trace=trace)
 

@@ -21,7 +21,7 @@ from holdfast.core.errors import Permanent, UsageError
 from holdfast.core.model import Place, State
 
 
-class Step(StrEnum):
+class Transition(StrEnum):
     """What moves an item."""
 
     CHECKPOINT = "checkpoint"
@@ -38,38 +38,44 @@ class Step(StrEnum):
     REWIND = "rewind"
 
 
-TABLE: dict[Step, tuple[frozenset[State], frozenset[State]]] = {
-    Step.CHECKPOINT: (frozenset({State.PENDING}), frozenset({State.PENDING})),
-    Step.FINISH: (frozenset({State.PENDING}), frozenset({State.DONE})),
-    Step.RETRY: (frozenset({State.PENDING}), frozenset({State.PENDING})),
-    Step.DEFER: (frozenset({State.PENDING}), frozenset({State.PENDING})),
-    Step.SKIP: (frozenset({State.PENDING}), frozenset({State.SKIPPED})),
-    Step.BURY: (frozenset({State.PENDING}), frozenset({State.DEAD})),
-    Step.CANCEL: (frozenset({State.PENDING}), frozenset({State.CANCELLED})),
-    Step.REDRIVE: (frozenset({State.DEAD}), frozenset({State.PENDING})),
-    Step.RESOLVE: (frozenset({State.DEAD}), frozenset({State.DONE, State.SKIPPED})),
-    Step.DISCARD: (frozenset({State.DEAD}), frozenset({State.CANCELLED})),
-    Step.RESET: (frozenset(State), frozenset({State.PENDING})),
-    Step.REWIND: (frozenset({State.PENDING, State.DONE}), frozenset({State.PENDING})),
+TABLE: dict[Transition, tuple[frozenset[State], frozenset[State]]] = {
+    Transition.CHECKPOINT: (frozenset({State.PENDING}), frozenset({State.PENDING})),
+    Transition.FINISH: (frozenset({State.PENDING}), frozenset({State.DONE})),
+    Transition.RETRY: (frozenset({State.PENDING}), frozenset({State.PENDING})),
+    Transition.DEFER: (frozenset({State.PENDING}), frozenset({State.PENDING})),
+    Transition.SKIP: (frozenset({State.PENDING}), frozenset({State.SKIPPED})),
+    Transition.BURY: (frozenset({State.PENDING}), frozenset({State.DEAD})),
+    Transition.CANCEL: (frozenset({State.PENDING}), frozenset({State.CANCELLED})),
+    Transition.REDRIVE: (frozenset({State.DEAD}), frozenset({State.PENDING})),
+    Transition.RESOLVE: (frozenset({State.DEAD}), frozenset({State.DONE, State.SKIPPED})),
+    Transition.DISCARD: (frozenset({State.DEAD}), frozenset({State.CANCELLED})),
+    Transition.RESET: (frozenset(State), frozenset({State.PENDING})),
+    Transition.REWIND: (frozenset({State.PENDING, State.DONE}), frozenset({State.PENDING})),
 }
 
-NEW_EPOCH = frozenset({Step.RESET, Step.REWIND})
-ONWARD = frozenset({Step.CHECKPOINT, Step.FINISH})
+NEW_EPOCH = frozenset({Transition.RESET, Transition.REWIND})
+ONWARD = frozenset({Transition.CHECKPOINT, Transition.FINISH})
 
 
 def move(
-    place: Place, step: Step, *, to: State | None = None, stage: int | None = None, stages: int, **facts: Any
+    place: Place,
+    transition: Transition,
+    *,
+    to: State | None = None,
+    stage: int | None = None,
+    stages: int,
+    **facts: Any,
 ) -> Place:
-    """The place after a step, or an error when the table does not allow it. `stages` is how many the pipeline has."""
-    before, after = TABLE[step]
+    """The place after a transition, or an error when the table does not allow it; `stages` is how many there are."""
+    before, after = TABLE[transition]
     if place.state not in before:
-        raise UsageError(f"cannot {step} an item that is {place.state}: only {_either(before)} can")
+        raise UsageError(f"cannot {transition} an item that is {place.state}: only {_either(before)} can")
     state = to if to is not None else next(iter(after))
     if state not in after:
-        raise UsageError(f"{step} leads to {_either(after)}, not to {state}")
+        raise UsageError(f"{transition} leads to {_either(after)}, not to {state}")
     target = place.stage if stage is None else stage
-    _check_stage(place, step, state, target, stages)
-    epoch = place.epoch + 1 if step in NEW_EPOCH else place.epoch
+    _check_stage(place, transition, state, target, stages)
+    epoch = place.epoch + 1 if transition in NEW_EPOCH else place.epoch
     return msgspec.structs.replace(place, state=state, stage=target, epoch=epoch, **facts)
 
 
@@ -83,30 +89,30 @@ def checkpoint(place: Place, reached: int, stages: int) -> Place:
             f"an item at stage {place.stage} cannot jump to stage {reached}: each stage has one successor",
         )
     if reached == stages:
-        return move(place, Step.FINISH, stage=reached, stages=stages, **_FRESH)
-    return move(place, Step.CHECKPOINT, stage=reached, stages=stages, **_FRESH)
+        return move(place, Transition.FINISH, stage=reached, stages=stages, **_FRESH)
+    return move(place, Transition.CHECKPOINT, stage=reached, stages=stages, **_FRESH)
 
 
 _FRESH: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "code": "", "reason": ""}
 
 
-def go_back(place: Place, step: Step, stage: int, stages: int, *, reason: str) -> Place:
+def go_back(place: Place, transition: Transition, stage: int, stages: int, *, reason: str) -> Place:
     """The place of an item that begins again at `stage`, in the next epoch, with no attempts used."""
-    rewinds = place.rewinds + 1 if step is Step.REWIND else 0
-    return move(place, step, stage=stage, stages=stages, **{**_FRESH, "reason": reason, "rewinds": rewinds})
+    rewinds = place.rewinds + 1 if transition is Transition.REWIND else 0
+    return move(place, transition, stage=stage, stages=stages, **{**_FRESH, "reason": reason, "rewinds": rewinds})
 
 
-def _check_stage(place: Place, step: Step, state: State, target: int, stages: int) -> None:
+def _check_stage(place: Place, transition: Transition, state: State, target: int, stages: int) -> None:
     if not 0 <= target <= stages or (state is State.PENDING and target == stages):
         raise UsageError(f"there is no stage {target}: this pipeline has {stages}, counted from 0")
-    if step in NEW_EPOCH:
+    if transition in NEW_EPOCH:
         legal = target <= place.stage
-    elif step in ONWARD:
+    elif transition in ONWARD:
         legal = target == place.stage + 1
     else:
-        legal = target == place.stage or (step is Step.RESOLVE and state is State.DONE and target == stages)
+        legal = target == place.stage or (transition is Transition.RESOLVE and state is State.DONE and target == stages)
     if not legal:
-        raise UsageError(f"{step} cannot lead from stage {place.stage} to stage {target}")
+        raise UsageError(f"{transition} cannot lead from stage {place.stage} to stage {target}")
 
 
 def _either(states: frozenset[State]) -> str:

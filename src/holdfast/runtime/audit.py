@@ -16,11 +16,11 @@ import msgspec
 
 from holdfast.core import canonical, journal
 from holdfast.core.errors import ChainBroken, SinkError
-from holdfast.core.model import Batch, Chunk, ChunkId, Entry, Output, Record, chain_of_batch
+from holdfast.core.model import Batch, Chunk, ChunkId, Entry, Output, StoredItem, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.runtime.outputs import OutputReader
 from holdfast.runtime.projection import Projection
-from holdfast.stores.base import Store, each_entry, each_output, each_record
+from holdfast.stores.base import Store, each_entry, each_item, each_output
 
 TRIES = 3
 FINDINGS = 1000
@@ -241,7 +241,7 @@ class _Auditor:
         outputs = iter(each_output(self._store, self._batch.id, lo=lo, hi=hi))
         waiting = next(outputs, None)
         expected = lo
-        for item in each_record(self._store, self._batch.id, lo=lo, hi=hi):
+        for item in each_item(self._store, self._batch.id, lo=lo, hi=hi):
             if item.n != expected:
                 seen.find("payload", f"item {expected}", "the journal admitted it, and the store does not have it")
             expected = item.n + 1
@@ -253,7 +253,7 @@ class _Auditor:
         if expected != hi:
             seen.find("payload", f"item {expected}", "the journal admitted it, and the store does not have it")
 
-    def _compare_item(self, projection: Projection, item: Record, outputs: list[Output], seen: _Tally) -> None:
+    def _compare_item(self, projection: Projection, item: StoredItem, outputs: list[Output], seen: _Tally) -> None:
         seen.items += 1
         where = f"item {item.n} ({item.key!r})"
         if canonical.digest(item.salt, item.payload) != projection.payload_digest(item.n):
@@ -266,7 +266,9 @@ class _Auditor:
         for output in outputs:
             self._compare_output(projection, item, output, where, seen)
 
-    def _compare_output(self, projection: Projection, item: Record, output: Output, where: str, seen: _Tally) -> None:
+    def _compare_output(
+        self, projection: Projection, item: StoredItem, output: Output, where: str, seen: _Tally
+    ) -> None:
         told = projection.output_digest(item.n, output.stage)
         name = self._name(output.stage)
         if told is None:

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from holdfast.core import canonical, journal
 from holdfast.core.errors import SinkError, UsageError
 from holdfast.core.limits import REWINDS
-from holdfast.core.model import Act, Batch, BatchId, Change, Chunk, Output, Record, State
-from holdfast.core.states import Step, go_back
+from holdfast.core.model import Act, Batch, BatchId, Change, Chunk, Output, State, StoredItem
+from holdfast.core.states import Transition, go_back
 from holdfast.runtime.schema import Invalid
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.stage import Stage, Verifier
@@ -42,12 +42,12 @@ def recheck(
     chunks = store.chunks(batch.id)
     for chunk in chunks:
         digests = _digests(store, chunks, chunk) if level == "full" else {}
-        for record, outputs in _recorded(store, batch.id, chunk):
+        for item, outputs in _recorded(store, batch.id, chunk):
             if stopping():
                 return rewound
-            bad = _first_bad(record, outputs, stages, digests, full=level == "full")
+            bad = _first_bad(item, outputs, stages, digests, full=level == "full")
             if bad is not None:
-                rewound += _rewind(store, batch.id, record, *bad, stages=len(stages), actor=actor)
+                rewound += _rewind(store, batch.id, item, *bad, stages=len(stages), actor=actor)
     return rewound
 
 
@@ -62,7 +62,7 @@ def publish_leftovers(store: Store, batch: Batch, stages: Sequence[Stage]) -> No
                 stage.sink.publish([evidence])
 
 
-def _recorded(store: Store, batch: BatchId, chunk: Chunk) -> Iterator[tuple[Record, list[Output]]]:
+def _recorded(store: Store, batch: BatchId, chunk: Chunk) -> Iterator[tuple[StoredItem, list[Output]]]:
     """Items that have outputs to look at, with their outputs."""
     lo = int(chunk.lo)
     while lo < chunk.hi:
@@ -71,21 +71,26 @@ def _recorded(store: Store, batch: BatchId, chunk: Chunk) -> Iterator[tuple[Reco
         for output in store.outputs(batch, lo=lo, hi=hi, limit=GROUP * 64):
             outputs.setdefault(output.n, []).append(output)
         if outputs:
-            for record in store.records(batch, lo=lo, hi=hi, limit=GROUP):
-                if record.place.state in (State.DONE, State.PENDING) and record.n in outputs:
-                    yield record, [o for o in outputs[record.n] if o.stage < record.place.stage]
+            for item in store.items(batch, lo=lo, hi=hi, limit=GROUP):
+                if item.place.state in (State.DONE, State.PENDING) and item.n in outputs:
+                    yield item, [o for o in outputs[item.n] if o.stage < item.place.stage]
         lo = hi
 
 
 def _first_bad(
-    record: Record, outputs: list[Output], stages: Sequence[Stage], digests: dict[tuple[int, int], bytes], *, full: bool
+    item: StoredItem,
+    outputs: list[Output],
+    stages: Sequence[Stage],
+    digests: dict[tuple[int, int], bytes],
+    *,
+    full: bool,
 ) -> tuple[int, str] | None:
     """The first stage whose output does not hold, and why."""
     for output in outputs:
         stage = stages[output.stage]
         reason = _file_reason(stage, output, full) if output.file is not None else None
         if reason is None and full:
-            reason = _content_reason(record, stage, output, digests)
+            reason = _content_reason(item, stage, output, digests)
         if reason is not None:
             return output.stage, f"the output of stage {stage.name!r}: {reason}"
     return None
@@ -97,7 +102,9 @@ def _file_reason(stage: Stage, output: Output, full: bool) -> str | None:
     return stage.sink.check(Evidence.decode(output.file), full=full)
 
 
-def _content_reason(record: Record, stage: Stage, output: Output, digests: dict[tuple[int, int], bytes]) -> str | None:
+def _content_reason(
+    item: StoredItem, stage: Stage, output: Output, digests: dict[tuple[int, int], bytes]
+) -> str | None:
     try:
         data = (
             output.data
@@ -108,8 +115,8 @@ def _content_reason(record: Record, stage: Stage, output: Output, digests: dict[
         )
         if data is None:
             return "it is gone"
-        expected = digests.get((record.n, output.stage))
-        if expected is not None and canonical.digest(record.salt, data) != expected:
+        expected = digests.get((item.n, output.stage))
+        if expected is not None and canonical.digest(item.salt, data) != expected:
             return "it is not what the journal recorded"
         value = stage.output.decode(data)
     except (Invalid, SinkError, OSError) as error:
@@ -140,14 +147,14 @@ def _digests(store: Store, chunks: Sequence[Chunk], chunk: Chunk) -> dict[tuple[
     return found
 
 
-def _rewind(store: Store, batch: BatchId, record: Record, stage: int, reason: str, *, stages: int, actor: str) -> int:
-    place = record.place
-    after = go_back(place, Step.REWIND, stage, stages, reason=reason)
+def _rewind(store: Store, batch: BatchId, item: StoredItem, stage: int, reason: str, *, stages: int, actor: str) -> int:
+    place = item.place
+    after = go_back(place, Transition.REWIND, stage, stages, reason=reason)
     if place.rewinds >= REWINDS:
         why = f"{reason} (rewound {place.rewinds} times)"
         after = replace(after, state=State.DEAD, code="rewound_too_often", reason=why, rewinds=place.rewinds)
     act = Act(
         id=os.urandom(16), batch=batch, kind="rewound", actor=actor, reason=reason,
-        at_items=(Change(n=record.n, state=place.state, epoch=place.epoch, place=after),),
+        at_items=(Change(n=item.n, state=place.state, epoch=place.epoch, place=after),),
     )  # fmt: skip
     return len(store.act(act))

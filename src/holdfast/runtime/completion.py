@@ -10,7 +10,7 @@ from holdfast.core.model import Batch, BatchId, State, chain_of_batch
 from holdfast.runtime import statistics
 from holdfast.runtime.schema import raw_bytes
 from holdfast.runtime.stage import Stage
-from holdfast.stores.base import Store, each_entry, each_record
+from holdfast.stores.base import Store, each_entry, each_item
 
 KIND = "stage_completed"
 
@@ -32,7 +32,7 @@ def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: 
     """Run the `after` hooks of every stage that has nothing left to do and was not recorded as complete before."""
     if not any(stage.hooks.after for stage in stages) or batch.ingested_at is None:
         return
-    first_open = min((r.place.stage for r in each_record(store, batch.id, state=State.PENDING)), default=len(stages))
+    first_open = min((r.place.stage for r in each_item(store, batch.id, state=State.PENDING)), default=len(stages))
     known = completed_stages(store, batch.id)
     facts = statistics.collect(store, batch)
     for index, stage in enumerate(stages[:first_open]):

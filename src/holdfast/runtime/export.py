@@ -14,11 +14,11 @@ from typing import IO, Any, Literal
 import msgspec
 
 from holdfast.core.errors import Refused, SinkError, UsageError
-from holdfast.core.model import Batch, Key, Output, Record, State
+from holdfast.core.model import Batch, Key, Output, State, StoredItem
 from holdfast.runtime import lookup, tables
 from holdfast.runtime.outputs import OutputReader
 from holdfast.runtime.sinks import disk
-from holdfast.stores.base import Store, each_output, each_record
+from holdfast.stores.base import Store, each_item, each_output
 
 Format = Literal["jsonl", "csv", "parquet"]
 FORMATS: dict[str, Format] = {
@@ -57,7 +57,7 @@ def results(store: Store, batch: Batch) -> Iterator[Exported]:
     reader = OutputReader(batch)
     outputs = iter(each_output(store, batch.id, stage=last))
     output = next(outputs, None)
-    for item in each_record(store, batch.id, state=State.DONE):
+    for item in each_item(store, batch.id, state=State.DONE):
         while output is not None and output.n < item.n:
             output = next(outputs, None)
         if output is None or output.n != item.n:
@@ -72,7 +72,7 @@ def rows(store: Store, batch: Batch, state: State) -> Iterator[dict[str, Any]]:
             yield {"key": each.key, "n": each.number, "output": msgspec.Raw(each.output)}
         return
     names = lookup.stage_names(batch)
-    for item in each_record(store, batch.id, state=state):
+    for item in each_item(store, batch.id, state=state):
         place = item.place
         yield {
             "key": item.key, "n": item.n, "state": place.state.value, "stage": lookup.stage_title(names, place.stage),
@@ -116,7 +116,7 @@ def _write_lines(stream: IO[bytes], again: Callable[[], Iterable[dict[str, Any]]
     return count
 
 
-def _read(reader: OutputReader, item: Record, output: Output) -> bytes:
+def _read(reader: OutputReader, item: StoredItem, output: Output) -> bytes:
     try:
         return reader.read(output)
     except SinkError as error:

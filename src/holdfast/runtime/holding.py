@@ -4,7 +4,7 @@ import heapq
 import os
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from holdfast.core.model import Claim, Item, ItemNo, Lease
 from holdfast.core.outcome import Outcome
@@ -62,6 +62,8 @@ class Holding:
         self.reserve = reserve
         self.left = claim.pending
         """Items of the claim that are not settled, loaded or not."""
+        self.unread = claim.pending
+        """Of them, those that were not read into memory."""
         self.loaded_to: ItemNo | None = None
         self.loaded_all = False
         self.ready: list[Lots] = [Lots() for _ in range(stages)]
@@ -95,6 +97,13 @@ class Holding:
     def is_idle(self) -> bool:
         """Nothing is ready, running or finished: only waiting items, if any."""
         return self.loaded_all and not self.running and not self.outcomes and not self.ready_count
+
+    def read(self, items: Sequence[Item]) -> None:
+        """A page came from the store."""
+        self.unread -= len(items)
+        if items:
+            self.loaded_to = items[-1].n
+        self.loaded_all = not items or self.unread <= 0
 
     def take_in(self, items: Iterable[Item], now: float, *, from_store: bool) -> None:
         """Sort items into ready and waiting."""

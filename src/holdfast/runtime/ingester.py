@@ -196,7 +196,7 @@ class Ingester:
         if self.changed == "rerun" or not changed:
             return
         index, n = changed[0]
-        stored = self.store.records(self.batch.id, lo=n, hi=n + 1)[0]
+        stored = self.store.items(self.batch.id, lo=n, hi=n + 1)[0]
         more = f" ({len(changed)} items of this group have changed)" if len(changed) > 1 else ""
         raise PayloadChanged(
             f"item {group[index].key!r} of batch {self.batch.name!r} came with another payload: "
@@ -206,7 +206,7 @@ class Ingester:
 
     def _differs(self, n: ItemNo, item: NewItem) -> bool:
         """Whether two payloads mean something else; the order of a dict, or of a set, says nothing."""
-        stored = self.store.records(self.batch.id, lo=n, hi=n + 1)[0]
+        stored = self.store.items(self.batch.id, lo=n, hi=n + 1)[0]
         try:
             return bool(self.schema.decode(stored.payload) != self.schema.decode(item.payload))
         except Invalid:

@@ -179,7 +179,7 @@ class Lane:
     def sync_outputs(self, batch: Sequence[Settled]) -> None:
         """Before a commit: the staged outputs it speaks of are durable."""
         if self.stage.sink is not None:
-            found = [record for settled in batch for record in self._records(settled)]
+            found = [record for settled in batch for record in self._evidence(settled)]
             if found:
                 try:
                     self.stage.sink.sync_folders(found)
@@ -193,11 +193,11 @@ class Lane:
         """After a commit: its outputs get their final names. What fails here is durable all the same, under the name
         it was staged with, and gets its final name when it is next looked at."""
         if self.stage.sink is not None:
-            found = [record for settled in landed for record in self._records(settled)]
+            found = [record for settled in landed for record in self._evidence(settled)]
             try:
                 self.stage.sink.publish(found)
             except OSError as error:
                 log.warning("outputs of stage %s are staged, not published: %s", self.stage.name, error)
 
-    def _records(self, settled: Settled) -> list[Evidence]:
+    def _evidence(self, settled: Settled) -> list[Evidence]:
         return [Evidence.decode(o.file) for o in settled.outputs if o.file is not None and o.stage == self.index]

@@ -7,8 +7,8 @@ from itertools import islice
 from holdfast.core import canonical
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import LISTED_NAMES, SEARCHED_NAMES
-from holdfast.core.model import Batch, ItemNo, Key, Record
-from holdfast.stores.base import Store, each_record
+from holdfast.core.model import Batch, ItemNo, Key, StoredItem
+from holdfast.stores.base import Store, each_item
 
 
 def batch_named(store: Store, name: str) -> Batch:
@@ -20,7 +20,7 @@ def batch_named(store: Store, name: str) -> Batch:
     return found
 
 
-def item_named(store: Store, batch: Batch, name: Key) -> Record:
+def item_named(store: Store, batch: Batch, name: Key) -> StoredItem:
     """The item with that key, or `#7` for the item with that number."""
     text = canonical.key_text(name)
     number = store.find(batch.id, text)
@@ -28,14 +28,14 @@ def item_named(store: Store, batch: Batch, name: Key) -> Record:
         number = ItemNo(int(text[1:]))
     found = item_of(store, batch, number) if number is not None else None
     if found is None:
-        keys = [canonical.key_text(each.key) for each in islice(each_record(store, batch.id), SEARCHED_NAMES)]
+        keys = [canonical.key_text(each.key) for each in islice(each_item(store, batch.id), SEARCHED_NAMES)]
         raise UsageError(f"batch {batch.name!r} has no item {text!r}: {_instead(text, keys, 'it has no items yet')}")
     return found
 
 
-def item_of(store: Store, batch: Batch, number: int) -> Record | None:
+def item_of(store: Store, batch: Batch, number: int) -> StoredItem | None:
     """The item with that number, if there is one."""
-    return next(iter(store.records(batch.id, lo=number, hi=number + 1, limit=1)), None)
+    return next(iter(store.items(batch.id, lo=number, hi=number + 1, limit=1)), None)
 
 
 def stage_names(batch: Batch) -> list[str]:

@@ -17,16 +17,16 @@ import msgspec
 from holdfast.core import canonical
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACT_ITEMS, OUTPUT_BYTES
-from holdfast.core.model import Act, Batch, Change, Chunk, Output, Place, Record, State
-from holdfast.core.states import Step, go_back, move
+from holdfast.core.model import Act, Batch, Change, Chunk, Output, Place, State, StoredItem
+from holdfast.core.states import Transition, go_back, move
 from holdfast.runtime import lookup, status
-from holdfast.stores.base import Store, each_record
+from holdfast.stores.base import Store, each_item
 
 FRESH_BUDGET: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "code": "", "reason": ""}
 CUT_PAYLOAD = "too_large"
 RESOLVED = "resolved"
 
-Decide = Callable[[Record], Change | str]
+Decide = Callable[[StoredItem], Change | str]
 """What becomes of an item; as text, why nothing does."""
 
 
@@ -64,12 +64,12 @@ def redrive(
     """Try dead letters again where they stopped, with a fresh budget of attempts: those named, or all of them."""
     stages = len(lookup.stage_names(batch))
 
-    def decide(item: Record) -> Change | str:
+    def decide(item: StoredItem) -> Change | str:
         if item.place.state is not State.DEAD:
             return f"{item.place.state}, not dead"
         if item.place.code == CUT_PAYLOAD:
             return "its payload was too large to be kept"
-        return _change(item, move(item.place, Step.REDRIVE, stages=stages, **FRESH_BUDGET))
+        return _change(item, move(item.place, Transition.REDRIVE, stages=stages, **FRESH_BUDGET))
 
     return _act(store, batch, _dead_letters(store, batch, items, code), decide, kind="redriven", by=by)
 
@@ -80,10 +80,10 @@ def discard(
     """Give dead letters up, those named or all of them: they count as cancelled from now on."""
     stages = len(lookup.stage_names(batch))
 
-    def decide(item: Record) -> Change | str:
+    def decide(item: StoredItem) -> Change | str:
         if item.place.state is not State.DEAD:
             return f"{item.place.state}, not dead"
-        return _change(item, move(item.place, Step.DISCARD, stages=stages))
+        return _change(item, move(item.place, Transition.DISCARD, stages=stages))
 
     return _act(store, batch, _dead_letters(store, batch, items, code), decide, kind="discarded", by=by)
 
@@ -94,12 +94,12 @@ def resolve(store: Store, batch: Batch, by: By, item: str, *, output: bytes | No
     data = None if output is None else check_output(output)
     facts: dict[str, Any] = {"code": RESOLVED, "reason": by.reason}
 
-    def decide(item: Record) -> Change | str:
+    def decide(item: StoredItem) -> Change | str:
         if item.place.state is not State.DEAD:
             return f"{item.place.state}, not dead"
         if data is None:
-            return _change(item, move(item.place, Step.RESOLVE, to=State.SKIPPED, stages=stages, **facts))
-        place = move(item.place, Step.RESOLVE, to=State.DONE, stage=stages, stages=stages, **facts)
+            return _change(item, move(item.place, Transition.RESOLVE, to=State.SKIPPED, stages=stages, **facts))
+        place = move(item.place, Transition.RESOLVE, to=State.DONE, stage=stages, stages=stages, **facts)
         made = Output(item.n, stages - 1, place.epoch, data)
         return _change(item, place, output=made, output_digest=canonical.digest(item.salt, data))
 
@@ -132,7 +132,7 @@ def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_sta
 
 def _reset_chunk(store: Store, batch: Batch, by: By, target: int, chunk: Chunk) -> Result:
     decide = _Reset(store, batch, target, by, in_flight=status.is_live(chunk, store.now()))
-    items = each_record(store, batch.id, lo=chunk.lo, hi=chunk.hi)
+    items = each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi)
     return _act(store, batch, items, decide, kind="reset", by=by, seize=True)
 
 
@@ -149,7 +149,7 @@ class _Reset:
         self._in_flight = in_flight
         self._stages = len(lookup.stage_names(batch))
 
-    def __call__(self, item: Record) -> Change | str:
+    def __call__(self, item: StoredItem) -> Change | str:
         place = item.place
         if place.stage < self._target:
             return "not yet at that stage"
@@ -159,9 +159,9 @@ class _Reset:
             return "there already"
         if self._target > 0 and not self._has_input(item):
             return "resolved by hand: there is no output of the stage before to begin from"
-        return _change(item, go_back(place, Step.RESET, self._target, self._stages, reason=self._by.reason))
+        return _change(item, go_back(place, Transition.RESET, self._target, self._stages, reason=self._by.reason))
 
-    def _has_input(self, item: Record) -> bool:
+    def _has_input(self, item: StoredItem) -> bool:
         if item.place.code != RESOLVED:
             return True
         before = self._target - 1
@@ -182,15 +182,15 @@ def check_output(output: bytes) -> bytes:
         raise UsageError(f"the output is not JSON: {error}") from None
 
 
-def _dead_letters(store: Store, batch: Batch, items: Sequence[str] | None, code: str | None) -> Iterable[Record]:
+def _dead_letters(store: Store, batch: Batch, items: Sequence[str] | None, code: str | None) -> Iterable[StoredItem]:
     """The items that were named, whatever their state; or every dead letter, of one code where that is given."""
     if items is not None:
         return [lookup.item_named(store, batch, item) for item in items]
-    dead = each_record(store, batch.id, state=State.DEAD)
+    dead = each_item(store, batch.id, state=State.DEAD)
     return dead if code is None else (item for item in dead if item.place.code == code)
 
 
-def _change(item: Record, place: Place, *, output: Output | None = None, output_digest: bytes = b"") -> Change:
+def _change(item: StoredItem, place: Place, *, output: Output | None = None, output_digest: bytes = b"") -> Change:
     before = item.place
     return Change(
         n=item.n, state=before.state, epoch=before.epoch, place=place, output=output, output_digest=output_digest
@@ -198,7 +198,7 @@ def _change(item: Record, place: Place, *, output: Output | None = None, output_
 
 
 def _act(
-    store: Store, batch: Batch, items: Iterable[Record], decide: Decide, *, kind: str, by: By, seize: bool = False
+    store: Store, batch: Batch, items: Iterable[StoredItem], decide: Decide, *, kind: str, by: By, seize: bool = False
 ) -> Result:
     """Decide and write, group by group: memory stays flat, and no transaction is long."""
     changed, left = 0, Counter[str]()
@@ -215,7 +215,7 @@ def _act(
     return Result(kind=kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()))
 
 
-def _groups(items: Iterable[Record]) -> Iterator[list[Record]]:
+def _groups(items: Iterable[StoredItem]) -> Iterator[list[StoredItem]]:
     rest = iter(items)
     for first in rest:
         yield list(chain([first], islice(rest, ACT_ITEMS - 1)))

@@ -124,9 +124,9 @@ class Loop:
 
     async def _wind_up(self) -> None:
         """Cancel what handlers left running, and let it end."""
-        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in left:
-            task.cancel()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for running in left:
+            running.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         await self._loop.shutdown_asyncgens()
 

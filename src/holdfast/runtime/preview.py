@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from holdfast.core import money
-from holdfast.core.model import Batch, Chunk, Record, State
+from holdfast.core.model import Batch, Chunk, State, StoredItem
 from holdfast.runtime import lookup, operations, status
 from holdfast.runtime.attempts import Reader
 from holdfast.stores import owners
@@ -77,7 +77,9 @@ def _of_batch(store: Store, batch: Batch, name: str, target: int, chunks: list[C
     )
 
 
-def _of_item(store: Store, batch: Batch, item: Record, line: list[Chunk], *, name: str, target: int) -> ResetPreview:
+def _of_item(
+    store: Store, batch: Batch, item: StoredItem, line: list[Chunk], *, name: str, target: int
+) -> ResetPreview:
     now, state = store.now(), item.place.state
     held = [chunk for chunk in line[-1:] if state is State.PENDING and status.is_live(chunk, now)]
     spent, seconds = _cost(Reader(store, line), target, item.n)

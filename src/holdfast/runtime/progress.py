@@ -56,7 +56,9 @@ def _choose(batch: str, shown: "bool | Callable[[Any], None] | None") -> tuple[S
         return lambda figures, last: call(figures), LIVE_SECONDS
     if _in_notebook():
         return _Notebook(batch), 0.5
-    if sys.stderr is not None and sys.stderr.isatty():
+    if sys.stderr is None or sys.stderr.closed:
+        return None, 0.0
+    if sys.stderr.isatty():
         return _Terminal(batch), LIVE_SECONDS
     return _Lines(batch), LOG_SECONDS
 
@@ -97,6 +99,7 @@ class _Terminal:
 
     def __init__(self, batch: str) -> None:
         from rich.console import Console
+        from rich.markup import escape
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
@@ -109,7 +112,7 @@ class _Terminal:
             console=Console(stderr=True),
             transient=False,
         )
-        self.line = self.bar.add_task(batch, total=None, facts="")
+        self.line = self.bar.add_task(escape(batch), total=None, facts="")
         self.bar.start()
         self.recent: list[tuple[float, int]] = []
 

@@ -8,7 +8,7 @@ from array import array
 
 from holdfast.core import journal
 from holdfast.core.canonical import DIGEST_BYTES
-from holdfast.core.model import Chunk, Counts, ItemNo, Record, State
+from holdfast.core.model import Chunk, Counts, ItemNo, State, StoredItem
 
 STATES = list(State)
 PENDING, DEAD, DONE, SKIPPED = (STATES.index(state) for state in (State.PENDING, State.DEAD, State.DONE, State.SKIPPED))
@@ -128,7 +128,7 @@ class Projection:
         """The stages at which the journal knows an output of the item."""
         return [stage for stage, made_in in self._made_in.items() if made_in[n - self.lo]]
 
-    def difference(self, item: Record) -> str | None:
+    def difference(self, item: StoredItem) -> str | None:
         """How the stored place differs from the journal's, or None."""
         at, place = item.n - self.lo, item.place
         told = (STATES[self._state[at]], self._stage[at], self._epoch[at])

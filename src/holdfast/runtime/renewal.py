@@ -4,16 +4,16 @@ import os
 
 from holdfast.core import canonical, ingest
 from holdfast.core.model import Act, Batch, Change, ItemNo, NewItem, Place, State
-from holdfast.core.states import Step, go_back
+from holdfast.core.states import Transition, go_back
 from holdfast.stores.base import Store
 
 
 def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, *, actor: str) -> None:
     """Replace the stored payload and send the item to the first stage in a new epoch; an owner at work is fenced."""
-    stored = store.records(batch.id, lo=n, hi=n + 1)[0]
+    stored = store.items(batch.id, lo=n, hi=n + 1)[0]
     stages = len(canonical.decode(batch.definition)["stages"])
     reason = f"came again with another payload: {ingest.difference(stored.payload, item.payload)}"
-    place = go_back(stored.place, Step.RESET, 0, stages, reason=reason)
+    place = go_back(stored.place, Transition.RESET, 0, stages, reason=reason)
     if item.place.state is State.DEAD:
         place = Place(state=State.DEAD, epoch=place.epoch, code=item.place.code, reason=item.place.reason)
     change = Change(n=n, state=stored.place.state, epoch=stored.place.epoch, place=place, renewed=item)

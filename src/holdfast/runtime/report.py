@@ -14,7 +14,7 @@ from holdfast.runtime.durations import in_words
 from holdfast.runtime.ledger import Figures
 from holdfast.runtime.results import Result, results
 from holdfast.runtime.words import many, usd
-from holdfast.stores.base import Store, each_record
+from holdfast.stores.base import Store, each_item
 
 if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline
@@ -247,7 +247,7 @@ def _saved(run: Figures | None, rewound: int) -> Saved:
 
 def _dead(store: Store, batch: Any, stages: tuple[str, ...]) -> tuple[DeadLetter, ...]:
     found = []
-    for record in each_record(store, batch, state=State.DEAD):
+    for record in each_item(store, batch, state=State.DEAD):
         place = record.place
         stage = stages[place.stage] if place.stage < len(stages) else "?"
         found.append(DeadLetter(record.key, record.n, stage, place.code, place.reason, place.attempt))

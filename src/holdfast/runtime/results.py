@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Key, State
 from holdfast.runtime.sinks.base import Evidence
-from holdfast.stores.base import each_record
+from holdfast.stores.base import each_item
 
 if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline
@@ -30,7 +30,7 @@ def results(pipeline: "Pipeline", name: str) -> Iterator[Result]:
         raise UsageError(f"there is no batch {name!r} in {store.url}")
     last = len(pipeline.stages) - 1
     stage = pipeline.stages[last]
-    for record in each_record(store, batch.id, state=State.DONE):
+    for record in each_item(store, batch.id, state=State.DONE):
         outputs = store.outputs(batch.id, lo=record.n, hi=record.n + 1, stage=last, limit=1)
         if not outputs:
             continue

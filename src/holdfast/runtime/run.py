@@ -296,7 +296,7 @@ class Run:
             batch = self.store.batch(self.options.batch)
             assert batch is not None
             n = ledger.buried.pop(0)
-            found = self.store.records(batch.id, lo=n, hi=n + 1)[0]
+            found = self.store.items(batch.id, lo=n, hi=n + 1)[0]
             stage, place = stages[min(found.place.stage, len(stages) - 1)], found.place
             letter = DeadLetter(found.key, n, stage.name, place.code, place.reason, place.attempt)
             for hook in (stage.hooks.on_failure, everywhere):

@@ -18,7 +18,7 @@ from holdfast.core.limits import DEAD_SEEN, ORPHAN_GRACE
 from holdfast.core.model import Batch, Chunk, State
 from holdfast.runtime import lookup, statistics
 from holdfast.stores import owners
-from holdfast.stores.base import Store, each_record
+from holdfast.stores.base import Store, each_item
 
 RECENT_CHUNKS = 16
 RECENT_ENTRIES = 64
@@ -135,7 +135,7 @@ def snapshot(store: Store, batch: Batch, *, grace: float = ORPHAN_GRACE, is_dead
     counts = count(chunks, now=now, grace=grace, is_dead=is_dead)
     totals = statistics.totals(chunks)
     codes = Counter[str]()
-    for seen, each in enumerate(each_record(store, batch.id, state=State.DEAD) if counts.dead else ()):
+    for seen, each in enumerate(each_item(store, batch.id, state=State.DEAD) if counts.dead else ()):
         if seen == DEAD_SEEN:
             break
         codes[each.place.code] += 1

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.core import canonical, journal, money
-from holdfast.core.model import Batch, Chunk, Key, Place, Record, State, chain_of_batch
+from holdfast.core.model import Batch, Chunk, Key, Place, State, StoredItem, chain_of_batch
 from holdfast.runtime import lookup, status
 from holdfast.runtime.attempts import was_run
 from holdfast.runtime.durations import brief, in_words
@@ -94,7 +94,7 @@ def to_the_millisecond(at: float) -> str:
 class _Teller:
     """Reads the entries that concern the item, from the batch's chain and from those of its chunks, oldest first."""
 
-    def __init__(self, store: Store, batch: Batch, item: Record, names: list[str], line: list[Chunk]) -> None:
+    def __init__(self, store: Store, batch: Batch, item: StoredItem, names: list[str], line: list[Chunk]) -> None:
         self._store, self._batch, self._item, self._names, self._line = store, batch, item, names, line
         self._n = int(item.n)
         self._grant: Event | None = None
@@ -234,7 +234,7 @@ class _Teller:
 
 
 def _outlook(
-    store: Store, batch: Batch, item: Record, names: list[str], chunk: Chunk
+    store: Store, batch: Batch, item: StoredItem, names: list[str], chunk: Chunk
 ) -> tuple[str, str, tuple[str, ...]]:
     """Where the item is now, what happens next by itself, and what a person can type."""
     place, who = item.place, f"{batch.name} {item.key}"
@@ -275,7 +275,7 @@ def _outlook_pending(store: Store, place: Place, chunk: Chunk, at: str, reset: s
     return f"ready at {at!r}{lost}.", "the next run takes it: start one, nothing runs by itself.", (reset,)
 
 
-def _where(store: Store, batch: Batch, item: Record, last: int) -> str:
+def _where(store: Store, batch: Batch, item: StoredItem, last: int) -> str:
     for output in store.outputs(batch.id, lo=item.n, hi=item.n + 1, stage=last, limit=1):
         return (
             f": its output is in {Evidence.decode(output.file).final}"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from holdfast.core import lease as leases
 from holdfast.core.errors import CommitUnknown, StoreError, UsageError
-from holdfast.core.limits import CLAIM_ITEMS, LOAD_BYTES, LOAD_ITEMS
+from holdfast.core.limits import CLAIM_ITEMS, LOAD_BYTES, LOAD_ITEMS, SUSPECT
 from holdfast.core.model import Want
 from holdfast.core.outcome import Deferred, Failed, Outcome
 from holdfast.core.settle import NOTHING, Settled, commit, settle
@@ -278,16 +278,12 @@ class Worker:
         return min(IDLE_SECONDS, max(0.005, idle.next_due - self.store.now()))
 
     def _load(self, holding: Holding) -> None:
-        items = self.store.load(holding.claim, holding.loaded_to, LOAD_ITEMS, LOAD_BYTES)
-        if items:
-            holding.loaded_to = items[-1].n
-        else:
-            holding.loaded_all = True
-        if holding.loaded_to is not None and holding.loaded_to + 1 >= holding.claim.hi:
-            holding.loaded_all = True
+        """Read a page of what was pending at the grant: an item that was redriven since is for the next one."""
+        items = self.store.load(holding.claim, holding.loaded_to, min(LOAD_ITEMS, holding.unread), LOAD_BYTES)
+        holding.read(items)
         if leases.condemned(holding.claim.pending, holding.claim.blame):
             for item in items:
-                text = f"its process died {holding.claim.blame} times while it was handled alone"
+                text = f"its process died {holding.claim.blame - SUSPECT} times while it was handled alone"
                 holding.outcomes.append(Failed(item, False, "killed_process", text, 0.0, 0.0, 0.0))
             return
         holding.take_in(items, self.store.now(), from_store=True)

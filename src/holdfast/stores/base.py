@@ -27,8 +27,8 @@ from holdfast.core.model import (
     Lease,
     NewItem,
     Output,
-    Record,
     State,
+    StoredItem,
     Want,
 )  # fmt: skip
 
@@ -142,9 +142,9 @@ class Store(Protocol):
         """Every chunk of the batch with lease and totals, in the order of their items."""
         ...
 
-    def records(
+    def items(
         self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None, limit: int = 1000
-    ) -> list[Record]:
+    ) -> list[StoredItem]:
         """Items with their place and payload, in order, from `lo` up to `hi`."""
         ...
 
@@ -186,12 +186,12 @@ OUTPUT_PAGE = 1000
 """More than an item can have outputs, so that every page holds a whole item."""
 
 
-def each_record(
+def each_item(
     store: Store, batch: BatchId, *, state: State | None = None, lo: int = 0, hi: int | None = None
-) -> Iterable[Record]:
+) -> Iterable[StoredItem]:
     """Every record, read in pages: memory stays flat."""
     while True:
-        page = store.records(batch, lo=lo, hi=hi, state=state)
+        page = store.items(batch, lo=lo, hi=hi, state=state)
         yield from page
         if not page:
             return

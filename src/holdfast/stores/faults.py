@@ -62,7 +62,8 @@ def arm(hook: Hook | None) -> None:
 
 def parse(spec: str) -> Hook:
     """The hook for `point:hit:mode`, such as `commit.written:3:kill`."""
-    point, hit, mode = [*spec.split(":"), "1", "kill"][:3] if spec.count(":") < 2 else spec.split(":", 2)
+    said = spec.split(":", 2)
+    point, hit, mode = (*said, *("", "1", "kill")[len(said) :])
     if point not in POINTS or mode not in MODES or not hit.isdigit() or int(hit) < 1:
         raise ValueError(
             f"HOLDFAST_FAULT={spec!r}: say point:hit:mode, with a point from `holdfast faults` and a mode of "

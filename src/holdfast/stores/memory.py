@@ -30,8 +30,8 @@ from holdfast.core.model import (
     NewItem,
     Output,
     Place,
-    Record,
     State,
+    StoredItem,
     Want,
     chain_of_batch,
 )  # fmt: skip
@@ -303,15 +303,15 @@ class MemoryStore:
         with self._lock:
             return sorted((c for c in self._chunks.values() if c.batch == batch), key=lambda c: c.lo)
 
-    def records(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
-                limit: int = 1000) -> list[Record]:  # fmt: skip
+    def items(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
+                limit: int = 1000) -> list[StoredItem]:  # fmt: skip
         with self._lock:
-            found: list[Record] = []
+            found: list[StoredItem] = []
             admitted = self._known_batch(batch).admitted
             for n in map(ItemNo, range(lo, admitted if hi is None else min(hi, admitted))):
                 place, item = self._place(batch, n), self._items[batch, n]
                 if state is None or place.state is state:
-                    found.append(Record(n=n, key=item.key, place=place, payload=item.payload, salt=item.salt))
+                    found.append(StoredItem(n=n, key=item.key, place=place, payload=item.payload, salt=item.salt))
                 if len(found) >= limit:
                     break
             return found

@@ -186,7 +186,7 @@ class SqliteStore(SqliteReads):
         fence = max(granted.fence, self._epoch.floor + 1)
         base = chunk.batch << ITEM_BITS
         snapshots = [
-            journal.Snapshot(n=row[0] - base, stage=row[1], epoch=row[2], attempt=row[3], code=row[4], deadline=row[5])
+            journal.Snapshot(n=row[0] - base, stage=row[1], epoch=row[2], attempt=row[3], code=row[4], since=row[5])
             for row in db.execute(SQL["places_in_range"], (base + granted.lo, base + granted.hi))
         ]
         body = journal.Claimed(

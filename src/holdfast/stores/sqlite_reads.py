@@ -7,13 +7,13 @@ from pathlib import Path
 from holdfast.core.canonical import key_hash
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ITEMS
-from holdfast.core.model import Batch, BatchId, Chunk, Entry, ItemNo, Output, Record, State
+from holdfast.core.model import Batch, BatchId, Chunk, Entry, ItemNo, Output, State, StoredItem
 from holdfast.stores import owners
 from holdfast.stores import sqlite_keys as keys
 from holdfast.stores.base import stage_count
 from holdfast.stores.sqlite_epoch import Epoch
 from holdfast.stores.sqlite_file import SqliteFile
-from holdfast.stores.sqlite_rows import ITEM_BITS, STAGE_BITS, STAGE_MASK, batch_of, chunk_of, entry_of, record_of
+from holdfast.stores.sqlite_rows import ITEM_BITS, STAGE_BITS, STAGE_MASK, batch_of, chunk_of, entry_of, stored_item_of
 from holdfast.stores.statements import load
 
 SQL = load("sqlite.sql")
@@ -52,29 +52,29 @@ class SqliteReads:
         with self._file.reading() as db:
             return [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch,))]
 
-    def records(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
-                limit: int = 1000) -> list[Record]:  # fmt: skip
+    def items(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
+                limit: int = 1000) -> list[StoredItem]:  # fmt: skip
         base = batch << ITEM_BITS
         first, last = base + lo, base + (ITEMS if hi is None else hi)
         with self._file.reading() as db:
             stages = stage_count(self._known_batch(db, batch).definition)
             if state in (State.SKIPPED, State.DEAD, State.CANCELLED):
                 rows = db.execute(SQL["records_settled"], (state, first, last, limit))
-                return [record_of(row, base, STAGE_MASK) for row in rows]
-            found: list[Record] = []
+                return [stored_item_of(row, base, STAGE_MASK) for row in rows]
+            found: list[StoredItem] = []
             page = limit if state is None else max(limit, PAGE)
             while len(found) < limit:
                 rows = db.execute(SQL["records_any"], (first, last, page))
-                looked_at = [record_of(row, base, stages) for row in rows]
+                looked_at = [stored_item_of(row, base, stages) for row in rows]
                 found += [row for row in looked_at if state is None or row.place.state is state]
                 if len(rows) < page:
                     break
                 first = rows[-1][0] + 1
             return found[:limit]
 
-    def _record(self, db: SqliteFile, batch: BatchId, n: ItemNo, stages: int) -> Record:
+    def _record(self, db: SqliteFile, batch: BatchId, n: ItemNo, stages: int) -> StoredItem:
         base = batch << ITEM_BITS
-        return record_of(db.execute(SQL["records_any"], (base + n, base + n + 1, 1))[0], base, stages)
+        return stored_item_of(db.execute(SQL["records_any"], (base + n, base + n + 1, 1))[0], base, stages)
 
     def find(self, batch: BatchId, key: str) -> ItemNo | None:
         with self._file.reading() as db:

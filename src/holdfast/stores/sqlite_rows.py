@@ -13,8 +13,8 @@ from holdfast.core.model import (
     Item,
     ItemNo,
     Place,
-    Record,
     State,
+    StoredItem,
 )
 
 STAGE_BITS = 6
@@ -60,7 +60,7 @@ def item_of(row: Any, base: int) -> Item:
     return Item(ItemNo(id_ - base), key, salt, given, at, place_id is None, file if at.stage else None)
 
 
-def record_of(row: Any, base: int, stages: int) -> Record:
+def stored_item_of(row: Any, base: int, stages: int) -> StoredItem:
     """A row of `records_any`; where there is no place, the item stands after its last output."""
     id_, key, payload, salt, output_id, place_id, *place = row
     if place_id is None:
@@ -68,7 +68,7 @@ def record_of(row: Any, base: int, stages: int) -> Record:
         at = PLAIN_PLACES[stage] if stage < stages else Place(stage=stage, state=State.DONE)
     else:
         at = place_of(place)
-    return Record(n=ItemNo(id_ - base), key=key, place=at, payload=payload, salt=salt)
+    return StoredItem(n=ItemNo(id_ - base), key=key, place=at, payload=payload, salt=salt)
 
 
 def place_of(columns: Any) -> Place:

@@ -20,11 +20,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from holdfast.core import canonical, ingest
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import Spend
-from holdfast.core.model import Act, Change, Claim, Commit, Item, NewItem, Record, State, Want, chain_of_batch
+from holdfast.core.model import Act, Change, Claim, Commit, Item, NewItem, State, StoredItem, Want, chain_of_batch
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import NOTHING, Holder, commit, settle
-from holdfast.core.states import Step, go_back, move
+from holdfast.core.states import Transition, go_back, move
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
@@ -162,7 +162,7 @@ class Comparison(RuleBasedStateMachine):
     @rule(data=st.data(), seize=st.booleans(), at_once=st.booleans())
     def act(self, data: st.DataObject, seize: bool, at_once: bool) -> None:
         """Decide on some items as they stand now; do it, or do what was decided some time ago."""
-        decided = [change for row in self.memory.records(self.batch) if (change := _change(data, row)) is not None]
+        decided = [change for row in self.memory.items(self.batch) if (change := _change(data, row)) is not None]
         chosen = (
             decided if at_once or not self.decided else data.draw(st.lists(st.sampled_from(self.decided), max_size=4))
         )
@@ -181,8 +181,8 @@ class Comparison(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            self.both(lambda store: store.records(self.batch))
-            self.both(lambda store: [store.records(self.batch, state=state, lo=1, limit=3) for state in State])
+            self.both(lambda store: store.items(self.batch))
+            self.both(lambda store: [store.items(self.batch, state=state, lo=1, limit=3) for state in State])
             self.both(lambda store: store.outputs(self.batch))
             self.both(lambda store: [store.outputs(self.batch, stage=stage, lo=1, limit=3) for stage in range(STAGES)])
             chains = [chain_of_batch(self.batch), *(chunk.id for chunk in self.memory.chunks(self.batch))]
@@ -198,27 +198,27 @@ def comparison(make_store: MakeStore) -> type[Comparison]:
     return type("StoreComparison", (Comparison,), {"make_store": staticmethod(make_store)})
 
 
-def _change(data: st.DataObject, row: Record) -> Change | None:
+def _change(data: st.DataObject, row: StoredItem) -> Change | None:
     kind = data.draw(st.sampled_from([None, None, None, *_LEGAL[row.place.state]]))
     if kind is None:
         return None
-    if kind is Step.RESET:
+    if kind is Transition.RESET:
         after = go_back(
             row.place, kind, data.draw(st.integers(0, min(row.place.stage, STAGES - 1))), STAGES, reason="so"
         )
-    elif kind is Step.REDRIVE:
+    elif kind is Transition.REDRIVE:
         after = move(row.place, kind, stages=STAGES, attempt=0, due=0.0, since=0.0, spent=0, code="", reason="")
     else:
-        after = move(row.place, kind, to=State.SKIPPED if kind is Step.RESOLVE else None, stages=STAGES)
+        after = move(row.place, kind, to=State.SKIPPED if kind is Transition.RESOLVE else None, stages=STAGES)
     return Change(n=row.n, state=row.place.state, epoch=row.place.epoch, place=after)
 
 
 _LEGAL = {
-    State.PENDING: [Step.CANCEL, Step.RESET],
-    State.DONE: [Step.RESET],
-    State.SKIPPED: [Step.RESET],
-    State.DEAD: [Step.REDRIVE, Step.RESOLVE, Step.DISCARD, Step.RESET],
-    State.CANCELLED: [Step.RESET],
+    State.PENDING: [Transition.CANCEL, Transition.RESET],
+    State.DONE: [Transition.RESET],
+    State.SKIPPED: [Transition.RESET],
+    State.DEAD: [Transition.REDRIVE, Transition.RESOLVE, Transition.DISCARD, Transition.RESET],
+    State.CANCELLED: [Transition.RESET],
 }
 
 

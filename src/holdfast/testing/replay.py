@@ -78,7 +78,7 @@ def replay(store: Store, batch: BatchId, policies: Sequence[Policy] | None = Non
 
 def compare(store: Store, batch: BatchId, story: Story) -> None:
     """Hold the story against what the store says."""
-    for row in store.records(batch, limit=EVERYTHING):
+    for row in store.items(batch, limit=EVERYTHING):
         told, place = story.items[row.n], row.place
         same = (told.stage, told.state, told.epoch, told.attempt) == (
             place.stage,

@@ -11,7 +11,7 @@ import typer
 
 from holdfast.core import canonical
 from holdfast.core.errors import UsageError
-from holdfast.core.model import Batch, Record, State
+from holdfast.core.model import Batch, State, StoredItem
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
     ActorOption,
@@ -29,7 +29,7 @@ from holdfast.interfaces.cli.common import (
 )
 from holdfast.runtime import lookup, operations, story
 from holdfast.runtime.operations import By, Result
-from holdfast.stores.base import Store, each_record
+from holdfast.stores.base import Store, each_item
 
 app = typer.Typer(help="Dead letters: list, show, redrive, resolve, discard.", no_args_is_help=True)
 
@@ -69,7 +69,7 @@ def list_them(
     render.say(f"\n{shown}. Next: holdfast dead show {rows[0][0]} {rows[0][1]}", render.FAINT)
 
 
-def _rows(batch: Batch, items: list[Record]) -> Iterator[tuple[str, ...]]:
+def _rows(batch: Batch, items: list[StoredItem]) -> Iterator[tuple[str, ...]]:
     names = lookup.stage_names(batch)
     for item in items:
         place, key = item.place, canonical.key_text(item.key)
@@ -213,7 +213,7 @@ class _Letters:
         """How many there are, and the keys of the first ones."""
         if self.chosen is not None:
             named = (lookup.item_named(self.there, self.batch, key) for key in self.chosen)
-            letters: Iterable[Record] = [item for item in named if item.place.state is State.DEAD]
+            letters: Iterable[StoredItem] = [item for item in named if item.place.state is State.DEAD]
         else:
             letters = _dead(self.there, self.batch, self.code)
         count = 0
@@ -231,11 +231,11 @@ def _chosen(items: list[str] | None, every: bool, code: str | None) -> list[str]
     return items if items else None
 
 
-def _dead(there: Store, batch: Batch, code: str | None) -> Iterable[Record]:
-    return (item for item in each_record(there, batch.id, state=State.DEAD) if code in (None, item.place.code))
+def _dead(there: Store, batch: Batch, code: str | None) -> Iterable[StoredItem]:
+    return (item for item in each_item(there, batch.id, state=State.DEAD) if code in (None, item.place.code))
 
 
-def _plain(item: Record, names: list[str]) -> dict[str, Any]:
+def _plain(item: StoredItem, names: list[str]) -> dict[str, Any]:
     place = item.place
     return {
         "key": item.key,
@@ -249,14 +249,14 @@ def _plain(item: Record, names: list[str]) -> dict[str, Any]:
     }
 
 
-def _payload(item: Record) -> Any:
+def _payload(item: StoredItem) -> Any:
     try:
         return canonical.decode(item.payload)
     except msgspec.DecodeError:
         return item.payload.decode("utf-8", "replace")
 
 
-def _digest(item: Record) -> str:
+def _digest(item: StoredItem) -> str:
     return canonical.digest(item.salt, item.payload).hex()
 
 

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from holdfast.core import canonical
-from holdfast.core.model import Batch, Record
+from holdfast.core.model import Batch, StoredItem
 from holdfast.interfaces.cli import figures, render
 from holdfast.interfaces.cli.common import BatchArgument, JsonOption, StoreOption, opened
 from holdfast.runtime import lookup, statistics
@@ -207,7 +207,7 @@ def show(
         _tell(there, found, True, as_json)
 
 
-def _show_item(there: Store, batch: Batch, item: Record, as_json: bool) -> None:
+def _show_item(there: Store, batch: Batch, item: StoredItem, as_json: bool) -> None:
     names, reader = lookup.stage_names(batch), OutputReader(batch)
     outputs = {}
     for output in there.outputs(batch.id, lo=item.n, hi=item.n + 1):

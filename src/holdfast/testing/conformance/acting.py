@@ -7,7 +7,7 @@ from holdfast.core import journal
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import Acted, Moved, decode_header
 from holdfast.core.model import Act, BatchId, Change, ItemNo, Output, State
-from holdfast.core.states import Step, move
+from holdfast.core.states import Transition, move
 from holdfast.stores.base import Receipt
 from holdfast.testing.conformance.kit import STAGES, Kit, answer, cancel, done, failed, new_item, proves, redrive, reset
 
@@ -209,7 +209,7 @@ def an_act_may_bring_the_output_of_a_resolved_item(kit: Kit) -> None:
     claim = kit.claim("ann")
     kit.land(claim, [failed(kit.load(claim)[0], transient=False)], release=True)
     place = kit.place(0)
-    after = move(place, Step.RESOLVE, to=State.SKIPPED, stages=STAGES, reason="typed by hand")
+    after = move(place, Transition.RESOLVE, to=State.SKIPPED, stages=STAGES, reason="typed by hand")
     output = Output(ItemNo(0), 0, 0, b"by hand")
     kit.act("resolved", Change(n=ItemNo(0), state=place.state, epoch=place.epoch, place=after, output=output))
     assert kit.store.outputs(kit.batch) == [output]

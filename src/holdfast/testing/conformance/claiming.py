@@ -211,7 +211,7 @@ def the_entry_of_a_claim_has_a_snapshot_of_every_attempt_it_may_repeat(kit: Kit)
     assert isinstance(body, Claimed)
     began = kit.place(0).since
     assert body.snapshots == [
-        Snapshot(0, stage=0, epoch=0, attempt=1, code="http_503", deadline=began),
+        Snapshot(0, stage=0, epoch=0, attempt=1, code="http_503", since=began),
         Snapshot(2, stage=0, epoch=1, attempt=0),
     ]
     kit.check()

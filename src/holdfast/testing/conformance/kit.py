@@ -27,7 +27,7 @@ from holdfast.core.model import (
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import NOTHING, Holder, commit, settle
-from holdfast.core.states import Step, go_back, move
+from holdfast.core.states import Transition, go_back, move
 from holdfast.stores.base import Idle, Receipt, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.replay import Story, compare, replay
@@ -134,11 +134,11 @@ class Kit:
     # -- words for what there is ------------------------------------------------------------------------------------
 
     def place(self, n: int) -> Place:
-        (row,) = self.store.records(self.batch, lo=n, hi=n + 1)
+        (row,) = self.store.items(self.batch, lo=n, hi=n + 1)
         return row.place
 
     def states(self) -> list[State]:
-        return [row.place.state for row in self.store.records(self.batch)]
+        return [row.place.state for row in self.store.items(self.batch)]
 
     def chunk(self, number: int) -> Chunk:
         """The chunk with that id."""
@@ -161,7 +161,7 @@ class Kit:
         store, batch = self.store, self.batch
         chunks = store.chunks(batch)
         chains = [store.entries(chain) for chain in (chain_of_batch(batch), *(chunk.id for chunk in chunks))]
-        return store.batches(), chunks, store.records(batch), store.outputs(batch), chains
+        return store.batches(), chunks, store.items(batch), store.outputs(batch), chains
 
     def check(self) -> Story:
         """Every chain verifies, and items and chunks are what the journal says."""
@@ -210,18 +210,18 @@ def deferred(item: Item, seconds: float = 60.0) -> Deferred:
 
 def redrive(n: int, place: Place) -> Change:
     """A dead item tries again where it stopped."""
-    after = move(place, Step.REDRIVE, stages=STAGES, attempt=0, due=0.0, since=0.0, spent=0, code="", reason="")
+    after = move(place, Transition.REDRIVE, stages=STAGES, attempt=0, due=0.0, since=0.0, spent=0, code="", reason="")
     return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
 
 
 def reset(n: int, place: Place, stage: int = 0) -> Change:
     """An item begins again at a stage, in the next epoch."""
-    after = go_back(place, Step.RESET, stage, STAGES, reason="because")
+    after = go_back(place, Transition.RESET, stage, STAGES, reason="because")
     return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
 
 
 def cancel(n: int, place: Place) -> Change:
-    after = move(place, Step.CANCEL, stages=STAGES)
+    after = move(place, Transition.CANCEL, stages=STAGES)
     return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
 
 

@@ -63,7 +63,7 @@ def another_number_of_stages_is_refused_once_there_are_items(kit: Kit) -> None:
 def admitted_items_get_numbers_in_order_and_one_chunk(kit: Kit) -> None:
     assert kit.admit("a", "b", "c") == answer(added=3, lo=0)
     assert kit.admit("d") == answer(added=1, lo=3)
-    assert [(row.n, row.key) for row in kit.store.records(kit.batch)] == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
+    assert [(row.n, row.key) for row in kit.store.items(kit.batch)] == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
     assert [(chunk.lo, chunk.hi) for chunk in kit.store.chunks(kit.batch)] == [(0, 3), (3, 4)]
     assert [batch.admitted for batch in kit.store.batches()] == [4]
     kit.check()
@@ -73,7 +73,7 @@ def admitted_items_get_numbers_in_order_and_one_chunk(kit: Kit) -> None:
 def payload_and_salt_come_back_byte_for_byte(kit: Kit) -> None:
     item = ingest.admit("a", b'{"x": "\\u0000 \xf0\x9f\x8d\xb0"}', bytes(range(16)))
     kit.store.add_items(kit.batch, [item])
-    (row,) = kit.store.records(kit.batch)
+    (row,) = kit.store.items(kit.batch)
     assert (row.payload, row.salt) == (item.payload, item.salt)
     body = kit.last()
     assert isinstance(body, Ingested)
@@ -94,7 +94,7 @@ def a_key_is_admitted_once_within_a_group_and_across_groups(kit: Kit) -> None:
 def a_number_and_its_text_are_one_key(kit: Kit) -> None:
     assert kit.admit(7, payload=b"1") == answer(added=1, lo=0)
     assert kit.admit("7", payload=b"1") == answer(added=0, lo=1, known=1)
-    (row,) = kit.store.records(kit.batch)
+    (row,) = kit.store.items(kit.batch)
     assert row.key == 7
     assert kit.store.find(kit.batch, "7") == 0
 
@@ -104,7 +104,7 @@ def a_known_key_with_another_payload_changes_nothing_and_is_reported(kit: Kit) -
     kit.admit("a", payload=b"1")
     items = [new_item("b", b"1"), new_item("a", b"2"), new_item("b", b"2"), new_item("a", b"1")]
     assert kit.store.add_items(kit.batch, items) == answer(added=1, lo=1, known=3, changed=((1, 0), (2, 1)))
-    assert [row.payload for row in kit.store.records(kit.batch)] == [b"1", b"1"]
+    assert [row.payload for row in kit.store.items(kit.batch)] == [b"1", b"1"]
 
 
 @proves("E4")
@@ -162,7 +162,7 @@ def awkward_keys_and_payloads_are_kept_or_refused_never_lost(kit: Kit) -> None:
     items = [*map(new_item, keys), new_item("big", big)]
     assert kit.store.add_items(kit.batch, items).added == len(items)
     assert kit.store.add_items(kit.batch, items) == answer(added=0, lo=len(items), known=len(items))
-    rows = kit.store.records(kit.batch)
+    rows = kit.store.items(kit.batch)
     assert [row.n for row in rows if row.place.state is State.DEAD] == [0, 6, 9]
     assert [rows[n].key for n in (1, 2, 4, 5, 7, 8)] == [keys[1], keys[2], keys[4], str(keys[5]), keys[7], keys[8]]
     assert len(rows[9].payload) < 4096

@@ -6,7 +6,7 @@ from holdfast.core import journal
 from holdfast.core.errors import UsageError
 from holdfast.core.model import BatchId, State, chain_of_batch
 from holdfast.core.outcome import Outcome
-from holdfast.stores.base import each_entry, each_output, each_record, lineage
+from holdfast.stores.base import each_entry, each_item, each_output, lineage
 from holdfast.testing.conformance.kit import Kit, cancel, done, failed, proves, reset, skipped
 
 
@@ -38,15 +38,15 @@ def items_are_read_by_state_in_order_and_in_pages(kit: Kit) -> None:
         State.PENDING: [4, 9],
     }
     for state, numbers in expected.items():
-        assert [row.n for row in kit.store.records(kit.batch, state=state)] == numbers
-        assert [row.n for row in kit.store.records(kit.batch, state=state, limit=1)] == numbers[:1]
-        assert [row.n for row in kit.store.records(kit.batch, state=state, lo=numbers[0] + 1)] == numbers[1:]
-        assert [row.n for row in kit.store.records(kit.batch, state=state, hi=numbers[1])] == numbers[:1]
-        assert {row.place.state for row in kit.store.records(kit.batch, state=state)} == {state}
-    assert [row.n for row in kit.store.records(kit.batch, lo=3, hi=6)] == [3, 4, 5]
-    assert [row.n for row in kit.store.records(kit.batch, limit=4)] == [0, 1, 2, 3]
-    assert kit.store.records(kit.batch, lo=10) == []
-    assert [row.n for row in each_record(kit.store, kit.batch, state=State.DEAD)] == [2, 7]
+        assert [row.n for row in kit.store.items(kit.batch, state=state)] == numbers
+        assert [row.n for row in kit.store.items(kit.batch, state=state, limit=1)] == numbers[:1]
+        assert [row.n for row in kit.store.items(kit.batch, state=state, lo=numbers[0] + 1)] == numbers[1:]
+        assert [row.n for row in kit.store.items(kit.batch, state=state, hi=numbers[1])] == numbers[:1]
+        assert {row.place.state for row in kit.store.items(kit.batch, state=state)} == {state}
+    assert [row.n for row in kit.store.items(kit.batch, lo=3, hi=6)] == [3, 4, 5]
+    assert [row.n for row in kit.store.items(kit.batch, limit=4)] == [0, 1, 2, 3]
+    assert kit.store.items(kit.batch, lo=10) == []
+    assert [row.n for row in each_item(kit.store, kit.batch, state=State.DEAD)] == [2, 7]
     kit.check()
 
 
@@ -54,7 +54,7 @@ def items_are_read_by_state_in_order_and_in_pages(kit: Kit) -> None:
 def what_is_read_is_a_copy(kit: Kit) -> None:
     _mixed(kit)
     before = kit.everything()
-    rows, chunks = kit.store.records(kit.batch), kit.store.chunks(kit.batch)
+    rows, chunks = kit.store.items(kit.batch), kit.store.chunks(kit.batch)
     with pytest.raises(AttributeError):
         rows[0].place.state = State.DEAD  # type: ignore[misc]
     with pytest.raises(AttributeError):
@@ -70,7 +70,7 @@ def what_is_read_is_a_copy(kit: Kit) -> None:
 def items_of_an_unknown_batch_are_refused(kit: Kit) -> None:
     for state in (None, State.DEAD):
         with pytest.raises(UsageError):
-            kit.store.records(BatchId(99), state=state)
+            kit.store.items(BatchId(99), state=state)
 
 
 @proves()
@@ -95,8 +95,8 @@ def every_output_is_read_whatever_the_page(kit: Kit) -> None:
     expected = [(n, stage) for n in range(1501) for stage in range(2 if n < 700 else 1)]
     assert [(o.n, o.stage) for o in each_output(kit.store, kit.batch)] == expected
     assert [o.n for o in each_output(kit.store, kit.batch, stage=1)] == list(range(700))
-    assert [row.n for row in each_record(kit.store, kit.batch)] == list(range(1501))
-    assert [row.n for row in each_record(kit.store, kit.batch, state=State.PENDING)] == list(range(700, 1501))
+    assert [row.n for row in each_item(kit.store, kit.batch)] == list(range(1501))
+    assert [row.n for row in each_item(kit.store, kit.batch, state=State.PENDING)] == list(range(700, 1501))
 
 
 @proves()

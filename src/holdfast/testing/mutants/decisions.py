@@ -9,17 +9,17 @@ import msgspec
 
 from holdfast.core import acts, ingest, journal, retry, settle, states
 from holdfast.core.model import Admitted, Chunk, ItemNo, NewItem, Place
-from holdfast.core.states import Step
+from holdfast.core.states import Transition
 from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped
 from holdfast.testing.simulator.process import Hand
 
 replace = msgspec.structs.replace
 
 
-def _moving(kind: Step, **wrong: Any) -> Patch:
+def _moving(kind: Transition, **wrong: Any) -> Patch:
     """Settling with other facts for one kind of move; a function is given the place and the facts."""
 
-    def wrongly(move: Any, place: Place, taken: Step, **named: Any) -> Any:
+    def wrongly(move: Any, place: Place, taken: Transition, **named: Any) -> Any:
         if taken is kind:
             named |= {name: value(place, named) for name, value in wrong.items()}
         return move(place, taken, **named)
@@ -41,12 +41,12 @@ def _deciding(**other: Any) -> Patch:
 
 @simulation
 def attempts_are_not_counted() -> Patch:
-    return _moving(Step.RETRY, attempt=lambda place, _facts: place.attempt)
+    return _moving(Transition.RETRY, attempt=lambda place, _facts: place.attempt)
 
 
 @simulation
 def deferring_costs_an_attempt() -> Patch:
-    return _moving(Step.DEFER, attempt=lambda place, _facts: place.attempt + 1)
+    return _moving(Transition.DEFER, attempt=lambda place, _facts: place.attempt + 1)
 
 
 @simulation
@@ -61,7 +61,7 @@ def the_time_of_an_item_is_not_limited() -> Patch:
 
 @simulation
 def the_time_of_an_item_begins_anew_with_every_attempt() -> Patch:
-    return _moving(Step.RETRY, since=lambda _place, facts: facts["due"])
+    return _moving(Transition.RETRY, since=lambda _place, facts: facts["due"])
 
 
 @simulation

@@ -25,7 +25,7 @@ def check_admitted(world: World, story: Story) -> None:
     """Every key of the source is there, once, with the payload it first came with."""
     rows = [row for group in world.plan.groups for row in group]
     wanted = {key if key is not None else payload for key, payload in rows}
-    held = [row.key for row in world.store.records(world.batch.id)]
+    held = [row.key for row in world.store.items(world.batch.id)]
     keys = {canonical.key_text(key) for key in held}
     if len(held) != len(wanted) or len(keys) != len(held) or len(story.items) != len(held):
         raise Violation(f"the source has {len(wanted)} different keys, {len(held)} items were admitted: {held}")

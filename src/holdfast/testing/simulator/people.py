@@ -1,16 +1,16 @@
 """Everybody else: who admits the items, and operators who act while workers work."""
 
 from holdfast.core import ingest
-from holdfast.core.model import Act, Change, Place, Record, State
-from holdfast.core.states import Step, go_back, move
+from holdfast.core.model import Act, Change, Place, State, StoredItem
+from holdfast.core.states import Transition, go_back, move
 from holdfast.testing.simulator.world import Actor, World
 
 KINDS = {
-    Step.REDRIVE: "redriven",
-    Step.RESOLVE: "resolved",
-    Step.DISCARD: "discarded",
-    Step.CANCEL: "cancelled",
-    Step.RESET: "reset",
+    Transition.REDRIVE: "redriven",
+    Transition.RESOLVE: "resolved",
+    Transition.DISCARD: "discarded",
+    Transition.CANCEL: "cancelled",
+    Transition.RESET: "reset",
 }
 
 
@@ -40,7 +40,7 @@ def operator(world: World) -> Actor:
         yield world.plan.acts * (0.5 + world.chance())
         if not world.faulty:
             return
-        rows = world.store.records(world.batch.id)
+        rows = world.store.items(world.batch.id)
         picked = [row for row in rows if world.chance() < 0.3]
         changes = [change for row in picked if (change := _change(world, row)) is not None]
         yield world.chance() * 20
@@ -69,22 +69,22 @@ def operator(world: World) -> Actor:
         world.say("operator", kind, "items", [c.n for c in chosen], "seizing" if seize else "", "→", changed)
 
 
-def _change(world: World, row: Record) -> tuple[str, Change] | None:
+def _change(world: World, row: StoredItem) -> tuple[str, Change] | None:
     luck, place, stages = world.chance(), row.place, world.stages
     after: Place | None = None
     if luck < 0.4:
-        kind = Step.RESET
+        kind = Transition.RESET
         after = go_back(
             place, kind, min(place.stage, stages - 1, int(world.chance() * stages)), stages, reason="because"
         )
     elif place.state is State.DEAD and luck < 0.7:
-        kind = Step.REDRIVE
+        kind = Transition.REDRIVE
         after = move(place, kind, stages=stages, attempt=0, due=0.0, since=0.0, spent=0, code="", reason="")
     elif place.state is State.DEAD:
-        kind = Step.DISCARD if luck < 0.9 else Step.RESOLVE
+        kind = Transition.DISCARD if luck < 0.9 else Transition.RESOLVE
         after = move(place, kind, to=State.CANCELLED if luck < 0.9 else State.SKIPPED, stages=stages)
     elif place.state is State.PENDING and luck < 0.7:
-        kind = Step.CANCEL
+        kind = Transition.CANCEL
         after = move(place, kind, stages=stages)
     if after is None:
         return None

@@ -135,7 +135,7 @@ class World:
         n, place = int(item.n), item.place
         if place.due > now:
             raise Violation(f"item {n} is run {place.due - now:.3f} s before it is due")
-        (row,) = self.store.records(self.batch.id, lo=n, hi=n + 1)
+        (row,) = self.store.items(self.batch.id, lo=n, hi=n + 1)
         if (row.place.epoch, row.place.stage) < (place.epoch, place.stage):
             raise Violation(
                 f"item {n} is run at stage {place.stage} of epoch {place.epoch}, its checkpoint is at {row.place.stage}"

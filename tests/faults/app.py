@@ -93,7 +93,7 @@ class Effects:
 
     def tell(self, number: int, stage: str, ctx: hf.Context | None) -> None:
         cents = cost(number, stage)
-        line = {"key": number, "stage": stage, "pid": os.getpid(), "cents": cents}
+        line = {"key": number, "stage": stage, "pid": os.getpid(), "cents": cents, "at": time.time()}
         if ctx is not None:
             line |= {"attempt": ctx.attempt, "fence": ctx.fence}
             ctx.spend(usd=f"{cents / 100}", tokens=number, model="scale")

@@ -49,6 +49,7 @@ def check(
             check_steps(world)
             check_effects(world, spared, frozenset(failed))
             check_order(world)
+            check_snapshots(world)
             check_money(world)
             check_files(world, clean=not world.crashed and not spared)
             if complete:
@@ -245,18 +246,27 @@ def check_order(world: World) -> None:
         )
         before = [s for s in world.steps[n, stage - 1] if s.word in PASSED]
         world.expect(
-            any(s.fence <= effect.fence for s in before),
-            f"{where}: it began under fence {effect.fence}, before the stage before it was durable",
+            any(s.at <= effect.at for s in before),
+            f"{where}: it began before the stage before it was durable",
         )
-        if effect.attempt > 1:
-            told = [
-                grant.snapshots[n][1] for grant in granted if n in grant.snapshots and grant.snapshots[n][0] == stage
-            ]
-            told += [s.attempt for s in world.steps[n, stage] if s.fence == effect.fence and s.word == "retry"]
-            world.expect(
-                effect.attempt - 1 in told,
-                f"{where}: the attempt before was not durable under fence {effect.fence} ({told})",
-            )
+        failed = [s.attempt for s in world.steps[n, stage] if s.word == "retry" and s.at <= effect.at]
+        world.expect(
+            effect.attempt == 1 or effect.attempt - 1 in failed, f"{where}: the attempt before it was not durable"
+        )
+
+
+def check_snapshots(world: World) -> None:
+    """A grant lists every item that is not at its first attempt, with the attempts it has used."""
+    stories: dict[int, list[tuple[float, int, Step]]] = defaultdict(list)
+    for (n, stage), steps in world.steps.items():
+        stories[n] += [(step.at, stage, step) for step in steps]
+    for grant in world.grants:
+        for n in range(grant.lo, grant.hi):
+            before = [(stage, step) for at, stage, step in sorted(stories[n]) if at < grant.at]
+            if before and before[-1][1].word == "retry":
+                wanted = (before[-1][0], before[-1][1].attempt)
+                told = grant.snapshots.get(n)
+                world.expect(told == wanted, f"item {n} was granted at {wanted}, the entry of the grant says {told}")
 
 
 def check_money(world: World) -> None:

@@ -18,7 +18,7 @@ import holdfast as hf
 from holdfast.runtime.run import Options, Run
 from tests.faults import hanging
 from tests.faults.chance import Story
-from tests.faults.nursery import PATIENCE, ROOT, Nursery, Process
+from tests.faults.nursery import PATH, PATIENCE, ROOT, Nursery, Process
 from tests.faults.scene import Scene
 
 RUN_AGAIN = 75
@@ -203,7 +203,7 @@ def is_alive(pid: int) -> bool:
 def test_the_command_ends_with_75_when_it_is_interrupted_and_with_0_when_it_is_run_again(stage: Stage) -> None:
     target = str(ROOT / "tests" / "faults" / "hanging.py") + ":hanging"
     command = [str(Path(sys.executable).parent / "holdfast"), "run", target, "--workers", "2", "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": PATH}
     process = subprocess.Popen(command, cwd=stage.folder, env=environment, stdout=subprocess.PIPE, text=True)
     stage.wait_for("began", 2)
     process.send_signal(signal.SIGINT)

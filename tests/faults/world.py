@@ -28,6 +28,7 @@ class Effect(NamedTuple):
     stage: str
     pid: int
     cents: int
+    at: float
     attempt: int
     fence: int
 
@@ -35,6 +36,7 @@ class Effect(NamedTuple):
 class Step(NamedTuple):
     """One thing that the journal says about one item at one stage."""
 
+    at: float
     fence: int
     epoch: int
     attempt: int
@@ -45,6 +47,7 @@ class Step(NamedTuple):
 class Grant(NamedTuple):
     """One claim, as the journal tells it."""
 
+    at: float
     fence: int
     lo: int
     hi: int
@@ -112,11 +115,13 @@ def gather(store: SqliteStore, folder: Path, items: int, crashed: frozenset[int]
                     f"chunk {chunk.id}: entry {entry.seq} has fence {header.fence}, granted was {last}",
                 )
                 world.commit_ids[header.commit_id] += 1
-                take_steps(world, header.fence, body)
+                take_steps(world, header, body)
             elif isinstance(body, journal.Acted):
                 last = header.fence if body.seized else last
                 for moved in body.items:
-                    world.steps[moved.n, moved.stage_before].append(Step(header.fence, moved.epoch, 0, "moved"))
+                    world.steps[moved.n, moved.stage_before].append(
+                        Step(header.at, header.fence, moved.epoch, 0, "moved")
+                    )
     return world
 
 
@@ -130,16 +135,19 @@ def read_effects(path: Path) -> list[Effect]:
 def take_grant(world: World, header: journal.Header, body: journal.Claimed) -> None:
     snapshots = {each.n: (each.stage, each.attempt) for each in body.snapshots}
     taken_to = body.child[2] if body.child is not None else body.hi
-    world.grants.append(Grant(header.fence, body.lo, body.hi, header.actor, body.taken_from, taken_to, snapshots))
+    world.grants.append(
+        Grant(header.at, header.fence, body.lo, body.hi, header.actor, body.taken_from, taken_to, snapshots)
+    )
 
 
-def take_steps(world: World, fence: int, body: journal.Checkpointed) -> None:
+def take_steps(world: World, header: journal.Header, body: journal.Checkpointed) -> None:
+    at, fence = header.at, header.fence
     for group in body.advanced:
         attempts = memoryview(group.attempts).cast("H").tolist() if group.attempts else [1] * len(group.items)
         epochs = memoryview(group.epochs).cast("H").tolist() if group.epochs else [0] * len(group.items)
         for n, attempt, epoch in zip(group.items, attempts, epochs, strict=True):
-            world.steps[n, group.stage].append(Step(fence, epoch, attempt, "adopt" if group.adopted else "advance"))
+            world.steps[n, group.stage].append(Step(at, fence, epoch, attempt, "adopt" if group.adopted else "advance"))
     for each in body.attempts:
         word = "killed" if each.code == KILLED else each.outcome
-        world.steps[each.n, each.stage].append(Step(fence, each.epoch, each.attempt, word))
+        world.steps[each.n, each.stage].append(Step(at, fence, each.epoch, each.attempt, word))
     world.spends += [(said.n, stage, fence, said.usd) for stage, said in body.spends]

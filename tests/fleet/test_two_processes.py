@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.stores.open import open_store
 from tests.faults import app
-from tests.faults.nursery import PATIENCE, ROOT, Process
+from tests.faults.nursery import PATH, PATIENCE, ROOT, Process
 from tests.faults.scene import Scene
 from tests.faults.world import read_effects
 
@@ -71,7 +71,7 @@ def test_a_fresh_file_is_made_once_however_many_come_at_the_same_moment(
 @pytest.mark.promise("P3", "P7")
 def test_two_interpreters_started_from_the_shell_share_the_items(scene: Scene) -> None:
     command = [sys.executable, str(ROOT / "tests" / "faults" / "app.py"), "run", "--items", "20", *PACE]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": PATH}
     both = [subprocess.Popen(command, cwd=scene.folder, env=environment, stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [process.wait(PATIENCE) for process in both] == [0, 0]
     scene.check()

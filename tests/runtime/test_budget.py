@@ -141,7 +141,7 @@ def test_items_that_wait_do_not_keep_the_budget_to_themselves(restart: Callable[
                 raise hf.Transient("later")
             return number
 
-    report = run(restart(define), range(20), workers=2, budget=hf.Budget(usd=5), deadline=3, lease="1s")
+    report = run(restart(define), range(20), workers=2, budget=hf.Budget(usd=5), deadline=1.5, lease="500ms")
     assert report.counts.done == 19
 
 

@@ -168,3 +168,29 @@ def test_a_process_that_hangs_and_hears_no_signal_is_ended(folder: Path) -> None
     ended = App(folder, PROCESSES.format(hang=deaf)).run()
     assert ended.returncode == 1, ended.stderr
     assert "['timeout'] [3]" in ended.stdout
+
+
+def test_a_coroutine_that_blocks_the_loop_ends_the_run_with_its_name(book: hf.Pipeline) -> None:
+    ends = threading.Event()
+
+    @book.stage(timeout="100ms", retry=ONCE)
+    async def read(number: int) -> int:
+        if number == 3 and not ends.is_set():
+            ends.wait(60)
+        return number
+
+    with pytest.raises(hf.UsageError, match=r"handler of item 3 blocks the event loop.*await what takes long"):
+        run(book, range(10), workers=2)
+    ends.set()
+    assert run(book, range(10)).counts.done == 10
+
+
+def test_a_coroutine_that_is_slow_but_lets_the_loop_turn_is_not_taken_for_a_block(book: hf.Pipeline) -> None:
+    @book.stage(timeout="10s")
+    async def read(number: int) -> int:
+        for _ in range(20):
+            time.sleep(0.002)  # noqa: ASYNC251 - it is slow, and that is what this is about
+            await asyncio.sleep(0)
+        return number
+
+    assert run(book, range(10)).is_complete

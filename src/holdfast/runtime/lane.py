@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 
-from holdfast.core.errors import StoreError
+from holdfast.core.errors import StoreError, UsageError
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Settled
@@ -19,6 +19,8 @@ log = logging.getLogger("holdfast.lane")
 
 INLINE_PATIENCE = 0.2
 """After this time on the committing thread, handlers are not as quick as they were taken for."""
+LOOP_PATIENCE = 2.0
+"""What the event loop may be late by before a handler is said to block it."""
 START_SECONDS = 60.0
 """What worker processes may take to start before a timeout is believed."""
 
@@ -136,7 +138,10 @@ class Lane:
         """Assignments whose handler does not answer: what they finished, with the item at hand as timed out, and the
         items they did not come to."""
         timeout = self.stage.timeout
-        if timeout is None or isinstance(self.pool, Loop):
+        if timeout is None or not self.active:
+            return
+        if isinstance(self.pool, Loop):
+            self._watch_loop(self.pool, timeout)
             return
         grace = self._grace()
         for work in [w for w in self.active.values() if w.started and clock() - w.started > timeout + grace]:
@@ -148,6 +153,15 @@ class Lane:
                 continue
             outcomes.append(self.runner.timed_out(work.items[len(outcomes)], work, work.started, work.ctx))
             yield work, outcomes, work.items[len(outcomes) :]
+
+    def _watch_loop(self, loop: Loop, timeout: float) -> None:
+        """The loop times out its handlers itself, unless one of them keeps it from turning."""
+        item = loop.blocked_by(timeout + LOOP_PATIENCE)
+        if item is not None:
+            raise UsageError(
+                f"the async handler of item {item.key!r} blocks the event loop, so that its timeout cannot break in: "
+                "await what takes long, or write a plain function; nothing is lost, run again to go on"
+            )
 
     def _grace(self) -> float:
         """Worker processes break in on their handlers themselves; only if that fails, and they had time to start,

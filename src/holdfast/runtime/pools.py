@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
+from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
 from holdfast.runtime import remote
 from holdfast.runtime.executor import Answer, Assignment, StageRunner, clock
@@ -102,7 +103,9 @@ class Loop:
         self._finished = finished
         self._loop = asyncio.new_event_loop()
         self._answers: dict[int, Answer] = {}
-        self._running: dict[int, set[asyncio.Task[None]]] = {}
+        self._running: dict[int, dict[asyncio.Task[None], Item]] = {}
+        self._asked = 0.0
+        """When the loop was asked to turn, and has not yet."""
         threading.Thread(target=self._run, name="holdfast-loop", daemon=True).start()
 
     def submit(self, runner: StageRunner, work: Assignment) -> None:
@@ -131,15 +134,15 @@ class Loop:
         await self._loop.shutdown_asyncgens()
 
     def _start(self, runner: StageRunner, work: Assignment) -> None:
-        running = self._running.setdefault(id(work), set())
+        running = self._running.setdefault(id(work), {})
         for item in work.items:
-            running.add(self._loop.create_task(self._one(runner, work, item)))
+            running[self._loop.create_task(self._one(runner, work, item))] = item
 
-    async def _one(self, runner: StageRunner, work: Assignment, item: Any) -> None:
+    async def _one(self, runner: StageRunner, work: Assignment, item: Item) -> None:
         outcome = await runner.attempt_async(item, work, clock())
         running = self._running.get(id(work))
         if running is not None:
-            running.discard(asyncio.current_task())
+            running.pop(asyncio.current_task(), None)  # type: ignore[arg-type]
             if not running:
                 del self._running[id(work)]
         if not work.abandoned:
@@ -160,8 +163,21 @@ class Loop:
 
     def _cancel(self, work: Assignment) -> None:
         work.abandoned = True
-        for running in self._running.pop(id(work), set()):
+        for running in self._running.pop(id(work), {}):
             running.cancel()
+
+    def blocked_by(self, seconds: float) -> Item | None:
+        """The item whose handler has kept the loop from turning for that long; asked again and again."""
+        if not self._asked:
+            self._asked = clock()
+            self._loop.call_soon_threadsafe(self._turned)
+        if clock() - self._asked <= seconds:
+            return None
+        at_hand = asyncio.current_task(self._loop)
+        return next((running[at_hand] for running in [*self._running.values()] if at_hand in running), None)
+
+    def _turned(self) -> None:
+        self._asked = 0.0
 
 
 class Remote:
@@ -226,6 +242,10 @@ class Remote:
             self._hand_over(runner, work)
 
     def _hand_over(self, runner: StageRunner, work: Assignment) -> None:
+        if work.lone and self._owned and self._executor is not None:
+            # A suspect gets a new process, so that it is not blamed for what others left behind in an old one.
+            self._executor.shutdown(wait=False)
+            self._executor = None
         if self._executor is None:
             self._executor = self._make()
         executor = self._executor

@@ -171,3 +171,19 @@ def test_items_of_every_size_down_to_nothing(book: hf.Pipeline) -> None:
     book.stage(name="keep")(lambda value: value)
     report = run(book, ["", [], {}, 0, None, False, " ", [[]], {"": ""}])
     assert report.counts.done == report.counts.expected == 9
+
+
+@pytest.mark.promise("P3")
+@pytest.mark.parametrize("key", ["id", None, lambda row: row["id"]], ids=["field", "content", "function"])
+def test_a_source_may_use_one_dict_for_all_of_its_items(book: hf.Pipeline, key: Any) -> None:
+    book.stage(name="look")(lambda row: row["id"])
+
+    def rows() -> Iterator[dict[str, int]]:
+        row: dict[str, int] = {}
+        for number in range(2000):
+            row["id"] = number
+            yield row
+
+    report = run(book, rows(), key=key)
+    assert report.counts.done == report.counts.expected == 2000
+    assert sorted(result.output for result in report.results()) == list(range(2000))

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, Literal
 
 import uuid_utils
@@ -89,27 +89,30 @@ class Ingester:
         weight = 0
         began = time.monotonic()
         while len(group) < size and weight < INGEST_BYTES and not control.stopping:
-            some = self._take(items, min(size - len(group), self._slice), control)
+            some = self._take(items, min(size - len(group), self._slice), natural, control)
             if not some:
                 return group, self._trouble is None
-            salts = os.urandom(canonical.SALT_BYTES * len(some))
-            admit = self._admit_quickly if self._field is not None else self.admit
-            admitted = [admit(raw, salts[16 * i : 16 * i + 16], natural) for i, raw in enumerate(some)]
-            heavy = sum([len(item.payload) for item in admitted])
+            heavy = sum([len(item.payload) for item in some])
             weight += heavy
-            group += admitted
+            group += some
             self._slice = max(1, min(SALTS, self._slice * 4, INGEST_BYTES * len(some) // (4 * heavy + 1)))
             if time.monotonic() - began > GROUP_SECONDS:
                 self._slice = 1
                 break
         return group, False
 
-    def _take(self, items: Iterator[Any], count: int, control: Control) -> list[Any]:
-        """The next items of the source. What it gave before it raised is kept, and the error for later."""
-        some: list[Any] = []
+    def _take(
+        self, items: Iterator[Any], count: int, natural: Callable[[Any], Any] | None, control: Control
+    ) -> list[NewItem]:
+        """The next items of the source, each frozen before the next is asked for: a source may use one dict for all.
+        What it gave before it raised is kept, and the error for later."""
+        some: list[NewItem] = []
+        admit = self._admit_quickly if self._field is not None else self.admit
+        random = os.urandom(canonical.SALT_BYTES * count)
+        salts = (random[at : at + canonical.SALT_BYTES] for at in range(0, len(random), canonical.SALT_BYTES))
         control.reading = True
         try:
-            some.extend(islice(items, count))
+            some.extend(map(admit, islice(items, count), salts, repeat(natural)))
         except Exception as error:  # noqa: BLE001 - whatever a source raises, its caller hears of it once these are stored
             error.add_note(
                 f"holdfast: the source of batch {self.batch.name!r} raised this after {self._taken + len(some):,} "

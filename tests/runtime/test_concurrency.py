@@ -423,3 +423,26 @@ def test_a_hundred_workers_on_a_store_with_one_writer(book: hf.Pipeline) -> None
 
     report = run(book, slowly(), workers=100)
     assert (report.counts.done, codes(report)) == (1000, {})
+
+
+def test_a_system_that_gives_no_more_threads_makes_do_with_those_it_gave(
+    book: hf.Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("holdfast-") and thread.name[9:].isdigit() and int(thread.name[9:]) > 3:
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    crowd = Crowd()
+
+    @book.stage
+    def read(number: int) -> int:
+        with crowd:
+            time.sleep(0.002)
+        return number
+
+    assert run(book, range(100), workers=16).is_complete
+    assert crowd.most == 3

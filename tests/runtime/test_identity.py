@@ -131,6 +131,14 @@ def test_another_order_is_no_change(restart: Callable[..., hf.Pipeline]) -> None
 
 
 @pytest.mark.promise("E4")
+def test_by_content_the_order_of_a_set_does_not_make_another_item(restart: Callable[..., hf.Pipeline]) -> None:
+    one, other = {0, 8}, {8, 0}
+    assert list(one) != list(other)
+    run(restart(shelves), [{"number": 1, "shelves": one}])
+    assert run(restart(shelves), [{"number": 1, "shelves": other}]).counts.expected == 1
+
+
+@pytest.mark.promise("E4")
 def test_by_content_equal_payloads_are_one_item(restart: Callable[..., hf.Pipeline]) -> None:
     define = definition(Calls())
     items = [{"number": 1, "image": "a"}, {"image": "a", "number": "1"}, Page(number=1, image="a")]

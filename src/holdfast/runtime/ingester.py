@@ -109,7 +109,7 @@ class Ingester:
         some: list[NewItem] = []
         admit = self._admit_quickly if self._field is not None else self.admit
         random = os.urandom(canonical.SALT_BYTES * count)
-        salts = (random[at : at + canonical.SALT_BYTES] for at in range(0, len(random), canonical.SALT_BYTES))
+        salts = [random[at : at + canonical.SALT_BYTES] for at in range(0, len(random), canonical.SALT_BYTES)]
         control.reading = True
         try:
             some.extend(map(admit, islice(items, count), salts, repeat(natural)))
@@ -160,7 +160,7 @@ class Ingester:
         if self.identity == "new":
             return str(uuid_utils.uuid7())
         if self.identity == "content":
-            return _content(payload)
+            return self._content(payload)
         if self.key is None:
             return self._default_key(raw, payload, natural)
         if callable(self.key):
@@ -176,7 +176,10 @@ class Ingester:
             return found  # type: ignore[no-any-return]
         if isinstance(raw, str | int) and not isinstance(raw, bool) and len(str(raw)) <= 128 and raw != "":
             return raw
-        return _content(payload)
+        return self._content(payload)
+
+    def _content(self, payload: bytes) -> str:
+        return canonical.digest(b"", self.schema.content(payload)).hex()
 
     def _key_of_invalid(self, raw: Any, natural: Callable[[Any], Any] | None) -> Any:
         """The key of something that is not valid, where it can be had; else None, and its content identifies it."""
@@ -229,11 +232,6 @@ def _changes_by_itself(key: Any) -> bool:
     if isinstance(key, dict | set | frozenset):
         return True
     return all(getattr(type(key), name) is getattr(object, name) for name in ("__str__", "__repr__"))
-
-
-def _content(payload: bytes) -> str:
-    """The digest of a payload, in whatever order its fields came."""
-    return canonical.digest(b"", canonical.encode(canonical.decode(payload))).hex()
 
 
 def _close(items: Iterator[Any]) -> None:

@@ -69,9 +69,16 @@ class Threads:
             if self._idle > 0:
                 self._idle -= 1
             elif self._count < self._size:
-                self._count += 1
-                threading.Thread(target=self._loop, name=f"holdfast-{self._count}", daemon=True).start()
+                self._start_one()
         self._todo.put((runner, work))
+
+    def _start_one(self) -> None:
+        try:
+            threading.Thread(target=self._loop, name=f"holdfast-{self._count + 1}", daemon=True).start()
+            self._count += 1
+        except RuntimeError:  # the system gives no more of them: those that run take what is to do
+            if not self._count:
+                raise
 
     def abandon(self, work: Assignment) -> None:
         """Leave a hanging thread alone and make room for another."""

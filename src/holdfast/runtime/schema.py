@@ -40,7 +40,12 @@ class Schema:
             adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         except Exception as error:  # noqa: BLE001 - pydantic raises several kinds for what it cannot make a schema of
             raise UsageError(f"{what}: {annotation!r} cannot be a schema ({_first_line(error)})") from None
-        _refuse_secrets(adapter, what)
+        built = str(adapter.core_schema)
+        if "pydantic.types.Secret" in built:  # written as asterisks, so a stage would get those back
+            raise UsageError(
+                f"{what} has a secret in it, which is never stored: pass its name, look it up in the handler"
+            )
+        self._has_sets = "'type': 'set'" in built or "'type': 'frozenset'" in built
         self.adapter = adapter
         self._check: Callable[[Any], Any] = adapter.validator.validate_python
         # Fields are stored under their names; a stage may also be handed what another one wrote under an alias.
@@ -86,6 +91,11 @@ class Schema:
             )
         return data
 
+    def content(self, data: bytes) -> bytes:
+        """Stored bytes of a value, the same for equal values: in whatever order its dicts and its sets came."""
+        value = self.adapter.dump_python(self.decode(data)) if self._has_sets else msgspec.json.decode(data)
+        return msgspec.json.encode(value, order="deterministic", enc_hook=_print)
+
     def describe(self) -> str:
         """The name of the schema for people and fingerprints."""
         annotation = self.annotation
@@ -96,12 +106,6 @@ class Schema:
         if isinstance(value, BaseModel) or not isinstance(value, dict):
             return getattr(value, name)
         return value[name]
-
-
-def _refuse_secrets(adapter: TypeAdapter[Any], what: str) -> None:
-    """Secrets are written as asterisks, so a stage would get those back."""
-    if "pydantic.types.Secret" in str(adapter.core_schema):
-        raise UsageError(f"{what} has a secret in it, which is never stored: pass its name, look it up in the handler")
 
 
 def of_parameters(function: Callable[..., Any], what: str) -> tuple[Any, Any, bool]:

@@ -271,3 +271,33 @@ def test_a_body_comes_back_as_it_was(body: journal.Body) -> None:
     data = journal.encode_body(body)
     assert journal.decode_body(data) == body
     assert journal.encode_body(journal.decode_body(data)) == data
+
+
+def test_what_a_stored_body_leaves_out_means_what_it_always_meant() -> None:
+    def told(kind: type, **fields: object) -> object:
+        return msgspec.structs.asdict(msgspec.msgpack.decode(msgspec.msgpack.encode(fields), type=kind))
+
+    assert told(journal.Checkpointed, type="checkpoint") == {
+        "advanced": [], "attempts": [], "spends": [], "released": False, "due": 0.0,
+    }  # fmt: skip
+    assert told(journal.Advanced, stage=1, items={"lo": 0, "hi": 2}, digests=b"", queued=b"", seconds=b"") == {
+        "stage": 1, "items": Numbers(0, 2, b""), "digests": b"", "queued": b"", "seconds": b"", "attempts": b"",
+        "epochs": b"", "finished": False, "adopted": False,
+    }  # fmt: skip
+    assert told(journal.Attempted, n=1, stage=0, attempt=1, epoch=0, outcome="skip") == {
+        "n": 1, "stage": 0, "attempt": 1, "epoch": 0, "outcome": "skip", "code": "", "message": "", "due": 0.0,
+        "deadline": 0.0, "queued": 0.0, "seconds": 0.0, "trace": "", "to_stage": 0,
+    }  # fmt: skip
+    assert told(journal.Spend, n=1) == {"n": 1, "usd": 0, "tokens": 0, "model": "", "usage": {}, "metrics": {}}
+    assert told(journal.Claimed, type="claimed", lo=0, hi=1, expires=2.0) == {
+        "lo": 0, "hi": 1, "expires": 2.0, "blame": 0, "child": None, "taken_from": "", "snapshots": [],
+    }  # fmt: skip
+    assert told(journal.Snapshot, n=1, stage=0, epoch=0, attempt=0) == {
+        "n": 1, "stage": 0, "epoch": 0, "attempt": 0, "code": "", "deadline": 0.0,
+    }  # fmt: skip
+    assert told(journal.Ingested, type="ingested", lo=0, hi=1) == {
+        "lo": 0, "hi": 1, "digests": b"", "invalid": [], "chunk": 0, "ended": False, "cursor": b"",
+    }  # fmt: skip
+    assert told(journal.Acted, type="acted", reason="why") == {
+        "reason": "why", "items": [], "seized": False, "note": b"",
+    }  # fmt: skip

@@ -32,6 +32,8 @@ from holdfast.core.model import (
     Want,
 )  # fmt: skip
 
+ENTRIES_AT_A_TIME = 16
+
 
 class Idle(msgspec.Struct, frozen=True, kw_only=True):
     """There is nothing to claim now."""
@@ -212,10 +214,10 @@ def each_output(
 
 
 def each_entry(store: Store, chain: int) -> Iterable[Entry]:
-    """Every entry of a chain, read in pages."""
+    """Every entry of a chain, read in small pages: the entry of one large group of items has half a megabyte."""
     after = 0
     while True:
-        page = store.entries(chain, after=after)
+        page = store.entries(chain, after=after, limit=ENTRIES_AT_A_TIME)
         yield from page
         if not page:
             return

@@ -293,7 +293,7 @@ def test_what_a_stored_body_leaves_out_means_what_it_always_meant() -> None:
         "lo": 0, "hi": 1, "expires": 2.0, "blame": 0, "child": None, "taken_from": "", "snapshots": [],
     }  # fmt: skip
     assert told(journal.Snapshot, n=1, stage=0, epoch=0, attempt=0) == {
-        "n": 1, "stage": 0, "epoch": 0, "attempt": 0, "code": "", "deadline": 0.0,
+        "n": 1, "stage": 0, "epoch": 0, "attempt": 0, "code": "", "since": 0.0,
     }  # fmt: skip
     assert told(journal.Ingested, type="ingested", lo=0, hi=1) == {
         "lo": 0, "hi": 1, "digests": b"", "invalid": [], "chunk": 0, "ended": False, "cursor": b"",

@@ -147,6 +147,7 @@ def test_grants_never_set_aside_more_than_the_budget(cap: int, reserve: int, siz
             assert cap - reserved < reserve
             break
         number += 1
+        assert number < 10_000, "this never ends"
         given_ = grant(
             free.popleft(), want(limit, reserve=reserve), now=NOW, child_id=ChunkId(number), affordable=count
         )
@@ -354,6 +355,7 @@ def test_items_that_kill_their_process_are_found_and_nobody_else_is_buried(
     free, number, deaths, buried, done = deque([chunk(0, size)]), 1, 0, set(), set()
     while free:
         number += 1
+        assert number < 10_000, "this never ends"
         given_ = granted(free.popleft(), limit, child=number)
         free += [given_.child] if given_.child is not None else []
         one = given_.chunk

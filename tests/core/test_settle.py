@@ -361,6 +361,7 @@ def told_until_settled(items: Sequence[Item], disturbances: list[list[list[str]]
     policies = [Policy(attempts=9, within=1e9)] * STAGES
     left = {one.n: (one, [list(each) for each in disturbances[one.n]]) for one in items}
     while left:
+        assert counts.attempts < 10_000, "this never ends"
         outcomes: list[Outcome] = []
         for n, (one, ahead) in left.items():
             trouble = ahead[one.place.stage]

@@ -116,6 +116,7 @@ TRANSIENT: dict[str, tuple[BaseException, str]] = {
     "a model's API: no connection": (kind("APIConnectionError")("Connection error."), "APIConnectionError"),
     "a model's API: rate limit without a status": (kind("RateLimitError")(), "RateLimitError"),
     "a status that is an enum": (carrying(ValueError(), status=http.HTTPStatus.BAD_GATEWAY), "http_502"),
+    "urllib3: an error around an error": (kind("ProtocolError")("aborted", ConnectionResetError()), "connection"),
     "the cause was a time-out": (caused(RuntimeError("page 3"), TimeoutError()), "timeout"),
     "the cause of the cause was": (caused(ValueError(), RuntimeError(), ConnectionResetError()), "connection"),
     "the handler wrapped a 503": (caused(ValueError(), carrying(StatusError(), status_code=503)), "http_503"),
@@ -189,6 +190,7 @@ def test_every_status_is_judged_alike_wherever_a_client_keeps_it(field: str) -> 
         assert classify(boto(status, "Whatever")) == wanted
     for status in (0, 100, 200, 302, 399, 600, 1429, -503):
         assert http_status(carrying(ValueError(), **{field: status})) is None
+        assert http_status(boto(status, "Whatever")) is None
 
 
 WORTH_WAITING = {
@@ -217,6 +219,13 @@ def test_causes_that_go_round_in_a_circle_come_to_an_end() -> None:
     one, other = RuntimeError("one"), RuntimeError("other")
     one.__cause__, other.__cause__ = other, one
     assert classify(one) == (False, "RuntimeError")
+
+
+@pytest.mark.promise("E3")
+@pytest.mark.parametrize(("wrappings", "transient"), [(0, True), (7, True), (8, False)])
+def test_a_cause_counts_as_long_as_it_is_near(wrappings: int, transient: bool) -> None:
+    error = caused(*(RuntimeError(str(n)) for n in range(wrappings)), TimeoutError())
+    assert classify(error)[0] == transient
 
 
 @pytest.mark.promise("E3")

@@ -47,6 +47,7 @@ def test_a_key_may_be_a_text_a_number_or_what_prints_as_one() -> None:
         (MOST, MOST),
         (-MOST - 1, -MOST - 1),
         (MOST + 1, str(MOST + 1)),
+        (-MOST - 2, str(-MOST - 2)),
         (10**500, "1" + 500 * "0"),
         (1.5, "1.5"),
         (Colour.RED, "red"),
@@ -122,7 +123,17 @@ def test_the_preview_of_what_is_no_text_can_be_read(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.promise("E1")
 @pytest.mark.parametrize(
-    ("key", "stored"), [("page-1", "page-1"), (7, 7), (10**30, str(10**30)), (Size.SMALL, "1"), (Colour.RED, "red")]
+    ("key", "stored"),
+    [
+        ("page-1", "page-1"),
+        ("k" * KEY_BYTES, "k" * KEY_BYTES),
+        (7, 7),
+        (MOST + 1, str(MOST + 1)),
+        (-MOST - 2, str(-MOST - 2)),
+        (Size.SMALL, "1"),
+        (Colour.RED, "red"),
+    ],
+    ids=["text", "long", "number", "large", "small", "enum", "word"],
 )
 def test_what_is_refused_keeps_its_key_where_it_has_one(key: object, stored: str | int) -> None:
     new = refuse(key, b'"not a page"', SALT, "invalid", "page: a number is missing")
@@ -137,6 +148,14 @@ def test_what_is_refused_without_a_key_is_named_by_its_content() -> None:
         one, other = (refuse(key, raw, SALT, "invalid", "broken") for raw in (b"1", b"2"))
         assert one.key != other.key
         assert str(one.key).startswith("invalid:")
+
+
+def test_what_is_refused_is_kept_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.core.ingest.PAYLOAD_BYTES", 100)
+    kept, cut = (refuse(None, b"x" * size, SALT, "invalid", "broken") for size in (100, 101))
+    assert kept.payload == b"x" * 100
+    assert canonical.decode(cut.payload)["bytes"] == 101
+    assert len(str(kept.key)) == len("invalid:") + 32
 
 
 def test_the_reason_is_cut_and_can_be_stored() -> None:
@@ -250,6 +269,16 @@ def test_two_keys_with_one_number_are_two_items() -> None:
 )
 def test_a_difference_is_told_field_by_field(before: Any, after: Any, words: str) -> None:
     assert difference(canonical.encode(before), canonical.encode(after)) == words
+
+
+def test_five_fields_are_told_and_eighty_characters_of_each() -> None:
+    before, after = ({f"f{n}": n + more for n in range(5)} for more in (0, 1))
+    assert difference(canonical.encode(before), canonical.encode(after)).count(" became ") == 5
+    assert " more" not in difference(canonical.encode(before), canonical.encode(after))
+    six = difference(canonical.encode({**before, "g": 1}), canonical.encode({**after, "g": 2}))
+    assert six.endswith("f4: 4 became 5; and 1 more")
+    fits, cut = ("x" * 78, "x" * 79)
+    assert difference(canonical.encode(fits), canonical.encode(cut)) == f"'{fits}' became '{'x' * 78}…"
 
 
 def test_a_long_difference_is_cut() -> None:

@@ -133,6 +133,11 @@ def test_what_is_told_of_an_attempt_has_its_number_its_times_and_its_deadline() 
     assert NOW + 2.0 <= told.due <= NOW + 4.0
 
 
+def test_an_attempt_that_cost_nothing_adds_nothing() -> None:
+    one = item(4, plain=False, attempt=1, spent=7, since=NOW)
+    assert [places(settled(o(one)))[4].spent for o in (failed, deferred)] == [7, 7]
+
+
 def test_a_deadline_begins_with_the_first_attempt_and_does_not_move() -> None:
     assert deadline_of(Place(), Policy()) == 0.0
     first = settled(failed(item(4)), now=NOW)
@@ -147,7 +152,8 @@ def test_what_was_lost_goes_back_in_the_next_epoch_and_the_fourth_time_it_is_bur
         result = settled(lost(one, to_stage=1))
         (after,) = places(result).values()
         assert after == Place(stage=1, epoch=turn, rewinds=turn, reason="the output is gone")
-        assert (result.attempts[0].outcome, result.attempts[0].to_stage) == ("rewind", 1)
+        told = result.attempts[0]
+        assert (told.outcome, told.stage, told.to_stage, told.attempt) == ("rewind", 2, 1, 0)
         assert (result.counts, result.onward) == (Counts(), [])
         one = item(4, plain=False, stage=2, epoch=turn, rewinds=turn)
     result = settled(lost(one, to_stage=1))
@@ -179,6 +185,8 @@ def test_long_and_odd_messages_are_cut_and_can_be_stored() -> None:
     told = result.attempts[0]
     assert (len(told.message), told.message[-1]) == (MESSAGE_CHARS, "…")
     assert (told.code, told.trace) == ("\\udcff", "\\udcff")
+    just_fits = "m" * MESSAGE_CHARS
+    assert settled(failed(item(1), message=just_fits)).attempts[0].message == just_fits
     assert places(result)[1].code == "\\udcff"
 
 
@@ -413,6 +421,14 @@ def test_a_commit_names_its_guard_and_tells_everything_in_one_entry() -> None:
     assert journal.decode_body(written.body) == journal.Checkpointed(
         advanced=result.advanced, attempts=result.attempts, spends=result.spends, released=True, due=NOW + 3
     )
+
+
+@pytest.mark.parametrize("outcome", [done(item(0)), failed(item(1))])
+def test_progress_of_any_kind_is_a_checkpoint_and_keeps_the_lease(outcome: Outcome) -> None:
+    holder = Holder(batch=BatchId(1), chunk=ChunkId(7), fence=3, version=5)
+    written = commit(holder, settled(outcome), commit_id=b"id")
+    assert (written.kind, written.release, written.due) == ("checkpoint", False, 0.0)
+    assert (written.reserved, written.extend) == (0, 0.0)
 
 
 def test_a_bare_release_is_called_by_its_name() -> None:

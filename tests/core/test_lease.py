@@ -22,6 +22,7 @@ from holdfast.core.lease import (
     find_cut,
     grant,
     may_claim,
+    on_trial,
     share,
 )
 from holdfast.core.limits import BLAME, SUSPECT
@@ -309,7 +310,17 @@ def test_a_grant_that_ended_without_a_commit_and_without_a_release_is_blamed() -
     assert (first.blame, first.progressed) == (0, False)
     second = granted(first).chunk
     assert second.blame == 1
-    assert granted(second).chunk.blame == 2
+    assert granted(second).chunk.blame == SUSPECT
+
+
+def test_from_then_on_only_a_start_counts_and_only_against_a_lone_item() -> None:
+    suspect = granted(granted(granted(chunk(0, 1)).chunk).chunk).chunk
+    assert on_trial(suspect.pending, suspect.blame)
+    for _ in range(5):
+        assert granted(suspect).chunk.blame == SUSPECT
+    started = replace(suspect, blame=SUSPECT + 1)
+    assert granted(started).chunk.blame == SUSPECT + 1
+    assert granted(granted(started).chunk).chunk.blame == SUSPECT + 1
 
 
 @pytest.mark.parametrize("ended", [{"owner": None}, {"progressed": True}])
@@ -323,7 +334,7 @@ def test_a_release_without_progress_keeps_the_blame_of_before() -> None:
 
 
 def test_among_several_items_deaths_only_make_suspects() -> None:
-    assert blamed(chunk(0, 1, owner="ann", progressed=False, blame=9)) == 10
+    assert blamed(chunk(0, 1, owner="ann", progressed=False, blame=9)) == 9
     assert blamed(chunk(0, 2, owner="ann", progressed=False, blame=9)) == SUSPECT
 
 
@@ -364,7 +375,7 @@ def test_items_that_kill_their_process_are_found_and_nobody_else_is_buried(
             buried |= inside
         elif inside & killers:
             deaths += 1
-            free.append(one)
+            free.append(replace(one, blame=one.blame + on_trial(one.pending, one.blame)))
         else:
             done |= inside
     assert buried == killers

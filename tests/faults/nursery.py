@@ -28,12 +28,13 @@ PATIENCE = 60.0
 
 
 class Nursery:
-    """The side of the test: starts processes and hears how they end."""
+    """The side of the test: starts processes and hears how they end. What `modules` import, children need not."""
 
-    def __init__(self) -> None:
+    def __init__(self, *modules: str, env: dict[str, str] | None = None) -> None:
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.nursery"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": PATH},
+            [sys.executable, "-m", "tests.faults.nursery", *modules], cwd=ROOT, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": PATH, **(env or {})},
             bufsize=0,
         )  # fmt: skip
         self._unread = b""
@@ -235,4 +236,6 @@ if __name__ == "__main__":
     from holdfast.stores import faults
     from tests.faults import app, sabotage  # noqa: F401 - imported once, for all children
 
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     sys.exit(serve())

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.core import money
 from holdfast.core.model import State
-from holdfast.runtime import audit, completion
+from holdfast.runtime import audit, completion, status
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.names import FOLDER
 from holdfast.stores.sqlite import SqliteStore
@@ -54,6 +54,21 @@ def check(
             check_files(world, clean=not world.crashed and not spared)
             if complete:
                 check_end(world, store)
+        finally:
+            store.close()
+    return world.complaints
+
+
+def check_moment(folder: Path, *, items: int) -> list[str]:
+    """Every complaint about a batch in the middle of things, perhaps before anybody tidied up after a crash: what the
+    totals say is what the items say when they are counted one by one, and what the journal says."""
+    with inside(folder):
+        store = SqliteStore(app.STORE)
+        try:
+            world = gather(store, folder, items, frozenset())
+            check_counts(world, status.snapshot(store, world.batch).as_dict())
+            check_items(world, False, frozenset())
+            check_steps(world)
         finally:
             store.close()
     return world.complaints
@@ -149,6 +164,9 @@ def check_steps(world: World) -> None:
                 len(attempts) <= app.ATTEMPTS,
                 f"item {key!r}, {app.STAGES[stage]!r}: {len(attempts)} attempts, {app.ATTEMPTS} were allowed",
             )
+    for n, stage in world.outputs:
+        made = any(step.word in PASSED for step in world.steps[n, stage])
+        world.expect(made, f"item {n} has an output of {app.STAGES[stage]!r}, and the journal does not say how")
     for n, record in world.records.items():
         reached = len(app.STAGES) if record.place.state is State.DONE else record.place.stage
         for stage in range(reached):
@@ -192,8 +210,8 @@ def check_effects(world: World, spared: int, failed: frozenset[int]) -> None:
         calls[n, app.STAGES.index(effect.stage)].append(effect)
     taken = [grant for grant in world.grants if grant.taken_from]
     for grant in taken:
-        pid = int(grant.taken_from.split("/")[3])
-        world.expect(pid in world.crashed, f"fence {grant.fence} was taken from process {pid}, which was alive")
+        crashed = any(f"/{pid}/" in grant.taken_from for pid in world.crashed)
+        world.expect(crashed, f"fence {grant.fence} was taken from {grant.taken_from}, which was alive")
     for (n, stage), effects in calls.items():
         recorded = Counter(step.word for step in world.steps[n, stage])
         ran = sum(recorded[word] for word in CALLED)

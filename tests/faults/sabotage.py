@@ -130,8 +130,8 @@ def items_by_position() -> None:
     def known(*_: Any) -> dict[int, Any]:
         return {}
 
-    def insert(*_: Any) -> None:
-        return
+    def insert(*_: Any) -> bool:
+        return True
 
     sqlite.keys.known = known
     sqlite.keys.insert = insert

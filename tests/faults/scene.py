@@ -3,11 +3,15 @@
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.core import journal
+from holdfast.core.model import Batch, Chunk, Output, StoredItem, chain_of_batch
+from holdfast.stores.base import Store, each_entry, each_item, each_output
 from holdfast.stores.open import open_store
 from tests.faults import app, oracle
 from tests.faults.nursery import Nursery, Process
@@ -81,13 +85,36 @@ class Scene:
         assert process.wait() == 0, process.err
         return Counter(target.read_text().split())
 
-    def journal_size(self) -> int:
-        """Entries in all chains of the batch."""
+    @property
+    def has_batch(self) -> bool:
+        """Whether it got so far."""
+        store = open_store(self.folder / app.STORE)
+        try:
+            return store.batch(app.BATCH) is not None
+        finally:
+            store.close()
+
+    def ledger(self) -> tuple[list[StoredItem], list[Output], list[Chunk]]:
+        """All that is recorded: equal before and after means that nothing of it changed, no total and no entry."""
+        with self._batch() as (store, batch):
+            return [*each_item(store, batch.id)], [*each_output(store, batch.id)], store.chunks(batch.id)
+
+    def chunks(self) -> list[Chunk]:
+        with self._batch() as (store, batch):
+            return store.chunks(batch.id)
+
+    def kinds(self) -> list[str]:
+        """What the chain of the batch itself tells, entry by entry."""
+        with self._batch() as (store, batch):
+            return [journal.decode_header(entry.head).kind for entry in each_entry(store, chain_of_batch(batch.id))]
+
+    @contextmanager
+    def _batch(self) -> Iterator[tuple[Store, Batch]]:
         store = open_store(self.folder / app.STORE)
         try:
             batch = store.batch(app.BATCH)
             assert batch is not None
-            return batch.seq + sum(chunk.seq for chunk in store.chunks(batch.id))
+            yield store, batch
         finally:
             store.close()
 

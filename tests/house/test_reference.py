@@ -3,6 +3,7 @@
 import re
 
 import holdfast
+from holdfast import testing
 from tests.house.source import ROOT
 
 
@@ -14,6 +15,15 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 def test_every_public_name_exists_and_has_a_docstring() -> None:
     bare = [name for name in public_names() if not (getattr(holdfast, name).__doc__ or "").strip()]
+    assert not bare, f"Write a docstring, one sentence first: {bare}"
+
+
+def test_every_name_for_tests_is_in_the_reference_and_has_a_docstring() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    section = page[page.index("\n## Testing\n") : page.index("\n## Environment\n")]
+    missing = [name for name in testing.__all__ if not re.search(rf"`{name}\b[^`\n]*`", section)]
+    assert not missing, f"Describe in docs/reference.md, under Testing: {missing}"
+    bare = [name for name in testing.__all__ if callable(it := getattr(testing, name)) and not it.__doc__]
     assert not bare, f"Write a docstring, one sentence first: {bare}"
 
 

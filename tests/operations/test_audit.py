@@ -135,6 +135,13 @@ def where(found: audit.Audit, kind: str) -> list[str]:
 LAST = "(SELECT max(id) FROM items)"
 FLIP = "CAST(hex(body) AS BLOB)"
 EMPTY = "CAST('{}' AS BLOB)"
+OF_LAST = "(SELECT id FROM chunks WHERE hi = 64)"
+SET_BACK = f"""
+    UPDATE chunks SET seq = seq - 1,
+        head = (SELECT hash FROM journal WHERE chain = id ORDER BY seq DESC LIMIT 1 OFFSET 1)
+    WHERE id = {OF_LAST};
+    DELETE FROM journal WHERE chain = {OF_LAST} AND seq > (SELECT seq FROM chunks WHERE id = {OF_LAST});
+"""
 
 TAMPERINGS = {
     "a changed body": (f"UPDATE journal SET body = {FLIP} WHERE chain = 1 AND seq = 2", "chain", "entry 2 of chunk 1"),
@@ -159,6 +166,28 @@ TAMPERINGS = {
     "a place": ("UPDATE places SET state = 'dead' WHERE state = 'done'", "place", "item"),
     "totals": ("UPDATE chunks SET spent = spent + 1 WHERE id = 1", "totals", "chunk 1"),
     "a chunk's head": ("UPDATE chunks SET seq = seq - 1 WHERE id = 1", "chain", "of chunk 1"),
+    "an older head and nothing behind it": (SET_BACK, "totals", "chunk"),
+    "an item's key": (f"UPDATE items SET key = 'lost' WHERE id = {LAST}", "key", "('lost')"),
+    "the keys of two items": (
+        f"UPDATE items SET key = iif(id = {LAST}, 'bad-0', 'last') WHERE key IN ('last', 'bad-0')", "key", "('bad-0')",
+    ),
+    "where a key leads": ("UPDATE keys SET n = n - 1 WHERE n = 63", "key", "('last')"),
+    "a key that leads nowhere": ("DELETE FROM keys WHERE n = 63", "key", "('last')"),
+    "an owner": ("UPDATE chunks SET owner = 'mallory' WHERE id = 1", "chunk", "chunk 1"),
+    "a fence": ("UPDATE chunks SET fence = fence - 1 WHERE id = 1", "chunk", "chunk 1"),
+    "when a chunk is due": ("UPDATE chunks SET due = 9e12 WHERE id = 1", "chunk", "chunk 1"),
+    "where the last chunk ends": ("UPDATE chunks SET hi = hi + 1 WHERE hi = 64", "chunk", "chunk"),
+    "the definition": (
+        """UPDATE batches SET definition = CAST('{"stages":[{"name":"ocr"},{"name":"c0rrect"}]}' AS BLOB)""", "batch",
+        "'moby-dick'",
+    ),
+    "a definition that nobody can read": ("UPDATE batches SET definition = zeroblob(3)", "batch", "'moby-dick'"),
+    "the pipeline": ("UPDATE batches SET pipeline = 'brook'", "batch", "'moby-dick'"),
+    "how many items there are": ("UPDATE batches SET admitted = admitted + 1", "batch", "'moby-dick'"),
+    "that the source was read to its end": ("UPDATE batches SET ingested_at = NULL", "batch", "'moby-dick'"),
+    "how often an item was tried": ("UPDATE places SET attempt = attempt + 1 WHERE state = 'skipped'", "place", "item"),
+    "when an item is due": ("UPDATE places SET due = 9e12 WHERE state = 'skipped'", "place", "item"),
+    "why an item was skipped": ("UPDATE places SET reason = 'lazy' WHERE code = 'skipped'", "place", "item"),
 }  # fmt: skip
 
 

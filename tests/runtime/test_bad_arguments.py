@@ -210,3 +210,11 @@ def test_what_is_right_is_taken(book: hf.Pipeline) -> None:
         changed="keep",
     )
     assert report.is_complete
+
+
+def test_a_data_frame_is_asked_for_its_rows(keeping: hf.Pipeline) -> None:
+    class Frame(list[str]):
+        columns = ("id", "title")
+
+    with pytest.raises(hf.UsageError, match=r'give its rows, such as frame.to_dict\("records"\)'):
+        keeping.run(Frame(["id", "title"]), progress=False)

@@ -539,3 +539,18 @@ def test_an_async_verifier_is_refused(book: hf.Pipeline) -> None:
 
     with pytest.raises(hf.UsageError, match="is async"):
         stage.verify(later)
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+@pytest.mark.promise("E1")
+def test_a_number_that_is_none_is_refused_at_the_boundary(book: hf.Pipeline, score: float) -> None:
+    class Scored(BaseModel):
+        id: int
+        score: float
+
+    @book.stage
+    def read(page: Scored) -> int:
+        return page.id
+
+    report = run(book, [{"id": 1, "score": score}, {"id": 2, "score": 0.5}], key="id")
+    assert (report.counts.done, codes(report)) == (1, {1: "invalid"})

@@ -11,8 +11,17 @@ SEEDS = 4000
 """Several times what the most hidden mutant needs."""
 
 
+BROKEN_VERSIONS = {
+    "a_commit_is_taken_whatever_its_fence": pytest.mark.catches("unfenced"),
+    "a_commit_is_taken_whatever_its_version": pytest.mark.catches("unversioned"),
+    "the_worker_goes_on_before_its_commit_is_written": pytest.mark.catches("acknowledge before commit"),
+    "a_grant_does_not_raise_the_fence": pytest.mark.catches("fence not raised"),
+    "a_lost_reply_is_taken_for_success": pytest.mark.catches("no read-back"),
+}
+
+
 @pytest.mark.promise("C1", "C3", "C4", "C8", "C12", "E7", "E8", "E12", "P1", "P8", "P13", "A1", "A15")
-@pytest.mark.parametrize("name", BY_SIMULATION)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=BROKEN_VERSIONS.get(name, ())) for name in BY_SIMULATION])
 def test_the_simulator_catches(name: str, tally: Callable[..., None]) -> None:
     caught = catch(BY_SIMULATION[name], SEEDS)
     assert caught is not None, f"{SEEDS} worlds in which {name.replace('_', ' ')}, and nothing was noticed"

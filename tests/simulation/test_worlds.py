@@ -1,8 +1,8 @@
 """Thousands of small worlds in which everything goes wrong, and every promise holds."""
 
-import itertools
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.mutants import BY_SIMULATION
-from holdfast.testing.simulator import Failure, search, simulate
+from holdfast.testing.simulator import Failure, in_folders, search, simulate
 from holdfast.testing.simulator.world import MakeStore
 from tests.simulation.conftest import seeds_of_this_commit
 
@@ -18,34 +18,48 @@ EVERYTHING = pytest.mark.promise(
     *("A1", "A4", "A7", "A14", "A15", "B7", "C1", "C3", "C4", "C7", "C8", "C9", "C10", "C11", "C12", "C13"),
     *("E5", "E6", "E7", "E8", "E12", "P1", "P3", "P7", "P8", "P10", "P11", "P13"),
 )
+ROOT = Path(__file__).parents[2]
 PART = 500
+LARGE_PART = 5_000
+FIXED = 9
+"""Large parts whose seeds are always the same: with the quick ones 50,000."""
+OF_THIS_COMMIT = 10
+"""Large parts whose seeds come from the commit: 50,000 more."""
 
 
 @EVERYTHING
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", range(10))
 def test_every_promise_holds_in_every_world(part: int, tally: Callable[..., None]) -> None:
-    counts = search(range(part * PART, (part + 1) * PART))
-    tally(
-        worlds=counts["worlds"], crashes=counts["crashes"], pauses=counts["pauses"], lost_replies=counts["replies lost"]
-    )
+    count(search(range(part * PART, (part + 1) * PART)), tally)
 
 
 @EVERYTHING
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("part", range(16))
+@pytest.mark.parametrize("part", range(FIXED))
 def test_every_promise_holds_in_many_more_worlds(part: int, tally: Callable[..., None]) -> None:
-    first = 100_000 if part % 2 else seeds_of_this_commit()
-    begin = first + part * 4 * PART
-    counts = search(range(begin, begin + 4 * PART))
+    begin = 100_000 + part * LARGE_PART
+    count(search(range(begin, begin + LARGE_PART)), tally)
+
+
+@EVERYTHING
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("part", range(OF_THIS_COMMIT))
+def test_every_promise_holds_in_worlds_that_no_other_commit_tried(part: int, tally: Callable[..., None]) -> None:
+    begin = seeds_of_this_commit() + part * LARGE_PART
+    count(search(range(begin, begin + LARGE_PART)), tally)
+
+
+def count(counts: Counter[str], tally: Callable[..., None]) -> None:
     tally(
         worlds=counts["worlds"], crashes=counts["crashes"], pauses=counts["pauses"], lost_replies=counts["replies lost"]
     )
 
 
 def sqlite_below(place: Path) -> MakeStore:
-    numbers = itertools.count()
-    return lambda clock, is_dead: SqliteStore(place / f"{next(numbers)}.db", clock=clock, is_dead=is_dead)
+    """Real SQLite files, in memory where the system has a file system there."""
+    return in_folders(lambda folder, clock, is_dead: SqliteStore(folder / "s.db", clock=clock, is_dead=is_dead), place)
 
 
 @EVERYTHING
@@ -62,8 +76,7 @@ def test_sqlite_tells_the_same_story_as_the_memory_store(first: int, place: Path
 @pytest.mark.parametrize("part", range(4))
 def test_every_promise_holds_on_sqlite(part: int, place: Path, tally: Callable[..., None]) -> None:
     begin = seeds_of_this_commit() + part * PART
-    counts = search(range(begin, begin + PART), sqlite_below(place))
-    tally(worlds=counts["worlds"], crashes=counts["crashes"])
+    count(search(range(begin, begin + PART), sqlite_below(place)), tally)
 
 
 def test_the_same_seed_is_the_same_world() -> None:
@@ -86,3 +99,18 @@ def test_a_seed_can_be_replayed_from_the_command_line() -> None:
     trace: list[str] = []
     simulate(7, trace=trace)
     assert told.splitlines() == trace
+
+
+def test_a_store_of_ones_own_is_named_on_the_command_line() -> None:
+    own = ["--store", "examples.own_store.test_log_store:make"]
+    command = [sys.executable, "-m", "holdfast.testing.simulator", "--seed", "3", "--count", "2", *own]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert told.startswith("2 seeds in ")
+
+
+def test_a_failure_on_a_store_of_ones_own_says_how_to_replay_it() -> None:
+    with (
+        BY_SIMULATION["a_lost_reply_is_taken_for_success"](),
+        pytest.raises(Failure, match="--trace --store mine:make"),
+    ):
+        search(range(100), store="mine:make")

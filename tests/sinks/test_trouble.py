@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast as hf
 from holdfast.runtime.sinks import Files
 from holdfast.stores import faults
 from tests.house.source import ROOT
@@ -18,6 +19,7 @@ from tests.sinks.making import all_files, ours, output, place, published, rest, 
 
 FULL_DISK = """
 import errno, resource
+import holdfast as hf
 from holdfast.runtime.sinks import Files
 from tests.sinks.making import all_files, place, published
 sink = Files("out/{key}.txt")
@@ -35,6 +37,7 @@ assert sink.find(place(2, n=2)) is None
 
 READ_ONLY = """
 import os, pathlib
+import holdfast as hf
 from holdfast.runtime.sinks import Files
 from tests.sinks.making import place, published, staged
 sink = Files("out/{key}.json")
@@ -207,3 +210,31 @@ def timed(act: Callable[[], object]) -> float:
 def test_staging_needs_no_folder_to_exist(here: Path) -> None:
     sink = Files("a/b/c/{key}.json")
     assert rest(sink, staged(sink, 1)) == [None]
+
+
+@pytest.mark.promise("P6")
+def test_outputs_without_their_final_names_are_no_success_and_the_next_run_names_them(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def make() -> hf.Pipeline:
+        book = hf.Pipeline("book", store=here / "state.db")
+
+        @book.stage(sink=hf.Files(str(here / "out/{key}.json")))
+        def read(number: int) -> int:
+            calls.append(number)
+            return number
+
+        return book
+
+    def refuse(self: hf.Files, *_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(hf.Files, "publish", refuse)
+        with pytest.raises(hf.StoreError, match=r"could not get their final names.*run again"):
+            make().run([1, 2], progress=False)
+    assert make().run([1, 2], progress=False).is_complete
+    assert sorted(calls) == [1, 2]
+    assert sorted(path.name for path in (here / "out").glob("*.json")) == ["1.json", "2.json"]

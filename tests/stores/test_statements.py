@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.stores import statements
-from holdfast.stores.statements import BULK, in_groups, load, write_rows
+from holdfast.stores.statements import BULK, load, write_rows
 from tests.core.made import PROPERTY
 
 SIZES = [0, 1, 2, 3, 31, 100, BULK - 1, BULK, BULK + 1, 2 * BULK, 2 * BULK + 3, 1777]
@@ -34,14 +34,6 @@ def test_few_statements_of_few_sizes_carry_all_rows(size: int) -> None:
     assert {len(values) for _, values in sent} <= {1 << power for power in range(10)}
 
 
-@PROPERTY
-@given(st.integers(0, 5000))
-def test_values_that_are_looked_up_come_in_groups(size: int) -> None:
-    groups = list(in_groups("SELECT … IN", range(size)))
-    assert [n for _, values in groups for n in values] == list(range(size))
-    assert all(sql.count("?") == len(values) <= BULK for sql, values in groups)
-
-
 def test_a_statement_has_no_more_values_than_sqlite_takes() -> None:
     widest = max(
         sql.partition("VALUES")[0].count(",") + 1 for name, sql in load("sqlite.sql").items() if "put_" in name
@@ -54,7 +46,7 @@ def test_a_statement_has_no_more_values_than_sqlite_takes() -> None:
 def test_statements_are_found_by_name_without_their_semicolon() -> None:
     found = load("sqlite.sql")
     assert found["get_meta"] == "SELECT value FROM meta WHERE name = ?"
-    assert found["insert_keys"].endswith("VALUES")
+    assert found["insert_items"].endswith("VALUES")
     assert not [name for name, sql in found.items() if not sql or ";" in sql or sql != sql.strip()]
     assert load("sqlite.sql") is found
 
@@ -67,8 +59,6 @@ def test_every_statement_fits_the_tables() -> None:
         whole = sql
         if sql.endswith("VALUES"):
             whole = f"{sql} ({', '.join('?' * (sql.count(',') + 1))})"
-        elif sql.endswith(" IN"):
-            whole = f"{sql} (?)"
         explained = db.execute(f"EXPLAIN {whole}", (None,) * whole.count("?")).fetchall()
         assert explained, name
     db.close()

@@ -7,11 +7,18 @@ import msgspec
 
 from holdfast.core import canonical
 from holdfast.core.limits import KEY_BYTES, MESSAGE_CHARS, PAYLOAD_BYTES, PREVIEW_BYTES
-from holdfast.core.model import Admitted, ItemNo, Key, NewItem, Place, State
+from holdfast.core.model import START, Admitted, ItemNo, Key, NewItem, Place, State
 
 
 def admit(key: object, payload: bytes, salt: bytes) -> NewItem:
     """A validated item. A key or payload beyond its limit makes it a dead letter that says what to do."""
+    if type(key) is str and key.isascii() and 0 < len(key) <= KEY_BYTES and len(payload) <= PAYLOAD_BYTES:
+        return NewItem(key, canonical.key_hash(key), salt, payload, canonical.digest(salt, payload))
+    return _admit_with_care(key, payload, salt)
+
+
+def _admit_with_care(key: object, payload: bytes, salt: bytes) -> NewItem:
+    """The same for keys of every other kind, each looked at from all sides."""
     if type(key) is not str and type(key) is not int:
         if isinstance(key, bool) or key is None:
             return refuse(
@@ -84,7 +91,7 @@ Known = Mapping[int, tuple[ItemNo, bool]]
 def sort_out(items: Sequence[NewItem], known: Known, lo: int) -> tuple[list[NewItem], Admitted]:
     """Which items of a group are new, and what to answer about the others; the first new one gets the number `lo`."""
     if not known and len({item.key_number for item in items}) == len(items):
-        return list(items), Admitted(added=len(items), lo=ItemNo(lo), dead=_dead(items, lo))
+        return list(items), all_new(items, lo)
     fresh: list[NewItem] = []
     first: dict[str, int] = {}
     changed: list[tuple[int, ItemNo]] = []
@@ -106,8 +113,13 @@ def sort_out(items: Sequence[NewItem], known: Known, lo: int) -> tuple[list[NewI
     return fresh, Admitted(added=len(fresh), lo=ItemNo(lo), known=known_count, dead=dead, changed=tuple(changed))
 
 
+def all_new(items: Sequence[NewItem], lo: int) -> Admitted:
+    """What to answer about a group of which every item is new."""
+    return Admitted(added=len(items), lo=ItemNo(lo), dead=_dead(items, lo))
+
+
 def _dead(fresh: Sequence[NewItem], lo: int) -> tuple[ItemNo, ...]:
-    return tuple([ItemNo(n) for n, item in enumerate(fresh, start=lo) if item.place.state is State.DEAD])
+    return tuple([ItemNo(n) for n, item in enumerate(fresh, start=lo) if item.place is not START])
 
 
 def difference(before: bytes, after: bytes) -> str:

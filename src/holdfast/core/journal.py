@@ -9,17 +9,19 @@ its own. Bodies speak of items by number, never by key.
 """
 
 import hashlib
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from holdfast.core.columns import UINT32, pack, unpack
 from holdfast.core.errors import ChainBroken
 from holdfast.core.model import BatchId, Entry
 
 GENESIS = bytes(32)
 """What the first entry of a batch links to."""
+STARTED = "started"
+"""The kind of an entry by which an owner says that it starts an item on trial (see `lease`); its body is empty."""
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True):
@@ -46,7 +48,7 @@ class Numbers(msgspec.Struct, frozen=True, omit_defaults=True):
     def __iter__(self) -> Iterator[int]:
         if not self.picks:
             return iter(range(self.lo, self.hi))
-        return (self.lo + offset for offset in array("I", self.picks))
+        return (self.lo + offset for offset in unpack(UINT32, self.picks))
 
     def __len__(self) -> int:
         return len(self.picks) // 4 if self.picks else self.hi - self.lo
@@ -54,7 +56,7 @@ class Numbers(msgspec.Struct, frozen=True, omit_defaults=True):
     def __contains__(self, n: object) -> bool:
         if not isinstance(n, int) or not self.lo <= n < self.hi:
             return False
-        return not self.picks or n - self.lo in array("I", self.picks)
+        return not self.picks or n - self.lo in unpack(UINT32, self.picks)
 
 
 def numbers(ns: Sequence[int]) -> Numbers:
@@ -64,7 +66,7 @@ def numbers(ns: Sequence[int]) -> Numbers:
     lo, hi = min(ns), max(ns) + 1
     if hi - lo == len(ns) and ns[0] == lo and ns[-1] == hi - 1 and all(map(int.__eq__, ns, range(lo, hi))):
         return Numbers(lo, hi)
-    return Numbers(lo, hi, array("I", [n - lo for n in ns]).tobytes())
+    return Numbers(lo, hi, pack(UINT32, [n - lo for n in ns]))
 
 
 class Spend(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -4,8 +4,10 @@ The fence grows by one with every grant and never goes back, whatever happens to
 fence, never by the time: the lease only decides when somebody else may be granted the chunk.
 
 Blame: a grant that ended without a commit and without a release died with its process. A chunk to which that happened
-`limits.SUSPECT` times is a suspect; it is handed out in smaller and smaller parts until one item stands alone, and that
-item is buried when its process then died `limits.BLAME` times. Deaths among others are never counted against an item.
+`limits.SUSPECT` times is a suspect: it is handed out in smaller and smaller parts until one item stands alone. That one
+is on trial: before its handler starts, a commit of the kind `started` is durable, and only that commit counts a strike.
+After `limits.BLAME` strikes in a row the item is buried. So nothing is held against an item but deaths that came while
+it, and nothing else, was being handled: not deaths among others, and not deaths before it was its turn.
 """
 
 from collections import Counter
@@ -93,12 +95,12 @@ def grant(
 
 
 def blamed(chunk: Chunk) -> int:
-    """How many grants in a row ended in a dead process, the last one included; of several items together, not more
-    than make them suspects."""
+    """How many grants in a row ended in a dead process, the last one included, up to what makes suspects; beyond that
+    only the strikes of a lone item."""
     if chunk.progressed:
         return 0
-    deaths = chunk.blame + 1 if chunk.owner is not None else chunk.blame
-    return deaths if chunk.pending == 1 else min(deaths, SUSPECT)
+    deaths = min(SUSPECT, chunk.blame + (chunk.owner is not None))
+    return max(deaths, chunk.blame) if chunk.pending == 1 else deaths
 
 
 def affordable(*, cap: int | None, reserve: int, spent: int, reserved: int) -> int | None:
@@ -109,6 +111,11 @@ def affordable(*, cap: int | None, reserve: int, spent: int, reserved: int) -> i
     if left <= 0:
         return 0
     return left // reserve if reserve > 0 else None
+
+
+def on_trial(pending: int, blame: int) -> bool:
+    """Whether it must be durable that the handler starts before it does: a death from then on is a strike."""
+    return pending == 1 and SUSPECT <= blame < SUSPECT + BLAME
 
 
 def condemned(pending: int, blame: int) -> bool:

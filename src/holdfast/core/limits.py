@@ -54,7 +54,7 @@ SUSPECT: Final = 2
 """Grants of a chunk that ended in a dead process before it is handed out in halves and its items are run alone."""
 
 BLAME: Final = 3
-"""Grants of one lone item, run alone, that ended in a dead process before it is buried."""
+"""Starts of one lone item, run alone, that ended in a dead process before it is buried."""
 
 REWINDS: Final = 3
 """Rewinds of one item before it is buried."""

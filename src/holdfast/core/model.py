@@ -9,6 +9,8 @@ from typing import Any, NewType
 
 import msgspec
 
+from holdfast.core.errors import UsageError
+
 BatchId = NewType("BatchId", int)
 ChunkId = NewType("ChunkId", int)
 ItemNo = NewType("ItemNo", int)
@@ -247,6 +249,16 @@ class Commit(Value, frozen=True, kw_only=True):
     """Money the grant still sets aside after this commit."""
     extend: float = 0.0
     """A commit counts as a heartbeat: the lease lasts at least this many seconds from now."""
+
+    def check_range(self, lo: int, hi: int) -> None:
+        """Refuse to speak of items that are not the chunk's."""
+        for some in (self.outputs, self.moves):
+            ns = [each.n for each in some]
+            if ns and not lo <= min(ns) <= max(ns) < hi:
+                raise UsageError(
+                    f"a commit for chunk {self.chunk} speaks of items {min(ns)} to {max(ns)}, the chunk has items {lo} "
+                    f"to {hi - 1}"
+                )
 
 
 class Act(Value, frozen=True, kw_only=True):

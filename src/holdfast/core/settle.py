@@ -4,7 +4,6 @@
 them: outputs, new places, totals, the body of the journal entry, and the items that go on.
 """
 
-from array import array
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
@@ -13,6 +12,7 @@ import msgspec
 
 from holdfast.core import journal, retry
 from holdfast.core.canonical import storable
+from holdfast.core.columns import FLOAT32, UINT16, pack
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import MESSAGE_CHARS, REWINDS
 from holdfast.core.model import BatchId, ChunkId, Commit, Counts, Item, ItemNo, Move, Output, Place, State
@@ -88,6 +88,14 @@ def commit(
     )
 
 
+def start(holder: Holder, *, commit_id: bytes) -> Commit:
+    """Makes it durable that an item on trial is about to be run: nothing moves, and a strike is counted."""
+    return Commit(
+        id=commit_id, batch=holder.batch, chunk=holder.chunk, fence=holder.fence, version=holder.version,
+        kind=journal.STARTED, body=journal.encode_body(journal.Checkpointed()), extend=holder.seconds,
+    )  # fmt: skip
+
+
 NOTHING = Settled(outputs=[], moves=[], counts=Counts(), advanced=[], attempts=[], spends=[], onward=[])
 """What follows from no outcomes: a bare release."""
 
@@ -137,10 +145,10 @@ class _Ledger:
                 stage=stage,
                 items=journal.numbers(ns),
                 digests=b"".join([d.digest for d in group]),
-                queued=array("f", [d.queued for d in group]).tobytes(),
-                seconds=array("f", seconds).tobytes(),
-                attempts=b"" if plain else array("H", [min(i.place.attempt + 1, 65535) for i in items]).tobytes(),
-                epochs=b"" if plain else array("H", [min(i.place.epoch, 65535) for i in items]).tobytes(),
+                queued=pack(FLOAT32, [d.queued for d in group]),
+                seconds=pack(FLOAT32, seconds),
+                attempts=b"" if plain else pack(UINT16, [min(i.place.attempt + 1, 65535) for i in items]),
+                epochs=b"" if plain else pack(UINT16, [min(i.place.epoch, 65535) for i in items]),
                 finished=stage + 1 == self.stages,
                 adopted=adopted,
             )

@@ -1,6 +1,5 @@
 """The attempts of a batch as its journal tells them: numbers in blocks, and counts of what is told apart by name."""
 
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
@@ -8,6 +7,7 @@ from operator import add
 from typing import Any
 
 from holdfast.core import journal
+from holdfast.core.columns import FLOAT32, UINT16, unpack
 from holdfast.core.limits import DISTINCT_NAMES
 from holdfast.core.model import Chunk
 from holdfast.runtime.quantiles import Block, Number
@@ -52,7 +52,7 @@ class Tally:
         self.runs += count
         self.outcomes["done"] += count
         if group.attempts:
-            self.attempt_counts.update(array("H", group.attempts))
+            self.attempt_counts.update(unpack(UINT16, group.attempts))
         else:
             self.attempt_counts[1] += count
 
@@ -126,7 +126,8 @@ def numbers_of(body: journal.Checkpointed, metrics: dict[str, None]) -> Iterator
     """The numbers of one commit, by stage and name. `metrics` remembers which metrics are told apart."""
     for group in body.advanced:
         if not group.adopted:
-            yield from _times(group.stage, array("f", group.queued).tolist(), array("f", group.seconds).tolist())
+            queued, took = unpack(FLOAT32, group.queued), unpack(FLOAT32, group.seconds)
+            yield from _times(group.stage, queued, took)
     for attempt in filter(was_run, body.attempts):
         yield from _times(attempt.stage, [attempt.queued], [attempt.seconds])
     for stage, spend in body.spends:
@@ -145,7 +146,7 @@ def was_run(attempt: journal.Attempted) -> bool:
     return attempt.attempt > 0
 
 
-def _times(stage: int, queued: list[float], seconds: list[float]) -> Iterator[tuple[int, str, Block]]:
+def _times(stage: int, queued: Sequence[float], seconds: Sequence[float]) -> Iterator[tuple[int, str, Block]]:
     yield stage, "queue", list(queued)
     yield stage, "execution", list(seconds)
     yield stage, "total", list(map(add, queued, seconds))

@@ -2,7 +2,8 @@
 
 Every chain is checked from its start to the head that the store knows: the batch's own from the very first entry, an
 ingested chunk's from the entry that admitted it, a child's from where it was cut off its parent. Then the journal is
-replayed, and payloads, outputs, places and totals are held against it. A finding names the entry or the item.
+replayed, and what the store says is held against it: payloads, outputs, places, totals, ranges and owners. Every key
+has to lead to its item. A finding names the entry, the item or the chunk.
 
 A batch that is being worked on can be audited: a group that changes meanwhile is read again.
 """
@@ -15,7 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import canonical, journal
-from holdfast.core.errors import ChainBroken, SinkError
+from holdfast.core.errors import ChainBroken, NotOurs, SinkError, UsageError
 from holdfast.core.model import Batch, Chunk, ChunkId, Entry, Output, StoredItem, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.runtime.outputs import OutputReader
@@ -31,7 +32,7 @@ class Finding:
     """Something that does not hold."""
 
     kind: str
-    """chain, payload, output, place, totals, range"""
+    """batch, chain, chunk, key, output, payload, place, range, totals"""
     where: str
     """The entry, item or chunk."""
     message: str
@@ -67,7 +68,10 @@ Progress = Callable[[int, int], None]
 
 def verify(store: Store, batch: Batch, *, full: bool = False, progress: Progress | None = None) -> Audit:
     """Check everything that the journal of a batch can prove. `full` reads outputs that stand in files, too."""
-    return _Auditor(store, batch, full, progress).audit()
+    try:
+        return _Auditor(store, batch, full, progress).audit()
+    except (TypeError, ValueError, LookupError, OverflowError) as error:
+        raise NotOurs(f"{store.url} is damaged: it holds what no store writes ({error}); put back a backup") from error
 
 
 @dataclass(slots=True)
@@ -93,14 +97,15 @@ class _Tally:
 class _Auditor:
     def __init__(self, store: Store, batch: Batch, full: bool, progress: Progress | None) -> None:
         self._store, self._batch, self._full, self._progress = store, batch, full, progress
-        self._stages = lookup.stage_names(batch)
-        self._reader = OutputReader(batch)
 
     def audit(self) -> Audit:
         total, busy = _Tally(), 0
+        is_readable = self._read_definition(total)
         chunks = self._store.chunks(self._batch.id)
         self._check_ranges(chunks, total)
         for start, group in self._groups(total):
+            if not is_readable:
+                continue
             seen, was_busy = self._settled_group(start, group, _within(chunks, group))
             total.add(seen)
             busy += was_busy
@@ -118,21 +123,39 @@ class _Auditor:
             more_findings=len(total.findings) > FINDINGS,
         )
 
+    def _read_definition(self, total: _Tally) -> bool:
+        try:
+            self._stages = lookup.stage_names(self._batch)
+            self._reader = OutputReader(self._batch)
+        except (msgspec.DecodeError, TypeError, ValueError, LookupError, UsageError) as error:
+            total.find("batch", f"batch {self._batch.name!r}", f"its definition cannot be read ({error})")
+            return False
+        return True
+
     # -- chains -------------------------------------------------------------------------------------------------
 
     def _groups(self, total: _Tally) -> Iterator[tuple[bytes, journal.Ingested]]:
         """The batch's own chain, checked: what was ingested, each with the hash that its chunk starts at."""
-        at = chain_of_batch(self._batch.id)
-        for entry, body in self._chain(at, journal.GENESIS, self._batch.head, self._batch.seq, total):
+        at, opened, admitted, is_ended = chain_of_batch(self._batch.id), None, 0, False
+        for entry, _, body in self._chain(at, journal.GENESIS, self._batch.head, self._batch.seq, total):
+            if isinstance(body, journal.Opened):
+                opened = body
+            if isinstance(body, journal.Ingested):
+                admitted, is_ended = body.hi, is_ended or body.ended
             if isinstance(body, journal.Ingested) and body.hi > body.lo:
                 if len(body.digests) != canonical.DIGEST_BYTES * (body.hi - body.lo):
                     total.find("chain", journal.name(entry.chain, entry.seq), "it has not one digest for every item")
                     continue
                 yield entry.hash, body
+        row = self._batch
+        held = (journal.Opened(row.name, row.pipeline, row.definition), row.admitted, row.ingested_at is not None)
+        for name, is_one, told in zip(("definition", "items", "end"), held, (opened, admitted, is_ended), strict=True):
+            if is_one != told:
+                total.find("batch", f"batch {row.name!r}", f"its {name}: {is_one}, but its journal says {told}")
 
     def _chain(
         self, at: int, start: bytes, head: bytes, seq: int, seen: _Tally
-    ) -> Iterator[tuple[Entry, journal.Body]]:
+    ) -> Iterator[tuple[Entry, journal.Header, journal.Body]]:
         """Every entry of a chain up to `seq` whose link, header and body hold; the others become findings."""
         seen.chains += 1
         prev, expected, last_fence = start, 1, 0
@@ -158,7 +181,7 @@ class _Auditor:
             else:
                 self._check_header(header, last_fence, isinstance(body, journal.Claimed), seen)
                 last_fence = header.fence
-                yield entry, body
+                yield entry, header, body
             prev, expected = entry.hash, entry.seq + 1
         if expected - 1 != seq or prev != head:
             message = (
@@ -212,10 +235,10 @@ class _Auditor:
                 )
                 continue
             prev = begin
-            for entry, body in self._chain(chunk.id, begin, chunk.head, chunk.seq, seen):
+            for entry, header, body in self._chain(chunk.id, begin, chunk.head, chunk.seq, seen):
                 if isinstance(body, journal.Claimed) and body.child is not None:
                     starts[ChunkId(body.child[0])] = prev
-                self._replay(projection, entry, body, seen)
+                self._replay(projection, header, body, seen)
                 prev = entry.hash
         for missing in starts:
             seen.find("chain", f"chunk {missing}", "the journal made it, and the store does not have it")
@@ -223,12 +246,12 @@ class _Auditor:
             self._compare(projection, family, seen)
         return seen
 
-    def _replay(self, projection: Projection, entry: Entry, body: journal.Body, seen: _Tally) -> None:
+    def _replay(self, projection: Projection, header: journal.Header, body: journal.Body, seen: _Tally) -> None:
         try:
-            projection.replay(entry.chain, body)
+            projection.replay(header, body)
         except (IndexError, ValueError) as error:
             seen.find(
-                "chain", journal.name(entry.chain, entry.seq), f"it speaks of what its group does not have ({error})"
+                "chain", journal.name(header.chain, header.seq), f"it speaks of what its group does not have ({error})"
             )
 
     def _compare(self, projection: Projection, family: list[Chunk], seen: _Tally) -> None:
@@ -237,6 +260,9 @@ class _Auditor:
             wrong = projection.count_difference(chunk)
             if wrong is not None:
                 seen.find("totals", f"chunk {chunk.id}", f"its totals are not those of its journal: {wrong}")
+            wrong = projection.chunk_difference(chunk)
+            if wrong is not None:
+                seen.find("chunk", f"chunk {chunk.id}", wrong)
         lo, hi = projection.lo, projection.hi
         outputs = iter(each_output(self._store, self._batch.id, lo=lo, hi=hi))
         waiting = next(outputs, None)
@@ -258,6 +284,8 @@ class _Auditor:
         where = f"item {item.n} ({item.key!r})"
         if canonical.digest(item.salt, item.payload) != projection.payload_digest(item.n):
             seen.find("payload", where, "its payload is not the one that was admitted")
+        if self._store.find(self._batch.id, canonical.key_text(item.key)) != item.n:
+            seen.find("key", where, "its key does not lead to it: the key, or the index of keys, was changed")
         wrong = projection.difference(item)
         if wrong is not None:
             seen.find("place", where, wrong)

@@ -8,12 +8,14 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from os import geteuid
 from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 
 from holdfast.core import canonical
 from holdfast.core.errors import HoldfastError
@@ -84,20 +86,19 @@ def _no_store(path: Path) -> Check:
 
 def _look_inside(path: Path, folders: Sequence[Path], wall: Callable[[], float]) -> Iterator[Check]:
     try:
-        file = SqliteFile(path)
-        settings = file.settings()
-        file.close()
         store = SqliteStore(path)
     except HoldfastError as error:
         yield _unsafe("store", str(error), "restore a backup, or name another store")
         return
     try:
-        yield check_settings(settings)
+        yield from check_content(path)
         yield check_wal(path)
         chunks = [chunk for batch in store.batches() for chunk in store.chunks(batch.id)]
         yield check_times(chunks, wall())
         yield check_leases(chunks, wall())
         yield check_leftovers([path.parent, *sink_folders(store), *folders], wall())
+    except (HoldfastError, msgspec.DecodeError, TypeError, ValueError, LookupError) as error:
+        yield _unsafe("store", f"what it holds cannot be read: {error}", "restore a backup, or name another store")
     finally:
         store.close()
 
@@ -213,6 +214,39 @@ def check_times(chunks: Iterable[Chunk], now: float) -> Check:
         message=f"the last progress is {in_words(ahead)} in the future",
         advice="compare this clock with a time server; a lease seems longer or shorter than it is",
     )
+
+
+def check_content(path: Path) -> Iterator[Check]:
+    """The file of a store: how it is written, whether its pages are sound, whether it was set back."""
+    file = SqliteFile(path)
+    try:
+        yield check_settings(file.settings())
+        with file.reading() as db:
+            wrong = [text for (text,) in db.execute("PRAGMA integrity_check(3)") if text != "ok"]
+            set_back = db.execute("SELECT value FROM meta WHERE name = 'set_back'")
+    finally:
+        file.close()
+    if wrong:
+        yield _unsafe("pages", f"{path} is damaged: {'; '.join(wrong)}", "restore a backup, or name another store")
+    else:
+        yield _ok("pages", "tables and indexes are sound; `holdfast audit verify` checks what stands in them")
+    yield check_history(set_back[0][0] if set_back else "")
+
+
+def check_history(set_back: str) -> Check:
+    """A file that knows less than the note beside it is an older one, or has lost its log."""
+    if not set_back:
+        return _ok("history", "the file was never set back")
+    had, has, when = map(int, set_back.split())
+    return _warn(
+        "history",
+        f"the file was set back: it had {had:,} entries and came back with {has:,}, which was seen {_at(when)}",
+        "a backup was put back, or the write-ahead log was lost; what is missing is done again by the next run",
+    )
+
+
+def _at(when: int) -> str:
+    return datetime.fromtimestamp(when, UTC).isoformat(sep=" ", timespec="seconds")
 
 
 def check_settings(settings: dict[str, Any]) -> Check:

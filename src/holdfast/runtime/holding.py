@@ -6,11 +6,13 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from holdfast.core import lease as leases
 from holdfast.core.model import Claim, Item, ItemNo, Lease
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Holder
+from holdfast.runtime.assignment import Assignment
 
-ALONE_ITEMS = 2_000
+ALONE_ITEMS = 4_000
 """Items of a suspect that are run one at a time: the most that can have been in flight when its process died."""
 GRID = 0.1
 """Releases wait on a grid of this share of the wait, so that items due at about the same time are claimed together."""
@@ -31,7 +33,7 @@ class Lots:
         self._lots[-1][1].append(item)
         self.count += 1
 
-    def put_back(self, items: list[Item], at: float) -> None:
+    def put_back(self, items: Sequence[Item], at: float) -> None:
         """Items that were taken and not run come first again."""
         self._lots.appendleft((at, deque(items)))
         self.count += len(items)
@@ -76,6 +78,8 @@ class Holding:
         self.lost = False
         self.alone = claim.blame > 1
         """A suspect: its items are run one at a time, so that the one that kills the process stands alone."""
+        self.on_trial = leases.on_trial(claim.pending, claim.blame)
+        """A lone suspect that was not started yet."""
         self._to_clear = ALONE_ITEMS
 
     @property
@@ -115,6 +119,13 @@ class Holding:
             if from_store and item.place.stage:
                 self.resumed.add(item.n)
             self.ready[item.place.stage].add(item, at)
+
+    def put_back(self, work: Assignment, items: Sequence[Item]) -> None:
+        """Items that were handed over and not begun come first again."""
+        if items:
+            self.ready[work.stage].put_back(items, work.ready_at)
+            if work.resumed:
+                self.resumed.update(item.n for item in items)
 
     def wake(self, now: float) -> None:
         """Move items whose wait is over to the ready ones."""

@@ -1,17 +1,21 @@
 """A lane: one stage on its way through a pool, with its pace, its share of the workers and what is in flight."""
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 
 from holdfast.core.errors import StoreError, UsageError
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Settled
+from holdfast.runtime.assignment import Answer, Assignment, clock
 from holdfast.runtime.control import Control
-from holdfast.runtime.executor import Answer, Assignment, StageRunner, clock
 from holdfast.runtime.holding import Holding
+from holdfast.runtime.loop import Loop
 from holdfast.runtime.pace import Pace
-from holdfast.runtime.pools import Finished, Loop, Pool, Remote, Threads
+from holdfast.runtime.pools import Finished, Pool, Threads
+from holdfast.runtime.processes import Remote
+from holdfast.runtime.runner import StageRunner
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.stage import Stage
 
@@ -26,7 +30,7 @@ START_SECONDS = 60.0
 
 
 class Slots:
-    """How many handlers may run at the same time, over all stages."""
+    """How many assignments, or items on the event loop, may be handed over and not committed, over all stages."""
 
     def __init__(self, size: int) -> None:
         self.free = size
@@ -80,23 +84,17 @@ class Lane:
         self.used += taken
         self.slots.free -= taken
         if inline:
-            self._run_here(work, at)
+            self._run_here(work)
             return 1
         self.active[id(work)] = work
         self.pool.submit(self.runner, work)
         return 0
 
-    def _run_here(self, work: Assignment, at: float) -> None:
+    def _run_here(self, work: Assignment) -> None:
         """Run items on this thread. If they turn out to be slow after all, the rest is left for other threads."""
         work.until = clock() + INLINE_PATIENCE
         self.runner.run(work)
-        rest = work.items[len(work.outcomes) :]
-        if rest:
-            del work.items[len(work.outcomes) :]
-            work.left -= len(rest)
-            work.holding.running -= len(rest)
-            work.holding.ready[self.index].put_back(rest, at)
-        self.finished.put(Answer(work, work.outcomes))
+        self.finished.put(Answer(work, work.outcomes, work.items[len(work.outcomes) :]))
 
     def _pool_is_idle(self) -> bool:
         return self.pool.in_flight == 0 if isinstance(self.pool, Remote) else self.used == 0
@@ -170,6 +168,12 @@ class Lane:
             return 0.0
         start = self.pool.start_seconds
         return START_SECONDS if start is None else 1.0 + 3.0 * start
+
+    def give_back(self) -> None:
+        """The run stops: nothing more is begun, and what is handed over is left between two items."""
+        self.pool.give_back()
+        for work in self.active.values():
+            work.until = -math.inf
 
     def abandon_all(self) -> None:
         """The run ends at once: nobody waits for what is in flight."""

@@ -15,12 +15,12 @@ from holdfast.core.limits import BATCH_NAME_CHARS, STAGES
 from holdfast.runtime import remote
 from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
-from holdfast.runtime.executor import here
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom
 from holdfast.runtime.policy import Budget, Retry
 from holdfast.runtime.report import Report
 from holdfast.runtime.run import Options, Run
+from holdfast.runtime.runner import here
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.stage import Stage, Where
 from holdfast.stores.base import Store
@@ -187,6 +187,11 @@ class Pipeline:
             raise UsageError(
                 f"the items of pipeline {self.name!r} are a {type(found).__name__}: give a list, a generator or a "
                 "source"
+            )
+        if hasattr(found, "columns"):
+            raise UsageError(
+                f"the items of pipeline {self.name!r} are a {type(found).__name__}, which hands out its columns: give "
+                'its rows, such as frame.to_dict("records") of pandas or frame.iter_rows(named=True) of polars'
             )
         return found
 

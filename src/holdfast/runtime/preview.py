@@ -1,11 +1,11 @@
 """What an act would do, before it is done: how many items, who holds them, what was paid for what would go."""
 
-from array import array
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any
 
 from holdfast.core import money
+from holdfast.core.columns import FLOAT32, unpack
 from holdfast.core.model import Batch, Chunk, State, StoredItem
 from holdfast.runtime import lookup, operations, status
 from holdfast.runtime.attempts import Reader
@@ -107,6 +107,6 @@ def _cost(reader: Reader, target: int, n: int | None = None) -> tuple[int, float
         seconds += sum(a.seconds for a in body.attempts if a.stage >= target and n in (None, a.n))
         for group in body.advanced:
             if group.stage >= target and not group.adopted and (n is None or n in group.items):
-                took = zip(group.items, array("f", group.seconds), strict=True)
+                took = zip(group.items, unpack(FLOAT32, group.seconds), strict=True)
                 seconds += sum(part for number, part in took if n in (None, number))
     return spent, seconds

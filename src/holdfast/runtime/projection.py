@@ -1,4 +1,4 @@
-"""The items of one ingested group, replayed from the journal: what the store should say about each of them.
+"""The items and chunks of one ingested group, replayed from the journal: what the store should say about each of them.
 
 A group is what one `ingested` entry admitted; every chunk that was ever cut from it lies inside its range. So one
 group at a time is all that has to be in memory.
@@ -6,8 +6,11 @@ group at a time is all that has to be in memory.
 
 from array import array
 
+import msgspec
+
 from holdfast.core import journal
 from holdfast.core.canonical import DIGEST_BYTES
+from holdfast.core.columns import FLOAT32, UINT16, unpack
 from holdfast.core.model import Chunk, Counts, ItemNo, State, StoredItem
 
 STATES = list(State)
@@ -16,8 +19,31 @@ UNKNOWN = 0xFFFFFFFF
 """The epoch of an output whose digest can no longer be computed: its item has another salt now."""
 
 
+class Standing(msgspec.Struct):
+    """Who has a chunk, of which items, and since when it may be claimed."""
+
+    lo: int
+    hi: int
+    fence: int | None = None
+    """None before the first grant."""
+    owner: str | None = None
+    due: float = 0.0
+
+
+class Trouble(msgspec.Struct):
+    """What an item met at its stage."""
+
+    attempt: int = 0
+    due: float = 0.0
+    said: tuple[str, str] | None = ("", "")
+    """The code, and the reason in words; None where the journal does not tell."""
+
+
+CLEAN = Trouble()
+
+
 class Projection:
-    """State, stage, epoch and output digests of a range of items."""
+    """State, stage, epoch, trouble and output digests of a range of items; ranges, owners and totals of its chunks."""
 
     def __init__(self, group: journal.Ingested, stages: int) -> None:
         self.lo, self.hi = group.lo, group.hi
@@ -29,17 +55,29 @@ class Projection:
         self._payload = bytearray(group.digests)
         self._digests: dict[int, bytearray] = {}
         self._made_in: dict[int, array[int]] = {}
+        self._trouble: dict[int, Trouble] = {}
         for n, _ in group.invalid:
             self._state[n - self.lo] = DEAD
+            self._trouble[n - self.lo] = Trouble(said=None)
         self._totals: dict[int, Counts] = {}
+        self._standing = {group.chunk: Standing(group.lo, group.hi)}
 
     # -- replaying ----------------------------------------------------------------------------------------------
 
-    def replay(self, chunk: int, body: journal.Body) -> None:
+    def replay(self, header: journal.Header, body: journal.Body) -> None:
         """Take in one entry of a chunk's chain; entries come in their order, a parent's before its child's."""
-        if isinstance(body, journal.Checkpointed):
-            self._checkpointed(chunk, body)
+        standing = self._standing[header.chain]
+        fence, standing.fence = standing.fence, header.fence
+        if isinstance(body, journal.Claimed):
+            if body.child is not None:
+                self._standing[body.child[0]] = Standing(*body.child[1:], fence, due=standing.due)
+            standing.hi, standing.owner, standing.due = body.hi, header.actor, 0.0
+        elif isinstance(body, journal.Checkpointed):
+            self._checkpointed(header.chain, body)
+            if body.released:
+                standing.owner, standing.due = None, body.due
         elif isinstance(body, journal.Acted):
+            standing.owner, standing.due = None if body.seized else standing.owner, 0.0
             for moved in body.items:
                 self._moved(moved)
 
@@ -49,7 +87,7 @@ class Projection:
             self._advanced(group)
             if not group.adopted:
                 attempts += len(group.items)
-                seconds += sum(array("f", group.seconds))
+                seconds += sum(unpack(FLOAT32, group.seconds))
         for attempt in body.attempts:
             self._attempted(attempt)
             attempts += attempt.attempt > 0
@@ -62,7 +100,7 @@ class Projection:
     def _advanced(self, group: journal.Advanced) -> None:
         digests, made_in = self._of_stage(group.stage)
         count, first = len(group.items), self._at(group.items.lo)
-        epochs = array("I", array("H", group.epochs)) if group.epochs else array("I", bytes(4 * count))
+        epochs = array("I", unpack(UINT16, group.epochs)) if group.epochs else array("I", bytes(4 * count))
         if len(group.digests) != DIGEST_BYTES * count or len(epochs) != count or group.items.hi > self.hi:
             raise ValueError(f"{count} items, {len(group.digests)} bytes of digests")
         state = DONE if group.finished else PENDING
@@ -72,14 +110,18 @@ class Projection:
             self._stage[first:last] = array("H", [group.stage + 1]) * count
             made_in[first:last] = array("I", [1 + epoch for epoch in epochs])
             digests[first * DIGEST_BYTES : last * DIGEST_BYTES] = group.digests
+            for at in range(first, last) if self._trouble else ():
+                self._trouble.pop(at, None)
             return
         for index, n in enumerate(group.items):
             at = self._at(n)
+            self._trouble.pop(at, None)
             self._state[at], self._stage[at], made_in[at] = state, group.stage + 1, 1 + epochs[index]
             digests[_span(at)] = group.digests[_span(index)]
 
     def _attempted(self, attempt: journal.Attempted) -> None:
         at = self._at(attempt.n)
+        self._trouble[at] = _after(self._trouble.get(at, CLEAN), attempt)
         if attempt.outcome == "rewind":
             self._stage[at] = attempt.to_stage
             self._epoch[at] = attempt.epoch + 1
@@ -90,6 +132,9 @@ class Projection:
         at = self._at(moved.n)
         self._state[at] = STATES.index(State(moved.after))
         self._stage[at], self._epoch[at] = moved.stage_after, moved.epoch
+        before = self._trouble.get(at, CLEAN)
+        self._trouble[at] = Trouble(said=None) if moved.after == State.PENDING else msgspec.structs.replace(
+            before, said=None)  # fmt: skip
         if moved.digest:
             self._payload[_span(at)] = moved.digest
             for made_in in self._made_in.values():
@@ -132,9 +177,19 @@ class Projection:
         """How the stored place differs from the journal's, or None."""
         at, place = item.n - self.lo, item.place
         told = (STATES[self._state[at]], self._stage[at], self._epoch[at])
-        if told == (place.state, place.stage, place.epoch):
-            return None
-        return f"it is {_words(place.state, place.stage, place.epoch)}, but its journal says {_words(*told)}"
+        if told != (place.state, place.stage, place.epoch):
+            return f"it is {_words(place.state, place.stage, place.epoch)}, but its journal says {_words(*told)}"
+        trouble = self._trouble.get(at, CLEAN)
+        said = (place.code, place.reason) if trouble.said is not None else None
+        if trouble != Trouble(place.attempt, place.due, said):
+            return f"it had {place.attempt} attempts and waits until {place.due} ({said}), its journal says {trouble}"
+        return None
+
+    def chunk_difference(self, chunk: Chunk) -> str | None:
+        """How range, fence, owner and waiting time on a chunk's row differ from those of the journal, or None."""
+        told = self._standing[chunk.id]
+        held = Standing(chunk.lo, chunk.hi, chunk.fence if told.fence is not None else None, chunk.owner, chunk.due)
+        return None if held == told else f"it is {held}, but its journal says {told}"
 
     def count_difference(self, chunk: Chunk) -> str | None:
         """How the totals on a chunk's row differ from those of the journal, or None."""
@@ -149,9 +204,19 @@ class Projection:
             for name, value in told.items()
             if getattr(chunk.counts, name) != value
         ]
-        if abs(chunk.counts.seconds - totals.seconds) > 1e-3 * max(1.0, totals.seconds):
+        if abs(chunk.counts.seconds - totals.seconds) > 1e-6 * max(1.0, totals.seconds):
             wrong.append(f"seconds {chunk.counts.seconds:.3f} instead of {totals.seconds:.3f}")
         return ", ".join(wrong) if wrong else None
+
+
+def _after(before: Trouble, attempt: journal.Attempted) -> Trouble:
+    """The trouble of an item after one more attempt; the one numbered 0 is none, but finds that an output was lost."""
+    if attempt.outcome == "rewind":
+        return Trouble(said=("", attempt.message))
+    if attempt.attempt == 0:
+        return Trouble(before.attempt, before.due, ("rewound_too_often", attempt.message))
+    count = attempt.attempt if attempt.outcome in ("retry", "bury") else before.attempt
+    return Trouble(count, attempt.due, (attempt.code, attempt.message))
 
 
 def _span(at: int) -> slice:

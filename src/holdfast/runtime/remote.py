@@ -23,7 +23,8 @@ import msgspec
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
-from holdfast.runtime.executor import Assignment, StageRunner
+from holdfast.runtime.assignment import Assignment
+from holdfast.runtime.runner import StageRunner
 
 
 class Parcel(msgspec.Struct):

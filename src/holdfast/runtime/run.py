@@ -15,23 +15,25 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import money
-from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.core.errors import HoldfastError, StoreError, UsageError
 from holdfast.core.limits import ORPHAN_GRACE
 from holdfast.core.model import Batch, ItemNo, NewItem, Want
 from holdfast.runtime import checker, definition, remote, renewal
 from holdfast.runtime.completion import complete_stages
 from holdfast.runtime.control import Control
 from holdfast.runtime.durations import Duration, moment, seconds
-from holdfast.runtime.executor import StageRunner
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.hooks import HookList
 from holdfast.runtime.ingester import Changed, Identity, Ingester, KeyFrom, check_identity
 from holdfast.runtime.lane import Lane, Slots
 from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.loop import Loop
 from holdfast.runtime.policy import Budget
-from holdfast.runtime.pools import Borrowed, Finished, Loop, Pool, Remote, Threads, processes
+from holdfast.runtime.pools import Borrowed, Finished, Pool, Threads
+from holdfast.runtime.processes import Remote, processes
 from holdfast.runtime.progress import Progress
 from holdfast.runtime.report import DeadLetter, Report, make
+from holdfast.runtime.runner import StageRunner
 from holdfast.runtime.stage import Stage
 from holdfast.runtime.worker import Worker
 from holdfast.stores import owners
@@ -243,8 +245,10 @@ class Run:
         try:
             checker.publish_leftovers(self.store, batch, self.pipeline.stages)
         except OSError as error:
-            self.warnings.append(f"some outputs are staged and could not get their final names: {error}; run again")
-            log.warning(self.warnings[-1])
+            raise StoreError(
+                f"outputs of batch {batch.name!r} are recorded and staged, but could not get their final names: "
+                f"{error}; see to the disk, then run again: nothing is done or paid for twice"
+            ) from error
 
     # -- what threads tell each other -----------------------------------------------------------------------------
 
@@ -325,11 +329,18 @@ class Run:
             runner = StageRunner(stage, stages[index - 1] if index else None, pipeline=self.pipeline.name,
                                  batch=self.options.batch, stopping=lambda: self.control.stopping)  # fmt: skip
             lanes.append(Lane(index, runner, pools[kind], slots, self.control, self.finished))
+        if self._may_run_ahead(set(pools)):
+            slots.free += self.options.workers
         try:
             yield lanes
         finally:
             for pool in pools.values():
                 pool.close()
+
+    def _may_run_ahead(self, kinds: set[str]) -> bool:
+        """Whether a worker that is done with an item finds its next one waiting, so that it need not wait for the
+        disk. Not where what an item cost decides about the next one, and not where pools share their workers."""
+        return kinds in ({"threads"}, {"loop"}) and self.options.cap is None
 
     def _kind(self, stage: Stage) -> str:
         if stage.is_async:
@@ -342,7 +353,7 @@ class Run:
     def _pool(self, kind: str) -> Pool:
         size = self.options.workers
         if kind == "loop":
-            return Loop(self.finished)
+            return Loop(size, self.finished)
         if kind == "threads":
             return Threads(size, self.finished)
         given = self.options.executor

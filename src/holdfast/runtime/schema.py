@@ -28,6 +28,9 @@ class Invalid(Exception):
 OPEN: tuple[Any, ...] = (Any, object, dict, list, dict[str, Any], list[Any], list[dict[str, Any]])
 """Annotations under which everything passes, so that only reading back shows what JSON would change."""
 
+CANNOT_ENCODE = (ValidationError, PydanticSerializationError, ValueError, TypeError, RecursionError)
+"""What pydantic raises for a value that does not fit, or that JSON cannot hold."""
+
 
 class Schema:
     """One annotation: validate, encode, decode. Without an annotation anything that is plain JSON will do."""
@@ -48,12 +51,13 @@ class Schema:
         self._has_sets = "'type': 'set'" in built or "'type': 'frozenset'" in built
         self.adapter = adapter
         self._check: Callable[[Any], Any] = adapter.validator.validate_python
-        # Fields are stored under their names; a stage may also be handed what another one wrote under an alias.
-        self._parse: Callable[[bytes], Any] = partial(adapter.validator.validate_json, by_name=True)
+        self._parse: Callable[[bytes], Any] = adapter.validator.validate_json
+        if (
+            "alias" in built
+        ):  # fields are stored under their names, and may be read from what was written under an alias
+            self._parse = partial(self._parse, by_name=True)
         self._dump: Callable[..., bytes] = adapter.serializer.to_json
         self._open = annotation in OPEN
-        self.encode: Callable[[Any], bytes] = partial(self._encode, read_back=True)
-        """The bytes of a handler's answer, which are known to come back as a valid value."""
 
     def decode(self, data: bytes) -> Any:
         """The value of stored bytes."""
@@ -62,23 +66,34 @@ class Schema:
         except ValidationError as error:
             raise Invalid(explain(error), self.code) from None
 
-    def freeze(self, value: Any) -> bytes:
-        """The bytes of a raw item. A plain dict was validated from the ground up, so it need not be read back."""
-        return self._encode(value, read_back=type(value) is not dict or self._open)
-
-    def _encode(self, value: Any, read_back: bool) -> bytes:
+    def encode(self, value: Any) -> bytes:
+        """The bytes of a handler's answer, which are known to come back as a valid value."""
         # What the serializer would only warn about is found by reading back; its warnings cost a microsecond.
         try:
             data = self._dump(self._check(value), round_trip=True, warnings=False)
-            if read_back:
-                if self._open:
-                    return self._plain(value, data)
+            if self._open:
+                return self._plain(value, data)
+            self._parse(data)
+            return data
+        except CANNOT_ENCODE as error:
+            raise self._refusal(error) from None
+
+    def freeze(self, value: Any) -> bytes:
+        """The bytes of a raw item. A plain dict was validated from the ground up, so it need not be read back, unless
+        something became null on the way: a number that is none."""
+        if type(value) is not dict or self._open:
+            return self.encode(value)
+        try:
+            data = self._dump(self._check(value), round_trip=True, warnings=False)
+            if b"null" in data:
                 self._parse(data)
-        except ValidationError as error:
-            raise Invalid(explain(error), self.code) from None
-        except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
-            raise Invalid(_first_line(error), self.code) from None
-        return data
+            return data
+        except CANNOT_ENCODE as error:
+            raise self._refusal(error) from None
+
+    def _refusal(self, error: Exception) -> Invalid:
+        text = explain(error) if isinstance(error, ValidationError) else _first_line(error)
+        return Invalid(text, self.code)
 
     def _plain(self, value: Any, data: bytes) -> bytes:
         """Without an annotation, only what JSON gives back unchanged is safe to store."""

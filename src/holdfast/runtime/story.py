@@ -1,12 +1,12 @@
 """An item's whole story, from its journal, in plain words: what happened, where it is now, and what can be done."""
 
-from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.core import canonical, journal, money
+from holdfast.core.columns import FLOAT32, UINT16, unpack
 from holdfast.core.model import Batch, Chunk, Key, Place, State, StoredItem, chain_of_batch
 from holdfast.runtime import lookup, status
 from holdfast.runtime.attempts import was_run
@@ -148,6 +148,8 @@ class _Teller:
         self._grant = self._event(header, "claimed", f"claimed by {who} under fence {header.fence}{stood}", **facts)
 
     def _committed(self, header: journal.Header, body: journal.Checkpointed) -> Iterator[Event]:
+        if header.kind == journal.STARTED and self._is_pending and self._grant is not None:
+            self._grant = replace(self._grant, text=f"{self._grant.text}, and started alone: a death counts against it")
         spends = {stage: said for stage, said in body.spends if said.n == self._n}
         mine = [group for group in body.advanced if self._n in group.items]
         attempts = [attempt for attempt in body.attempts if attempt.n == self._n]
@@ -163,8 +165,8 @@ class _Teller:
 
     def _advanced(self, header: journal.Header, group: journal.Advanced, said: journal.Spend | None) -> Iterator[Event]:
         index = list(group.items).index(self._n)
-        stage, number = self._name(group.stage), array("H", group.attempts)[index] if group.attempts else 1
-        queued, took = array("f", group.queued)[index], array("f", group.seconds)[index]
+        stage, number = self._name(group.stage), unpack(UINT16, group.attempts)[index] if group.attempts else 1
+        queued, took = unpack(FLOAT32, group.queued)[index], unpack(FLOAT32, group.seconds)[index]
         facts = {"stage": stage, "attempt": number, "queued": queued, "seconds": took, **_cost_facts(said)}
         if group.adopted:
             yield self._event(

@@ -14,16 +14,17 @@ from collections.abc import Sequence
 from holdfast.core import lease as leases
 from holdfast.core.errors import CommitUnknown, StoreError, UsageError
 from holdfast.core.limits import CLAIM_ITEMS, LOAD_BYTES, LOAD_ITEMS, SUSPECT
-from holdfast.core.model import Want
+from holdfast.core.model import Item, Want
 from holdfast.core.outcome import Deferred, Failed, Outcome
-from holdfast.core.settle import NOTHING, Settled, commit, settle
+from holdfast.core.settle import NOTHING, Settled, commit, settle, start
+from holdfast.runtime.assignment import Answer, Assignment
 from holdfast.runtime.control import Control
-from holdfast.runtime.executor import Answer, Assignment
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.holding import Holding
 from holdfast.runtime.lane import Lane
 from holdfast.runtime.ledger import Ledger
-from holdfast.runtime.pools import Broken, Finished, Tried
+from holdfast.runtime.pools import Broken, Finished
+from holdfast.runtime.processes import Tried
 from holdfast.stores.base import Idle, Receipt, Store
 
 log = logging.getLogger("holdfast.worker")
@@ -53,6 +54,9 @@ class Worker:
         self.rate = 0.0
         self._rate_since = time.monotonic()
         self._rate_count = 0
+        self._gave_back = False
+        self._answered: list[tuple[Assignment, int]] = []
+        """What came back and holds its slots until it is committed: so far may the workers run ahead of the disk."""
 
     # -- the round ----------------------------------------------------------------------------------------------
 
@@ -60,7 +64,9 @@ class Worker:
         """Go round until there is nothing left to do or the run is told to stop; then let go of everything."""
         while not self._at_end():
             self._collect(self._patience())
+            self._refill()
             self._commit()
+            self._free_slots()
             self.control.watch_deadline(max(lane.pace.mean for lane in self.lanes))
             self._look_after_timeouts()
             if self.control.stopping:
@@ -119,18 +125,25 @@ class Worker:
         elif isinstance(message, Broken):
             self._broken(message)
         else:
-            self._finish(message.work, message.outcomes)
+            self._finish(*message)
 
-    def _finish(self, work: Assignment, outcomes: list[Outcome]) -> None:
+    def _finish(self, work: Assignment, outcomes: list[Outcome], unrun: Sequence[Item] = ()) -> None:
         lane, holding = self.lanes[work.stage], work.holding
-        lane.finish(work, len(outcomes))
+        count = len(outcomes) + len(unrun)
+        self._answered.append((work, count))
         lane.pace.learn(outcomes)
-        holding.running -= len(outcomes)
+        holding.running -= count
         if not holding.lost:
             holding.outcomes += outcomes
+            holding.put_back(work, unrun)
         for outcome in outcomes:
             if isinstance(outcome, Deferred) and outcome.trouble:
                 self.control.fail(StoreError(f"{outcome.why}; see to the disk, then run again"))
+
+    def _free_slots(self) -> None:
+        for work, count in self._answered:
+            self.lanes[work.stage].finish(work, count)
+        self._answered.clear()
 
     def _tried(self, message: Tried) -> None:
         if message.error is not None:
@@ -299,20 +312,38 @@ class Worker:
         """Hand ready items to their lanes: later stages first, so that items leave memory."""
         inline = 0
         suspects = any(h.alone for h in self.holdings)
+        if suspects and len(self.holdings) == 1 and self.holdings[0].on_trial:
+            self._note_start(self.holdings[0])
         for lane in reversed(self.lanes):
             for holding in self.holdings if not suspects or len(self.holdings) == 1 else []:
                 while lane.can_start(holding) and not inline:
                     inline += lane.start(holding)
         self.control.pace_ingest(bool(inline))
 
+    def _note_start(self, suspect: Holding) -> None:
+        """An item on trial is run only after that is durable: a death before it was its turn is not held against it."""
+        if suspect.lost or not any(lane.can_start(suspect) for lane in self.lanes):
+            return
+        suspect.on_trial = False
+        (receipt,) = self._write([start(suspect.holder, commit_id=suspect.new_commit_id())])
+        if receipt.landed:
+            suspect.version += 1
+        else:
+            self._drop(suspect, f"its start was refused ({receipt.reason})")
+
+    def _refill(self) -> None:
+        """Before the disk keeps us: hand over what there is room for, so that no worker has to wait for it."""
+        if self.control.stopping or any(h.alone for h in self.holdings):
+            return
+        for lane in reversed(self.lanes):
+            for holding in self.holdings if not lane.pace.quick else []:
+                while lane.can_start(holding):
+                    lane.start(holding)
+
     def _look_after_timeouts(self) -> None:
         for lane in self.lanes:
             for work, outcomes, rest in lane.overdue():
-                holding = work.holding
-                self._finish(work, outcomes)
-                lane.finish(work, len(rest))
-                holding.running -= len(rest)
-                holding.take_in(rest, self.store.now(), from_store=False)
+                self._finish(work, outcomes, rest)
 
     # -- letting go -----------------------------------------------------------------------------------------------
 
@@ -350,6 +381,10 @@ class Worker:
 
     def _drop_what_is_ready(self) -> None:
         """Stopping: nothing new starts; what is in flight comes to its checkpoint."""
+        if not self._gave_back:
+            self._gave_back = True
+            for lane in self.lanes:
+                lane.give_back()
         for holding in self.holdings:
             holding.drop_ready()
 

@@ -117,7 +117,8 @@ class Store(Protocol):
         """Write each commit wholly or not at all, and answer for each.
 
         Guard: (chunk, fence, version), and the batch is not sealed. A commit id that is there already has landed.
-        Guarantee: what is answered as landed is durable; one refusal rolls back nobody else.
+        Guarantee: what is answered as landed is durable; one refusal rolls back nobody else. A commit is progress and
+            clears the blame of its chunk, but for one of the kind `started`, which adds a strike.
         Raises: StoreUnavailable (nothing landed), CommitUnknown (ask `landed`).
         """
         ...

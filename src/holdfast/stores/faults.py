@@ -54,6 +54,11 @@ def reach(point: str) -> None:
         _hook(point)
 
 
+def armed() -> bool:
+    """Whether anything listens: a loop that passes points very often may ask once."""
+    return _hook is not None
+
+
 def arm(hook: Hook | None) -> None:
     """Call `hook(point)` at every point from now on; None disarms."""
     global _hook  # noqa: PLW0603 - one hook for the process is the point

@@ -3,6 +3,7 @@
 Every verb is atomic under one lock and nothing is durable. Where this store and another disagree, this one is right.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -38,6 +39,7 @@ from holdfast.core.model import (
 from holdfast.stores.base import Idle, Receipt, check_redefinition, stage_count
 
 replace = msgspec.structs.replace
+log = logging.getLogger("holdfast.store")
 
 
 class MemoryStore:
@@ -182,8 +184,8 @@ class MemoryStore:
         chunks = [chunk for chunk in self._chunks.values() if chunk.batch == batch]
         free = [chunk for chunk in chunks if lease.may_claim(chunk, now=now)]
         if not free:
-            held = (chunk for chunk in chunks if lease.may_claim(chunk, now=now, owner_is_dead=True))
-            free = [chunk for chunk in held if chunk.owner is not None and self._is_dead(chunk.owner)]
+            left = [chunk for chunk in chunks if chunk.owner is not None and self._is_dead(chunk.owner)]
+            free = [chunk for chunk in left if lease.may_claim(chunk, now=now, owner_is_dead=True)]
         return min(free, key=lambda chunk: (chunk.due == 0, chunk.due, chunk.lo), default=None)
 
     def _affordable(self, want: Want, now: float) -> int | None:
@@ -239,8 +241,11 @@ class MemoryStore:
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
         with self._lock:
             for commit in commits:
-                if commit.chunk not in self._chunks:
+                chunk = self._chunks.get(commit.chunk)
+                if chunk is None:
                     raise UsageError(f"chunk {commit.chunk} does not exist")
+                if (chunk.fence, chunk.version) == (commit.fence, commit.version):
+                    commit.check_range(chunk.lo, chunk.hi)
             return [self._commit_one(commit) for commit in commits]
 
     def _commit_one(self, commit: Commit) -> Receipt:
@@ -248,14 +253,19 @@ class MemoryStore:
         sealed = self._batches[chunk.batch].sealed_at is not None
         if (chunk.fence, chunk.version) != (commit.fence, commit.version) or chunk.owner is None or sealed:
             if self.landed(commit):
+                log.info("commit %s of chunk %d had landed before: nothing is written", commit.id.hex(), commit.chunk)
                 return Receipt(landed=True)
             stale = chunk.fence == commit.fence and chunk.owner is not None
             return Receipt(landed=False, reason="sealed" if sealed else "stale" if stale else "lost")
         now = self.now()
-        advanced = replace(
-            chunk, version=chunk.version + 1, progressed=True, blame=0, touched_at=now, reserved=commit.reserved,
-            expires=max(chunk.expires, now + commit.extend), counts=chunk.counts.plus(commit.counts),
-        )  # fmt: skip
+        version, expires = chunk.version + 1, max(chunk.expires, now + commit.extend)
+        if commit.kind == journal.STARTED:
+            advanced = replace(chunk, version=version, expires=expires, blame=chunk.blame + 1)
+        else:
+            advanced = replace(
+                chunk, version=version, expires=expires, progressed=True, blame=0, touched_at=now,
+                reserved=commit.reserved, counts=chunk.counts.plus(commit.counts),
+            )  # fmt: skip
         assert advanced.pending >= 0, f"chunk {chunk.id} would have settled more items than it has"
         self._store(chunk.batch, commit.outputs, commit.moves)
         self._chunks[chunk.id] = advanced

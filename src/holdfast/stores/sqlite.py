@@ -5,6 +5,7 @@ short transaction that takes the write lock at its start, reads the facts, asks 
 bytes are made before it begins.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +27,6 @@ from holdfast.core.model import (
     ItemNo,
     Lease,
     NewItem,
-    State,
     Want,
     chain_of_batch,
 )  # fmt: skip
@@ -47,6 +47,7 @@ from holdfast.stores.sqlite_rows import (
 from holdfast.stores.statements import load, write_rows
 
 SQL = load("sqlite.sql")
+log = logging.getLogger("holdfast.store")
 
 
 class SqliteStore(SqliteReads):
@@ -84,10 +85,8 @@ class SqliteStore(SqliteReads):
     def note(self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False) -> bool:
         with self._file.writing("note") as db:
             found = self._known_batch(db, batch)
-            if once and any(
-                journal.decode_header(e.head).kind == kind and e.body == body
-                for e in self._entries(db, chain_of_batch(batch), 0, -1)
-            ):
+            same = (chain_of_batch(batch), len(body), body)
+            if once and any(journal.decode_header(h).kind == kind for (h,) in db.execute(SQL["heads_of_body"], same)):
                 return False
             self._link_batch(db, batch, found.seq, found.head, kind, body, actor)
         return True
@@ -95,46 +94,59 @@ class SqliteStore(SqliteReads):
     # -- items in -----------------------------------------------------------------------------------------------
 
     def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
-        with self._file.reading() as db:
-            before = self._known_batch(db, batch)
-            known = keys.known(db, batch, items) if before.admitted else {}
-        if len(known) == len(items) and (not ended or before.ingested_at is not None):
-            return ingest.sort_out(items, known, before.admitted)[1]
+        known = None
+        if self._returning.get(batch, True):
+            with self._file.reading() as db:
+                found = self._known_batch(db, batch)
+                known = keys.known(db, batch, items) if found.admitted else {}
+            if len(known) == len(items) and (not ended or found.ingested_at is not None):
+                return ingest.sort_out(items, known, found.admitted)[1]
         faults.reach("add_items.before")
         with self._file.writing("add_items") as db:
             found = self._known_batch(db, batch)
             if found.sealed_at is not None:
                 raise Refused(f"batch {found.name!r} is sealed: it takes no more items; choose another batch name")
-            if found.admitted != before.admitted:
-                known = keys.known(db, batch, items)
-            fresh, answer = ingest.sort_out(items, known, found.admitted)
+            fresh, answer = self._index(db, found, items, look_first=bool(known))
             if found.admitted + len(fresh) > ITEMS:
                 raise UsageError(f"batch {found.name!r} would have more than {ITEMS:,} items: split it")
             if fresh or (ended and found.ingested_at is None):
-                self._admit(db, found, fresh, ended, actor)
+                self._admit(db, found, fresh, answer.dead, ended, actor)
+        self._returning[batch] = answer.known > 0
         return answer
 
-    def _admit(self, db: SqliteFile, batch: Batch, fresh: list[NewItem], ended: bool, actor: str) -> None:
+    def _index(
+        self, db: SqliteFile, batch: Batch, items: Sequence[NewItem], *, look_first: bool
+    ) -> tuple[Sequence[NewItem], Admitted]:
+        """Which items are new, with their keys in the index. Items of a group are mostly all new or all known: what
+        is taken for new is not looked up, the index refuses it if it is not."""
+        lo = batch.admitted
+        if not look_first and keys.insert(db, batch.id, items, lo):
+            return items, ingest.all_new(items, lo)
+        fresh, answer = ingest.sort_out(items, keys.known(db, batch.id, items), lo)
+        if not keys.insert(db, batch.id, fresh, lo):
+            keys.insert_one_by_one(db, batch.id, fresh, lo)
+        return fresh, answer
+
+    def _admit(
+        self, db: SqliteFile, batch: Batch, fresh: Sequence[NewItem], dead: Sequence[ItemNo], ended: bool, actor: str
+    ) -> None:
         lo, now = batch.admitted, self.now()
         hi = lo + len(fresh)
-        head, seq = batch.head, batch.seq
+        refused = [(n, fresh[n - lo].place) for n in dead]
         if fresh:
-            keys.insert(db, batch.id, fresh, lo)
-            base = (batch.id << ITEM_BITS) + lo
-            write_rows(
-                db.cursor, SQL["insert_items"], [(base + i, x.key, x.salt, x.payload) for i, x in enumerate(fresh)]
-            )
-            dead = [(base + i, *place_row(x.place)) for i, x in enumerate(fresh) if x.place.state is State.DEAD]
-            write_rows(db.cursor, SQL["put_places"], dead)
+            base = batch.id << ITEM_BITS
+            rows = [(n, x.key, x.salt, x.payload) for n, x in enumerate(fresh, start=base + lo)]
+            write_rows(db.cursor, SQL["insert_items"], rows)
+            write_rows(db.cursor, SQL["put_places"], [(base + n, *place_row(place)) for n, place in refused])
         chunk = self._new_chunk_id(db) if fresh else 0
         body = journal.Ingested(
             lo=lo, hi=hi, digests=b"".join([x.digest for x in fresh]), chunk=chunk, ended=ended,
-            invalid=[(lo + i, x.place.code) for i, x in enumerate(fresh) if x.place.state is State.DEAD],
+            invalid=[(n, place.code) for n, place in refused],
         )  # fmt: skip
-        head = self._link_batch(db, batch.id, seq, head, "ingested", journal.encode_body(body), actor)
+        head = self._link_batch(db, batch.id, batch.seq, batch.head, "ingested", journal.encode_body(body), actor)
         if fresh:
             new = Chunk(id=ChunkId(chunk), batch=batch.id, lo=ItemNo(lo), hi=ItemNo(hi), fence=self._epoch.floor,
-                        head=head, counts=Counts(dead=len(body.invalid)), touched_at=now)  # fmt: skip
+                        head=head, counts=Counts(dead=len(dead)), touched_at=now)  # fmt: skip
             assert self._insert_chunk(db, new) == chunk
         db.execute(SQL["grow_batch"], (hi, now if ended else None, batch.id))
 
@@ -268,9 +280,10 @@ class SqliteStore(SqliteReads):
         rows = db.execute(SQL["guard_chunk"], (commit.chunk,))
         if not rows:
             raise UsageError(f"chunk {commit.chunk} does not exist")
-        fence, version, owner, seq, head, sealed_at = rows[0]
+        fence, version, owner, seq, head, lo, hi, sealed_at = rows[0]
         if (fence, version) != (commit.fence, commit.version) or owner is None or sealed_at is not None:
             if self._has_landed(db, commit):
+                log.info("commit %s of chunk %d had landed before: nothing is written", commit.id.hex(), commit.chunk)
                 return Receipt(landed=True)
             reason = (
                 "sealed"
@@ -280,6 +293,7 @@ class SqliteStore(SqliteReads):
                 else "lost"
             )
             return Receipt(landed=False, reason=reason)
+        commit.check_range(lo, hi)
         now = self.now()
         entry = journal.link(head, chain=commit.chunk, batch=commit.batch, seq=seq + 1, kind=commit.kind, at=now,
                              actor=owner, fence=fence, commit_id=commit.id, body=commit.body)  # fmt: skip
@@ -287,10 +301,13 @@ class SqliteStore(SqliteReads):
         write_rows(db.cursor, SQL["put_places"], places)
         faults.reach("commit.outputs")
         self._insert_entry(db, entry)
-        c = commit.counts
-        db.execute(SQL["advance_chunk"], (
-            entry.seq, entry.hash, now, now + commit.extend, c.done, c.skipped, c.dead, c.cancelled, c.attempts,
-            c.spent, c.tokens, c.seconds, commit.reserved, commit.chunk, commit.fence, commit.version))  # fmt: skip
+        c, guard = commit.counts, (commit.chunk, commit.fence, commit.version)
+        if commit.kind == journal.STARTED:
+            db.execute(SQL["start_chunk"], (entry.seq, entry.hash, now + commit.extend, *guard))
+        else:
+            db.execute(SQL["advance_chunk"], (
+                entry.seq, entry.hash, now, now + commit.extend, c.done, c.skipped, c.dead, c.cancelled, c.attempts,
+                c.spent, c.tokens, c.seconds, commit.reserved, *guard))  # fmt: skip
         assert db.changes() == 1, f"chunk {commit.chunk} changed inside the transaction that advances it"
         if commit.release:
             db.execute(SQL["release_chunk"], (commit.due, commit.chunk, commit.fence))
@@ -301,7 +318,14 @@ class SqliteStore(SqliteReads):
             return self._has_landed(db, commit)
 
     def _has_landed(self, db: SqliteFile, commit: Commit) -> bool:
-        return any(journal.decode_header(e.head).commit_id == commit.id for e in self._entries(db, commit.chunk, 0, -1))
+        """Look back from the newest entry to the grant that the commit was made under: nothing of it lies before."""
+        for (head,) in db.cursor(SQL["newest_heads"], (commit.chunk,)):
+            header = journal.decode_header(head)
+            if header.commit_id == commit.id:
+                return True
+            if header.kind == "claimed" and header.fence <= commit.fence:
+                return False
+        return False
 
     # -- operators ----------------------------------------------------------------------------------------------
 

@@ -25,14 +25,24 @@ INSERT INTO journal (chain, seq, head, body, hash) VALUES (?, ?, ?, ?, ?);
 -- name: entries_after
 SELECT chain, seq, head, body, hash FROM journal WHERE chain = ? AND seq > ? ORDER BY seq LIMIT ?;
 
--- name: insert_keys (bulk)
-INSERT OR IGNORE INTO keys (batch, number, n) VALUES
+-- name: newest_heads
+SELECT head FROM journal WHERE chain = ? ORDER BY seq DESC;
+
+-- name: heads_of_body
+SELECT head FROM journal WHERE chain = ? AND length(body) = ? AND body = ?;
+
+-- name: insert_keys
+INSERT INTO keys (batch, number, n) SELECT ?, value, ? + rowid FROM carray(?) ORDER BY value;
 
 -- name: insert_items (bulk)
 INSERT INTO items (id, key, salt, payload) VALUES
 
--- name: known_keys (in)
-SELECT k.number, k.n, i.key, i.payload FROM keys AS k JOIN items AS i ON i.id = (k.batch << 34) + k.n WHERE k.batch = ? AND k.number IN
+-- name: known_keys
+SELECT k.number, k.n, i.key, i.payload
+FROM keys AS k JOIN items AS i ON i.id = (k.batch << 34) + k.n WHERE k.batch = ? AND k.number IN (SELECT value FROM carray(?));
+
+-- name: key_at
+SELECT k.n, i.key FROM keys AS k JOIN items AS i ON i.id = (k.batch << 34) + k.n WHERE k.batch = ? AND k.number = ?;
 
 -- name: insert_chunk
 INSERT INTO chunks (batch, lo, hi, parent, fence, due, blame, progressed, done, skipped, dead, cancelled, head, touched_at)
@@ -121,7 +131,7 @@ SELECT id, epoch, data, file FROM outputs WHERE id >= ? AND id < ? ORDER BY id L
 SELECT id, epoch, data, file FROM outputs WHERE id >= ? AND id < ? AND id & 63 = ? ORDER BY id LIMIT ?;
 
 -- name: guard_chunk
-SELECT c.fence, c.version, c.owner, c.seq, c.head, b.sealed_at FROM chunks AS c JOIN batches AS b ON b.id = c.batch WHERE c.id = ?;
+SELECT c.fence, c.version, c.owner, c.seq, c.head, c.lo, c.hi, b.sealed_at FROM chunks AS c JOIN batches AS b ON b.id = c.batch WHERE c.id = ?;
 
 -- name: put_outputs (bulk)
 INSERT OR REPLACE INTO outputs (id, epoch, data, file) VALUES
@@ -133,6 +143,10 @@ INSERT OR REPLACE INTO places (id, stage, state, epoch, attempt, due, since, spe
 UPDATE chunks SET version = version + 1, seq = ?, head = ?, progressed = 1, blame = 0, touched_at = ?, expires = max(expires, ?),
        done = done + ?, skipped = skipped + ?, dead = dead + ?, cancelled = cancelled + ?,
        attempts = attempts + ?, spent = spent + ?, tokens = tokens + ?, seconds = seconds + ?, reserved = ?
+WHERE id = ? AND fence = ? AND version = ?;
+
+-- name: start_chunk
+UPDATE chunks SET version = version + 1, seq = ?, head = ?, expires = max(expires, ?), blame = blame + 1
 WHERE id = ? AND fence = ? AND version = ?;
 
 -- name: release_chunk

@@ -11,8 +11,11 @@ that costs nothing.
 import os
 import struct
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-from holdfast.stores.sqlite_file import SqliteFile
+from holdfast.stores.sqlite_file import SqliteFile, disk_trouble
 from holdfast.stores.statements import load
 
 SQL = load("sqlite.sql")
@@ -31,9 +34,27 @@ class Epoch:
     """The epoch of an open file."""
 
     def __init__(self, file: SqliteFile) -> None:
-        self._note = os.open(f"{file.path}-fence", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        status = file.path.stat()
-        self._file = f"{status.st_dev}:{status.st_ino}"
+        self._path = Path(f"{file.path}-fence")
+        with _in_words(self._path):
+            self._note = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            status = file.path.stat()
+            self._file = f"{status.st_dev}:{status.st_ino}"
+            self.floor: int = self._settle(file)
+            """Every fence of this epoch is higher."""
+
+    def granted(self, db: SqliteFile) -> None:
+        """Note that a grant was written, inside its transaction. Others may have begun a newer epoch since."""
+        with _in_words(self._path):
+            self._write(max(self.floor, self._read()[0]), db.last_rowid())
+            db.execute(SQL["put_meta"], ("identity", self._identity()))
+
+    def close(self) -> None:
+        if self._note >= 0:
+            os.close(self._note)
+            self._note = -1
+
+    def _settle(self, file: SqliteFile) -> int:
+        """The epoch to go on with: the one that is written, or where that is in doubt a new one."""
         with file.reading() as db:
             floor, known, entries = _facts(db)
         if self._is_doubtful(floor, known, entries):
@@ -41,18 +62,7 @@ class Epoch:
                 floor, known, entries = _facts(db)
                 if self._is_doubtful(floor, known, entries):
                     floor = self._begin(db, floor, known, entries)
-        self.floor: int = floor
-        """Every fence of this epoch is higher."""
-
-    def granted(self, db: SqliteFile) -> None:
-        """Note that a grant was written, inside its transaction. Others may have begun a newer epoch since."""
-        self._write(max(self.floor, self._read()[0]), db.last_rowid())
-        db.execute(SQL["put_meta"], ("identity", self._identity()))
-
-    def close(self) -> None:
-        if self._note >= 0:
-            os.close(self._note)
-            self._note = -1
+        return floor
 
     def _is_doubtful(self, floor: int, known: str | None, entries: int) -> bool:
         """Whether fences may have been given out that the file knows nothing of."""
@@ -61,6 +71,8 @@ class Epoch:
     def _begin(self, db: SqliteFile, floor: int, known: str | None, entries: int) -> int:
         is_new = known is None and self._read() == NOTHING
         after = 0 if is_new else _after(max(floor, self._read()[0]))
+        if entries + 1 < self._read()[1]:  # a power cut can take one entry: that of the grant at work
+            db.execute(SQL["put_meta"], ("set_back", f"{self._read()[1]} {entries} {time.time():.0f}"))
         self._write(after, entries)
         db.execute(SQL["put_meta"], ("epoch", after))
         db.execute(SQL["put_meta"], ("identity", self._identity()))
@@ -80,6 +92,15 @@ class Epoch:
 
     def _write(self, floor: int, entries: int) -> None:
         os.pwrite(self._note, NOTE.pack(floor, entries), 0)
+
+
+@contextmanager
+def _in_words(path: Path) -> Iterator[None]:
+    """What the system says about the note is said as trouble of the store."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_trouble(path, error) from error
 
 
 def _after(floor: int) -> int:

@@ -5,21 +5,24 @@ write that fails while it is being made durable poisons the connection: nobody c
 file is opened anew by the next process instead of going on in this one.
 """
 
+import errno
 import os
 import re
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 
 from holdfast.core.errors import CommitUnknown, NotOurs, Refused, SchemaTooNew, StoreError, StoreUnavailable, UsageError
-from holdfast.stores import faults, filesystem
+from holdfast.stores import faults, filesystem, sqlite_log, writers
 
 APPLICATION_ID = 0x484F4C44
 SAFE_SQLITE = (3, 51, 3)
@@ -44,17 +47,19 @@ class SqliteFile:
         self._db = _connect(path)
         try:
             self._settle_identity(new)
+            if sqlite_log.is_damaged(self._db):
+                raise NotOurs(_not_ours(path, "its log is damaged, and acknowledged work behind that cannot be read"))
+            self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             migrate(self._db)
         except apsw.NotADBError:
             raise NotOurs(_not_ours(path, "it is not a database, or its first page is damaged")) from None
         except apsw.CorruptError as error:
             raise NotOurs(_not_ours(path, f"it is damaged ({error})")) from None
         except apsw.BusyError:
-            raise StoreUnavailable(
-                f"{path} is held by another process for too long; find it with `fuser {path}` and try again"
-            ) from None
+            raise StoreUnavailable(f"{path} is held for too long by {writers.advice(path)}") from None
         except apsw.Error as error:
-            raise StoreUnavailable(f"{path} cannot be opened: {error}") from None
+            self._give_up()
+            raise self._translate(error) from None
 
     def execute(self, sql: str, bindings: Any = ()) -> list[Any]:
         """Run one statement and fetch all of its rows. Only inside `reading` or `writing`."""
@@ -84,6 +89,8 @@ class SqliteFile:
                 yield self
             except apsw.Error as error:
                 raise self._translate(error) from error
+            except (ValueError, TypeError, LookupError, msgspec.DecodeError) as error:
+                raise NotOurs(_not_ours(self.path, f"it is damaged: a row cannot be read ({error})")) from error
             finally:
                 self._rollback()
 
@@ -143,7 +150,14 @@ class SqliteFile:
             raise self._translate(error) from error
         except apsw.Error as error:
             self._poison = f"{self.path}: a commit failed while it was made durable ({error})"
+            self._give_up()
             raise CommitUnknown(f"{self._poison}; check the disk, then run again") from error
+
+    def _give_up(self) -> None:
+        """Close at once. That keeps what was synced and drops the log with what was not: the system may show it to the
+        next process, which would take it for durable and build on it."""
+        with suppress(apsw.Error):
+            self._db.close()
 
     def _rollback(self) -> None:
         try:
@@ -167,8 +181,7 @@ class SqliteFile:
     def _translate(self, error: apsw.Error) -> StoreError | NotOurs:
         if isinstance(error, apsw.BusyError | apsw.LockedError):
             return StoreUnavailable(
-                f"{self.path} is held by another process for more than {BUSY_MS // 1000} s; find it with `fuser "
-                f"{self.path}` (a stopped process blocks all writers), then run again"
+                f"{self.path} is held for more than {BUSY_MS / 1000:g} s by {writers.advice(self.path)}"
             )
         if isinstance(error, apsw.FullError):
             return StoreUnavailable(
@@ -182,7 +195,9 @@ class SqliteFile:
         if isinstance(error, apsw.IOError):
             self._poison = f"{self.path}: reading or writing failed ({error})"
             return StoreUnavailable(f"{self._poison}; check the disk, then run again")
-        return StoreError(f"{self.path}: {error}")
+        if isinstance(error, apsw.CantOpenError):
+            return StoreUnavailable(f"{self.path} cannot be opened ({error}); check the disk, then run again")
+        return StoreError(f"{self.path}: {error}; look at it with `holdfast doctor`, then run again")
 
     def _settle_identity(self, new: bool) -> None:
         """Refuse files that are not ours before anything is written to them."""
@@ -246,6 +261,7 @@ def migrate(db: apsw.Connection) -> None:
         faults.reach("migrate.after")
 
 
+@cache
 def _migrations() -> list[list[str]]:
     folder = resources.files("holdfast.stores").joinpath("migrations/sqlite")
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
@@ -273,26 +289,50 @@ def _prepare(path: Path) -> bool:
             f"{path} is on a network file system ({kind}), where a write-ahead log is not safe: put the store on "
             "a local disk (--store or $HOLDFAST_STORE), or use a database server"
         )
+    new, folders = True, {path.parent}
     try:
-        _make_folder(path.parent)
+        folders |= _make_folder(path.parent)
         if path.is_dir():
             raise UsageError(f"{path} is a directory: name the file of the store, for example {path / 'state.db'}")
+        if _size_of(Path(f"{path}-wal")) and not _size_of(path):  # SQLite would throw that log away
+            raise NotOurs(_not_ours(path, f"it is empty or gone, and its log {path}-wal is not"))
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         if not os.access(path, os.R_OK | os.W_OK):
             raise UsageError(f"{path} may not be read and written by this user: check its permissions") from None
-        return False
+        new = False
     except PermissionError:
         raise UsageError(
             f"{path.parent} may not be written by this user: choose another place with --store or $HOLDFAST_STORE"
         ) from None
-    _sync_directory(path.parent)
-    return True
+    except OSError as error:
+        raise disk_trouble(path, error) from error
+    try:
+        if not _size_of(path):  # also if it is not new: another process may have made it and died before it synced
+            for folder in folders:
+                _sync_directory(folder)
+    except OSError as error:
+        raise disk_trouble(path, error) from error
+    return new
 
 
-def _make_folder(folder: Path) -> None:
+def disk_trouble(path: Path, error: OSError) -> StoreUnavailable:
+    """What the system said about a file of the store, with what to do about it."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreUnavailable(f"{path}: the disk is full; nothing was lost: free some space and run again")
+    return StoreUnavailable(f"{path}: {error.strerror}; check the disk, then run again")
+
+
+def _size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _make_folder(folder: Path) -> set[Path]:
+    """Make the folder and what is missing above it; returns the folders that have new names in them."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return {each.parent for each in missing}
     except (FileExistsError, NotADirectoryError):
         raise UsageError(f"{folder} is not a directory: the store needs one") from None
 
@@ -311,8 +351,9 @@ def _connect(path: Path) -> apsw.Connection:
     try:
         db = apsw.Connection(str(path), statementcachesize=200)
     except apsw.Error as error:
-        raise StoreUnavailable(f"{path} cannot be opened: {error}") from None
+        raise StoreUnavailable(f"{path} cannot be opened ({error}); check the disk, then run again") from None
     db.set_busy_timeout(BUSY_MS)
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # what is refused keeps its log
     return db
 
 
@@ -331,6 +372,6 @@ def _switch_to_wal(db: apsw.Connection) -> None:
 
 def _not_ours(path: Path, why: str) -> str:
     return (
-        f"{path} is not a Holdfast store: {why}. It was left untouched; name another file with --store or "
-        "$HOLDFAST_STORE"
+        f"{path} is not a Holdfast store: {why}. It was left untouched; put back a backup of it, or name another file "
+        "with --store or $HOLDFAST_STORE"
     )

@@ -5,34 +5,44 @@ of texts does not. Two keys may have the same number: the second goes where `can
 looks it up follows. Nothing is ever taken out, so the way there stays whole.
 """
 
+from array import array
 from collections.abc import Sequence
+
+import apsw
 
 from holdfast.core.canonical import key_text, next_probe
 from holdfast.core.model import BatchId, ItemNo, NewItem
 from holdfast.stores.sqlite_file import SqliteFile
 from holdfast.stores.sqlite_rows import ITEM_BITS
-from holdfast.stores.statements import in_groups, load, write_rows
+from holdfast.stores.statements import load
 
 SQL = load("sqlite.sql")
 
 
-def insert(db: SqliteFile, batch: BatchId, fresh: Sequence[NewItem], lo: int) -> None:
-    """Index new items, which get the numbers from `lo` on."""
-    rows = sorted((batch, item.key_number, lo + index) for index, item in enumerate(fresh))
-    before = db.total_changes()
-    write_rows(db.cursor, SQL["insert_keys"], rows)
-    if db.total_changes() - before == len(rows):
-        return
-    for index, item in enumerate(fresh):
-        _probe_in(db, batch, item.key_number, lo + index)
+def insert(db: SqliteFile, batch: BatchId, items: Sequence[NewItem], lo: int) -> bool:
+    """Index items, which get the numbers from `lo` on. False, and nothing is indexed, when a number is taken: by an
+    item that is known, by another of the group, or by another key."""
+    if not items:
+        return True
+    numbers = array("q", [item.key_number for item in items])
+    try:
+        db.execute(SQL["insert_keys"], (batch, lo - 1, apsw.carray(numbers)))
+    except apsw.ConstraintError:
+        return False
+    return True
+
+
+def insert_one_by_one(db: SqliteFile, batch: BatchId, fresh: Sequence[NewItem], lo: int) -> None:
+    """Index items that are known to be new, where some share their number with another key."""
+    for n, item in enumerate(fresh, start=lo):
+        _probe_in(db, batch, item.key_number, n)
 
 
 def known(db: SqliteFile, batch: BatchId, items: Sequence[NewItem]) -> dict[int, tuple[ItemNo, bool]]:
     """Which of the items the batch has: index -> (number, whether the payload is the same)."""
-    found = {}
-    for sql, numbers in in_groups(SQL["known_keys"], [item.key_number for item in items]):
-        for number, n, key, payload in db.cursor(sql, (batch, *numbers)):
-            found[number] = (n, key, payload)
+    numbers = array("q", [item.key_number for item in items])
+    rows = db.cursor(SQL["known_keys"], (batch, apsw.carray(numbers))) if items else ()
+    found = {number: (n, key, payload) for number, n, key, payload in rows}
     have: dict[int, tuple[ItemNo, bool]] = {}
     for index, item in enumerate(items) if found else ():
         at = found.get(item.key_number)
@@ -52,10 +62,10 @@ def known(db: SqliteFile, batch: BatchId, items: Sequence[NewItem]) -> dict[int,
 def find(db: SqliteFile, batch: BatchId, key: str, number: int) -> ItemNo | None:
     """The item with that key; `number` is where the search begins."""
     while True:
-        rows = db.execute(f"{SQL['known_keys']} (?)", (batch, number))
+        rows = db.execute(SQL["key_at"], (batch, number))
         if not rows:
             return None
-        _, n, stored, _ = rows[0]
+        n, stored = rows[0]
         if key_text(stored) == key:
             return ItemNo(n)
         number = next_probe(number)
@@ -64,7 +74,7 @@ def find(db: SqliteFile, batch: BatchId, key: str, number: int) -> ItemNo | None
 def _probe_in(db: SqliteFile, batch: BatchId, number: int, n: int) -> None:
     """Give the key a number of its own when its own is taken by another key."""
     while True:
-        db.execute(f"{SQL['insert_keys']} (?, ?, ?)", (batch, number, n))
+        db.execute("INSERT OR IGNORE INTO keys (batch, number, n) VALUES (?, ?, ?)", (batch, number, n))
         taken_by = db.execute("SELECT n FROM keys WHERE batch = ? AND number = ?", (batch, number))[0][0]
         if taken_by == n:
             return

@@ -32,6 +32,8 @@ class SqliteReads:
         self._is_dead = is_dead
         self._file = SqliteFile(self.path)
         self._epoch = Epoch(self._file)
+        self._returning: dict[BatchId, bool] = {}
+        """Of which batches items come that were admitted before: a guess that decides what is tried first."""
 
     def now(self) -> float:
         return self._clock()

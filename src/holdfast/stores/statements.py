@@ -1,7 +1,7 @@
 """SQL by name, from a `.sql` file: `-- name: commit_chunk` and one statement each."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from itertools import chain
@@ -10,7 +10,7 @@ from typing import Any
 BULK = 512
 """Rows in one statement. Every statement gives the interpreter away once; rows inside it do not."""
 
-_NAME = re.compile(r"^-- name: (\w+)(?: \((?:bulk|in)\))?\s*$", re.MULTILINE)
+_NAME = re.compile(r"^-- name: (\w+)(?: \(bulk\))?\s*$", re.MULTILINE)
 
 
 @cache
@@ -33,21 +33,6 @@ def write_rows(execute: Callable[[str, Any], object], prefix: str, rows: Sequenc
         start, left = start + size, left - size
 
 
-def in_groups(prefix: str, values: Sequence[Any]) -> Iterable[tuple[str, Sequence[Any]]]:
-    """`prefix (?, ?, …)` with as many values as a statement takes, group by group."""
-    start, left, size = 0, len(values), BULK
-    while left:
-        while size > left:
-            size >>= 1
-        yield _list(prefix, size), values[start : start + size]
-        start, left = start + size, left - size
-
-
 @cache
 def _values(prefix: str, width: int, rows: int) -> str:
     return f"{prefix} " + ",".join(["(" + ",".join("?" * width) + ")"] * rows)
-
-
-@cache
-def _list(prefix: str, count: int) -> str:
-    return f"{prefix} ({','.join('?' * count)})"

@@ -6,13 +6,13 @@ from. It knows nothing but the entries: what became of every item, who held what
 entry, an entry without a change, a link that is missing and a rule that was broken all end in `Violation`.
 """
 
-from array import array
 from collections.abc import Sequence
 
 import msgspec
 
 from holdfast.core import journal
 from holdfast.core.canonical import decode
+from holdfast.core.columns import FLOAT32, UINT16, unpack
 from holdfast.core.limits import SUSPECT
 from holdfast.core.model import Batch, BatchId, Chunk, Counts, Entry, State, chain_of_batch
 from holdfast.core.retry import Policy
@@ -212,10 +212,13 @@ class _Teller:
         link.blame, link.progressed = blame, False
 
     def _blame(self, link: Link) -> int:
-        """What a grant must say: deaths in a row; among several items they only make suspects."""
-        deaths = 0 if link.progressed else link.blame + (link.owner is not None)
+        """What a grant must say: deaths in a row, as far as they make suspects; for a lone item, its strikes."""
+        if link.progressed:
+            return 0
         pending = sum(self.story.items[n].state is State.PENDING for n in range(link.lo, link.hi))
-        return deaths if pending == 1 else min(deaths, SUSPECT)
+        if pending == 1 and link.blame > SUSPECT:
+            return link.blame
+        return min(link.blame + (link.owner is not None), SUSPECT)
 
     def _check_snapshots(self, where: str, body: journal.Claimed) -> None:
         said = [(s.n, s.stage, s.epoch, s.attempt) for s in body.snapshots]
@@ -229,6 +232,10 @@ class _Teller:
         where = f"entry {header.seq} of chunk {link.id}"
         _must(link.owner == header.actor, f"{where} is by {header.actor!r}, the chunk is held by {link.owner!r}")
         _must(link.fence == header.fence, f"{where} is under fence {header.fence}, the grant has fence {link.fence}")
+        if header.kind == journal.STARTED:
+            _must(body == journal.Checkpointed(), f"{where} is a start, and says more than that")
+            link.blame += 1
+            return
         for _, spend in body.spends:
             link.spent += spend.usd
             link.tokens += spend.tokens
@@ -244,7 +251,7 @@ class _Teller:
 
     def _advanced(self, where: str, link: Link, body: journal.Advanced) -> None:
         count = len(body.items)
-        attempts, epochs = array("H", body.attempts or bytes(2 * count)), array("H", body.epochs or bytes(2 * count))
+        attempts, epochs = (unpack(UINT16, column or bytes(2 * count)) for column in (body.attempts, body.epochs))
         _must(
             len(body.digests) == 32 * count and len(attempts) == len(epochs) == count,
             f"{where} has columns of unequal length",
@@ -266,7 +273,7 @@ class _Teller:
             told.attempt, told.due, told.deadline, told.spent = 0, 0.0, 0.0, 0
             told.state = State.DONE if body.finished else State.PENDING
         if not body.adopted:
-            link.seconds += sum(array("f", body.seconds))
+            link.seconds += sum(unpack(FLOAT32, body.seconds))
 
     def _attempted(self, where: str, link: Link, a: journal.Attempted, at: float) -> None:
         told = self._pending(where, link, a.n)

@@ -1,10 +1,10 @@
 """Chapter two: chunks are claimed, cut, released and taken over; who is to blame, and what they may cost."""
 
 from holdfast.core.journal import Claimed, Snapshot
-from holdfast.core.lease import condemned
+from holdfast.core.lease import condemned, on_trial
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Claim, State
-from holdfast.stores.base import Idle
+from holdfast.stores.base import Idle, Receipt
 from holdfast.testing.conformance.kit import (
     LEASE,
     Kit,
@@ -236,6 +236,43 @@ def only_a_grant_that_ended_without_commit_and_release_is_blamed(kit: Kit) -> No
 
 
 @proves("A15")
+def a_death_before_the_start_is_not_held_against_a_lone_item(kit: Kit) -> None:
+    kit.admit("a")
+    for owner in ("ann", "bob", *(f"worker-{n}" for n in range(2 * BLAME))):
+        assert kit.claim(owner).blame == min(SUSPECT, len(kit.dead))
+        kit.dead.add(owner)
+    suspect = kit.claim("cid")
+    assert on_trial(suspect.pending, suspect.blame)
+    kit.finish(suspect)
+    kit.check()
+
+
+@proves("A15")
+def a_start_is_a_strike_and_moves_nothing(kit: Kit) -> None:
+    kit.admit("a")
+    for owner in ("ann", "bob"):
+        kit.claim(owner)
+        kit.dead.add(owner)
+    first = kit.claim("cid", reserve=10, cap=100)
+    before, touched = kit.place(0), kit.chunk(first.lease.chunk).touched_at
+    kit.clock.advance(1)
+    written = kit.start(first)
+    assert kit.store.commit([written]) == [Receipt(landed=True)], "sent twice, it lands once"
+    chunk = kit.chunk(first.lease.chunk)
+    assert (chunk.version, chunk.blame, chunk.reserved, chunk.touched_at) == (1, SUSPECT + 1, 10, touched)
+    assert (chunk.expires, kit.place(0)) == (kit.clock() + LEASE, before)
+    assert kit.kinds(chunk.id)[-1] == "started"
+    kit.dead.add("cid")
+    second = kit.claim("dan")
+    assert second.blame == SUSPECT + 1
+    assert kit.store.commit([kit.commit_of(first, version=1)])[0].reason == "lost"
+    kit.start(second)
+    kit.land(second, [failed(kit.load(second)[0])], version=1)
+    assert kit.chunk(chunk.id).blame == 0, "it came to something: no strike is left"
+    kit.check()
+
+
+@proves("A15")
 def an_item_that_kills_its_process_is_found_by_halving(kit: Kit) -> None:
     kit.admit(*range(16))
     assert _run_until_condemned(kit, killer=11) <= SUSPECT + 4 + BLAME
@@ -263,11 +300,13 @@ def _run_until_condemned(kit: Kit, killer: int) -> int:
         while isinstance(claim := kit.store.claim(kit.want(owner)), Claim):
             items = [item.n for item in kit.load(claim)]
             if condemned(claim.pending, claim.blame):
-                assert (items, alone) == ([killer], BLAME)
+                assert (items, alone, claim.blame) == ([killer], BLAME, SUSPECT + BLAME)
                 found = deaths
                 continue
             if killer in items:
-                alone += len(items) == 1
+                if on_trial(claim.pending, claim.blame):
+                    kit.start(claim)
+                    alone += 1
                 break
             kit.finish(claim)
         if found is not None:

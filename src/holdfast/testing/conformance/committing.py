@@ -46,6 +46,20 @@ def done_items_are_counted_when_their_last_stage_is_committed(kit: Kit) -> None:
     kit.check()
 
 
+@proves("C1", "A2")
+def a_commit_that_speaks_of_items_of_another_chunk_is_refused(kit: Kit) -> None:
+    kit.admit("a")
+    kit.admit("b")
+    own, other = kit.claim("ann"), kit.claim("bob")
+    before = kit.everything()
+    for outcome in (done(kit.load(other)[0]), failed(kit.load(other)[0])):
+        wrong = msgspec.structs.replace(kit.commit_of(other, [outcome]), chunk=own.lease.chunk, fence=own.lease.fence)
+        with pytest.raises(UsageError, match="speaks of items 1 to 1"):
+            kit.store.commit([kit.commit_of(other, []), wrong])
+        assert kit.everything() == before
+    kit.check()
+
+
 @proves("C8", "C13")
 def a_stale_fence_cannot_commit(kit: Kit) -> None:
     kit.admit("a")

@@ -26,7 +26,7 @@ from holdfast.core.model import (
 )  # fmt: skip
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
 from holdfast.core.retry import Policy
-from holdfast.core.settle import NOTHING, Holder, commit, settle
+from holdfast.core.settle import NOTHING, Holder, commit, settle, start
 from holdfast.core.states import Transition, go_back, move
 from holdfast.stores.base import Idle, Receipt, Store
 from holdfast.testing.clock import ManualClock
@@ -106,6 +106,14 @@ class Kit:
              due: float = 0.0, reserved: int = 0) -> Commit:  # fmt: skip
         """A commit that must land."""
         written = self.commit_of(claim, outcomes, version=version, release=release, due=due, reserved=reserved)
+        assert self.store.commit([written]) == [Receipt(landed=True)]
+        return written
+
+    def start(self, claim: Claim) -> Commit:
+        """The start of an item on trial, which must land."""
+        lease = claim.lease
+        holder = Holder(batch=claim.batch, chunk=lease.chunk, fence=lease.fence, version=claim.version, seconds=LEASE)
+        written = start(holder, commit_id=self.new_id())
         assert self.store.commit([written]) == [Receipt(landed=True)]
         return written
 

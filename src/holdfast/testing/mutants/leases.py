@@ -75,6 +75,31 @@ def deaths_in_company_condemn_an_item() -> Patch:
 
 
 @simulation
+def a_death_before_the_start_is_a_strike() -> Patch:
+    def blamed(blamed: Any, chunk: Chunk) -> int:
+        deaths = 0 if chunk.progressed else chunk.blame + (chunk.owner is not None)
+        return deaths if chunk.pending == 1 else blamed(chunk)
+
+    return wrapped(lease, "blamed", blamed)
+
+
+@simulation
+def a_suspect_is_started_without_a_word() -> Patch:
+    return answering(lease, "on_trial", answer=False)
+
+
+@simulation
+def a_start_is_taken_for_progress() -> Patch:
+    def generous(commit_one: Any, store: MemoryStore, commit: Commit) -> Any:
+        receipt = commit_one(store, commit)
+        if receipt.landed and commit.kind == journal.STARTED:
+            store._chunks[commit.chunk] = replace(store._chunks[commit.chunk], progressed=True, blame=0)
+        return receipt
+
+    return wrapped(MemoryStore, "_commit_one", generous)
+
+
+@simulation
 def a_suspect_is_never_condemned() -> Patch:
     return answering(lease, "condemned", answer=False)
 

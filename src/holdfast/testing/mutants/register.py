@@ -12,6 +12,8 @@ BY_SIMULATION: dict[str, Mutant] = {}
 """Mutants that the simulator catches."""
 BY_CONFORMANCE: dict[str, Mutant] = {}
 """Mutants that only the suite for stores can see."""
+BY_EXPLORING: dict[str, Mutant] = {}
+"""Mutants of the worker that small worlds have, which only exploring them can see."""
 
 
 def simulation(mutant: Mutant) -> Mutant:
@@ -22,6 +24,11 @@ def simulation(mutant: Mutant) -> Mutant:
 def conformance(mutant: Mutant) -> Mutant:
     """Registers a mutant that only the suite for stores can see."""
     return BY_CONFORMANCE.setdefault(mutant.__name__, mutant)
+
+
+def exploring(mutant: Mutant) -> Mutant:
+    """Registers a mutant of the worker in a small world."""
+    return BY_EXPLORING.setdefault(mutant.__name__, mutant)
 
 
 def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> Patch:

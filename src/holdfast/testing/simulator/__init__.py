@@ -10,13 +10,18 @@ happen in virtual time on a real store, and checks what must be true:
 - when faults stop, every item comes to its end.
 
 The same seed gives the same events: `python -m holdfast.testing.simulator --seed 7 --trace` tells the story of one.
+With `--store module:function` it runs on a store of your own.
 """
 
+import itertools
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import msgspec
 
+from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.oracles import check
@@ -25,7 +30,7 @@ from holdfast.testing.simulator.plan import draw
 from holdfast.testing.simulator.process import Process
 from holdfast.testing.simulator.world import MakeStore, World
 
-__all__ = ["Failure", "Violation", "in_memory", "search", "simulate", "tell"]
+__all__ = ["Failure", "Violation", "in_folders", "in_memory", "search", "simulate", "tell"]
 
 
 class Failure(AssertionError):
@@ -35,6 +40,21 @@ class Failure(AssertionError):
 def in_memory(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> MemoryStore:
     """The store that simulations run on unless told otherwise."""
     return MemoryStore(clock=clock, is_dead=is_dead)
+
+
+def in_folders(make_store: Callable[..., Store], place: Path) -> MakeStore:
+    """Stores for simulations from the function that the suite for stores takes: each in an empty folder below `place`,
+    which is removed when the next one is made."""
+    numbers = itertools.count()
+
+    def make(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> Store:
+        number = next(numbers)
+        shutil.rmtree(place / f"world{number - 1}", ignore_errors=True)
+        folder = place / f"world{number}"
+        folder.mkdir()
+        return make_store(folder, clock=clock, is_dead=is_dead)
+
+    return make
 
 
 def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] | None = None) -> World:
@@ -53,19 +73,20 @@ def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] |
     return world
 
 
-def search(seeds: Iterable[int], make_store: MakeStore = in_memory) -> Counter[str]:
-    """Run many seeds; the first failure is told with its seed and the end of its story."""
+def search(seeds: Iterable[int], make_store: MakeStore = in_memory, *, store: str = "") -> Counter[str]:
+    """Run many seeds; the first failure is told with its seed and the end of its story. `store` is how the store is
+    named on the command line that replays it."""
     total: Counter[str] = Counter()
     for seed in seeds:
         try:
             total += simulate(seed, make_store).counts
         except Exception as error:
-            raise Failure(tell(seed, make_store, error)) from error
+            raise Failure(tell(seed, make_store, error, store=store)) from error
         total["worlds"] += 1
     return total
 
 
-def tell(seed: int, make_store: MakeStore, error: Exception, lines: int = 40) -> str:
+def tell(seed: int, make_store: MakeStore, error: Exception, lines: int = 40, *, store: str = "") -> str:
     """What went wrong in a world, and what came before."""
     trace: list[str] = []
     try:
@@ -74,7 +95,7 @@ def tell(seed: int, make_store: MakeStore, error: Exception, lines: int = 40) ->
         error = again
     plan = {name: value for name, value in msgspec.structs.asdict(draw(seed)).items() if value}
     told = "\n".join([f"  {line}" for line in trace[-lines:]])
+    replaying = f"python -m holdfast.testing.simulator --seed {seed} --trace{f' --store {store}' if store else ''}"
     return (
-        f"seed {seed}: {type(error).__name__}: {error}\n"
-        f"replay it: python -m holdfast.testing.simulator --seed {seed} --trace\nthe plan: {plan}\nhow it came:\n{told}"
+        f"seed {seed}: {type(error).__name__}: {error}\nreplay it: {replaying}\nthe plan: {plan}\nhow it came:\n{told}"
     )

@@ -1,10 +1,16 @@
 """Tell the story of one seed, or search many: `python -m holdfast.testing.simulator --seed 7 --trace`."""
 
 import argparse
+import importlib
 import sys
+import tempfile
 import time
+from collections.abc import Callable
+from pathlib import Path
 
-from holdfast.testing.simulator import Failure, in_memory, search, simulate, tell
+from holdfast.stores.base import Store
+from holdfast.testing.simulator import Failure, in_folders, in_memory, search, simulate, tell
+from holdfast.testing.simulator.world import MakeStore
 
 
 def main() -> int:
@@ -13,30 +19,52 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1, help="how many seeds to run, one after the other")
     parser.add_argument("--trace", action="store_true", help="tell everything that happened")
     parser.add_argument("--last", type=int, default=10**9, help="of the trace, tell only so many lines from the end")
+    parser.add_argument(
+        "--store", default="", metavar="MODULE:FUNCTION", help="your function (place, *, clock, is_dead) -> Store"
+    )
     given = parser.parse_args()
-    if given.trace:
-        return _story(given.seed, given.last)
+    with tempfile.TemporaryDirectory(dir=_memory()) as place:
+        make_store = in_folders(_named(given.store), Path(place)) if given.store else in_memory
+        if given.trace:
+            return _story(given.seed, given.last, make_store, given.store)
+        return _search(given.seed, given.count, make_store, given.store)
+
+
+def _search(first: int, count: int, make_store: MakeStore, store: str) -> int:
     began = time.perf_counter()
     try:
-        counts = search(range(given.seed, given.seed + given.count))
+        counts = search(range(first, first + count), make_store, store=store)
     except Failure as failure:
         sys.stdout.write(f"{failure}\n")
         return 1
     seconds = time.perf_counter() - began
     told = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
-    sys.stdout.write(f"{given.count:,} seeds in {seconds:.1f} s ({given.count / seconds:,.0f} a second): {told}\n")
+    sys.stdout.write(f"{count:,} seeds in {seconds:.1f} s ({count / seconds:,.0f} a second): {told}\n")
     return 0
 
 
-def _story(seed: int, last: int) -> int:
+def _story(seed: int, last: int, make_store: MakeStore, store: str) -> int:
     trace: list[str] = []
     try:
-        simulate(seed, trace=trace)
+        simulate(seed, make_store, trace=trace)
     except Exception as error:  # noqa: BLE001 - whatever it was, it is told
-        sys.stdout.write(tell(seed, in_memory, error, last) + "\n")
+        sys.stdout.write(tell(seed, make_store, error, last, store=store) + "\n")
         return 1
     sys.stdout.write("\n".join(trace[-last:]) + "\n")
     return 0
+
+
+def _named(target: str) -> Callable[..., Store]:
+    """The function that the command line names, looked for from the current directory."""
+    sys.path.insert(0, str(Path.cwd()))
+    module, _, name = target.partition(":")
+    make_store: Callable[..., Store] = getattr(importlib.import_module(module), name)
+    return make_store
+
+
+def _memory() -> str | None:
+    """Worlds are about decisions, not about disks."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - a folder of its own is made below it
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 
 from holdfast.core import canonical, lease, settle
 from holdfast.core.journal import Spend
-from holdfast.core.limits import SUSPECT
+from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Claim, Commit, Item, ItemNo, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
@@ -39,6 +39,7 @@ class Hand:
         "loaded_all",
         "loaded_to",
         "lost",
+        "on_trial",
         "outcomes",
         "ready",
         "unseen",
@@ -62,6 +63,7 @@ class Hand:
         self.loaded_all = False
         self.lost = False
         self.alone = claim.blame >= SUSPECT
+        self.on_trial = lease.on_trial(claim.pending, claim.blame)
 
     def take_in(self, items: Sequence[Item], now: float) -> None:
         for item in items:
@@ -178,10 +180,11 @@ class Process:
         world, hurry = self.world, 0.05
         while True:
             yield hurry * world.chance()
-            yield from self._commit()
-            now = self.now()
-            for hand in self.hands:
-                hand.wake(now)
+            if self.hands:
+                yield from self._commit()
+                now = self.now()
+                for hand in self.hands:
+                    hand.wake(now)
             idle = self._top_up()
             if self._something_ready():
                 yield from self._run_some()
@@ -237,8 +240,9 @@ class Process:
         answer = world.store.claim(want)
         if isinstance(answer, Idle):
             return answer
-        given = f"chunk {answer.lease.chunk} fence {answer.lease.fence}, items {answer.lo} to {answer.hi - 1}"
-        world.say(self.name, "claims", given, f"blame {answer.blame}")
+        if world.trace is not None:
+            given = f"chunk {answer.lease.chunk} fence {answer.lease.fence}, items {answer.lo} to {answer.hi - 1}"
+            world.say(self.name, "claims", given, f"blame {answer.blame}")
         world.granted(answer)
         hand = Hand(answer)
         self.hands.append(hand)
@@ -268,7 +272,10 @@ class Process:
         plan, n, place = self.world.plan, int(item.n), item.place
         if not (plan.crash or plan.pause or plan.missed_beat or plan.unsent) and plan.killer != (item.key, place.stage):
             raise Violation(f"item {n} is condemned, but it never killed a process")
-        self.world.condemned[n, place.stage, place.epoch] += 1
+        effect = (n, place.stage, place.epoch)
+        if self.world.trials[effect] < BLAME:
+            raise Violation(f"item {n} is condemned, but it was not started {BLAME} times alone and in vain")
+        self.world.condemned[effect] += 1
         hand.outcomes.append(Failed(item, False, "killed_process", "its process died too often", 0.0, 0.0, 0.0))
 
     # -- running ------------------------------------------------------------------------------------------------
@@ -276,6 +283,8 @@ class Process:
     def _run_some(self) -> Actor:
         """A slice of what is ready; a suspect's items come first, and one at a time."""
         hand = next((hand for hand in self.hands if hand.alone and hand.ready), None)
+        if hand is not None and hand.on_trial and not (yield from self._note_start(hand)):
+            return
         for _ in range(1 if hand is not None else self.world.plan.slice):
             busy = hand if hand is not None else next((h for h in self.hands if h.ready), None)
             if busy is None:
@@ -288,6 +297,18 @@ class Process:
             seconds = self._seconds()
             yield seconds
             busy.outcomes.append(self._handle(item, seconds))
+
+    def _note_start(self, hand: Hand) -> Generator[float, None, bool]:
+        """An item on trial is run only after that is durable."""
+        (item,) = hand.ready
+        hand.on_trial = False
+        self.world.trials[int(item.n), item.place.stage, item.place.epoch] += 1
+        receipts = yield from self._write([settle.start(self._holder(hand), commit_id=self.world.new_id())])
+        if not receipts[0].landed:
+            self._drop(hand, f"its start was refused ({receipts[0].reason})")
+            return False
+        hand.version += 1
+        return True
 
     def _seconds(self) -> float:
         chance = self.world.chance()
@@ -346,12 +367,13 @@ class Process:
         left = hand.left + len(settled.onward)
         release = release or (hand.loaded_all and not left)
         reserved = self._reserve() * max(0, hand.claim.pending)
-        holder = Holder(
-            batch=hand.claim.batch, chunk=hand.chunk, fence=hand.claim.lease.fence, version=hand.version, seconds=LEASE
-        )
         return settle.commit(
-            holder, settled, commit_id=self.world.new_id(), release=release, due=due, reserved=reserved
+            self._holder(hand), settled, commit_id=self.world.new_id(), release=release, due=due, reserved=reserved
         )
+
+    def _holder(self, hand: Hand) -> Holder:
+        claim = hand.claim
+        return Holder(batch=claim.batch, chunk=hand.chunk, fence=claim.lease.fence, version=hand.version, seconds=LEASE)
 
     def _write(self, commits: list[Commit]) -> Generator[float, None, list[Receipt]]:
         """Write, and after a lost reply look every commit up before judging."""
@@ -364,6 +386,8 @@ class Process:
     def _go_on(self, hand: Hand, settled: Settled, released: bool) -> None:
         """What is durable may go on."""
         hand.version += 1
+        for effect in hand.effects:
+            self.world.trials.pop(effect, None)
         hand.effects.clear()
         if released:
             self.hands.remove(hand)

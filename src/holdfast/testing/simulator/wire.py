@@ -56,7 +56,8 @@ class Wire:
         receipts = world.store.commit(commits)
         world.check_budget(with_reservations=False)
         for commit, receipt in zip(commits, receipts, strict=True):
-            world.say(who, "commits", _told(commit), "→", "landed" if receipt.landed else receipt.reason)
+            if world.trace is not None:
+                world.say(who, "commits", _told(commit), "→", "landed" if receipt.landed else receipt.reason)
             world.counts["commits landed" if receipt.landed else "commits refused"] += 1
             if receipt.landed:
                 world.landed.add(commit.id)

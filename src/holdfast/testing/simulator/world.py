@@ -48,6 +48,8 @@ class World:
         """How often a handler was run."""
         self.condemned: Counter[Effect] = Counter()
         """How often an item was buried without being run."""
+        self.trials: Counter[Effect] = Counter()
+        """How often in a row an item was started alone, under suspicion, and came to nothing."""
         self.excused: Counter[Effect] = Counter()
         """Runs whose outcome was lost for a reason."""
         self.seized: set[int] = set()

@@ -4,32 +4,27 @@ The same code runs on threads, on the event loop, in worker processes and on the
 """
 
 import asyncio
-import math
 import os
 import random
 import threading
-import time
-import traceback
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from holdfast.core import canonical
-from holdfast.core.errors import Defer, HoldfastError, Signal, SinkError, Skip
+from holdfast.core.errors import SinkError
 from holdfast.core.journal import Spend
-from holdfast.core.limits import OUTPUT_BYTES, REQUEST_HINT_CHARS
+from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Item
-from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
-from holdfast.core.retry import classify, retry_after
+from holdfast.core.outcome import Done, Outcome
+from holdfast.runtime.assignment import Assignment, clock
 from holdfast.runtime.context import Context
+from holdfast.runtime.explanation import InputLost, SinkTrouble, Unverified, explain
 from holdfast.runtime.schema import Invalid
 from holdfast.runtime.sinks.base import Evidence, Provenance
 from holdfast.runtime.stage import Stage
 from holdfast.stores import faults
-
-clock = time.perf_counter
 
 
 class _Forks:
@@ -44,9 +39,6 @@ class _Forks:
 
 forks = _Forks
 os.register_at_fork(after_in_child=forks.happened)
-TRACE_CHARS = 4000
-SINK_WAIT = 1.0
-LONGEST_WAIT = 366 * 86_400
 
 
 class _Here(threading.local):
@@ -56,62 +48,6 @@ class _Here(threading.local):
 
 
 here = _Here()
-
-
-class Assignment:
-    """Some items of one stage under one fence, on their way through an executor and back."""
-
-    __slots__ = (
-        "abandoned",
-        "ctx",
-        "fence",
-        "holding",
-        "items",
-        "left",
-        "lone",
-        "outcomes",
-        "ready_at",
-        "resumed",
-        "stage",
-        "started",
-        "until",
-    )
-
-    def __init__(
-        self, stage: int, items: list[Item], fence: int, ready_at: float, holding: Any, resumed: bool = False
-    ) -> None:
-        self.stage = stage
-        self.items = items
-        self.fence = fence
-        self.ready_at = ready_at
-        self.holding = holding
-        self.resumed = resumed
-        """The items were read from the store, not handed on by this run: what they rest on is verified first."""
-        self.outcomes: list[Outcome] = []
-        self.left = len(items)
-        """Items the worker has not had back."""
-        self.started = 0.0
-        """When the item at hand was begun; 0 while none is."""
-        self.ctx: Context | None = None
-        """The context of the item at hand, where its stage takes one: what it cost is known even if it hangs."""
-        self.lone = False
-        """Nothing else of its stage was in flight: if its process dies, it is to blame."""
-        self.abandoned = False
-        """Given up by the worker: whatever still comes is ignored."""
-        self.until = math.inf
-        """When to stop between two items and leave the rest."""
-
-    @property
-    def is_vain(self) -> bool:
-        """Whether nothing that still comes of it can be committed: it was given up, or its lease was lost."""
-        return self.abandoned or (self.holding is not None and self.holding.lost)
-
-
-class Answer(NamedTuple):
-    """Outcomes on their way back to the worker: of a whole assignment or of a part of it."""
-
-    work: Assignment
-    outcomes: list[Outcome]
 
 
 class StageRunner:
@@ -132,6 +68,8 @@ class StageRunner:
 
     def run(self, work: Assignment) -> None:
         """Run every item of an assignment, one after the other, and leave the outcomes in it."""
+        if self.may_not_begin(work):
+            return
         here.batch = (self.pipeline, self.batch)
         if self.plain and not work.resumed:
             self._run_plain(work)
@@ -144,12 +82,16 @@ class StageRunner:
         here.batch = None
         work.started = 0.0
 
+    def may_not_begin(self, work: Assignment) -> bool:
+        """Whether items that were handed over and not begun are better left."""
+        return work.is_vain or self.stopping()
+
     def _run_plain(self, work: Assignment) -> None:
         """The short way for a stage with nothing around its handler: what a quick item costs, it costs in this loop."""
         decode, handle, encode = self.stage.input.decode, self.stage.function, self.stage.output.encode
-        digest, reach = canonical.digest, faults.reach
+        digest, keep, armed = canonical.digest, work.outcomes.append, faults.armed()
+        until, ready_at = work.until, work.ready_at
         ended = clock()
-        until = work.until
         for item in work.items:
             if work.abandoned or ended > until:
                 return
@@ -157,9 +99,12 @@ class StageRunner:
             outcome: Outcome
             try:
                 value = decode(item.input if item.input else self._input(item))
-                reach("stage.before")
-                data = encode(handle(value))
-                reach("stage.after")
+                if armed:
+                    faults.reach("stage.before")
+                made = handle(value)
+                if armed:
+                    faults.reach("stage.after")
+                data = encode(made)
                 if len(data) > OUTPUT_BYTES:
                     raise _too_large(data)
             except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome that names it
@@ -167,8 +112,11 @@ class StageRunner:
                 ended = clock()
             else:
                 ended = clock()
-                outcome = Done(item, data, digest(item.salt, data), began - work.ready_at, ended - began)
-            self._keep(work, item, outcome)
+                outcome = Done(item, data, digest(item.salt, data), began - ready_at, ended - began)
+            if forks.count != self._forks:
+                _leave_child(self, item)
+            if not work.abandoned:
+                keep(outcome)
 
     def _keep(self, work: Assignment, item: Item, outcome: Outcome) -> None:
         if forks.count != self._forks:
@@ -198,6 +146,8 @@ class StageRunner:
     async def attempt_async(self, item: Item, work: Assignment, began: float) -> Outcome:
         """The same for a coroutine; the loop stays free while it waits."""
         here.batch = (self.pipeline, self.batch)
+        if self.plain and not work.resumed and self.stage.timeout is None:
+            return await self._attempt_plain(item, work, began)
         ctx = self.context(item, work)
         limit = asyncio.timeout(self.stage.timeout)
         aside = asyncio.to_thread if self.touches_files else _at_once
@@ -220,6 +170,23 @@ class StageRunner:
             if isinstance(error, TimeoutError) and limit.expired():
                 return self.timed_out(item, work, began, ctx)
             return self._explain(item, error, work, began, ctx)
+
+    async def _attempt_plain(self, item: Item, work: Assignment, began: float) -> Outcome:
+        """The short way, as for functions: with a thousand coroutines on one thread every microsecond counts."""
+        try:
+            value = self.stage.input.decode(item.input if item.input else self._input(item))
+            faults.reach("stage.before")
+            made = await self.stage.function(value)
+            self._stay_parent(item)
+            faults.reach("stage.after")
+            data = self.stage.output.encode(made)
+            if len(data) > OUTPUT_BYTES:
+                raise _too_large(data)
+        except BaseException as error:  # noqa: BLE001 - see above
+            self._stay_parent(item)
+            return self._explain(item, error, work, began, None)
+        queued = max(0.0, began - work.ready_at)
+        return Done(item, data, canonical.digest(item.salt, data), queued, clock() - began)
 
     def context(self, item: Item, work: Assignment) -> Context:
         return Context(
@@ -311,36 +278,8 @@ class StageRunner:
     def _explain(
         self, item: Item, error: BaseException, work: Assignment, began: float, ctx: Context | None
     ) -> Outcome:
-        """What an exception means for its item. It may be anything: even its text may raise."""
-        queued, seconds = max(0.0, began - work.ready_at), clock() - began
-        spend: Spend | None = ctx.paid(item.n) if ctx is not None else None
-        if isinstance(error, SinkTrouble):
-            return Deferred(item, SINK_WAIT, str(error), queued, seconds, spend, True)
-        if isinstance(error, InputLost):
-            return Lost(item, item.place.stage - 1, str(error))
-        if isinstance(error, Skip):
-            return Skipped(item, _text(error), queued, seconds, spend)
-        if isinstance(error, Defer):
-            return Deferred(item, error.seconds, _text(error), queued, seconds, spend)
-        try:
-            transient, code = _kind_of(error)
-            code, after = str(code)[:REQUEST_HINT_CHARS], _wait_of(error)
-        except Exception:  # noqa: BLE001 - an error of the user's whose attributes raise: nothing speaks for trying again
-            transient, code, after = False, type(error).__name__, None
-        trace = "" if isinstance(error, Signal | Invalid) else _trace(error)
-        return Failed(item, transient, code, _text(error), self._draw(), queued, seconds, after, trace, spend)
-
-
-class SinkTrouble(HoldfastError):
-    """The place for outputs is in trouble: nothing is wrong with the item, and no further one should be paid for."""
-
-
-class InputLost(HoldfastError):
-    """What a stage rests on is gone."""
-
-
-class Unverified(HoldfastError):
-    """The handler's answer did not pass its verifier."""
+        return explain(item, error, queued=max(0.0, began - work.ready_at), seconds=clock() - began, draw=self._draw(),
+                       spend=ctx.paid(item.n) if ctx is not None else None)  # fmt: skip
 
 
 def _bill(spend: Spend | None) -> bytes:
@@ -364,42 +303,12 @@ async def _at_once(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
 
-def _kind_of(error: BaseException) -> tuple[bool, str]:
-    if isinstance(error, Invalid):
-        return False, error.code
-    if isinstance(error, Unverified):
-        return True, "unverified"
-    return classify(error)
-
-
-def _wait_of(error: BaseException) -> float | None:
-    """The least wait that the other side asked for, where that is a time one can wait."""
-    after = retry_after(error)
-    if isinstance(after, int | float) and 0 <= after < LONGEST_WAIT:
-        return float(after)
-    return None
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return canonical.storable(str(error)) or type(error).__name__
-    except Exception as worse:  # noqa: BLE001 - a __str__ of the user's may raise anything
-        return f"{type(error).__name__} (its text cannot be had: {type(worse).__name__})"
-
-
 def _too_large(data: bytes) -> Invalid:
     text = (
         f"the output has {len(data):,} bytes, at most {OUTPUT_BYTES:,} are kept: write it to a file and return its "
         "path, or return less"
     )
     return Invalid(text, "invalid_output")
-
-
-def _trace(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if f"{os.sep}holdfast{os.sep}runtime{os.sep}" not in f.filename] or frames
-    lines = [f"{Path(f.filename).name}:{f.lineno} in {f.name}" for f in own[-8:]]
-    return canonical.storable("; ".join(lines)[:TRACE_CHARS])
 
 
 def _leave_child(runner: StageRunner, item: Item) -> None:

@@ -1,0 +1,70 @@
+"""Items of one stage on their way through a pool and back."""
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from holdfast.core.model import Item
+from holdfast.core.outcome import Outcome
+from holdfast.runtime.context import Context
+
+clock = time.perf_counter
+
+
+class Assignment:
+    """Some items of one stage under one fence, on their way through an executor and back."""
+
+    __slots__ = (
+        "abandoned",
+        "ctx",
+        "fence",
+        "holding",
+        "items",
+        "left",
+        "lone",
+        "outcomes",
+        "ready_at",
+        "resumed",
+        "stage",
+        "started",
+        "until",
+    )
+
+    def __init__(
+        self, stage: int, items: list[Item], fence: int, ready_at: float, holding: Any, resumed: bool = False
+    ) -> None:
+        self.stage = stage
+        self.items = items
+        self.fence = fence
+        self.ready_at = ready_at
+        self.holding = holding
+        self.resumed = resumed
+        """The items were read from the store, not handed on by this run: what they rest on is verified first."""
+        self.outcomes: list[Outcome] = []
+        self.left = len(items)
+        """Items the worker has not had back."""
+        self.started = 0.0
+        """When the item at hand was begun; 0 while none is."""
+        self.ctx: Context | None = None
+        """The context of the item at hand, where its stage takes one: what it cost is known even if it hangs."""
+        self.lone = False
+        """Nothing else of its stage was in flight: if its process dies, it is to blame."""
+        self.abandoned = False
+        """Given up by the worker: whatever still comes is ignored."""
+        self.until = math.inf
+        """When to stop between two items and leave the rest."""
+
+    @property
+    def is_vain(self) -> bool:
+        """Whether nothing that still comes of it can be committed: it was given up, or its lease was lost."""
+        return self.abandoned or (self.holding is not None and self.holding.lost)
+
+
+class Answer(NamedTuple):
+    """Outcomes on their way back to the worker: of a whole assignment or of a part of it."""
+
+    work: Assignment
+    outcomes: list[Outcome]
+    unrun: Sequence[Item] = ()
+    """Items that come back as they went: they were not begun."""

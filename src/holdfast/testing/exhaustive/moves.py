@@ -1,0 +1,257 @@
+"""What can happen next: the moves of a worker, of the post, of the clock and of an operator.
+
+Each is worked out once for each state of the part of the world that it depends on, by the real core and the real
+memory store; the search then puts the parts together.
+"""
+
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from holdfast.core.model import Act, BatchId, Change, Commit, Place, State, StoredItem
+from holdfast.core.states import Transition, go_back, move
+from holdfast.testing.exhaustive import hand as hands
+from holdfast.testing.exhaustive.hand import IDLE, Hand, Phase
+from holdfast.testing.exhaustive.scope import Scope
+from holdfast.testing.exhaustive.shelf import Raised, Shelf
+from holdfast.testing.replay import Violation
+
+replace = msgspec.structs.replace
+P = TypeVar("P")
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """A commit on its way."""
+
+    name: int
+    commit: Commit
+    overtaken: bool
+    behind: int
+
+
+class Desk(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator: how often he may still act, and what he has decided to do."""
+
+    left: int
+    kind: str = ""
+    change: Change | None = None
+    seize: bool = False
+
+
+class Move(NamedTuple):
+    """Something a worker or an operator does, with what it leads to."""
+
+    told: str
+    normal: bool
+    """Whether it needs nothing to go wrong."""
+    store: int
+    part: int
+    """The worker's, or the operator's, next state."""
+    raised: Raised | None = None
+    freed: int = -1
+    """The letter that is not waited for any more."""
+
+
+class Table(Generic[P]):
+    """Values by number: equal ones have one number."""
+
+    def __init__(self) -> None:
+        self.values: list[P] = []
+        self._numbers: dict[P, int] = {}
+
+    def number(self, value: P) -> int:
+        found = self._numbers.setdefault(value, len(self.values))
+        if found == len(self.values):
+            self.values.append(value)
+        return found
+
+
+class Moves:
+    """Works out what can happen, part by part."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.shelf = Shelf(scope)
+        self.hands: Table[Hand] = Table()
+        self.desks: Table[Desk] = Table()
+        self.letters: Table[Letter] = Table()
+        self.posts: Table[tuple[int, ...]] = Table()
+        self.hands.number(IDLE)
+        self.posts.number(())
+        self.desks.number(Desk(left=scope.act_count if scope.acts else 0))
+        self.trying = ""
+        """What is being worked out: the last line of the story where it goes wrong."""
+        self._items_of: dict[int, tuple[StoredItem, ...]] = {}
+
+    # -- workers -------------------------------------------------------------------------------------------------
+
+    def of_worker(self, store: int, number: int) -> tuple[Move, ...]:
+        """Everything a worker may do but send."""
+        hand = self.hands.values[number]
+        self.trying = ""
+        hands.check(hand, self._items(store))
+        match hand.phase:
+            case Phase.IDLE:
+                return self._claim(store)
+            case Phase.GRANTED:
+                own = [self._load(store, hand), *self._renew(store, hand, number)]
+            case Phase.HOLDING:
+                own = [*self._run(store, hand), *self._renew(store, hand, number)]
+            case Phase.WAITING:
+                unsure = self.hands.number(hands.left_alone(hand))
+                own = [Move("hears nothing of its commit", True, store, unsure), *self._renew(store, hand, number)]
+            case Phase.UNSURE:
+                own = [self._read_back(store, hand)]
+        return (*own, Move("crashes", False, store, 0, None, hand.letter))
+
+    def _claim(self, store: int) -> tuple[Move, ...]:
+        self.trying = "a worker claims"
+        found = self.shelf.claim(store)
+        if found is None:
+            return ()
+        after, claim, raised = found
+        hand = hands.granted(claim)
+        told = f"claims chunk {claim.lease.chunk}, items {claim.lo} to {claim.hi - 1}"
+        return (Move(told, True, after, self.hands.number(hand), raised),)
+
+    def _load(self, store: int, hand: Hand) -> Move:
+        self.trying = "a worker reads its items"
+        items = self.shelf.load(store, hand.lo, hand.hi, hand.pending)
+        return Move(
+            f"reads items {[int(item.n) for item in items]}", True, store, self.hands.number(hands.loaded(hand, items))
+        )
+
+    def _run(self, store: int, hand: Hand) -> list[Move]:
+        if not hands.may_run(hand):
+            return []
+        item = hand.ready[0]
+        fates = [fate for fate in self.scope.fates if fate != "lost" or item.place.stage]
+        return [
+            Move(
+                f"runs stage {item.place.stage} of item {item.n}: {fate}",
+                fate == "done",
+                store,
+                self.hands.number(hands.ran(hand, fate)),
+            )
+            for fate in fates
+        ]
+
+    def _renew(self, store: int, hand: Hand, number: int) -> list[Move]:
+        self.trying = "a worker renews its lease"
+        after = self.shelf.renew(store, hand.chunk, hand.behind)
+        if after is None:
+            if hand.phase is Phase.WAITING:
+                return []
+            return [Move(f"finds its lease of chunk {hand.chunk} lost and drops it", True, store, 0)]
+        if hand.overtaken:
+            raise Violation(f"the lease of chunk {hand.chunk} was renewed for an owner that had been overtaken")
+        return [Move(f"renews its lease of chunk {hand.chunk}", True, after, number)] if after != store else []
+
+    def _read_back(self, store: int, hand: Hand) -> Move:
+        assert hand.commit is not None
+        self.trying = "a worker asks for its commit"
+        landed = self.shelf.has_landed(store, hand.letter, hand.commit, hand.behind)
+        told = f"asks for its commit, which {'landed' if landed else 'did not land'}"
+        return Move(told, True, store, self.hands.number(hands.read_back(hand, landed)), None, hand.letter)
+
+    def may_send(self, number: int) -> bool:
+        return hands.may_send(self.hands.values[number], self.scope)
+
+    def sent(self, number: int, name: int) -> tuple[int, int]:
+        """The worker once it has sent what it has, and the letter."""
+        hand = self.hands.values[number]
+        self.trying = "a worker sends its commit"
+        after, commit = hands.sent(hand, name, self.scope)
+        letter = Letter(name, commit, hand.overtaken, hand.behind)
+        return self.hands.number(after), self.letters.number(letter)
+
+    def answered(self, store: int, number: int, landed: bool) -> int:
+        """A worker that hears the reply."""
+        hand = self.hands.values[number]
+        self.trying = "a commit arrives"
+        if landed and hand.letter not in self.shelf.states[store].landed:
+            raise Violation("a worker was told that its commit is durable, and it is not")
+        return self.hands.number(hands.answered(hand, landed))
+
+    def overtaken(self, number: int, raised: Raised) -> int:
+        return self.hands.number(hands.overtake(self.hands.values[number], raised))
+
+    # -- the post ------------------------------------------------------------------------------------------------
+
+    def posted(self, post: int, letter: int) -> int:
+        return self.posts.number(tuple(sorted((*self.posts.values[post], letter))))
+
+    def without(self, post: int, letter: int) -> int:
+        return self.posts.number(tuple(each for each in self.posts.values[post] if each != letter))
+
+    def outdated(self, post: int, raised: Raised) -> int:
+        """The letters on their way, once a chunk has changed hands."""
+        return self.posts.number(tuple(sorted(self._outdated(letter, raised) for letter in self.posts.values[post])))
+
+    def _outdated(self, number: int, raised: Raised) -> int:
+        letter, (chunk, by) = self.letters.values[number], raised
+        if letter.commit.chunk != chunk:
+            return number
+        return self.letters.number(replace(letter, overtaken=True, behind=min(1, letter.behind + by)))
+
+    def delivered(self, store: int, number: int) -> tuple[int, bool]:
+        """What the store makes of a letter, and whether it says that it landed."""
+        self.trying = "a commit arrives"
+        letter = self.letters.values[number]
+        after, receipt = self.shelf.commit(store, letter.name, letter.commit, letter.behind, overtaken=letter.overtaken)
+        return after, receipt.landed
+
+    # -- operators -----------------------------------------------------------------------------------------------
+
+    def of_operator(self, store: int, number: int) -> tuple[Move, ...]:
+        """Look at an item and decide; later do it, whatever has become of the item since."""
+        desk = self.desks.values[number]
+        if desk.change is not None:
+            return (self._act(store, desk),)
+        if not desk.left:
+            return ()
+        found = []
+        for row in self._items(store):
+            for word in self.scope.acts:
+                place = _decided(word.rstrip("!"), row.place, self.scope.stages)
+                if place is not None:
+                    change = Change(n=row.n, state=row.place.state, epoch=row.place.epoch, place=place)
+                    kind, seize = word.rstrip("!"), word.endswith("!")
+                    after = self.desks.number(Desk(left=desk.left - 1, kind=kind, change=change, seize=seize))
+                    told = f"decides to {kind} item {row.n}{', seizing it' if seize else ''}"
+                    found.append(Move(told, False, store, after))
+        return tuple(found)
+
+    def _act(self, store: int, desk: Desk) -> Move:
+        assert desk.change is not None
+        act = Act(
+            id=b"",
+            batch=BatchId(0),
+            kind=desk.kind,
+            actor="operator",
+            reason="because",
+            at_items=(desk.change,),
+            seize=desk.seize,
+        )
+        self.trying = "the operator does it"
+        after, changed, raised = self.shelf.act(store, act)
+        told = f"does it: {'done' if changed else 'the item moved on meanwhile'}"
+        return Move(told, True, after, self.desks.number(Desk(left=desk.left)), raised)
+
+    def _items(self, store: int) -> tuple[StoredItem, ...]:
+        if store not in self._items_of:
+            self._items_of[store] = self.shelf.items(store)
+        return self._items_of[store]
+
+
+def _decided(kind: str, place: Place, stages: int) -> Place | None:
+    """Where an item goes, or None when it cannot."""
+    if kind == "reset":
+        return go_back(place, Transition.RESET, 0, stages, reason="because")
+    if kind == "cancel" and place.state is State.PENDING:
+        return move(place, Transition.CANCEL, stages=stages)
+    if kind == "redrive" and place.state is State.DEAD:
+        return move(
+            place, Transition.REDRIVE, stages=stages, attempt=0, due=0.0, since=0.0, spent=0, code="", reason=""
+        )
+    return None

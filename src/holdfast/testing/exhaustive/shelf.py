@@ -1,0 +1,232 @@
+"""Every state of the store that was met, one of each kind, on which the real memory store goes on.
+
+Two stores are of one kind when nothing that can be asked of them later tells them apart. So the numbers of fences do
+not matter, only whether a fence is the current one; nor does the journal, but for the commits that somebody may still
+ask for. Of each kind the first is kept, with its whole journal, and checked once by the same replay that checks the
+worlds of the simulator.
+"""
+
+import itertools
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+
+from holdfast.core import canonical, ingest
+from holdfast.core.limits import BLAME, SUSPECT
+from holdfast.core.model import (
+    Act,
+    Batch,
+    Chunk,
+    ChunkId,
+    Claim,
+    Commit,
+    Entry,
+    Item,
+    ItemNo,
+    Lease,
+    State,
+    StoredItem,
+    Want,
+)
+from holdfast.stores.base import Receipt
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.clock import START
+from holdfast.testing.exhaustive.scope import Scope
+from holdfast.testing.replay import Violation, compare, replay
+
+LEASE = 30.0
+OWNER = "worker"
+"""All workers have the same name: nothing but the fence tells them apart."""
+
+replace = msgspec.structs.replace
+Raised = tuple[ChunkId, int]
+"""A chunk that was granted or seized, and by how much that raised its fence."""
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """One store as it stands."""
+
+    chunks: dict[Any, Chunk]
+    places: dict[Any, Any]
+    outputs: dict[Any, Any]
+    entries: dict[int, list[Entry]]
+    landed: dict[int, tuple[ChunkId, bytes]]
+    """Letter -> chunk and id of its commit: those that are in the journal and that somebody may still ask for."""
+    reached: list[tuple[int, int]]
+    """Of every item: its epoch, and its stage in it."""
+
+
+class Shelf:
+    """The states of the store, by number."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.states: list[Kept] = []
+        self.finished: list[bool] = []
+        self._numbers: dict[Any, int] = {}
+        self._ids = itertools.count(1)
+        self._store = MemoryStore(clock=lambda: START)
+        self._landed: dict[int, tuple[ChunkId, bytes]] = {}
+        definition = canonical.encode({"stages": [{"name": f"s{n}"} for n in range(scope.stages)]})
+        self._batch: Batch = self._store.open_batch("small", "world", definition, actor="search")
+        items = [ingest.admit(f"k{n}", b"%d" % n, bytes(16)) for n in range(scope.items)]
+        self._store.add_items(self._batch.id, items, ended=True, actor="search")
+        self._put()
+
+    # -- what can be done to a store: each gives the number of the state after it --------------------------------
+
+    def claim(self, number: int) -> tuple[int, Claim, Raised] | None:
+        """What a worker that asks for work is granted, if anything is free."""
+        kept = self._take(number)
+        want = Want(batch=self._batch.id, owner=OWNER, limit=self.scope.limit, seconds=LEASE)
+        claim = self._store.claim(want)
+        if not isinstance(claim, Claim):
+            return None
+        after = self._moved(kept)
+        return after, claim, self._raised(kept, claim.lease.chunk)
+
+    def load(self, number: int, lo: ItemNo, hi: ItemNo, pending: int) -> tuple[Item, ...]:
+        """The items of a grant that are pending now, not more than it was given."""
+        self._take(number)
+        lease = Lease(chunk=ChunkId(0), fence=0, owner=OWNER, expires=0.0)
+        claim = Claim(lease=lease, batch=self._batch.id, lo=lo, hi=hi, version=0, pending=pending, blame=0)
+        return tuple(self._store.load(claim, None, pending, 1 << 20)) if pending else ()
+
+    def renew(self, number: int, chunk: ChunkId, behind: int) -> int | None:
+        """The state after a heartbeat; None when the lease is lost."""
+        kept = self._take(number)
+        lease = Lease(chunk=chunk, fence=kept.chunks[chunk].fence - behind, owner=OWNER, expires=0.0)
+        return self._moved(kept) if self._store.renew([lease], LEASE) else None
+
+    def commit(self, number: int, letter: int, commit: Commit, behind: int, *, overtaken: bool) -> tuple[int, Receipt]:
+        """Deliver a letter: what the store answers, and how it stands then."""
+        kept = self._take(number)
+        known = letter in kept.landed
+        written = self._concrete(kept, letter, commit, behind)
+        (receipt,) = self._store.commit([written])
+        grown = len(self._store._entries[commit.chunk]) - len(kept.entries[commit.chunk])
+        if grown and overtaken:
+            raise Violation("a commit was taken from an owner whose chunk was granted to somebody else")
+        if grown and known:
+            raise Violation("a commit was written a second time")
+        if receipt.landed and not grown and not known:
+            raise Violation("a commit was answered as landed and not written")
+        if grown:
+            self._landed = {**kept.landed, letter: (commit.chunk, written.id)}
+        return self._moved(kept), receipt
+
+    def has_landed(self, number: int, letter: int, commit: Commit, behind: int) -> bool:
+        """What the store says of a commit whose reply never came."""
+        kept = self._take(number)
+        landed = self._store.landed(self._concrete(kept, letter, commit, behind))
+        if landed != (letter in kept.landed):
+            raise Violation(f"the store says that a commit {'landed' if landed else 'did not land'}, which is not true")
+        return landed
+
+    def act(self, number: int, act: Act) -> tuple[int, tuple[ItemNo, ...], Raised | None]:
+        kept = self._take(number)
+        changed = self._store.act(replace(act, id=self._new_id(), batch=self._batch.id))
+        after = self._moved(kept)
+        seized = (chunk for chunk in kept.chunks.values() if self._store._chunks[chunk.id].fence != chunk.fence)
+        chunk = next(seized, None)
+        return after, tuple(changed), None if chunk is None else self._raised(kept, chunk.id)
+
+    def expiries(self, number: int) -> list[tuple[int, ChunkId]]:
+        """The states in which one more lease has expired."""
+        found = []
+        for chunk in self.states[number].chunks.values():
+            if chunk.owner is not None and chunk.expires > START:
+                kept = self._take(number)
+                self._store._chunks[chunk.id] = replace(chunk, expires=START - 1)
+                found.append((self._moved(kept), chunk.id))
+        return found
+
+    def forget(self, number: int, letter: int) -> int:
+        """The state in which nobody can ask for a letter any more."""
+        kept = self._take(number)
+        self._landed = {name: commit for name, commit in kept.landed.items() if name != letter}
+        return self._put()
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def items(self, number: int) -> tuple[StoredItem, ...]:
+        """Every item as the store has it."""
+        self._take(number)
+        return tuple(self._store.items(self._batch.id))
+
+    # -- keeping and taking --------------------------------------------------------------------------------------
+
+    def _take(self, number: int) -> Kept:
+        kept, store = self.states[number], self._store
+        store._chunks, store._places, store._outputs = dict(kept.chunks), dict(kept.places), dict(kept.outputs)
+        store._entries = {chain: entries.copy() for chain, entries in kept.entries.items()}
+        self._landed = kept.landed
+        return kept
+
+    def _concrete(self, kept: Kept, letter: int, commit: Commit, behind: int) -> Commit:
+        fence = kept.chunks[commit.chunk].fence - behind
+        known = kept.landed.get(letter)
+        return replace(commit, fence=fence, batch=self._batch.id, id=known[1] if known else self._new_id())
+
+    def _new_id(self) -> bytes:
+        return next(self._ids).to_bytes(16, "big")
+
+    def _raised(self, kept: Kept, chunk: ChunkId) -> Raised:
+        by = self._store._chunks[chunk].fence - kept.chunks[chunk].fence
+        if by <= 0:
+            raise Violation(f"chunk {chunk} changed hands and its fence did not rise")
+        return chunk, by
+
+    def _moved(self, before: Kept) -> int:
+        """Keep the store as it stands, after a look at what it came from."""
+        store, told = self._store, False
+        for chain, entries in store._entries.items():
+            known = before.entries.get(chain, [])
+            if entries[: len(known)] != known:
+                raise Violation(f"the journal of chunk {chain} was not appended to, but changed")
+            told = told or len(entries) > len(known)
+        if told:
+            compare(store, self._batch.id, replay(store, self._batch.id, self.scope.policies))
+        number = self._put()
+        for n, (was, now) in enumerate(zip(before.reached, self.states[number].reached, strict=True)):
+            if now < was:
+                raise Violation(f"item {n} went back from (epoch, stage) {was} to {now}")
+        return number
+
+    def _put(self) -> int:
+        store = self._store
+        key = (
+            tuple(_kind(chunk) for chunk in store._chunks.values()),
+            tuple(sorted(store._places.items(), key=itemgetter(0))),
+            tuple(store._outputs[at] for at in sorted(store._outputs)),
+            frozenset((letter, chunk) for letter, (chunk, _) in self._landed.items()),
+        )
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.states)
+            places = [store._place(self._batch.id, ItemNo(n)) for n in range(self.scope.items)]
+            self.finished.append(all(place.state is not State.PENDING for place in places))
+            self.states.append(
+                Kept(
+                    chunks=store._chunks,
+                    places=store._places,
+                    outputs=store._outputs,
+                    entries=store._entries,
+                    landed=self._landed,
+                    reached=[(place.epoch, place.stage) for place in places],
+                )
+            )
+        return number
+
+
+def _kind(chunk: Chunk) -> Chunk:
+    """All of a chunk that its future depends on."""
+    return replace(
+        chunk,
+        fence=0,
+        head=b"",
+        seq=0,
+        blame=min(chunk.blame, SUSPECT + BLAME),
+        counts=replace(chunk.counts, attempts=0, seconds=0.0),
+    )

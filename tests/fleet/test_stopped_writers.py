@@ -1,0 +1,75 @@
+"""A process that is stopped inside a transaction holds up every writer: what is promised then, at each such point.
+
+Those who only read go on, but for one case: while a claim is being written nobody opens the file, since only its end
+tells whether the file is the one that it was. Those who write wait; when they have waited long enough they end with an
+error that names the process and says what to do, and nothing is lost or changed. When it goes on, or is ended, so does
+everybody else.
+"""
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.stores import sqlite_file, writers
+from holdfast.stores.faults import POINTS
+from tests.faults.nursery import Process
+from tests.faults.scene import Scene
+
+INSIDE = tuple(point for point in POINTS if point.endswith((".written", ".begun", ".outputs", ".statement")))
+LEASE = ("--lease", "0.3s")
+IMPATIENT = ("--busy-ms", "200")
+
+
+def stop_inside(scene: Scene, point: str) -> Process:
+    """A process that stands still in the middle of a transaction."""
+    fault = f"{point}:1:stop"
+    if point.startswith("act."):
+        scene.finish()
+        stopped = scene.start("--code", "busy", what="redrive", fault=fault)
+    else:
+        stopped = scene.start(*LEASE, *(("--pace", "0.1") if point.startswith("renew.") else ()), fault=fault)
+    assert stopped.wait_until_stopped(), f"{point} was not reached\n{stopped.err}"
+    scene.crashed.add(stopped.pid)
+    return stopped
+
+
+def ask_in_vain(scene: Scene, point: str, holder: Process) -> None:
+    """Somebody else wants to write: an operator, or a run."""
+    what = ("--code", "no_address") if point.startswith("act.") else LEASE
+    waiting = scene.start(*what, *IMPATIENT, what="redrive" if point.startswith("act.") else "run")
+    scene.crashed.add(waiting.pid)
+    assert waiting.wait() not in (0, 75)
+    assert "StoreUnavailable" in waiting.err, waiting.err
+    told = writers.LOCKS.exists()
+    assert (f"process {holder.pid}, which is stopped" if told else "fuser") in waiting.err, waiting.err
+
+
+@pytest.mark.promise("B7", "C4", "C9")
+@pytest.mark.parametrize("then", ["woken", "ended"])
+@pytest.mark.parametrize("point", INSIDE)
+def test_a_process_stopped_inside_a_transaction_holds_others_up_and_harms_nobody(
+    point: str, then: str, scene: Scene, tally: Callable[..., None]
+) -> None:
+    holder = stop_inside(scene, point)
+    ask_in_vain(scene, point, holder)
+    waiting = scene.start(*LEASE)
+    scene.crashed.add(waiting.pid)  # while it waits, its own leases may run out
+    holder.signal(signal.SIGCONT if then == "woken" else signal.SIGKILL)
+    assert holder.wait() == (0 if then == "woken" else -signal.SIGKILL), holder.err
+    assert waiting.wait() == 0, waiting.err
+    scene.finish()
+    scene.check()
+    tally(stopped_writers=1)
+
+
+@pytest.mark.promise("B7")
+@pytest.mark.parametrize("point", ["commit.begun", "commit.outputs", "commit.written", "renew.written", "act.written"])
+def test_who_only_reads_is_not_held_up(point: str, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = stop_inside(scene, point)
+    monkeypatch.setattr(sqlite_file, "BUSY_MS", 1)
+    items, *_ = scene.ledger()
+    assert len(items) == scene.items + 1
+    holder.kill()
+    scene.finish()
+    scene.check()

@@ -1,0 +1,77 @@
+"""The heartbeat by itself: when it gives up, and what makes it start counting anew."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.model import BatchId, ChunkId, Claim, ItemNo, Lease
+from holdfast.runtime.heartbeat import FAILURES, Heartbeat
+from holdfast.runtime.holding import Holding
+from holdfast.stores.memory import MemoryStore
+
+
+class Shaky(MemoryStore):
+    """Renews what it is told to, or fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing = True
+        self.lost: set[int] = set()
+
+    def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        if self.failing:
+            raise StoreUnavailable("the disk is away")
+        return [lease for lease in leases if lease.chunk not in self.lost]
+
+
+def held(chunk: int) -> Holding:
+    lease = Lease(chunk=ChunkId(chunk), fence=1, owner="ann", expires=0.0)
+    claim = Claim(lease=lease, batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(1), version=0, pending=1, blame=0)
+    return Holding(claim, 1, 30.0, 0)
+
+
+@pytest.fixture
+def troubles() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def store() -> Shaky:
+    return Shaky()
+
+
+@pytest.fixture
+def heartbeat(store: Shaky, troubles: list[str]) -> Heartbeat:
+    made = Heartbeat(store, 30.0, grace=7200.0, on_trouble=troubles.append)
+    made.add(held(1))
+    return made
+
+
+@pytest.mark.promise("C6")
+def test_the_run_is_halted_by_the_third_failure_in_a_row_and_not_before(
+    heartbeat: Heartbeat, troubles: list[str]
+) -> None:
+    for _ in range(FAILURES - 1):
+        heartbeat.beat()
+    assert troubles == []
+    heartbeat.beat()
+    assert troubles == ["3 heartbeats in a row failed: the disk is away"]
+
+
+@pytest.mark.promise("C6")
+def test_one_success_starts_the_count_anew(heartbeat: Heartbeat, store: Shaky, troubles: list[str]) -> None:
+    for failing in [True, True, False, True, True, False]:
+        store.failing = failing
+        heartbeat.beat()
+    assert troubles == []
+
+
+@pytest.mark.promise("C7")
+def test_only_the_lease_that_is_gone_is_lost(heartbeat: Heartbeat, store: Shaky, troubles: list[str]) -> None:
+    kept, gone = held(2), held(3)
+    heartbeat.add(kept)
+    heartbeat.add(gone)
+    store.failing, store.lost = False, {3}
+    heartbeat.beat()
+    assert (kept.lost, gone.lost, troubles) == (False, True, [])

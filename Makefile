@@ -1,6 +1,6 @@
 # Every target says what it does: make help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types docs bench soak lock clean
+.PHONY: help setup demo test check prove lint types docs bench soak lock clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -25,6 +25,9 @@ test: lint types ## everything but the soak, and a passing test for every promis
 
 check: lint types ## the quick part of the tests, about three minutes
 	$(PYTEST) -m "not slow and not soak"
+
+prove: setup ## run the tests of one promise: make prove PROMISE=C8
+	$(PYTEST) -m "not soak" --promise=$(PROMISE)
 
 lint: setup ## ruff: style and common mistakes
 	$(BIN)/ruff check .

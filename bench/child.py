@@ -1,13 +1,15 @@
-"""The process of one reading: calls one function, adds its own peak of memory, writes the reading as JSON."""
+"""The process of one reading: calls one function, adds its own peak of memory, writes the reading as JSON.
+
+Only the standard library is imported: this module also runs in the environments of the peers.
+"""
 
 import importlib
 import json
 import resource
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from bench.case import Reading
 
@@ -17,7 +19,7 @@ def main(function: str, place: str, answer: str, arguments: str) -> None:
     if reading is None:  # a preparation: nothing to tell
         return
     reading.peak_mb = peak_mb()
-    Path(answer).write_bytes(msgspec.json.encode(reading))
+    Path(answer).write_text(json.dumps(asdict(reading)), encoding="utf-8")
 
 
 def call(function: str, place: Path, **arguments: Any) -> Reading | None:

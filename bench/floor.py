@@ -7,7 +7,7 @@ import msgspec
 
 from bench.case import Reading, Stopwatch
 from bench.database import database, groups
-from bench.items import items
+from bench.items import items, result
 
 BY_GROUP, BY_ITEM = "WAL, FULL, a commit per 1,000", "WAL, FULL, a commit per item"
 SCHEMA = "CREATE TABLE IF NOT EXISTS results (number INTEGER PRIMARY KEY, key TEXT NOT NULL, body BLOB NOT NULL)"
@@ -46,10 +46,6 @@ def rows(count: int, seed: int) -> Iterator[Row]:
     encode = msgspec.json.Encoder().encode
     for item in items(count, seed):
         yield item["number"], item["id"], encode(result(item))
-
-
-def result(item: dict[str, object]) -> dict[str, object]:
-    return {"id": item["id"], "number": item["number"], "text": str(item["body"])[:32], "ok": True}
 
 
 def checked(place: Path, count: int, seconds: float) -> Reading:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sqlite3
 import time
 from pathlib import Path
 from statistics import median
@@ -24,12 +25,13 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     apsw: str
     sqlite: str
+    python_sqlite: str  # the one that comes with Python: the peers use it
     sync_ms: float
 
     def __str__(self) -> str:
         return (
             f"{self.cores} cores ({self.cpu}), {self.memory_gb} GB, {self.system}, {self.file_system}; "
-            f"Python {self.python}, apsw {self.apsw}, SQLite {self.sqlite}; "
+            f"Python {self.python}, apsw {self.apsw}, SQLite {self.sqlite} (peers: {self.python_sqlite}); "
             f"write and fdatasync of 4 kB: {self.sync_ms:.2f} ms"
         )
 
@@ -44,6 +46,7 @@ def look() -> Machine:
         python=platform.python_version(),
         apsw=apsw.apsw_version(),
         sqlite=apsw.sqlite_lib_version(),
+        python_sqlite=sqlite3.sqlite_version,
         sync_ms=sync_ms(),
     )
 

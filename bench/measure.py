@@ -8,44 +8,72 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from bench import strace
 from bench.case import Case, Probe, Reading
+from bench.environment import ROOT, PeerMissingError, python_of
 
-ROOT = Path(__file__).parents[1]
 PATIENCE = 3_600.0  # seconds for one process
-STRACE = ("strace", "-f", "--seccomp-bpf", "-c", "-e", "trace=fsync,fdatasync")
+PREPARED_SEED = 1
+REPORT = "strace.txt"
 
 Readings = dict[str, list[Reading]]
 Say = Callable[[str], None]
+Act = tuple[str, Probe, Callable[[], None]]
 
 
 class ProbeFailedError(Exception):
     """The process of a probe did not give a reading; the message is its last line."""
 
 
-def measure(case: Case, rounds: int, say: Say) -> tuple[Readings, dict[str, str]]:
-    """Readings by probe, and why the missing ones are missing. A probe that failed once is not tried again."""
-    readings: Readings = {probe.name: [] for probe in case.probes}
-    failures: dict[str, str] = {}
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """What does not move with the machine: syncs counted, and whether a second run skips what is done."""
+
+    syncs: float | None = None  # per item; None where nothing can be traced
+    skips: bool | None = None  # None where a second run was not tried: it keeps nothing, or cannot tell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Readings and proofs by probe, and why the missing ones are missing."""
+
+    readings: Readings
+    proofs: dict[str, Proof] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+def measure(case: Case, rounds: int, say: Say) -> Measured:
+    """A probe that failed once is not tried again."""
+    found = Measured(readings={probe.name: [] for probe in case.probes})
     with ExitStack() as end:
-        for turn, probe in plan(case, rounds):
-            if probe.name in failures:
+        prepared = Prepared(end)
+        for doing, probe, act in plan(case, rounds, found, prepared, end if case.many_files else None):
+            if probe.name in found.failures:
                 continue
-            say(f"{case.name}: round {turn + 1} of {rounds}: {probe.label}")
+            say(f"{case.name}: {doing}: {probe.label}")
             try:
-                readings[probe.name].append(take(probe, turn + 1, end if case.many_files else None))
+                act()
             except ProbeFailedError as failure:
-                failures[probe.name] = str(failure)
-    return readings, failures
+                found.failures[probe.name] = str(failure)
+                say(f"{case.name}: NOT MEASURED: {probe.label}: {failure}")
+    return found
 
 
-def plan(case: Case, rounds: int) -> Iterator[tuple[int, Probe]]:
+def plan(case: Case, rounds: int, found: Measured, prepared: "Prepared", keep: ExitStack | None) -> Iterator[Act]:
+    """Everything that is done for a case, in order: nothing is installed or prepared between two readings."""
+    for probe in case.probes:
+        yield "getting ready", probe, partial(prepared.make_ready, probe)
     for turn in range(rounds):
-        yield from ((turn, probe) for probe in turned(case.probes, turn))
+        for probe in turned(case.probes, turn):
+            yield f"round {turn + 1} of {rounds}", probe, partial(read, probe, turn + 1, found, prepared, keep)
+    for probe in case.probes if case.proved else ():
+        yield "counting syncs, running again", probe, partial(prove, probe, found)
 
 
 def turned(probes: tuple[Probe, ...], turn: int) -> tuple[Probe, ...]:
@@ -54,35 +82,83 @@ def turned(probes: tuple[Probe, ...], turn: int) -> tuple[Probe, ...]:
     return probes[at:] + probes[:at]
 
 
-def take(probe: Probe, seed: int, keep_until: ExitStack | None = None) -> Reading:
-    if probe.traced and not shutil.which("strace"):
-        raise ProbeFailedError("strace is not installed")
+class Prepared:
+    """The folders that probes find when they start. Each is made once, which can take a minute, and serves all rounds.
+
+    A copy would not do: a store notices that its file is another one, and takes precautions.
+    """
+
+    def __init__(self, until: ExitStack) -> None:
+        self.until = until
+        self.made: dict[str, Path] = {}
+
+    def make_ready(self, probe: Probe) -> None:
+        interpreter_of(probe)
+        if probe.prepare and name_of(probe) not in self.made:
+            place, desk = (self.until.enter_context(folder()) for _ in range(2))
+            start(probe.prepare, probe, place, desk, PREPARED_SEED)
+            self.made[name_of(probe)] = place
+
+    def folder_of(self, probe: Probe) -> Path | None:
+        return self.made[name_of(probe)] if probe.prepare else None
+
+
+def name_of(probe: Probe) -> str:
+    """Probes that are prepared alike share it."""
+    return f"{probe.prepare} {probe.items} {sorted(probe.params.items())}"
+
+
+def read(probe: Probe, turn: int, found: Measured, prepared: Prepared, keep: ExitStack | None) -> None:
+    if probe.traced and (reason := strace.why_not()):
+        raise ProbeFailedError(reason)
     with ExitStack() as now:
-        place, desk = ((keep_until or now).enter_context(folder()) for _ in range(2))
-        if probe.prepare:
-            start(probe.prepare, probe, place, desk, seed)
+        place = prepared.folder_of(probe) or (keep or now).enter_context(folder())
+        desk = now.enter_context(folder())
         os.sync()  # what the last process left in the page cache is not this one's to write
-        start(probe.run, probe, place, desk, seed, traced=probe.traced)
-        reading = msgspec.json.decode((desk / "reading.json").read_bytes(), type=Reading)
+        seed = PREPARED_SEED if probe.prepare else turn
+        reading = start(probe.run, probe, place, desk, seed, traced=probe.traced)
+        assert reading, probe
         reading.disk_bytes = size_of(place)
-        reading.syncs = syncs_in(desk / "strace.txt") if probe.traced else None
-        return reading
+        reading.syncs = strace.syncs_in(desk / REPORT) if probe.traced else None
+        found.readings[probe.name].append(reading)
+
+
+def prove(probe: Probe, found: Measured) -> None:
+    """One run under strace, then the same job a second time in the same place."""
+    with folder() as place, folder() as desk:
+        traced = strace.why_not() is None
+        start(probe.run, probe, place, desk, PREPARED_SEED, traced=traced)
+        syncs = strace.syncs_in(desk / REPORT) / probe.items if traced else None
+        second = start(probe.again, probe, place, desk, PREPARED_SEED) if probe.again else None
+        found.proofs[probe.name] = Proof(syncs=syncs, skips=second.worked == 0 if second else None)
 
 
 def start(
-    function: Callable[..., Any], probe: Probe, place: Path, desk: Path, seed: int, *, traced: bool = False
-) -> None:
-    name = f"{function.__module__}:{function.__qualname__}"
+    function: Callable[..., Any] | str, probe: Probe, place: Path, desk: Path, seed: int, *, traced: bool = False
+) -> Reading | None:
+    """Calls the function in a process of its own; a preparation has no reading."""
+    answer = desk / "reading.json"
+    name = function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"
     arguments = json.dumps({"seed": seed, "count": probe.items, **probe.params})
-    command = [sys.executable, "-m", "bench.child", name, str(place), str(desk / "reading.json"), arguments]
+    command = [str(interpreter_of(probe)), "-m", "bench.child", name, str(place), str(answer), arguments]
     if traced:
-        command = [*STRACE, "-o", str(desk / "strace.txt"), *command]
+        command = strace.traced(command, desk / REPORT)
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired as late:
         raise ProbeFailedError(f"no answer within {PATIENCE:g} s") from late
     if done.returncode:
         raise ProbeFailedError(last_line(done.stderr) or f"exit code {done.returncode}")
+    return msgspec.json.decode(answer.read_bytes(), type=Reading) if answer.exists() else None
+
+
+def interpreter_of(probe: Probe) -> Path:
+    if probe.peer is None:
+        return Path(sys.executable)
+    try:
+        return python_of(probe.peer)
+    except PeerMissingError as missing:
+        raise ProbeFailedError(str(missing)) from missing
 
 
 def last_line(text: str) -> str:
@@ -107,9 +183,3 @@ def bench_dir() -> Path:
 
 def size_of(place: Path) -> int:
     return sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
-
-
-def syncs_in(summary: Path) -> int:
-    """The calls in strace's table, whose columns are: % time, seconds, usecs/call, calls, [errors,] syscall."""
-    lines = (line.split() for line in summary.read_text().splitlines())
-    return sum(int(words[3]) for words in lines if words and words[-1] in {"fsync", "fdatasync"})

@@ -13,7 +13,8 @@ import apsw
 from bench.case import Reading, Stopwatch
 from bench.database import database, groups
 from bench.floor import stored
-from bench.items import Page, Text, handle, items
+from bench.items import items
+from bench.pages import Page, Text, handle
 
 DURABILITY = "WAL, FULL, two commits per 1,000"
 SCHEMA = (
@@ -66,4 +67,4 @@ def again(place: Path, seed: int, count: int, keys: str = "ordered") -> Reading:
     with Stopwatch() as watch:
         worked = run(place / "script.db", items(count, seed, keys=keys))
     assert worked == 0
-    return Reading(items=count, seconds=watch.seconds)
+    return Reading(items=count, seconds=watch.seconds, worked=worked)

@@ -7,7 +7,8 @@ from statistics import median
 import msgspec
 
 from bench.case import Case, Goal, Probe, Reading
-from bench.measure import Readings
+from bench.machine import Machine
+from bench.measure import Measured, Proof, Readings
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class Metric:
     digits: int = 0
 
 
+SHOWN = "none"  # the bound of what is shown and judged by nobody
 METRICS = {
     "rate": Metric("items/s", lambda reading: reading.items / reading.seconds),
     "cost": Metric("µs/item", lambda reading: reading.seconds / reading.items * 1e6, 1),
@@ -46,6 +48,9 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     figure: Figure | None
     peak_mb: float | None
     disk_per_item: float | None
+    times: Figure | None  # how many times as fast the probe is that the case compares all others with
+    proof: Proof | None
+    survives: bool | None
     failure: str | None
 
 
@@ -67,27 +72,36 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     asks: str
     unit: str
     digits: int
+    note: str
+    arguments: str  # how to repeat it
     rounds: int
+    proved: bool
+    machine: Machine
     lines: list[Line]
     verdicts: list[Verdict]
     readings: Readings
 
 
-def summarise(case: Case, rounds: int, readings: Readings, failures: dict[str, str]) -> Summary:
+def summarise(case: Case, rounds: int, found: Measured, machine: Machine, arguments: str) -> Summary:
     metric = METRICS[case.metric]
     return Summary(
         case=case.name,
         asks=case.asks,
         unit=metric.unit,
         digits=metric.digits,
+        note=case.note,
+        arguments=arguments,
         rounds=rounds,
-        lines=[line(probe, metric, readings[probe.name], failures.get(probe.name)) for probe in case.probes],
-        verdicts=[verdict(goal, readings) for goal in case.goals],
-        readings=readings,
+        proved=case.proved,
+        machine=machine,
+        lines=[line(probe, case, metric, found) for probe in case.probes],
+        verdicts=[verdict(goal, found.readings) for goal in case.goals],
+        readings=found.readings,
     )
 
 
-def line(probe: Probe, metric: Metric, taken: list[Reading], failure: str | None) -> Line:
+def line(probe: Probe, case: Case, metric: Metric, found: Measured) -> Line:
+    taken = found.readings[probe.name]
     return Line(
         name=probe.name,
         label=probe.label,
@@ -96,7 +110,10 @@ def line(probe: Probe, metric: Metric, taken: list[Reading], failure: str | None
         figure=figure([metric.of(reading) for reading in taken]),
         peak_mb=median(reading.peak_mb for reading in taken) if taken else None,
         disk_per_item=median(reading.disk_bytes / reading.items for reading in taken) if taken else None,
-        failure=failure,
+        times=figure(ratios(metric, found.readings[case.against], taken)) if case.against else None,
+        proof=found.proofs.get(probe.name),
+        survives=probe.survives,
+        failure=found.failures.get(probe.name),
     )
 
 
@@ -105,25 +122,42 @@ def verdict(goal: Goal, readings: Readings) -> Verdict:
     found = figure(values(goal, metric, readings))
     return Verdict(
         says=goal.says,
-        bound=f"≥ {goal.at_least:g}" if goal.at_least is not None else f"≤ {goal.at_most:g}",
+        bound=bound(goal),
         unit="" if goal.over else metric.unit,
-        digits=2 if goal.over else metric.digits,
+        digits=ratio_digits(found) if goal.over else metric.digits,
         figure=found,
         met=is_met(goal, found.median) if found else None,
     )
 
 
 def values(goal: Goal, metric: Metric, readings: Readings) -> list[float]:
-    """Ratios are taken within a round: what slowed one probe slowed the other too."""
-    own = [metric.of(reading) for reading in readings[goal.of]]
     if goal.over is None:
-        return own
-    return [mine / metric.of(theirs) for mine, theirs in zip(own, readings[goal.over], strict=False)]
+        return [metric.of(reading) for reading in readings[goal.of]]
+    return ratios(metric, readings[goal.of], readings[goal.over])
+
+
+def ratios(metric: Metric, of: list[Reading], over: list[Reading]) -> list[float]:
+    """Taken within a round: what slowed one probe slowed the other too."""
+    return [metric.of(mine) / metric.of(theirs) for mine, theirs in zip(of, over, strict=False)]
 
 
 def figure(numbers: list[float]) -> Figure | None:
     return Figure(median(numbers), min(numbers), max(numbers)) if numbers else None
 
 
+def ratio_digits(ratio: Figure | None) -> int:
+    """About three figures: a goal missed by a hair must not read as if it were met."""
+    size = ratio.median if ratio else 1
+    return 0 if size >= 10 else 2 if size >= 1 else 3
+
+
+def bound(goal: Goal) -> str:
+    if goal.at_least is not None:
+        return f"≥ {goal.at_least:g}"
+    return f"≤ {goal.at_most:g}" if goal.at_most is not None else SHOWN
+
+
 def is_met(goal: Goal, value: float) -> bool:
-    return value >= goal.at_least if goal.at_least is not None else value <= (goal.at_most or 0)
+    if goal.at_least is not None:
+        return value >= goal.at_least
+    return goal.at_most is None or value <= goal.at_most

@@ -1,43 +1,52 @@
-"""The figures as tables: rich ones on a terminal, Markdown ones between two markers of a page."""
-
-from collections.abc import Iterator
-from pathlib import Path
+"""The figures as rows of words, and as tables on a terminal."""
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.machine import Machine
-from bench.summary import Figure, Line, Summary, Verdict
+from bench.summary import SHOWN, Figure, Line, Summary, Verdict
 
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-DURABILITY = (
-    "Every SQLite file: WAL, `synchronous=FULL`, so a commit returns after its fdatasync. Each figure: median of the "
-    "rounds (lowest to highest), every reading in a fresh process and folder; ratios are taken within a round."
-)
 MISSING = "-"
 RESULT = {True: "met", False: "missed", None: "not measured"}
 COLOUR = {True: "green", False: "red", None: "yellow"}
-NEW_PAGE = f"# Benchmarks\n\nWritten by `python -m bench --write`.\n\n{BEGIN}\n{END}\n"
+YES = {True: "yes", False: "no", None: MISSING}
+GOAL_HEADS = ("goal", "measured", "bound", "result")
 
 Cells = tuple[str, ...]
 
 
 def show(console: Console, summary: Summary) -> None:
-    console.print(lines_table(summary))
+    console.print(f"\n{summary.asks}", style="bold")
+    console.print(f"{repeat(summary)}, {rounds(summary)}", style="dim", highlight=False)
+    if summary.note:
+        console.print(summary.note, style="dim", highlight=False)
+    if summary.proved:  # how each was set takes more room than a column has
+        console.print(table(heads(summary)[:-1], [cells(line, summary)[:-1] for line in summary.lines]))
+        for line in summary.lines:
+            console.print(f"  {line.label}: {line.durability}", style="dim", highlight=False, markup=False)
+    else:
+        console.print(table(heads(summary), [cells(line, summary) for line in summary.lines]))
     for failure, labels in failures(summary).items():
-        words = f"  not measured: {'; '.join(labels)}: {failure}"
-        console.print(words, style="yellow", highlight=False, markup=False)
+        words = f"  NOT MEASURED: {'; '.join(labels)}: {failure}"
+        console.print(words, style="bold yellow", highlight=False, markup=False)
     if summary.verdicts:
         console.print(goals_table(summary))
 
 
-def lines_table(summary: Summary) -> Table:
-    table = Table(title=f"{summary.case}: {summary.asks}", title_justify="left")
-    for number, column in enumerate(heads(summary)):
-        table.add_column(column, justify="right" if 0 < number < 5 else "left")
-    for line in summary.lines:
-        table.add_row(*cells(line, summary))
-    return table
+def table(columns: Cells, rows: list[Cells]) -> Table:
+    found = Table()
+    for number, column in enumerate(columns):
+        found.add_column(column, justify="left" if number == 0 or column == "durability" else "right")
+    for row in rows:
+        found.add_row(*row)
+    return found
+
+
+def goals_table(summary: Summary) -> Table:
+    found = Table(*GOAL_HEADS)
+    for verdict in summary.verdicts:
+        *words, outcome = verdict_cells(verdict)
+        found.add_row(*words, f"[{COLOUR[verdict.met]}]{outcome}")
+    return found
 
 
 def failures(summary: Summary) -> dict[str, list[str]]:
@@ -49,32 +58,52 @@ def failures(summary: Summary) -> dict[str, list[str]]:
     return found
 
 
-def goals_table(summary: Summary) -> Table:
-    table = Table("goal", "measured", "bound", "")
-    for verdict in summary.verdicts:
-        *words, outcome = verdict_cells(verdict)
-        table.add_row(*words, f"[{COLOUR[verdict.met]}]{outcome}")
-    return table
+def repeat(summary: Summary) -> str:
+    return f'make bench ARGS="{summary.arguments}"'
+
+
+def rounds(summary: Summary) -> str:
+    return "1 round" if summary.rounds == 1 else f"{summary.rounds} rounds"
 
 
 def heads(summary: Summary) -> Cells:
+    if summary.proved:
+        return ("", "items", summary.unit, "Holdfast is", "syncs/item", "survives power loss", "2nd run skips", "set")
     return ("", "items", summary.unit, "peak MB", "disk bytes/item", "durability")
 
 
 def cells(line: Line, summary: Summary) -> Cells:
-    return (
-        line.label,
-        f"{line.items:,}",
-        text(line.figure, summary.digits),
-        f"{line.peak_mb:.0f}" if line.peak_mb is not None else MISSING,
-        f"{line.disk_per_item:,.0f}" if line.disk_per_item is not None else MISSING,
-        line.durability,
-    )
+    start = (line.label, f"{line.items:,}", text(line.figure, summary.digits))
+    if summary.proved:
+        return (*start, times(line), syncs(line), YES[line.survives], skips(line), line.durability)
+    peak = f"{line.peak_mb:.0f}" if line.peak_mb is not None else MISSING
+    disk = f"{line.disk_per_item:,.0f}" if line.disk_per_item is not None else MISSING
+    return (*start, peak, disk, line.durability)
+
+
+def times(line: Line) -> str:
+    if line.times is None or line.name == "holdfast":
+        return MISSING
+    return f"{line.times.median:,.{0 if line.times.median >= 10 else 2}f} ×"  # noqa: RUF001  it means times
+
+
+def syncs(line: Line) -> str:
+    if line.proof is None or line.proof.syncs is None:
+        return MISSING
+    return f"{line.proof.syncs:.{4 if line.proof.syncs < 0.1 else 1}f}" if line.proof.syncs else "0"
+
+
+def skips(line: Line) -> str:
+    return YES[line.proof.skips if line.proof else None]
 
 
 def verdict_cells(verdict: Verdict) -> Cells:
     measured = f"{text(verdict.figure, verdict.digits)} {verdict.unit}".strip() if verdict.figure else MISSING
-    return (verdict.says, measured, verdict.bound, RESULT[verdict.met])
+    return (verdict.says, measured, verdict.bound, result(verdict))
+
+
+def result(verdict: Verdict) -> str:
+    return "shown" if verdict.bound == SHOWN and verdict.met else RESULT[verdict.met]
 
 
 def text(figure: Figure | None, digits: int) -> str:
@@ -83,34 +112,3 @@ def text(figure: Figure | None, digits: int) -> str:
         return MISSING
     middle, low, high = (f"{value:,.{digits}f}" for value in (figure.median, figure.low, figure.high))
     return middle if low == high else f"{middle} ({low} to {high})"
-
-
-def write_page(path: Path, machine: Machine, summaries: list[Summary]) -> None:
-    """Replaces what stands between the markers; everything else on the page is its author's."""
-    page = path.read_text(encoding="utf-8") if path.exists() else NEW_PAGE
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"{path.name} has no {BEGIN} … {END}: add the two markers where the tables belong")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{before}{BEGIN}\n{markdown(machine, summaries)}\n{END}{after}", encoding="utf-8")
-
-
-def markdown(machine: Machine, summaries: list[Summary]) -> str:
-    parts = [f"Measured on {machine}.", DURABILITY]
-    for summary in summaries:
-        parts += section(summary)
-    return "\n\n".join(parts)
-
-
-def section(summary: Summary) -> Iterator[str]:
-    yield f"### {summary.asks}"
-    yield f"`python -m bench --only {summary.case}`, {summary.rounds} rounds."
-    yield rows_of(heads(summary), [cells(line, summary) for line in summary.lines])
-    if summary.verdicts:
-        yield rows_of(("goal", "measured", "bound", "result"), [verdict_cells(found) for found in summary.verdicts])
-
-
-def rows_of(columns: Cells, rows: list[Cells]) -> str:
-    rule = tuple("---" for _ in columns)
-    return "\n".join(f"| {' | '.join(row)} |" for row in (columns, rule, *rows))

@@ -1,16 +1,25 @@
 """A pytest plugin: writes down which promises each test proves, how it ended and how much it did (--promises=FILE).
+With --promise=C8 only the tests of that promise are run.
 
 Marks and counts travel in a test's user_properties, so under xdist they reach the controller with its reports.
 tools/guarantees.py reads the file.
 """
 
 import json
+import os
+import platform
+import shutil
+import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -25,6 +34,7 @@ def tally(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--promises", metavar="FILE", help="write each promise's tests, outcomes and counts to FILE")
+    parser.addoption("--promise", metavar="ID", help="run only the tests that prove this promise")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,11 +44,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(Path(target)), "promise-recorder")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = config.getoption("--promise")
+    others = []
     for item in items:
         ids = sorted({promise for mark in item.iter_markers("promise") for promise in mark.args})
         if ids:
             item.user_properties.append(("promises", ids))
+        if wanted and wanted not in ids:
+            others.append(item)
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
 
 
 class Recorder:
@@ -47,6 +64,7 @@ class Recorder:
     def __init__(self, target: Path) -> None:
         self.target = target
         self.tests: dict[str, dict[str, Any]] = {}
+        self.began = time.time()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         if session.config.getoption("collectonly"):
@@ -60,7 +78,18 @@ class Recorder:
 
     def pytest_sessionfinish(self) -> None:
         self.target.parent.mkdir(parents=True, exist_ok=True)
-        self.target.write_text(json.dumps(self.tests, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        said = {"run": self.facts(), "tests": self.tests}
+        self.target.write_text(json.dumps(said, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+    def facts(self) -> dict[str, Any]:
+        """When and where this was."""
+        return {
+            "date": datetime.fromtimestamp(self.began, UTC).date().isoformat(),
+            "commit": commit_of_this_tree(),
+            "minutes": round((time.time() - self.began) / 60, 1),
+            "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python "
+            f"{platform.python_version()}",
+        }
 
     def entry(self, nodeid: str, properties: list[tuple[str, Any]]) -> dict[str, Any] | None:
         ids = dict(properties).get("promises")
@@ -69,6 +98,16 @@ class Recorder:
         entry = self.tests.setdefault(nodeid, {"promises": ids, "outcome": "not run"})
         entry["counts"] = sum((Counter(value) for name, value in properties if name == "counts"), Counter())
         return entry
+
+
+def commit_of_this_tree() -> str:
+    """The commit, with a mark when something was changed since; a copy without git has none."""
+    git = shutil.which("git")
+    command = [git or "git", "describe", "--always", "--dirty=, changed", "--abbrev=10", "--exclude=*"]
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def worse(one: str, other: str) -> str:

@@ -1,101 +1,210 @@
 """`python tests/soak.py --hours 8`: the fault generators, one after the other, for as long as you like.
 
-Every round draws a new seed. Totals are printed as it goes on; the first failure ends it with exit code 1, the seed,
-and how to run that seed again. Simulations replay exactly. Processes under fire do not: the same seed gives the same
-faults, and the machine decides what they meet; the folder of the failure is kept.
+Every round draws a new seed from a first one. Totals are printed as it goes on, and at the end, also after Ctrl-C. A
+failure is printed with its seed and how to run that seed again, and the soak goes on; it ends with exit code 1 then, at
+once after too many. Simulations, power cuts and damage replay exactly. Processes under fire do not: the same seed gives
+the same faults, and the machine decides what they meet; the folder of the failure is kept.
+
+The longest soak is kept in docs/soak.json, from which `make docs` tells it on the guarantees page.
 """
 
 import argparse
+import itertools
+import json
+import random
 import secrets
+import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+import pytest  # noqa: E402
+
 from holdfast.testing.simulator import search  # noqa: E402
+from tests.damage import original, test_flips  # noqa: E402
 from tests.faults.chance import Story  # noqa: E402
 from tests.faults.nursery import Nursery  # noqa: E402
 from tests.faults.scene import Scene  # noqa: E402
 from tests.fleet.rampage import Rampage  # noqa: E402
+from tests.iofaults import shim, siege  # noqa: E402
+from tests.powerloss import crash_states, survey  # noqa: E402
+from tests.powerloss import story as powered  # noqa: E402
+from tests.powerloss.judge import Judge  # noqa: E402
+from tests.promises import commit_of_this_tree  # noqa: E402
 
-WORLDS = 2_000
-Generator = Callable[[int], Counter[str]]
+RECORD = ROOT / "docs" / "soak.json"
+WORLDS, KILLS, CUTS, FLIPS, FAULTS = 2_000, 200, 2_000, 200, 60
+"""What one round of each generator does."""
+TOO_MANY = 10
+"""Failures after which it goes on no more."""
 
 
 class Failed(Exception):
     """A generator found something."""
 
 
-def simulation(seed: int) -> Counter[str]:
-    """Thousands of worlds in virtual time; they are told with the command that replays them."""
-    return Counter({"worlds": search(range(seed, seed + WORLDS))["worlds"]})
+class Generators:
+    """One method for each kind of fault: it takes a seed, does some of it, and returns what it did."""
+
+    def __init__(self, open_things: ExitStack) -> None:
+        self._open = open_things
+        memory = Path("/dev/shm")
+        self.place = Path(
+            open_things.enter_context(tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None))
+        )
+
+    def simulation(self, seed: int) -> Counter[str]:
+        """Thousands of worlds in virtual time; they are told with the command that replays them."""
+        return Counter(worlds=search(range(seed, seed + WORLDS))["worlds"])
+
+    def story(self, seed: int) -> Counter[str]:
+        """One batch, and a random sequence of everything that can happen to a process."""
+        told = Story(Scene(self._nursery, new_folder(), items=40), seed)
+        look_at(told.tell(), told.scene)
+        return told.counts
+
+    def fleet(self, seed: int) -> Counter[str]:
+        """Three processes on one file, killed at random; with every second seed stopped and woken, too."""
+        fire = Rampage(Scene(self._nursery, new_folder(), items=120), seed, stops=seed % 2 == 0)
+        fire.go_on_until(lambda counts: counts["kills"] >= KILLS)
+        look_at(fire.finish(), fire.scene)
+        return fire.counts
+
+    def power(self, seed: int) -> Counter[str]:
+        """States of the disk that a power cut can leave."""
+        told, judging = self._recorded
+        found = survey.survey(judging, survey.by_chance(crash_states.windows(told.ops), seed), limit=CUTS)
+        if found.complaints:
+            raise Failed(f"{found.first} ({found.complaints})")
+        return Counter({"power cuts": found.states})
+
+    def damage(self, seed: int) -> Counter[str]:
+        """Flipped bits in a database and in its log."""
+        closed, killed, spot = self._spoilt
+        test_flips.flip(closed, "", spot, seed, FLIPS)
+        test_flips.flip(killed, "-wal", spot, seed, FLIPS)
+        return Counter({"flipped bits": 2 * FLIPS})
+
+    def disk(self, seed: int) -> Counter[str]:
+        """System calls that fail."""
+        if self._broken_disk is None:
+            return Counter()
+        nursery, calls = self._broken_disk
+        laid = siege.Siege(nursery, new_folder()).lay(siege.sample(calls, seed, FAULTS))
+        if laid.complaints:
+            raise Failed("\n  ".join([f"in {laid.folder}:", *laid.complaints[:20]]))
+        shutil.rmtree(laid.folder)
+        return Counter({"I/O faults": laid.counts["faults"]})
+
+    @cached_property
+    def _nursery(self) -> Nursery:
+        return self._open.enter_context(Nursery())
+
+    @cached_property
+    def _recorded(self) -> tuple[powered.Story, Judge]:
+        with pytest.MonkeyPatch.context() as patch:
+            told = powered.tell(self.place / "recorded", patch)
+        return told, Judge(self.place / "judged", told)
+
+    @cached_property
+    def _spoilt(self) -> tuple[original.Original, original.Original, Path]:
+        (self.place / "spoilt").mkdir()
+        closed = original.make(self.place / "closed", closed=True)
+        return closed, original.make(self.place / "killed", closed=False), self.place / "spoilt"
+
+    @cached_property
+    def _broken_disk(self) -> tuple[Nursery, list[shim.Call]] | None:
+        try:
+            library = shim.build(self.place)
+        except shim.CannotBuild as error:
+            say(f"no I/O faults here: {error}")
+            return None
+        nursery = self._open.enter_context(Nursery(*siege.MODULES, env={"LD_PRELOAD": str(library)}))
+        return nursery, siege.survey(nursery, new_folder())
 
 
-def story(nursery: Nursery, seed: int) -> Counter[str]:
-    """One batch, and a random sequence of everything that can happen to a process."""
-    told = Story(Scene(nursery, new_folder(), items=40), seed)
-    judge(told.tell(), told.scene)
-    return told.counts
-
-
-def fleet(nursery: Nursery, seed: int) -> Counter[str]:
-    """Three processes on one file, killed at random; with every second seed stopped and woken, too."""
-    fire = Rampage(Scene(nursery, new_folder(), items=120), seed, stops=seed % 2 == 0)
-    fire.go_on_until(lambda counts: counts["kills"] >= 200)
-    judge(fire.finish(), fire.scene)
-    return fire.counts
+ROUND = ("simulation", *["story"] * 5, "fleet", "power", "damage", "disk", *["story"] * 5, "fleet")
+"""Names of generators, in turn."""
 
 
 def new_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="holdfast-soak-"))
 
 
-def judge(complaints: list[str], scene: Scene) -> None:
+def look_at(complaints: list[str], scene: Scene) -> None:
     if complaints:
         raise Failed("\n  ".join([f"in {scene.folder}:", *complaints[:20]]))
-    for path in sorted(scene.folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    scene.folder.rmdir()
     scene.nursery.clear()
+    shutil.rmtree(scene.folder)
 
 
-def rounds(nursery: Nursery) -> Iterator[tuple[str, Generator]]:
-    while True:
-        yield "simulation", simulation
-        for _ in range(10):
-            yield "story", lambda seed: story(nursery, seed)
-        for _ in range(2):
-            yield "fleet", lambda seed: fleet(nursery, seed)
+class Soak:
+    """Round after round, until the time is over."""
 
+    def __init__(self, hours: float, base: int) -> None:
+        self.hours, self.base = hours, base
+        self.began = time.monotonic()
+        self.total: Counter[str] = Counter()
+        self.seeds = self.failures = 0
 
-def soak(hours: float, only: str, seed: int | None) -> int:
-    """Round after round until the time is over; 1 at the first failure."""
-    began = time.monotonic()
-    total: Counter[str] = Counter()
-    passed = 0.0
-    with Nursery() as nursery:
-        for name, generate in rounds(nursery):
-            if only and name != only:
-                continue
-            drawn = secrets.randbelow(1 << 32) if seed is None else seed
+    def run(self, rounds: Iterator[tuple[str, int]]) -> int:
+        """1 when anything failed; Ctrl-C ends it early and as well."""
+        say(f"seeds are drawn from {self.base}")
+        with ExitStack() as open_things:
+            generators = Generators(open_things)
             try:
-                total += generate(drawn)
-            except (AssertionError, Failed) as error:
-                say(f"FAILED: {name}, seed {drawn}: {error}")
-                say(f"run that seed again: python tests/soak.py --only {name} --seed {drawn}")
-                return 1
-            passed = (time.monotonic() - began) / 3600
-            if name == "fleet" or only:
-                say(f"{passed:.2f} h, {name} seed {drawn}: {in_words(total)}")
-            if passed >= hours or seed is not None:
-                break
-    say(f"no failure in {passed:.2f} h: {in_words(total)}")
-    return 0
+                for name, seed in rounds:
+                    self._try(name, seed, getattr(generators, name))
+                    if self.passed >= self.hours or self.failures >= TOO_MANY:
+                        break
+            except KeyboardInterrupt:
+                say("interrupted")
+        say(f"{self.failures} failures in {self.passed:.2f} h, {self.seeds:,} seeds: {in_words(self.total)}")
+        return 1 if self.failures else 0
+
+    @property
+    def passed(self) -> float:
+        """Hours since it began."""
+        return (time.monotonic() - self.began) / 3600
+
+    def record(self) -> None:
+        """Keep it, if none on record was longer."""
+        before = json.loads(RECORD.read_text(encoding="utf-8"))["hours"] if RECORD.exists() else 0.0
+        if self.passed < before:
+            return
+        facts: dict[str, Any] = {
+            "date": datetime.now(UTC).date().isoformat(), "commit": commit_of_this_tree(), "base": self.base,
+            "hours": round(self.passed, 2), "seeds": self.seeds, "failures": self.failures, "totals": self.total,
+        }  # fmt: skip
+        RECORD.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        say("recorded in docs/soak.json; make docs puts it on the guarantees page")
+
+    def _try(self, name: str, seed: int, generate: Callable[[int], Counter[str]]) -> None:
+        self.seeds += 1
+        try:
+            self.total += generate(seed)
+        except (AssertionError, Failed) as error:
+            self.failures += 1
+            say(f"FAILED: {name}, seed {seed}: {error}")
+            say(f"run that seed again: .venv/bin/python tests/soak.py --only {name} --seed {seed}")
+        say(f"{self.passed:.2f} h, {name} seed {seed}: {in_words(self.total)}")
+
+
+def drawn(base: int, only: str) -> Iterator[tuple[str, int]]:
+    """Generators in turn, each with a seed of its own."""
+    chance = random.Random(base)
+    for name in itertools.cycle([only] if only else ROUND):
+        yield name, chance.randrange(1 << 32)
 
 
 def in_words(total: Counter[str]) -> str:
@@ -106,10 +215,24 @@ def say(text: str) -> None:
     print(text, flush=True)  # noqa: T201 - printing is what it does
 
 
-if __name__ == "__main__":
+def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Run the fault generators for some hours.")
     parser.add_argument("--hours", type=float, default=1.0)
-    parser.add_argument("--only", choices=["simulation", "story", "fleet"], default="")
+    parser.add_argument("--only", choices=sorted(set(ROUND)), default="", help="one generator")
     parser.add_argument("--seed", type=int, help="run one seed of --only and end")
-    given = parser.parse_args()
-    sys.exit(soak(given.hours, given.only, given.seed))
+    parser.add_argument(
+        "--base", type=int, default=secrets.randbelow(1 << 32), help="the seed that seeds are drawn from"
+    )
+    given = parser.parse_args(argv)
+    if given.seed is not None and not given.only:
+        parser.error("--seed needs --only: which generator?")
+    soak = Soak(given.hours, given.base)
+    rounds = drawn(given.base, given.only) if given.seed is None else iter([(given.only, given.seed)])
+    status = soak.run(rounds)
+    if not given.only:
+        soak.record()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -12,9 +12,10 @@ import msgspec
 from bench import subject
 from bench.case import Case, Goal, Probe, Reading, Size, Stopwatch
 from bench.database import database
-from bench.floor import BY_ITEM, INSERT, SCHEMA, checked, result
-from bench.items import Page, Text, items
-from bench.items import handle as answer
+from bench.floor import BY_ITEM, INSERT, SCHEMA, checked
+from bench.items import items, result
+from bench.pages import Page, Text
+from bench.pages import handle as answer
 
 PAUSE = 0.005  # with 0.5 ms, slices of several items form; the syncs case watches that none do here
 LEAST = 1e-6  # seconds per item: where commits overlap the handler nothing is left to divide by
@@ -62,6 +63,7 @@ def case(size: Size) -> Case:
         name="alone",
         asks="One durable commit per item: time beside the handler",
         metric="cost",
+        note="The handler waits 5 ms, so that no groups form; its own time is measured and taken off on both sides.",
         probes=(
             Probe(
                 name="floor",

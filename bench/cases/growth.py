@@ -13,6 +13,8 @@ def case(size: Size) -> Case:
         name="growth",
         asks="Time per item as batches grow",
         metric="cost",
+        at_most_rounds=3,
+        note="Whole batches, start and end included.",
         probes=(
             *(holdfast(count, keys) for keys in ("ordered", "random") for count in sizes),
             *(by_hand(count, keys) for keys in ("ordered", "random") for count in (small, large)),

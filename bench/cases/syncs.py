@@ -17,6 +17,8 @@ def case(size: Size) -> Case:
         name="syncs",
         asks="fsync and fdatasync calls per item",
         metric="syncs",
+        at_most_rounds=3,
+        note="Counted by strace, start and end of the run included.",
         probes=(
             traced("floor", "floor, groups of 1,000", floor.in_groups, many, floor.BY_GROUP),
             traced("floor-one", "floor, one by one", floor.one_by_one, few, floor.BY_ITEM),

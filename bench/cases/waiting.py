@@ -15,8 +15,9 @@ from typing import Any
 
 from bench import subject
 from bench.case import Case, Goal, Probe, Reading, Size, Stopwatch
-from bench.items import Page, Text, items
-from bench.items import handle as answer
+from bench.items import items
+from bench.pages import Page, Text
+from bench.pages import handle as answer
 
 
 def bare_threads(place: Path, seed: int, count: int, workers: int, milliseconds: float) -> Reading:  # noqa: ARG001
@@ -100,6 +101,8 @@ def case(size: Size) -> Case:
         name="waiting",
         asks="Handlers that wait: share of the ideal",
         metric="share",
+        note="The ideal is what the waits alone would take, shared evenly by the workers; the bare pools show how much "
+        "of it Python itself reaches.",
         probes=tuple(probe for crowd in CROWDS for probe in probes(crowd, size)),
         goals=tuple(
             Goal(says=f"Holdfast, {crowd.label}", of=crowd.name, metric="share", at_least=crowd.at_least)

@@ -35,7 +35,7 @@ class Nursery:
             [sys.executable, "-m", "tests.faults.nursery", *modules], cwd=ROOT, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": PATH, **(env or {})},
-            bufsize=0,
+            bufsize=0, start_new_session=True,  # Ctrl-C is for the one who started it
         )  # fmt: skip
         self._unread = b""
         self._orders = 0

@@ -1,0 +1,97 @@
+"""Flipped bits: whatever is read is the truth, or somebody is told that it is not."""
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.model import Batch
+from holdfast.runtime import audit
+from holdfast.stores import sqlite_log
+from tests.damage.original import Original, verdict
+from tests.simulation.conftest import seeds_of_this_commit
+
+PROMISES = pytest.mark.promise("A8", "E12")
+TOLD = {"whole", "refused", "found", "reported"}
+PARTS = 4
+FLIPS = {"": 900, "-wal": 350}
+"""In each part, of the database and of its log."""
+
+
+def flip(original: Original, file: str, spot: Path, seed: int, flips: int) -> Counter[str]:
+    """Flip one bit after the other, each in a file that is whole but for it, where something is written."""
+    rng, found = random.Random(seed), Counter[str]()
+    written = [at for at, byte in enumerate(original.files[file]) if byte]
+    for _ in range(flips):
+        at, bit = rng.choice(written), rng.randrange(8)
+        data = bytearray(original.files[file])
+        data[at] ^= 1 << bit
+        said = verdict(original, original.files | {file: bytes(data)}, spot)
+        if said == "undone" and file == "-wal" and at >= original.last:
+            said = "refused"  # nobody can tell it from a power cut: what the last transaction did is done again
+        assert said in TOLD, f"bit {bit} of byte {at} of state.db{file}: {said}; replay it: HOLDFAST_SEED={seed}"
+        found[said] += 1
+    return found
+
+
+@PROMISES
+def test_no_flipped_bit_of_a_database_is_silent(closed: Original, spot: Path, tally: Callable[..., None]) -> None:
+    found = flip(closed, "", spot, 1, 500)
+    assert min(found["found"], found["refused"], found["whole"]) > 20, "the flips hit everything"
+    tally(flips=500)
+
+
+@PROMISES
+def test_no_flipped_bit_of_a_log_is_silent(killed: Original, spot: Path, tally: Callable[..., None]) -> None:
+    assert flip(killed, "-wal", spot, 1, 200)["refused"] > 180
+    tally(flips=200)
+
+
+@PROMISES
+def test_no_flipped_bit_in_the_header_of_a_log_is_silent(
+    killed: Original, spot: Path, tally: Callable[..., None]
+) -> None:
+    for bit in range(8 * sqlite_log.HEADER.size):
+        data = bytearray(killed.files["-wal"])
+        data[bit // 8] ^= 1 << bit % 8
+        assert verdict(killed, killed.files | {"-wal": bytes(data)}, spot) in TOLD, f"bit {bit}"
+    tally(flips=8 * sqlite_log.HEADER.size)
+
+
+@PROMISES
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_flipped_bit_is_silent(
+    part: int, closed: Original, killed: Original, spot: Path, tally: Callable[..., None]
+) -> None:
+    said = os.environ.get("HOLDFAST_SEED")
+    seed = int(said) if said else 100 + part if part % 2 else seeds_of_this_commit() + part
+    flip(closed, "", spot, seed, FLIPS[""])
+    flip(killed, "-wal", spot, seed, FLIPS["-wal"])
+    tally(flips=sum(FLIPS.values()))
+
+
+def believe(store: Any, batch: Batch, **_: Any) -> audit.Audit:
+    return audit.Audit(
+        batch=batch.name, chains=0, entries=0, items=0, outputs=0, files_unread=0, busy=0, findings=()
+    )  # fmt: skip
+
+
+def test_without_an_audit_a_flipped_bit_would_be_silent(
+    closed: Original, spot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "verify", believe)
+    with pytest.raises(AssertionError, match="silent"):
+        flip(closed, "", spot, 1, 500)
+
+
+def test_without_a_look_at_the_log_acknowledged_work_would_be_forgotten(
+    killed: Original, spot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_log, "is_damaged", lambda _db: False)
+    with pytest.raises(AssertionError, match=r"of state\.db-wal: (silent|undone)"):
+        flip(killed, "-wal", spot, 1, 200)

@@ -1,0 +1,46 @@
+"""Fixtures of the layer in which the disk fails."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.nursery import Nursery
+from tests.iofaults import shim, siege
+from tests.iofaults.besieged import Besieged
+from tests.iofaults.shim import Call
+
+
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Processes with the shim in them; on a laptop without a C compiler there are none, and CI fails."""
+    try:
+        ready = siege.nursery(tmp_path_factory.mktemp("shim"))
+    except shim.CannotBuild as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    with ready as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def calls(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
+    """The calls of a life on a good disk."""
+    return siege.survey(nursery, tmp_path_factory.mktemp("survey"))
+
+
+@pytest.fixture(scope="session")
+def calls_of_a_run(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
+    """What a whole run of the app does to a good disk. Its threads do it in another order each time."""
+    scene = Besieged(nursery, tmp_path_factory.mktemp("run"))
+    scene.finish()
+    return [call for call in shim.read_log(scene.outside) if call.kind not in ("read", "lock", "open")]
+
+
+@pytest.fixture
+def place(nursery: Nursery, tmp_path: Path) -> Iterator[Path]:
+    """An empty folder; what runs in it ends with the test."""
+    yield tmp_path
+    nursery.clear()

@@ -31,7 +31,7 @@ class Size(IntEnum):
 def test_an_item_is_admitted_with_the_bytes_it_came_with() -> None:
     new = admit("page-1", PAYLOAD, SALT)
     assert (new.key, new.payload, new.salt, new.place) == ("page-1", PAYLOAD, SALT, START)
-    assert new.digest == canonical.digest(SALT, PAYLOAD)
+    assert new.digest == canonical.item_digest(SALT, "page-1", PAYLOAD)
     assert new.key_number == canonical.key_hash("page-1")
 
 
@@ -110,7 +110,7 @@ def test_a_payload_at_the_limit_is_kept_and_one_byte_more_is_too_large() -> None
     assert "pass its path" in new.place.reason
     kept = canonical.decode(new.payload)
     assert kept == {"cut_after": PREVIEW_BYTES, "bytes": PAYLOAD_BYTES + 1, "begins": '"' + "x" * (PREVIEW_BYTES - 1)}
-    assert new.digest == canonical.digest(SALT, new.payload)
+    assert new.digest == canonical.item_digest(SALT, canonical.key_text(new.key), new.payload)
 
 
 def test_the_preview_of_what_is_no_text_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_whatever_comes_is_admitted_or_is_a_dead_letter(key: object, payload: by
     text = canonical.key_text(new.key)
     assert 0 < len(text.encode("utf-8")) <= KEY_BYTES
     assert new.key_number == canonical.key_hash(text)
-    assert new.digest == canonical.digest(SALT, new.payload)
+    assert new.digest == canonical.item_digest(SALT, canonical.key_text(new.key), new.payload)
     assert new.place == START or (new.place.state, new.place.code) == (State.DEAD, "invalid")
     assert not isinstance(new.key, int) or -(1 << 63) <= new.key < 1 << 63
 

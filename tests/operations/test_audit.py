@@ -211,6 +211,21 @@ def test_two_swapped_entries_are_both_named(file: Path) -> None:
     assert {"entry 1 of chunk 1", "entry 2 of chunk 1"} <= set(where(found, "chain"))
 
 
+@pytest.mark.promise("E12", "E4")
+def test_exchanged_keys_are_found_although_the_index_agrees(file: Path) -> None:
+    one, other = "(SELECT min(id) FROM items)", LAST
+    found = tamper(
+        file,
+        f"CREATE TEMP TABLE kept AS SELECT id, key FROM items WHERE id IN ({one}, {other})",
+        f"UPDATE items SET key = (SELECT key FROM kept WHERE kept.id <> items.id) WHERE id IN ({one}, {other})",
+        "CREATE TEMP TABLE found AS SELECT batch, number, n FROM keys WHERE n IN (0, (SELECT max(n) FROM keys))",
+        "UPDATE keys SET n = (SELECT n FROM found WHERE found.number <> keys.number) "
+        "WHERE number IN (SELECT number FROM found)",
+    )
+    assert not where(found, "key"), "the index leads to the exchanged items"
+    assert len(where(found, "payload")) == 2
+
+
 @pytest.mark.promise("C3")
 def test_a_fence_that_goes_back_is_found(clock: Clock) -> None:
     store = MemoryStore(clock=clock)

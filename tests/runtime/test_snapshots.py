@@ -45,8 +45,8 @@ def test_before_each_attempt_its_number_the_last_error_the_deadline_and_the_payl
         store.close()
         granted = [header.fence for header, body in entries if isinstance(body, journal.Claimed)]
         assert granted[-1] == ctx.fence, "the claim is durable"
-        assert digest_at_admission(store=SqliteStore(folder / "state.db"), batch=batch, n=0) == canonical.digest(
-            item.salt, canonical.encode(number)
+        assert digest_at_admission(store=SqliteStore(folder / "state.db"), batch=batch, n=0) == canonical.item_digest(
+            item.salt, canonical.key_text(item.key), canonical.encode(number)
         )
         before = [
             attempt for _, body in entries if isinstance(body, journal.Checkpointed) for attempt in body.attempts

@@ -28,6 +28,12 @@ def digest(salt: bytes, data: bytes) -> bytes:
     return hashlib.sha256(salt + data).digest()
 
 
+def item_digest(salt: bytes, key: str, payload: bytes) -> bytes:
+    """The digest of an admitted item: who changes or exchanges keys is found out as well."""
+    name = key.encode("utf-8", "surrogatepass")
+    return hashlib.sha256(salt + len(name).to_bytes(2, "big") + name + payload).digest()
+
+
 def fingerprint(value: Any) -> str:
     """A short, stable name for a plain value: the same value, the same text."""
     return hashlib.sha256(encode(value)).hexdigest()[:32]

@@ -49,15 +49,19 @@ def settle(outcomes: Sequence[Outcome], *, stages: int, policies: Sequence[Polic
     """Everything that follows from the outcomes. `policies` has one per stage."""
     result = _Ledger(stages, policies, now)
     done: dict[tuple[int, bool], list[Done]] = {}
+    group, place, adopted = None, None, False
     for outcome in outcomes:
         if isinstance(outcome, Done):
-            done.setdefault((outcome.item.place.stage, outcome.adopted), []).append(outcome)
+            if group is None or outcome.item.place is not place or outcome.adopted is not adopted:
+                place, adopted = outcome.item.place, outcome.adopted
+                group = done.setdefault((place.stage, adopted), [])
+            group.append(outcome)
         elif isinstance(outcome, Lost):
             result.lost(outcome)
         else:
             result.unfinished(outcome)
-    for (stage, adopted), group in done.items():
-        result.advance(stage, adopted, group)
+    for (stage, was_there), some in done.items():
+        result.advance(stage, was_there, some)
     return result.settled()
 
 

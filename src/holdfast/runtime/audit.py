@@ -282,9 +282,10 @@ class _Auditor:
     def _compare_item(self, projection: Projection, item: StoredItem, outputs: list[Output], seen: _Tally) -> None:
         seen.items += 1
         where = f"item {item.n} ({item.key!r})"
-        if canonical.digest(item.salt, item.payload) != projection.payload_digest(item.n):
-            seen.find("payload", where, "its payload is not the one that was admitted")
-        if self._store.find(self._batch.id, canonical.key_text(item.key)) != item.n:
+        key = canonical.key_text(item.key)
+        if canonical.item_digest(item.salt, key, item.payload) != projection.payload_digest(item.n):
+            seen.find("payload", where, "its key or its payload is not the one that was admitted")
+        if self._store.find(self._batch.id, key) != item.n:
             seen.find("key", where, "its key does not lead to it: the key, or the index of keys, was changed")
         wrong = projection.difference(item)
         if wrong is not None:

@@ -4,10 +4,10 @@ import heapq
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from holdfast.core import lease as leases
-from holdfast.core.model import Claim, Item, ItemNo, Lease
+from holdfast.core.model import START, Claim, Item, ItemNo, Lease
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Holder
 from holdfast.runtime.assignment import Assignment
@@ -32,6 +32,11 @@ class Lots:
             self._lots.append((at, deque()))
         self._lots[-1][1].append(item)
         self.count += 1
+
+    def extend(self, items: Sequence[Item], at: float) -> None:
+        """A lot of its own."""
+        self._lots.append((at, deque(items)))
+        self.count += len(items)
 
     def put_back(self, items: Sequence[Item], at: float) -> None:
         """Items that were taken and not run come first again."""
@@ -109,9 +114,12 @@ class Holding:
             self.loaded_to = items[-1].n
         self.loaded_all = not items or self.unread <= 0
 
-    def take_in(self, items: Iterable[Item], now: float, *, from_store: bool) -> None:
+    def take_in(self, items: Sequence[Item], now: float, *, from_store: bool) -> None:
         """Sort items into ready and waiting."""
         at = time.perf_counter()
+        if items and from_store and all(item.place is START for item in items):
+            self.ready[0].extend(items, at)
+            return
         for item in items:
             if item.place.due > now:
                 heapq.heappush(self.waiting, (item.place.due, item.n, item))

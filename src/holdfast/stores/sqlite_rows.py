@@ -3,6 +3,7 @@
 from typing import Any
 
 from holdfast.core.model import (
+    START,
     Batch,
     BatchId,
     Chunk,
@@ -20,7 +21,7 @@ from holdfast.core.model import (
 STAGE_BITS = 6
 ITEM_BITS = 34
 STAGE_MASK = (1 << STAGE_BITS) - 1
-PLAIN_PLACES = [Place(stage=stage) for stage in range(STAGE_MASK + 1)]
+PLAIN_PLACES = [START, *(Place(stage=stage) for stage in range(1, STAGE_MASK + 1))]
 
 
 def batch_of(row: Any) -> Batch:

@@ -257,7 +257,7 @@ def _payload(item: StoredItem) -> Any:
 
 
 def _digest(item: StoredItem) -> str:
-    return canonical.digest(item.salt, item.payload).hex()
+    return canonical.item_digest(item.salt, canonical.key_text(item.key), item.payload).hex()
 
 
 def _read(output: str) -> bytes:

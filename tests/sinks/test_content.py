@@ -1,11 +1,13 @@
 """The bytes of an output come back from its file exactly."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import holdfast as hf
 from holdfast.core import canonical
 from holdfast.runtime.sinks.content import decode_content, encode_content
 
@@ -45,3 +47,36 @@ def test_a_spelling_that_would_not_come_back_as_text_stays_json(output: bytes) -
     data, is_text = encode_content(output, is_json=False)
     assert (data, is_text) == (output + b"\n", False)
     assert decode_content(data, is_text=is_text) == output
+
+
+@pytest.mark.parametrize("kind", ["plain", "context", "async"])
+@pytest.mark.promise("E5")
+def test_a_large_output_reaches_the_next_stage_through_its_file(here: Path, kind: str) -> None:
+    book = hf.Pipeline("book", store=here / "state.db")
+
+    @book.stage(sink=hf.Files(str(here / "out/{key}.json")))
+    def read(number: int) -> str:
+        return str(number) * 100_000
+
+    if kind == "plain":
+
+        @book.stage
+        def count(text: str) -> int:
+            return len(text)
+
+    elif kind == "context":
+
+        @book.stage(name="count")
+        def count_with_context(text: str, ctx: hf.Context) -> int:
+            return len(text)
+
+    else:
+
+        @book.stage(name="count")
+        async def count_later(text: str) -> int:
+            return len(text)
+
+    assert book.run(range(1, 12), progress=False).is_complete
+    assert {result.key: result.output for result in book.results()} == {
+        number: 100_000 * len(str(number)) for number in range(1, 12)
+    }

@@ -26,6 +26,9 @@ from holdfast.runtime.sinks.base import Evidence, Provenance
 from holdfast.runtime.stage import Stage
 from holdfast.stores import faults
 
+CARRIED_BYTES = 64 * 1024
+"""A larger output that stands in a file is not carried along in memory: the next stage reads it there."""
+
 
 class _Forks:
     """Counts how often this process came out of a fork while Holdfast was loaded; asking it is cheaper than getpid."""
@@ -229,6 +232,8 @@ class StageRunner:
             except OSError as error:
                 raise SinkTrouble(f"the output of stage {stage.name!r} could not be written: {error}") from error
         digest = canonical.digest(item.salt, data)
+        if file is not None and len(data) > CARRIED_BYTES:
+            data = b""
         return Done(item, data, digest, max(0.0, began - work.ready_at), clock() - began, spend, file)
 
     def timed_out(self, item: Item, work: Assignment, began: float, ctx: Context | None) -> Outcome:

@@ -75,9 +75,6 @@ class SqliteFile:
     def last_rowid(self) -> int:
         return self._db.last_insert_rowid()
 
-    def total_changes(self) -> int:
-        return self._db.total_changes()
-
     @contextmanager
     def reading(self) -> Iterator["SqliteFile"]:
         """Several statements that see one state of the database."""
@@ -121,16 +118,6 @@ class SqliteFile:
         """What is in force on this connection, for those who check it."""
         with self.reading():
             return {name: self._db.pragma(name) for name in ("journal_mode", *SETTINGS)}
-
-    def savepoint(self, name: str) -> None:
-        self._db.execute(f"SAVEPOINT {name}")
-
-    def keep(self, name: str) -> None:
-        self._db.execute(f"RELEASE {name}")
-
-    def undo(self, name: str) -> None:
-        self._db.execute(f"ROLLBACK TO {name}")
-        self._db.execute(f"RELEASE {name}")
 
     def close(self) -> None:
         if os.getpid() != self._pid:

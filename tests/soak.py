@@ -14,6 +14,7 @@ import json
 import random
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -47,6 +48,8 @@ WORLDS, KILLS, CUTS, FLIPS, FAULTS = 2_000, 200, 2_000, 200, 60
 """What one round of each generator does."""
 TOO_MANY = 10
 """Failures after which it goes on no more."""
+ENDLESS = 900
+"""Seconds after which a round is taken for one that does not end."""
 
 
 class Failed(Exception):
@@ -191,12 +194,15 @@ class Soak:
 
     def _try(self, name: str, seed: int, generate: Callable[[int], Counter[str]]) -> None:
         self.seeds += 1
+        signal.alarm(ENDLESS)
         try:
             self.total += generate(seed)
         except (AssertionError, Failed) as error:
             self.failures += 1
             say(f"FAILED: {name}, seed {seed}: {error}")
             say(f"run that seed again: .venv/bin/python tests/soak.py --only {name} --seed {seed}")
+        finally:
+            signal.alarm(0)
         say(f"{self.passed:.2f} h, {name} seed {seed}: {in_words(self.total)}")
 
 
@@ -215,6 +221,10 @@ def say(text: str) -> None:
     print(text, flush=True)  # noqa: T201 - printing is what it does
 
 
+def give_up(*_: object) -> None:
+    raise Failed(f"no end after {ENDLESS} s")
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Run the fault generators for some hours.")
     parser.add_argument("--hours", type=float, default=1.0)
@@ -226,6 +236,7 @@ def main(argv: list[str]) -> int:
     given = parser.parse_args(argv)
     if given.seed is not None and not given.only:
         parser.error("--seed needs --only: which generator?")
+    signal.signal(signal.SIGALRM, give_up)
     soak = Soak(given.hours, given.base)
     rounds = drawn(given.base, given.only) if given.seed is None else iter([(given.only, given.seed)])
     status = soak.run(rounds)

@@ -5,8 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -166,45 +165,6 @@ def test_a_group_costs_one_sync_more_per_folder_than_a_careless_script(
     syncs.clear()
     published(Files("out/{key}.json", sync=False), *range(51, 100))
     assert syncs == []
-
-
-@pytest.mark.promise("P16")
-def test_an_atomic_output_takes_about_twice_as_long_as_a_careless_one_at_most(
-    here: Path, tally: Callable[..., None]
-) -> None:
-    sink = Files("out/{key}.json")
-    data = b'"' + b"x" * 4000 + b'"'
-    (here / "plain").mkdir()
-    published(sink, 0)
-    turns = []
-    for turn in range(5):
-        keys = range(1 + 40 * turn, 41 + 40 * turn)
-        plain = timed(lambda keys=keys: [write_plainly(here / "plain" / f"{key}.json", data) for key in keys])
-        atomic = timed(lambda keys=keys: write_atomically(sink, keys, data))
-        turns.append((plain, atomic))
-    plain, atomic = min(turns, key=lambda turn: turn[1] / turn[0])
-    tally(percent=round(100 * atomic / plain))
-    # Where syncing is free (a disk in memory), what remains is our own work: a fraction of a millisecond.
-    assert atomic <= max(2.2 * plain, plain + len(keys) * 0.0003), turns
-
-
-def write_plainly(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def write_atomically(sink: Files, keys: range, data: bytes) -> None:
-    made = [sink.stage(place(key, n=key), data) for key in keys]
-    sink.sync_folders(made)
-    sink.publish(made)
-
-
-def timed(act: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    act()
-    return time.perf_counter() - began
 
 
 def test_staging_needs_no_folder_to_exist(here: Path) -> None:

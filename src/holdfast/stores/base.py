@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.core.canonical import decode
-from holdfast.core.errors import DefinitionChanged
+from holdfast.core.errors import DefinitionChanged, NotOurs
 from holdfast.core.model import (
     Act,
     Admitted,
@@ -198,7 +198,7 @@ def each_item(
         yield from page
         if not page:
             return
-        lo = page[-1].n + 1
+        lo = further(store.url, page[-1].n, lo) + 1
 
 
 def each_output(
@@ -210,7 +210,7 @@ def each_output(
         if len(page) < OUTPUT_PAGE:
             yield from page
             return
-        lo = page[-1].n
+        lo = further(store.url, page[-1].n, lo + 1)
         yield from (output for output in page if output.n < lo)
 
 
@@ -222,7 +222,14 @@ def each_entry(store: Store, chain: int) -> Iterable[Entry]:
         yield from page
         if not page:
             return
-        after = page[-1].seq
+        after = further(store.url, page[-1].seq, after + 1)
+
+
+def further(url: str, last: int, least: int) -> int:
+    """Where a page ended. Rows out of order, in a file that was damaged, would otherwise be read round and round."""
+    if last < least:
+        raise NotOurs(f"{url}: its rows are out of order, so it is damaged: put back a backup of it")
+    return last
 
 
 def lineage(chunks: Sequence[Chunk], n: int) -> list[Chunk]:
@@ -230,7 +237,7 @@ def lineage(chunks: Sequence[Chunk], n: int) -> list[Chunk]:
     by_id: dict[ChunkId, Chunk] = {chunk.id: chunk for chunk in chunks}
     chunk = next((c for c in chunks if c.lo <= n < c.hi), None)
     found: list[Chunk] = []
-    while chunk is not None:
+    while chunk is not None and chunk not in found:
         found.append(chunk)
         chunk = by_id.get(chunk.parent) if chunk.parent is not None else None
     return found[::-1]

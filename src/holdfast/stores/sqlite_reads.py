@@ -10,7 +10,7 @@ from holdfast.core.limits import ITEMS
 from holdfast.core.model import Batch, BatchId, Chunk, Entry, ItemNo, Output, State, StoredItem
 from holdfast.stores import owners
 from holdfast.stores import sqlite_keys as keys
-from holdfast.stores.base import stage_count
+from holdfast.stores.base import further, stage_count
 from holdfast.stores.sqlite_epoch import Epoch
 from holdfast.stores.sqlite_file import SqliteFile
 from holdfast.stores.sqlite_rows import ITEM_BITS, STAGE_BITS, STAGE_MASK, batch_of, chunk_of, entry_of, stored_item_of
@@ -71,7 +71,7 @@ class SqliteReads:
                 found += [row for row in looked_at if state is None or row.place.state is state]
                 if len(rows) < page:
                     break
-                first = rows[-1][0] + 1
+                first = further(self.url, rows[-1][0], first) + 1
             return found[:limit]
 
     def _record(self, db: SqliteFile, batch: BatchId, n: ItemNo, stages: int) -> StoredItem:

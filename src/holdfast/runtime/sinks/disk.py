@@ -17,7 +17,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
 
-def write_new(path: Path, data: bytes, *, sync: bool) -> os.stat_result:
+def write_new(path: str, data: bytes, *, sync: bool) -> os.stat_result:
     """Write a file that does not exist yet, with the permissions any program would give it; synced if asked."""
     handle = os.open(path, _NEW_FILE, 0o666)
     try:
@@ -42,7 +42,7 @@ def sync_handle(handle: int) -> None:
     os.fsync(handle)
 
 
-def sync_folders(folders: Iterable[Path]) -> None:
+def sync_folders(folders: Iterable[Path | str]) -> None:
     """Return when the names in these folders are on the disk."""
     for folder in folders:
         with _opened(folder) as handle:
@@ -94,7 +94,7 @@ def digest_of(path: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def _opened(folder: Path) -> Iterator[int]:
+def _opened(folder: Path | str) -> Iterator[int]:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield handle

@@ -65,14 +65,14 @@ class Files:
         digest = sha256(data).digest()
         name = names.staged_name(place, digest, note, is_text=is_text)
         self._make_folder()
-        temp = self._folder / names.temp_name()
+        temp = f"{self._folder}/{names.temp_name()}"
         try:
             info = disk.write_new(temp, data, sync=self.sync)
-            temp.replace(self._folder / name)
+            os.replace(temp, f"{self._folder}/{name}")
         except BaseException:
             self._made = False  # perhaps the folder was taken away: the next output makes it again
             with suppress(OSError):
-                temp.unlink()
+                os.unlink(temp)
             raise
         return self._evidence(final, name, info, digest, is_text=is_text)
 
@@ -84,7 +84,7 @@ class Files:
             with self._lock:
                 disk.sync_folders(self._unsynced)
                 self._unsynced = set()
-            disk.sync_folders({self._at(each.staged).parent for each in evidence})
+            disk.sync_folders({os.path.join(self._base, os.path.dirname(each.staged)) for each in evidence})
         faults.reach("sink.staged")
 
     def find(self, place: Provenance) -> Evidence | None:
@@ -112,7 +112,7 @@ class Files:
 
     def publish(self, evidence: Sequence[Evidence], *, sync: bool = True) -> None:
         """Give staged outputs their final names; done again, it changes nothing."""
-        folders: set[Path] = set()
+        folders: set[str] = set()
         trouble: OSError | None = None
         for each in evidence:
             try:
@@ -192,19 +192,20 @@ class Files:
             self._unsynced |= disk.make_folder(self._folder, mode=0o700) | {self._folder.parent}
             self._made = True
 
-    def _publish(self, evidence: Evidence) -> set[Path]:
+    def _publish(self, evidence: Evidence) -> set[str]:
         """Rename one output; returns the folders that have new names in them."""
-        staged, final = self._at(evidence.staged), self._at(evidence.final)
+        staged, final = os.path.join(self._base, evidence.staged), os.path.join(self._base, evidence.final)
+        folder = os.path.dirname(final)
         try:
-            staged.replace(final)
+            os.replace(staged, final)
         except FileNotFoundError:
-            if staged.exists():
-                made = disk.make_folder(final.parent)
-                staged.replace(final)
-                return {final.parent, *made}
-            if not (final.is_file() and final.stat().st_size == evidence.size):
+            if os.path.exists(staged):
+                made = disk.make_folder(Path(folder))
+                os.replace(staged, final)
+                return {folder, *map(str, made)}
+            if not (os.path.isfile(final) and os.path.getsize(final) == evidence.size):
                 raise
-        return {final.parent}
+        return {folder}
 
     def _adoptable(self, left: names.StagedName, final: str) -> Evidence | None:
         """The evidence of a leftover, if it is what its name says. It is synced: its run may not have come to that."""

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.run import Options, Run
+from holdfast.runtime.options import Options
+from holdfast.runtime.run import Run
 from tests.faults import hanging
 from tests.faults.chance import Story
 from tests.faults.nursery import PATH, PATIENCE, ROOT, Nursery, Process

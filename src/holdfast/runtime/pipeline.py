@@ -17,9 +17,10 @@ from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom
+from holdfast.runtime.options import Options
 from holdfast.runtime.policy import Budget, Retry
 from holdfast.runtime.report import Report
-from holdfast.runtime.run import Options, Run
+from holdfast.runtime.run import Run
 from holdfast.runtime.runner import here
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.stage import Stage, Where

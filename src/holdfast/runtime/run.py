@@ -7,33 +7,25 @@ and deadlines reach both through the control.
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import money
 from holdfast.core.errors import HoldfastError, StoreError, UsageError
 from holdfast.core.limits import ORPHAN_GRACE
 from holdfast.core.model import Batch, ItemNo, NewItem, Want
-from holdfast.runtime import checker, definition, remote, renewal
+from holdfast.runtime import checker, definition, renewal
 from holdfast.runtime.completion import complete_stages
 from holdfast.runtime.control import Control
-from holdfast.runtime.durations import Duration, moment, seconds
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.hooks import HookList
-from holdfast.runtime.ingester import Changed, Identity, Ingester, KeyFrom, check_identity
-from holdfast.runtime.lane import Lane, Slots
+from holdfast.runtime.ingester import Ingester, KeyFrom
+from holdfast.runtime.lanes import open_lanes
 from holdfast.runtime.ledger import Ledger
-from holdfast.runtime.loop import Loop
-from holdfast.runtime.policy import Budget
-from holdfast.runtime.pools import Borrowed, Finished, Pool, Threads
-from holdfast.runtime.processes import Remote, processes
+from holdfast.runtime.options import Options
+from holdfast.runtime.pools import Finished
 from holdfast.runtime.progress import Progress
 from holdfast.runtime.report import DeadLetter, Report, make
-from holdfast.runtime.runner import StageRunner
 from holdfast.runtime.stage import Stage
 from holdfast.runtime.worker import Worker
 from holdfast.stores import owners
@@ -45,66 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.run")
 
-WORKERS = 10_000
 LAST_SECONDS = 2.0
 """How long a run that was told to stop at once waits for its worker."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a user said about a run, checked."""
-
-    batch: str
-    key: KeyFrom
-    workers: int
-    cap: int | None
-    item_cost: int | None
-    tolerate: int | float
-    deadline: float | None
-    lease: float
-    verify: checker.Level
-    executor: Executor | str | None
-    progress: bool | Callable[[Any], None] | None
-    identity: Identity
-    changed: Changed
-
-    @staticmethod
-    def check(
-        *,
-        batch: str,
-        key: KeyFrom,
-        workers: int,
-        budget: Budget | None,
-        tolerate: int | float | str,
-        deadline: Duration | datetime | None,
-        lease: Duration,
-        verify: checker.Level,
-        executor: Executor | str | None,
-        progress: bool | Callable[[Any], None] | None,
-        identity: Identity,
-        changed: Changed,
-    ) -> "Options":
-        if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= WORKERS:
-            raise UsageError(f"workers={workers!r}: a whole number from 1 to {WORKERS:,}")
-        if not (key is None or isinstance(key, str) or callable(key)):
-            raise UsageError(f"key={key!r}: name a field, or give a function of the item")
-        if not (executor is None or executor in ("threads", "processes") or isinstance(executor, Executor)):
-            raise UsageError(
-                f"executor={executor!r}: say 'threads', 'processes', or give a concurrent.futures.Executor"
-            )
-        if budget is not None and not isinstance(budget, Budget):
-            raise UsageError(f"budget={budget!r}: write hf.Budget(usd=…)")
-        if not (progress is None or isinstance(progress, bool) or callable(progress)):
-            raise UsageError(f"progress={progress!r}: say True or False, or give a function that takes the figures")
-        checker.check_level(verify)
-        check_identity(identity, changed)
-        return Options(
-            batch=batch, key=key, workers=workers, tolerate=_share(tolerate), verify=verify, executor=executor,
-            progress=progress, identity=identity, changed=changed,
-            cap=None if budget is None else money.to_units(budget.usd),
-            item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
-            deadline=None if deadline is None else moment(deadline), lease=_lease(lease),
-        )  # fmt: skip
 
 
 class Run:
@@ -128,7 +62,7 @@ class Run:
         stages = self.pipeline.stages
         ledger = Ledger(self.store.chunks(batch.id), cap=self.options.cap, item_cost=self.options.item_cost)
         heartbeat = Heartbeat(self.store, self.options.lease, grace=ORPHAN_GRACE, on_trouble=self._halt)
-        with self._signals(), self._pools() as lanes:
+        with self._signals(), open_lanes(self.pipeline, self.options, self.control, self.finished) as lanes:
             self.pipeline.hooks.before.call(batch.name)
             worker = Worker(self.store, lanes, self.control, ledger, heartbeat, self.finished, self._want(batch))
             thread = threading.Thread(target=self._work, args=(worker,), name="holdfast-worker", daemon=True)
@@ -313,78 +247,6 @@ class Run:
             self.warnings.append(f"{hook.what} raised {type(error).__name__} for item {letter.key!r}: {error}")
             log.warning(self.warnings[-1])
 
-    # -- pools ----------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _pools(self) -> "Iterator[list[Lane]]":
-        """A lane for every stage; stages of one kind share a pool."""
-        pools: dict[str, Pool] = {}
-        slots = Slots(self.options.workers)
-        lanes = []
-        stages = self.pipeline.stages
-        for index, stage in enumerate(stages):
-            kind = self._kind(stage)
-            if kind not in pools:
-                pools[kind] = self._pool(kind)
-            runner = StageRunner(stage, stages[index - 1] if index else None, pipeline=self.pipeline.name,
-                                 batch=self.options.batch, stopping=lambda: self.control.stopping)  # fmt: skip
-            lanes.append(Lane(index, runner, pools[kind], slots, self.control, self.finished))
-        if self._may_run_ahead(set(pools)):
-            slots.free += self.options.workers
-        try:
-            yield lanes
-        finally:
-            for pool in pools.values():
-                pool.close()
-
-    def _may_run_ahead(self, kinds: set[str]) -> bool:
-        """Whether a worker that is done with an item finds its next one waiting, so that it need not wait for the
-        disk. Not where what an item cost decides about the next one, and not where pools share their workers."""
-        return kinds in ({"threads"}, {"loop"}) and self.options.cap is None
-
-    def _kind(self, stage: Stage) -> str:
-        if stage.is_async:
-            return "loop"
-        chosen = stage.executor if stage.executor is not None else self.options.executor
-        if chosen is None or chosen == "threads":
-            return "threads"
-        return "processes" if chosen == "processes" else "executor"
-
-    def _pool(self, kind: str) -> Pool:
-        size = self.options.workers
-        if kind == "loop":
-            return Loop(size, self.finished)
-        if kind == "threads":
-            return Threads(size, self.finished)
-        given = self.options.executor
-        if kind == "executor" and isinstance(given, ThreadPoolExecutor):
-            return Borrowed(given, self.finished)
-        target = remote.address(self.pipeline)
-        if kind == "processes":
-            return Remote(lambda: processes(size), target, self.finished, owned=True)
-        assert isinstance(given, Executor)
-        return Remote(lambda: given, target, self.finished, owned=False)
-
 
 class _Interrupted(BaseException):
     """Breaks out of the user's source; never leaves this module."""
-
-
-def _share(tolerate: int | float | str) -> int | float:
-    """How many dead letters are fine: a number of items, or a share such as 0.01 or "1%"."""
-    share: Any = tolerate
-    if isinstance(tolerate, str) and tolerate.endswith("%"):
-        with suppress(ValueError):
-            share = float(tolerate[:-1]) / 100
-    if type(share) is int and share >= 0:
-        return share
-    if type(share) is float and 0 <= share <= 1:
-        return share
-    raise UsageError(f"tolerate={tolerate!r}: a number of items such as 5, or a share such as 0.01 or '1%'")
-
-
-def _lease(lease: Duration) -> float:
-    found = seconds(lease, "lease")
-    if not 0.05 <= found <= 86_400:
-        raise UsageError(f"lease={lease!r}: a lease lasts from 0.05 s to a day")
-    return found

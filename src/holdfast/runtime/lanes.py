@@ -1,0 +1,70 @@
+"""A lane for every stage of a run, and the pools behind them; stages of one kind share a pool."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.runtime import remote
+from holdfast.runtime.control import Control
+from holdfast.runtime.lane import Lane, Slots
+from holdfast.runtime.loop import Loop
+from holdfast.runtime.options import Options
+from holdfast.runtime.pools import Borrowed, Finished, Pool, Threads
+from holdfast.runtime.processes import Remote, processes
+from holdfast.runtime.runner import StageRunner
+from holdfast.runtime.stage import Stage
+
+if TYPE_CHECKING:
+    from holdfast.runtime.pipeline import Pipeline
+
+
+@contextmanager
+def open_lanes(
+    pipeline: "Pipeline", options: Options, control: Control, finished: Finished
+) -> Iterator[Sequence[Lane]]:
+    """The lanes of a run; at its end their pools are closed."""
+    stages = pipeline.stages
+    kinds = [_kind(stage, options) for stage in stages]
+    pools = {kind: _pool(kind, pipeline, options, finished) for kind in dict.fromkeys(kinds)}
+    slots = Slots(options.workers * (2 if _may_run_ahead(set(kinds), options) else 1))
+    lanes = []
+    for index, (stage, kind) in enumerate(zip(stages, kinds, strict=True)):
+        runner = StageRunner(stage, stages[index - 1] if index else None, pipeline=pipeline.name, batch=options.batch,
+                             stopping=lambda: control.stopping)  # fmt: skip
+        lanes.append(Lane(index, runner, pools[kind], slots, control, finished))
+    try:
+        yield lanes
+    finally:
+        for pool in pools.values():
+            pool.close()
+
+
+def _may_run_ahead(kinds: set[str], options: Options) -> bool:
+    """Whether a worker that is done with an item finds its next one waiting, so that it need not wait for the disk.
+    Not where what an item cost decides about the next one, and not where pools share their workers."""
+    return kinds in ({"threads"}, {"loop"}) and options.cap is None
+
+
+def _kind(stage: Stage, options: Options) -> str:
+    if stage.is_async:
+        return "loop"
+    chosen = stage.executor if stage.executor is not None else options.executor
+    if chosen is None or chosen == "threads":
+        return "threads"
+    return "processes" if chosen == "processes" else "executor"
+
+
+def _pool(kind: str, pipeline: "Pipeline", options: Options, finished: Finished) -> Pool:
+    size, given = options.workers, options.executor
+    if kind == "loop":
+        return Loop(size, finished)
+    if kind == "threads":
+        return Threads(size, finished)
+    if kind == "executor" and isinstance(given, ThreadPoolExecutor):
+        return Borrowed(given, finished)
+    target = remote.address(pipeline)
+    if kind == "processes":
+        return Remote(lambda: processes(size), target, finished, owned=True)
+    assert isinstance(given, Executor)
+    return Remote(lambda: given, target, finished, owned=False)

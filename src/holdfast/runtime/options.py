@@ -1,0 +1,94 @@
+"""What a user may say about a run, checked before anything happens."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.core import money
+from holdfast.core.errors import UsageError
+from holdfast.runtime import checker
+from holdfast.runtime.durations import Duration, moment, seconds
+from holdfast.runtime.ingester import Changed, Identity, KeyFrom, check_identity
+from holdfast.runtime.policy import Budget
+
+WORKERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user said about a run, checked."""
+
+    batch: str
+    key: KeyFrom
+    workers: int
+    cap: int | None
+    item_cost: int | None
+    tolerate: int | float
+    deadline: float | None
+    lease: float
+    verify: checker.Level
+    executor: Executor | str | None
+    progress: bool | Callable[[Any], None] | None
+    identity: Identity
+    changed: Changed
+
+    @staticmethod
+    def check(
+        *,
+        batch: str,
+        key: KeyFrom,
+        workers: int,
+        budget: Budget | None,
+        tolerate: int | float | str,
+        deadline: Duration | datetime | None,
+        lease: Duration,
+        verify: checker.Level,
+        executor: Executor | str | None,
+        progress: bool | Callable[[Any], None] | None,
+        identity: Identity,
+        changed: Changed,
+    ) -> "Options":
+        if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= WORKERS:
+            raise UsageError(f"workers={workers!r}: a whole number from 1 to {WORKERS:,}")
+        if not (key is None or isinstance(key, str) or callable(key)):
+            raise UsageError(f"key={key!r}: name a field, or give a function of the item")
+        if not (executor is None or executor in ("threads", "processes") or isinstance(executor, Executor)):
+            raise UsageError(
+                f"executor={executor!r}: say 'threads', 'processes', or give a concurrent.futures.Executor"
+            )
+        if budget is not None and not isinstance(budget, Budget):
+            raise UsageError(f"budget={budget!r}: write hf.Budget(usd=…)")
+        if not (progress is None or isinstance(progress, bool) or callable(progress)):
+            raise UsageError(f"progress={progress!r}: say True or False, or give a function that takes the figures")
+        checker.check_level(verify)
+        check_identity(identity, changed)
+        return Options(
+            batch=batch, key=key, workers=workers, tolerate=_share(tolerate), verify=verify, executor=executor,
+            progress=progress, identity=identity, changed=changed,
+            cap=None if budget is None else money.to_units(budget.usd),
+            item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
+            deadline=None if deadline is None else moment(deadline), lease=_lease(lease),
+        )  # fmt: skip
+
+
+def _share(tolerate: int | float | str) -> int | float:
+    """How many dead letters are fine: a number of items, or a share such as 0.01 or "1%"."""
+    share: Any = tolerate
+    if isinstance(tolerate, str) and tolerate.endswith("%"):
+        with suppress(ValueError):
+            share = float(tolerate[:-1]) / 100
+    if type(share) is int and share >= 0:
+        return share
+    if type(share) is float and 0 <= share <= 1:
+        return share
+    raise UsageError(f"tolerate={tolerate!r}: a number of items such as 5, or a share such as 0.01 or '1%'")
+
+
+def _lease(lease: Duration) -> float:
+    found = seconds(lease, "lease")
+    if not 0.05 <= found <= 86_400:
+        raise UsageError(f"lease={lease!r}: a lease lasts from 0.05 s to a day")
+    return found

@@ -30,6 +30,12 @@ SAFE_SQLITE = (3, 51, 3)
 BUSY_MS = 60_000
 CHECKPOINT_PAGES = 4_000
 CACHE_KIB = 16_384
+UNREADABLE = (ValueError, TypeError, LookupError, msgspec.DecodeError)
+"""What reading a row raises when its bytes are not what was written."""
+
+
+class UnreadableRow(ValueError):
+    """A column does not hold what was written into it."""
 
 
 class SqliteFile:
@@ -86,8 +92,8 @@ class SqliteFile:
                 yield self
             except apsw.Error as error:
                 raise self._translate(error) from error
-            except (ValueError, TypeError, LookupError, msgspec.DecodeError) as error:
-                raise NotOurs(_not_ours(self.path, f"it is damaged: a row cannot be read ({error})")) from error
+            except UNREADABLE as error:
+                raise self._unreadable(error) from error
             finally:
                 self._rollback()
 
@@ -110,6 +116,8 @@ class SqliteFile:
                 self._rollback()
                 if isinstance(error, apsw.Error):
                     raise self._translate(error) from error
+                if isinstance(error, UnreadableRow | msgspec.DecodeError):
+                    raise self._unreadable(error) from error
                 raise
             self._commit()
         faults.reach(f"{name}.after")
@@ -164,6 +172,9 @@ class SqliteFile:
     def _check(self) -> None:
         if self._poison is not None:
             raise StoreError(f"{self._poison}; nothing more is written by this process: run again")
+
+    def _unreadable(self, error: Exception) -> NotOurs:
+        return NotOurs(_not_ours(self.path, f"it is damaged: a row cannot be read ({error})"))
 
     def _translate(self, error: apsw.Error) -> StoreError | NotOurs:
         if isinstance(error, apsw.BusyError | apsw.LockedError):

@@ -17,6 +17,7 @@ from holdfast.core.model import (
     State,
     StoredItem,
 )
+from holdfast.stores.sqlite_file import UnreadableRow
 
 STAGE_BITS = 6
 ITEM_BITS = 34
@@ -24,8 +25,23 @@ STAGE_MASK = (1 << STAGE_BITS) - 1
 PLAIN_PLACES = [START, *(Place(stage=stage) for stage in range(1, STAGE_MASK + 1))]
 
 
+NUMBER, WHOLE, TEXT, BYTES, NOTHING = (float, int), (int,), (str,), (bytes,), type(None)
+BATCH_SHAPE = (WHOLE, TEXT, TEXT, BYTES, NUMBER, WHOLE, (float, NOTHING), (float, NOTHING), WHOLE, BYTES)
+CHUNK_SHAPE = (*[WHOLE] * 4, (int, NOTHING), WHOLE, WHOLE, (str, NOTHING), NUMBER, NUMBER, *[WHOLE] * 10, NUMBER, WHOLE,
+               BYTES, NUMBER)  # fmt: skip
+PLACE_SHAPE = (WHOLE, TEXT, WHOLE, WHOLE, NUMBER, NUMBER, WHOLE, WHOLE, TEXT, TEXT)
+
+
+def checked(row: Any, shape: tuple[tuple[type, ...], ...]) -> Any:
+    """The row, if every column holds what it should: in a damaged file, a number may have become something else."""
+    for value, types in zip(row, shape, strict=True):
+        if type(value) not in types:
+            raise UnreadableRow(f"{type(value).__name__} instead of {types[0].__name__}")
+    return row
+
+
 def batch_of(row: Any) -> Batch:
-    id_, name, pipeline, definition, opened_at, admitted, ingested_at, sealed_at, seq, head = row
+    id_, name, pipeline, definition, opened_at, admitted, ingested_at, sealed_at, seq, head = checked(row, BATCH_SHAPE)
     return Batch(
         id=BatchId(id_), name=name, pipeline=pipeline, definition=definition, opened_at=opened_at, admitted=admitted,
         ingested_at=ingested_at, sealed_at=sealed_at, seq=seq, head=head,
@@ -34,7 +50,7 @@ def batch_of(row: Any) -> Batch:
 
 def chunk_of(row: Any) -> Chunk:
     (id_, batch, lo, hi, parent, fence, version, owner, expires, due, blame, progressed, reserved, done, skipped, dead,
-     cancelled, attempts, spent, tokens, seconds, seq, head, touched_at) = row  # fmt: skip
+     cancelled, attempts, spent, tokens, seconds, seq, head, touched_at) = checked(row, CHUNK_SHAPE)  # fmt: skip
     counts = Counts(done=done, skipped=skipped, dead=dead, cancelled=cancelled, attempts=attempts, spent=spent,
                     tokens=tokens, seconds=seconds)  # fmt: skip
     return Chunk(
@@ -73,7 +89,7 @@ def stored_item_of(row: Any, base: int, stages: int) -> StoredItem:
 
 
 def place_of(columns: Any) -> Place:
-    stage, state, epoch, attempt, due, since, spent, rewinds, code, reason = columns
+    stage, state, epoch, attempt, due, since, spent, rewinds, code, reason = checked(columns, PLACE_SHAPE)
     return Place(stage=stage, state=State(state), epoch=epoch, attempt=attempt, due=due, since=since, spent=spent,
                  rewinds=rewinds, code=code, reason=reason)  # fmt: skip
 

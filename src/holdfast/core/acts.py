@@ -6,7 +6,7 @@ from itertools import groupby
 import msgspec
 
 from holdfast.core import journal
-from holdfast.core.model import Act, Change, Chunk, Counts, ItemNo, Place, State
+from holdfast.core.model import Act, Change, Chunk, Counts, Event, ItemNo, Place, State
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +71,12 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
         fence=chunk.fence + 1 if seized else chunk.fence,
         body=journal.encode_body(body),
     )
+
+
+def heard(act: Act, changed: Sequence[ItemNo]) -> list[Event]:
+    """The events of an act that came true."""
+    landed = set(changed)
+    return [event for event in act.events if landed and (event.n is None or event.n in landed)]
 
 
 def _holds(change: Change, place: Place) -> bool:

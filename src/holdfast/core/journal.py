@@ -203,7 +203,36 @@ class Acted(msgspec.Struct, frozen=True, omit_defaults=True, tag="acted"):
     note: bytes = b""
 
 
-Body = Checkpointed | Claimed | Opened | Ingested | Acted
+class Steered(msgspec.Struct, frozen=True, omit_defaults=True, tag="steered"):
+    """A person, or the clock, decided how a batch goes on."""
+
+    course: str
+    reason: str
+    ends_at: float | None = None
+
+
+class Sealed(msgspec.Struct, frozen=True, omit_defaults=True, tag="sealed"):
+    """A batch is finished: nothing is pending, everything is accounted for, and nothing more is taken."""
+
+    chunks: int
+    heads: bytes
+    """SHA-256 over number, length and head of every chunk's chain, in the order of the chunks."""
+    expected: int
+    done: int
+    skipped: int
+    dead: int
+    cancelled: int
+    reconciliation: bytes = b""
+    """What was compared and found, as canonical JSON."""
+
+
+class Reopened(msgspec.Struct, frozen=True, omit_defaults=True, tag="reopened"):
+    """A seal was lifted; the entry that made it stays."""
+
+    reason: str
+
+
+Body = Checkpointed | Claimed | Opened | Ingested | Acted | Steered | Sealed | Reopened
 
 _body_encoder = msgspec.msgpack.Encoder()
 _body_decoder = msgspec.msgpack.Decoder(Body)

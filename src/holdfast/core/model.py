@@ -27,6 +27,14 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Course(StrEnum):
+    """Whether a batch may be worked on. Whether it is finished is another matter: that is derived."""
+
+    OPEN = "open"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+
+
 class Value(msgspec.Struct, frozen=True, kw_only=True):
     """The base of the frozen values below."""
 
@@ -44,6 +52,9 @@ class Batch(Value, frozen=True, kw_only=True):
     """How many items were admitted: the next item gets this number."""
     ingested_at: float | None = None
     """When the source was last read to its end; None while it never was."""
+    course: Course = Course.OPEN
+    ends_at: float | None = None
+    """When it ends, be it complete or not; None for a batch that may take as long as it likes."""
     sealed_at: float | None = None
     seq: int = 0
     head: bytes = b""
@@ -249,6 +260,7 @@ class Commit(Value, frozen=True, kw_only=True):
     """Money the grant still sets aside after this commit."""
     extend: float = 0.0
     """A commit counts as a heartbeat: the lease lasts at least this many seconds from now."""
+    events: tuple["Event", ...] = ()
 
     def check_range(self, lo: int, hi: int) -> None:
         """Refuse to speak of items that are not the chunk's."""
@@ -273,6 +285,8 @@ class Act(Value, frozen=True, kw_only=True):
     body: bytes = b""
     seize: bool = False
     """Raise the fence of the chunks concerned, so that an owner at work cannot commit what it holds."""
+    events: tuple["Event", ...] = ()
+    """Of items that are changed, written if they are; without an item, written if anything is."""
 
 
 class Change(Value, frozen=True, kw_only=True):
@@ -287,6 +301,27 @@ class Change(Value, frozen=True, kw_only=True):
     """Over salt and output, where a person gives one."""
     renewed: NewItem | None = None
     """The payload that replaces the stored one, where the item came again with another."""
+
+
+class Event(Value, frozen=True, kw_only=True):
+    """Something that others want to hear of: written with what it tells, delivered later."""
+
+    kind: str
+    body: bytes
+    """Canonical JSON: the facts."""
+    n: ItemNo | None = None
+
+
+class StoredEvent(Value, frozen=True, kw_only=True):
+    """An event in the outbox."""
+
+    id: int
+    """Grows with every event; in the order in which they became durable."""
+    batch: BatchId
+    at: float
+    kind: str
+    body: bytes
+    n: ItemNo | None = None
 
 
 class Entry(Value, frozen=True, kw_only=True):

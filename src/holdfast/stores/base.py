@@ -21,13 +21,16 @@ from holdfast.core.model import (
     ChunkId,
     Claim,
     Commit,
+    Course,
     Entry,
+    Event,
     Item,
     ItemNo,
     Lease,
     NewItem,
     Output,
     State,
+    StoredEvent,
     StoredItem,
     Want,
 )  # fmt: skip
@@ -46,6 +49,8 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
     """Chunks that somebody holds now."""
     broke: bool = False
     """The budget allows no further item."""
+    course: Course = Course.OPEN
+    """Why nothing is handed out, where that is not open."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +144,36 @@ class Store(Protocol):
 
     def note(self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False) -> bool:
         """Append an entry to the batch's own chain. With `once`, only if none of that kind with that body is there."""
+        ...
+
+    def steer(self, batch: BatchId, course: Course, *, actor: str, reason: str, ends_at: float | None = None) -> Batch:
+        """Pause a batch, let it go on, cancel it, or give it an end.
+
+        Guarantee: from now on nothing is claimed of a batch that is not open, and a cancelled one takes no more items;
+            what is in flight may still commit. One entry in the batch's chain; none where nothing changes.
+        Raises: UsageError if the batch is unknown, or cancelled and shall go on; Refused if it is sealed.
+        """
+        ...
+
+    def seal(self, batch: BatchId, *, actor: str, reconciliation: bytes, events: Sequence[Event] = ()) -> Batch:
+        """Finish a batch for good: what comes later is refused.
+
+        Guard: its source was read to its end, and nothing is pending.
+        Guarantee: the entry covers the heads of all chains, and is written together with the events.
+        Raises: UsageError if the batch is unknown, Refused with what is in the way.
+        """
+        ...
+
+    def reopen(self, batch: BatchId, *, actor: str, reason: str) -> Batch:
+        """Lift a seal; the entry that made it stays. Raises UsageError if the batch is unknown or not sealed."""
+        ...
+
+    def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
+        """Events in the order in which they became durable, after the one of that number."""
+        ...
+
+    def delivered(self, receiver: str, up_to: int = 0) -> int:
+        """Remember that a receiver has every event up to that number; returns how far it is. It never goes back."""
         ...
 
     def chunks(self, batch: BatchId) -> list[Chunk]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.core import acts, ingest, journal, lease
+from holdfast.core import acts, course, ingest, journal, lease
 from holdfast.core.canonical import key_text
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import (
@@ -23,7 +23,9 @@ from holdfast.core.model import (
     Claim,
     Commit,
     Counts,
+    Course,
     Entry,
+    Event,
     Item,
     ItemNo,
     Lease,
@@ -32,6 +34,7 @@ from holdfast.core.model import (
     Output,
     Place,
     State,
+    StoredEvent,
     StoredItem,
     Want,
     chain_of_batch,
@@ -60,6 +63,8 @@ class MemoryStore:
         self._places: dict[tuple[BatchId, ItemNo], Place] = {}
         self._outputs: dict[tuple[BatchId, ItemNo, int], Output] = {}
         self._entries: dict[int, list[Entry]] = {}
+        self._events: list[StoredEvent] = []
+        self._delivered: dict[str, int] = {}
 
     def now(self) -> float:
         return self._clock()
@@ -108,6 +113,34 @@ class MemoryStore:
             self._link_batch(batch, kind, body, actor)
             return True
 
+    def steer(self, batch: BatchId, to: Course, *, actor: str, reason: str, ends_at: float | None = None) -> Batch:
+        with self._lock:
+            found = self._known_batch(batch)
+            body = course.steer(found, to, reason=reason, ends_at=ends_at)
+            if body is not None:
+                self._link_batch(batch, "steered", journal.encode_body(body), actor)
+                self._batches[batch] = replace(self._batches[batch], course=to, ends_at=ends_at)
+            return self._batches[batch]
+
+    def seal(self, batch: BatchId, *, actor: str, reconciliation: bytes, events: Sequence[Event] = ()) -> Batch:
+        with self._lock:
+            found, chunks = self._known_batch(batch), self.chunks(batch)
+            obstacle = course.obstacle(found, chunks)
+            if obstacle is not None:
+                raise Refused(f"batch {found.name!r} cannot be sealed: {obstacle}")
+            self._link_batch(batch, "sealed", journal.encode_body(course.seal(chunks, reconciliation)), actor)
+            self._batches[batch] = replace(self._batches[batch], sealed_at=self.now())
+            self._tell(batch, events)
+            return self._batches[batch]
+
+    def reopen(self, batch: BatchId, *, actor: str, reason: str) -> Batch:
+        with self._lock:
+            if self._known_batch(batch).sealed_at is None:
+                raise UsageError(f"batch {self._batches[batch].name!r} is not sealed: nothing to reopen")
+            self._link_batch(batch, "reopened", journal.encode_body(journal.Reopened(reason=reason)), actor)
+            self._batches[batch] = replace(self._batches[batch], sealed_at=None)
+            return self._batches[batch]
+
     # -- items in -----------------------------------------------------------------------------------------------
 
     def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
@@ -121,8 +154,7 @@ class MemoryStore:
             fresh, answer = ingest.sort_out(items, known, found.admitted)
             if not fresh and not (ended and found.ingested_at is None):
                 return answer
-            if found.sealed_at is not None:
-                raise Refused(f"batch {found.name!r} is sealed: it takes no more items; choose another batch name")
+            course.check_open_to_items(found)
             self._admit(found, fresh, ended, actor)
             return answer
 
@@ -150,6 +182,9 @@ class MemoryStore:
     def claim(self, want: Want) -> Claim | Idle:
         with self._lock:
             now = self.now()
+            at = self._known_batch(want.batch).course
+            if at is not Course.OPEN:
+                return replace(self._idle(want.batch, broke=False), course=at)
             chunk = self._claimable(want.batch, now)
             afford = self._affordable(want, now)
             if chunk is None or afford == 0:
@@ -268,6 +303,7 @@ class MemoryStore:
             )  # fmt: skip
         assert advanced.pending >= 0, f"chunk {chunk.id} would have settled more items than it has"
         self._store(chunk.batch, commit.outputs, commit.moves)
+        self._tell(chunk.batch, commit.events)
         self._chunks[chunk.id] = advanced
         self._link_chunk(advanced, commit.kind, commit.body, chunk.owner, commit.fence, commit.id)
         if commit.release:
@@ -305,6 +341,7 @@ class MemoryStore:
                 self._chunks[chunk.id] = acted
                 self._link_chunk(acted, act.kind, effect.body, act.actor, effect.fence, act.id)
                 changed += [c.n for c in effect.changes]
+            self._tell(act.batch, acts.heard(act, changed))
             return changed
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -343,6 +380,15 @@ class MemoryStore:
         with self._lock:
             return self._entries.get(chain, [])[after : after + limit]
 
+    def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
+        with self._lock:
+            return self._events[after : after + limit]
+
+    def delivered(self, receiver: str, up_to: int = 0) -> int:
+        with self._lock:
+            self._delivered[receiver] = max(up_to, self._delivered.get(receiver, 0))
+            return self._delivered[receiver]
+
     # -- helpers ------------------------------------------------------------------------------------------------
 
     def _known_batch(self, batch: BatchId) -> Batch:
@@ -370,6 +416,14 @@ class MemoryStore:
             self._outputs[batch, output.n, output.stage] = output
         for move in moves:
             self._places[batch, move.n] = move.place
+
+    def _tell(self, batch: BatchId, events: Sequence[Event]) -> None:
+        for event in events:
+            self._events.append(
+                StoredEvent(
+                    id=len(self._events) + 1, batch=batch, at=self.now(), kind=event.kind, body=event.body, n=event.n
+                )
+            )
 
     def _link_batch(self, batch: BatchId, kind: str, body: bytes, actor: str) -> bytes:
         at = self._batches[batch]

@@ -9,7 +9,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.core import acts, ingest, journal, lease
+from msgspec.structs import replace
+
+from holdfast.core import acts, course, ingest, journal, lease
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import BATCHES, ITEMS
 from holdfast.core.model import (
@@ -22,7 +24,9 @@ from holdfast.core.model import (
     Claim,
     Commit,
     Counts,
+    Course,
     Entry,
+    Event,
     Item,
     ItemNo,
     Lease,
@@ -91,6 +95,40 @@ class SqliteStore(SqliteReads):
             self._link_batch(db, batch, found.seq, found.head, kind, body, actor)
         return True
 
+    def steer(self, batch: BatchId, to: Course, *, actor: str, reason: str, ends_at: float | None = None) -> Batch:
+        faults.reach("steer.before")
+        with self._file.writing("steer") as db:
+            found = self._known_batch(db, batch)
+            body = course.steer(found, to, reason=reason, ends_at=ends_at)
+            if body is not None:
+                db.execute(SQL["steer_batch"], (to, ends_at, batch))
+                self._link_batch(db, batch, found.seq, found.head, "steered", journal.encode_body(body), actor)
+            return self._known_batch(db, batch)
+
+    def seal(self, batch: BatchId, *, actor: str, reconciliation: bytes, events: Sequence[Event] = ()) -> Batch:
+        faults.reach("seal.before")
+        with self._file.writing("seal") as db:
+            found = self._known_batch(db, batch)
+            chunks = [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch,))]
+            obstacle = course.obstacle(found, chunks)
+            if obstacle is not None:
+                raise Refused(f"batch {found.name!r} cannot be sealed: {obstacle}")
+            body = journal.encode_body(course.seal(chunks, reconciliation))
+            db.execute(SQL["seal_batch"], (self.now(), batch))
+            self._link_batch(db, batch, found.seq, found.head, "sealed", body, actor)
+            self._tell(db, batch, events)
+            return self._known_batch(db, batch)
+
+    def reopen(self, batch: BatchId, *, actor: str, reason: str) -> Batch:
+        with self._file.writing("reopen") as db:
+            found = self._known_batch(db, batch)
+            if found.sealed_at is None:
+                raise UsageError(f"batch {found.name!r} is not sealed: nothing to reopen")
+            db.execute(SQL["seal_batch"], (None, batch))
+            body = journal.encode_body(journal.Reopened(reason=reason))
+            self._link_batch(db, batch, found.seq, found.head, "reopened", body, actor)
+            return self._known_batch(db, batch)
+
     # -- items in -----------------------------------------------------------------------------------------------
 
     def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
@@ -104,8 +142,7 @@ class SqliteStore(SqliteReads):
         faults.reach("add_items.before")
         with self._file.writing("add_items") as db:
             found = self._known_batch(db, batch)
-            if found.sealed_at is not None:
-                raise Refused(f"batch {found.name!r} is sealed: it takes no more items; choose another batch name")
+            course.check_open_to_items(found)
             fresh, answer = self._index(db, found, items, look_first=bool(known))
             if found.admitted + len(fresh) > ITEMS:
                 raise UsageError(f"batch {found.name!r} would have more than {ITEMS:,} items: split it")
@@ -159,6 +196,9 @@ class SqliteStore(SqliteReads):
         faults.reach("claim.before")
         with self._file.writing("claim") as db:
             now = self.now()
+            at = self._known_batch(db, want.batch).course
+            if at is not Course.OPEN:
+                return replace(self._idle(db, want.batch, broke=False), course=at)
             chunk = self._claimable(db, want.batch, now, db.waited)
             afford = self._affordable(db, want, now)
             if chunk is None or afford == 0:
@@ -169,8 +209,9 @@ class SqliteStore(SqliteReads):
         """Answer without a write where reading shows that there is nothing."""
         with self._file.reading() as db:
             now = self.now()
-            if self._claimable(db, want.batch, now, 0.0) is None:
-                return self._idle(db, want.batch, broke=False)
+            at = self._known_batch(db, want.batch).course
+            if at is not Course.OPEN or self._claimable(db, want.batch, now, 0.0) is None:
+                return replace(self._idle(db, want.batch, broke=False), course=at)
         return None
 
     def _claimable(self, db: SqliteFile, batch: BatchId, now: float, waited: float) -> Chunk | None:
@@ -299,6 +340,7 @@ class SqliteStore(SqliteReads):
                              actor=owner, fence=fence, commit_id=commit.id, body=commit.body)  # fmt: skip
         write_rows(db.cursor, SQL["put_outputs"], outputs)
         write_rows(db.cursor, SQL["put_places"], places)
+        self._tell(db, commit.batch, commit.events)
         faults.reach("commit.outputs")
         self._insert_entry(db, entry)
         c, guard = commit.counts, (commit.chunk, commit.fence, commit.version)
@@ -341,6 +383,7 @@ class SqliteStore(SqliteReads):
             for chunk, changes in acts.by_chunk(act, lambda n: self._chunk_of(db, act.batch, n)):
                 places = {change.n: self._record(db, act.batch, change.n, stages).place for change in changes}
                 changed += self._act_on(db, act, acts.apply(act, chunk, changes, places), chunk, now)
+            self._tell(db, act.batch, acts.heard(act, changed))
         return changed
 
     def _act_on(self, db: SqliteFile, act: Act, effect: acts.Effect, chunk: Chunk, now: float) -> list[ItemNo]:
@@ -362,6 +405,22 @@ class SqliteStore(SqliteReads):
         if effect.seized:
             db.execute(SQL["seize_chunk"], (chunk.id,))
         return [c.n for c in effect.changes]
+
+    # -- the outbox ---------------------------------------------------------------------------------------------
+
+    def delivered(self, receiver: str, up_to: int = 0) -> int:
+        with self._file.reading() as db:
+            rows = db.execute(SQL["receiver_at"], (receiver,))
+            at = int(rows[0][0]) if rows else 0
+        if up_to <= at:
+            return at
+        with self._file.writing("delivered") as db:
+            return int(db.execute(SQL["advance_receiver"], (receiver, up_to))[0][0])
+
+    def _tell(self, db: SqliteFile, batch: BatchId, events: Sequence[Event]) -> None:
+        if events:
+            now = self.now()
+            write_rows(db.cursor, SQL["insert_events"], [(batch, now, e.kind, e.body, e.n) for e in events])
 
     # -- helpers ------------------------------------------------------------------------------------------------
 

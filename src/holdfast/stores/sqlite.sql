@@ -1,11 +1,11 @@
 -- name: batch_by_name
-SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, sealed_at, seq, head FROM batches WHERE name = ?;
+SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at, seq, head FROM batches WHERE name = ?;
 
 -- name: batch_by_id
-SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, sealed_at, seq, head FROM batches WHERE id = ?;
+SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at, seq, head FROM batches WHERE id = ?;
 
 -- name: all_batches
-SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, sealed_at, seq, head FROM batches ORDER BY id;
+SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at, seq, head FROM batches ORDER BY id;
 
 -- name: insert_batch
 INSERT INTO batches (name, pipeline, definition, stages, opened_at, head) VALUES (?, ?, ?, ?, ?, ?) RETURNING id;
@@ -18,6 +18,24 @@ UPDATE batches SET seq = ?, head = ? WHERE id = ?;
 
 -- name: grow_batch
 UPDATE batches SET admitted = ?, ingested_at = coalesce(?, ingested_at) WHERE id = ?;
+
+-- name: steer_batch
+UPDATE batches SET course = ?, ends_at = ? WHERE id = ?;
+
+-- name: seal_batch
+UPDATE batches SET sealed_at = ? WHERE id = ?;
+
+-- name: insert_events (bulk)
+INSERT INTO events (batch, at, kind, body, n) VALUES
+
+-- name: events_after
+SELECT id, batch, at, kind, body, n FROM events WHERE id > ? ORDER BY id LIMIT ?;
+
+-- name: advance_receiver
+INSERT INTO receivers (name, up_to) VALUES (?, ?) ON CONFLICT DO UPDATE SET up_to = max(up_to, excluded.up_to) RETURNING up_to;
+
+-- name: receiver_at
+SELECT up_to FROM receivers WHERE name = ?;
 
 -- name: insert_entry
 INSERT INTO journal (chain, seq, head, body, hash) VALUES (?, ?, ?, ?, ?);

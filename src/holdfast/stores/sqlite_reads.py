@@ -7,13 +7,22 @@ from pathlib import Path
 from holdfast.core.canonical import key_hash
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ITEMS
-from holdfast.core.model import Batch, BatchId, Chunk, Entry, ItemNo, Output, State, StoredItem
+from holdfast.core.model import Batch, BatchId, Chunk, Entry, ItemNo, Output, State, StoredEvent, StoredItem
 from holdfast.stores import owners
 from holdfast.stores import sqlite_keys as keys
 from holdfast.stores.base import further, stage_count
 from holdfast.stores.sqlite_epoch import Epoch
 from holdfast.stores.sqlite_file import SqliteFile
-from holdfast.stores.sqlite_rows import ITEM_BITS, STAGE_BITS, STAGE_MASK, batch_of, chunk_of, entry_of, stored_item_of
+from holdfast.stores.sqlite_rows import (
+    ITEM_BITS,
+    STAGE_BITS,
+    STAGE_MASK,
+    batch_of,
+    chunk_of,
+    entry_of,
+    event_of,
+    stored_item_of,
+)
 from holdfast.stores.statements import load
 
 SQL = load("sqlite.sql")
@@ -95,6 +104,10 @@ class SqliteReads:
             Output(ItemNo((id_ >> STAGE_BITS) - base), id_ & STAGE_MASK, epoch, data, file)
             for id_, epoch, data, file in rows
         ]
+
+    def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
+        with self._file.reading() as db:
+            return [event_of(row) for row in db.execute(SQL["events_after"], (after, limit))]
 
     def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
         with self._file.reading() as db:

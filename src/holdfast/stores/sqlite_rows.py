@@ -10,11 +10,13 @@ from holdfast.core.model import (
     ChunkId,
     Commit,
     Counts,
+    Course,
     Entry,
     Item,
     ItemNo,
     Place,
     State,
+    StoredEvent,
     StoredItem,
 )
 from holdfast.stores.sqlite_file import UnreadableRow
@@ -26,9 +28,11 @@ PLAIN_PLACES = [START, *(Place(stage=stage) for stage in range(1, STAGE_MASK + 1
 
 
 NUMBER, WHOLE, TEXT, BYTES, NOTHING = (float, int), (int,), (str,), (bytes,), type(None)
-BATCH_SHAPE = (WHOLE, TEXT, TEXT, BYTES, NUMBER, WHOLE, (float, NOTHING), (float, NOTHING), WHOLE, BYTES)
+MOMENT = (float, NOTHING)
+BATCH_SHAPE = (WHOLE, TEXT, TEXT, BYTES, NUMBER, WHOLE, MOMENT, TEXT, MOMENT, MOMENT, WHOLE, BYTES)
 CHUNK_SHAPE = (*[WHOLE] * 4, (int, NOTHING), WHOLE, WHOLE, (str, NOTHING), NUMBER, NUMBER, *[WHOLE] * 10, NUMBER, WHOLE,
                BYTES, NUMBER)  # fmt: skip
+EVENT_SHAPE = (WHOLE, WHOLE, NUMBER, TEXT, BYTES, (int, NOTHING))
 PLACE_SHAPE = (WHOLE, TEXT, WHOLE, WHOLE, NUMBER, NUMBER, WHOLE, WHOLE, TEXT, TEXT)
 
 
@@ -41,10 +45,11 @@ def checked(row: Any, shape: tuple[tuple[type, ...], ...]) -> Any:
 
 
 def batch_of(row: Any) -> Batch:
-    id_, name, pipeline, definition, opened_at, admitted, ingested_at, sealed_at, seq, head = checked(row, BATCH_SHAPE)
+    (id_, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at, seq,
+     head) = checked(row, BATCH_SHAPE)  # fmt: skip
     return Batch(
         id=BatchId(id_), name=name, pipeline=pipeline, definition=definition, opened_at=opened_at, admitted=admitted,
-        ingested_at=ingested_at, sealed_at=sealed_at, seq=seq, head=head,
+        ingested_at=ingested_at, course=Course(course), ends_at=ends_at, sealed_at=sealed_at, seq=seq, head=head,
     )  # fmt: skip
 
 
@@ -63,6 +68,11 @@ def chunk_of(row: Any) -> Chunk:
 def entry_of(row: Any) -> Entry:
     chain, seq, head, body, hash_ = row
     return Entry(chain=chain, seq=seq, head=head, body=body, hash=hash_)
+
+
+def event_of(row: Any) -> StoredEvent:
+    id_, batch, at, kind, body, n = checked(row, EVENT_SHAPE)
+    return StoredEvent(id=id_, batch=BatchId(batch), at=at, kind=kind, body=body, n=n)
 
 
 def item_of(row: Any, base: int) -> Item:

@@ -1,4 +1,4 @@
-"""Chapter six: what can be read, in pages, and the journal behind it."""
+"""Chapter seven: what can be read, in pages, and the journal behind it."""
 
 import pytest
 

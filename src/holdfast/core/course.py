@@ -1,0 +1,61 @@
+"""How a batch goes on and how it ends: paused, cancelled, sealed; and what a seal covers."""
+
+import hashlib
+from collections.abc import Sequence
+
+from holdfast.core.errors import Refused, UsageError
+from holdfast.core.journal import Sealed, Steered
+from holdfast.core.model import Batch, Chunk, Counts, Course
+
+
+def steer(batch: Batch, course: Course, *, reason: str, ends_at: float | None) -> Steered | None:
+    """The body of the entry that gives a batch another course; None where nothing changes."""
+    if batch.sealed_at is not None:
+        raise Refused(f"batch {batch.name!r} is sealed: it is finished; reopen it first")
+    if batch.course is Course.CANCELLED and course is not Course.CANCELLED:
+        raise UsageError(f"batch {batch.name!r} was cancelled, for good: choose another batch name")
+    if (batch.course, batch.ends_at) == (course, ends_at):
+        return None
+    return Steered(course=course, reason=reason, ends_at=ends_at)
+
+
+def check_open_to_items(batch: Batch) -> None:
+    """Refuse items for a batch that takes no more."""
+    if batch.sealed_at is not None:
+        raise Refused(f"batch {batch.name!r} is sealed: it takes no more items; choose another batch name")
+    if batch.course is Course.CANCELLED:
+        raise Refused(f"batch {batch.name!r} was cancelled: it takes no more items; choose another batch name")
+
+
+def obstacle(batch: Batch, chunks: Sequence[Chunk]) -> str | None:
+    """Why a batch cannot be sealed, or None."""
+    if batch.sealed_at is not None:
+        return "it is sealed already"
+    if batch.ingested_at is None:
+        return "its source was not read to its end: run it again"
+    pending = sum(chunk.pending for chunk in chunks)
+    if pending:
+        return f"{pending:,} of its items are pending: run it again, or cancel it"
+    admitted = sum(chunk.size for chunk in chunks)
+    if admitted != batch.admitted:
+        return f"its chunks hold {admitted:,} items, {batch.admitted:,} were admitted: look at it with `holdfast audit`"
+    return None
+
+
+def seal(chunks: Sequence[Chunk], reconciliation: bytes) -> Sealed:
+    """The body of the entry that seals a batch."""
+    counts = Counts()
+    for chunk in chunks:
+        counts = counts.plus(chunk.counts)
+    return Sealed(
+        chunks=len(chunks), heads=cover(chunks), expected=sum(chunk.size for chunk in chunks), done=counts.done,
+        skipped=counts.skipped, dead=counts.dead, cancelled=counts.cancelled, reconciliation=reconciliation,
+    )  # fmt: skip
+
+
+def cover(chunks: Sequence[Chunk]) -> bytes:
+    """One digest for the heads of all chains: whoever changes an entry changes it."""
+    found = hashlib.sha256()
+    for chunk in sorted(chunks, key=lambda chunk: chunk.id):
+        found.update(chunk.id.to_bytes(8, "big") + chunk.seq.to_bytes(8, "big") + chunk.head)
+    return found.digest()

@@ -1,0 +1,194 @@
+"""Chapter six: a batch is paused, cancelled, sealed and reopened; and others hear of it."""
+
+import msgspec
+import pytest
+
+from holdfast.core.canonical import encode
+from holdfast.core.course import cover
+from holdfast.core.errors import Refused, UsageError
+from holdfast.core.journal import Reopened, Sealed, Steered
+from holdfast.core.model import Act, BatchId, Course, Event, ItemNo
+from holdfast.stores.base import Receipt
+from holdfast.testing.conformance.kit import Kit, done, proves, reset
+
+NOBODY = BatchId(99)
+
+
+def heard(kit: Kit) -> list[tuple[str, int | None]]:
+    return [(event.kind, event.n) for event in kit.store.events()]
+
+
+def event(kind: str, n: int | None = None) -> Event:
+    return Event(kind=kind, body=encode({"said": kind}), n=None if n is None else ItemNo(n))
+
+
+def finished(kit: Kit, *keys: str) -> None:
+    """A batch of which every item is done and the source was read to its end."""
+    kit.admit(*keys, ended=True)
+    kit.finish(kit.claim())
+
+
+# -- the course -------------------------------------------------------------------------------------------------------
+
+
+@proves("A15")
+def a_paused_batch_hands_out_nothing_until_it_goes_on(kit: Kit) -> None:
+    kit.admit("a", "b")
+    held = kit.claim("ann", limit=1)
+    paused = kit.store.steer(kit.batch, Course.PAUSED, actor="operator", reason="the service is down")
+    assert (paused.course, kit.idle("bob").course) == (Course.PAUSED, Course.PAUSED)
+    kit.land(held, [done(kit.load(held)[0])])
+    assert kit.last() == Steered(course="paused", reason="the service is down")
+    kit.store.steer(kit.batch, Course.OPEN, actor="operator", reason="it is up")
+    kit.claim("bob")
+    kit.check()
+
+
+@proves("A15")
+def a_cancelled_batch_takes_no_items_and_does_not_go_on(kit: Kit) -> None:
+    kit.admit("a")
+    held = kit.claim("ann")
+    kit.store.steer(kit.batch, Course.CANCELLED, actor="operator", reason="wrong book")
+    assert kit.idle("bob").course is Course.CANCELLED
+    with pytest.raises(Refused, match="was cancelled"):
+        kit.admit("b")
+    with pytest.raises(UsageError, match="was cancelled, for good"):
+        kit.store.steer(kit.batch, Course.OPEN, actor="operator", reason="after all")
+    kit.land(held, [done(kit.load(held)[0])])
+    kit.check()
+
+
+@proves("A15")
+def steering_where_a_batch_goes_already_changes_nothing(kit: Kit) -> None:
+    kit.store.steer(kit.batch, Course.OPEN, actor="operator", reason="an end", ends_at=kit.clock() + 60)
+    before = kit.everything()
+    kit.store.steer(kit.batch, Course.OPEN, actor="operator", reason="again", ends_at=kit.clock() + 60)
+    assert kit.everything() == before
+    assert kit.store.batches()[0].ends_at == kit.clock() + 60
+    with pytest.raises(UsageError):
+        kit.store.steer(NOBODY, Course.PAUSED, actor="operator", reason="nobody there")
+
+
+# -- the seal ---------------------------------------------------------------------------------------------------------
+
+
+@proves("A14")
+def a_batch_is_sealed_only_when_nothing_is_open(kit: Kit) -> None:
+    kit.admit("a")
+    with pytest.raises(Refused, match="not read to its end"):
+        kit.store.seal(kit.batch, actor="run", reconciliation=b"")
+    kit.admit("b", ended=True)
+    with pytest.raises(Refused, match="2 of its items are pending"):
+        kit.store.seal(kit.batch, actor="run", reconciliation=b"")
+    before = kit.everything()
+    with pytest.raises(UsageError):
+        kit.store.seal(NOBODY, actor="run", reconciliation=b"")
+    assert kit.everything() == before
+
+
+@proves("A14", "E12")
+def the_seal_covers_the_heads_of_all_chains_and_tells_it(kit: Kit) -> None:
+    kit.admit("a")
+    finished(kit, "b", "c")
+    kit.finish(kit.claim())
+    sealed = kit.store.seal(kit.batch, actor="run", reconciliation=b"{}", events=[event("finished")])
+    assert sealed.sealed_at == kit.clock()
+    body = kit.last()
+    assert isinstance(body, Sealed)
+    chunks = kit.store.chunks(kit.batch)
+    assert (body.heads, body.chunks, body.expected, body.done) == (cover(chunks), len(chunks), 3, 3)
+    assert heard(kit) == [("finished", None)]
+    with pytest.raises(Refused, match="sealed already"):
+        kit.store.seal(kit.batch, actor="run", reconciliation=b"")
+    kit.check()
+
+
+@proves("A14", "C8")
+def a_sealed_batch_refuses_what_comes_late(kit: Kit) -> None:
+    kit.admit("a")
+    zombie = kit.claim("ann")
+    late = kit.commit_of(zombie, [done(kit.load(zombie)[0])])
+    kit.clock.advance(1000.0)
+    finished(kit, "b")
+    kit.finish(kit.claim("bob"))
+    kit.store.seal(kit.batch, actor="run", reconciliation=b"")
+    before = kit.everything()
+    (answer,) = kit.store.commit([late])
+    assert not answer.landed
+    with pytest.raises(Refused):
+        kit.admit("c")
+    with pytest.raises(Refused):
+        kit.act("reset", reset(0, kit.place(0)))
+    with pytest.raises(Refused):
+        kit.store.steer(kit.batch, Course.PAUSED, actor="operator", reason="too late")
+    assert kit.everything() == before
+
+
+@proves("C12")
+def a_commit_that_landed_before_the_seal_is_known_after_it(kit: Kit) -> None:
+    kit.admit("a", ended=True)
+    claim = kit.claim()
+    first = kit.land(claim, [done(kit.load(claim)[0])])
+    last = kit.land(claim, [done(kit.load(claim)[0])], version=1, release=True)
+    kit.store.seal(kit.batch, actor="run", reconciliation=b"")
+    assert kit.store.commit([first, last]) == [Receipt(landed=True)] * 2
+
+
+@proves("A14")
+def a_seal_can_be_lifted_and_made_again(kit: Kit) -> None:
+    finished(kit, "a")
+    with pytest.raises(UsageError, match="not sealed"):
+        kit.store.reopen(kit.batch, actor="operator", reason="too early")
+    kit.store.seal(kit.batch, actor="run", reconciliation=b"")
+    assert kit.store.reopen(kit.batch, actor="operator", reason="one more").sealed_at is None
+    assert kit.last() == Reopened(reason="one more")
+    kit.admit("b", ended=True)
+    kit.finish(kit.claim())
+    kit.store.seal(kit.batch, actor="run", reconciliation=b"")
+    assert kit.kinds()[-1] == "sealed"
+    kit.check()
+
+
+# -- the outbox -------------------------------------------------------------------------------------------------------
+
+
+@proves("A12")
+def events_become_durable_with_what_they_tell_and_in_order(kit: Kit) -> None:
+    kit.admit("a", "b")
+    claim = kit.claim()
+    items = kit.load(claim)
+    told = msgspec.structs.replace(kit.commit_of(claim, [done(items[0])]), events=(event("one", 0), event("two")))
+    assert kit.store.commit([told]) == [Receipt(landed=True)]
+    assert kit.store.commit([told]) == [Receipt(landed=True)], "it has landed already"
+    stale = msgspec.structs.replace(kit.commit_of(claim, [done(items[1])]), events=(event("three", 1),))
+    assert kit.store.commit([stale])[0].reason == "stale"
+    assert heard(kit) == [("one", 0), ("two", None)]
+    first, second = kit.store.events()
+    assert first.id < second.id
+    assert (first.batch, first.at, first.body) == (kit.batch, kit.clock(), encode({"said": "one"}))
+    assert kit.store.events(first.id) == [second]
+    assert kit.store.events(limit=1) == [first]
+
+
+@proves("A12", "A13")
+def an_act_tells_of_the_items_that_it_changed(kit: Kit) -> None:
+    kit.admit("a", "b")
+    wanted = kit.place(0)
+    changes = [reset(0, wanted), reset(1, msgspec.structs.replace(wanted, epoch=7))]
+    events = (event("moved", 0), event("moved", 1), event("acted"))
+    act = Act(id=kit.new_id(), batch=kit.batch, kind="reset", actor="operator", reason="because",
+              at_items=tuple(changes), events=events)  # fmt: skip
+    assert kit.store.act(act) == [0]
+    assert heard(kit) == [("moved", 0), ("acted", None)]
+    nothing = msgspec.structs.replace(act, at_items=(changes[1],), events=(event("moved", 1), event("acted")))
+    assert kit.store.act(nothing) == []
+    assert len(heard(kit)) == 2
+
+
+@proves("A12")
+def how_far_a_receiver_is_never_goes_back(kit: Kit) -> None:
+    assert kit.store.delivered("webhook") == 0
+    assert kit.store.delivered("webhook", 7) == 7
+    assert kit.store.delivered("webhook", 3) == 7
+    assert kit.store.delivered("webhook") == 7
+    assert kit.store.delivered("a file") == 0

@@ -31,7 +31,7 @@ def open_lanes(
     lanes = []
     for index, (stage, kind) in enumerate(zip(stages, kinds, strict=True)):
         runner = StageRunner(stage, stages[index - 1] if index else None, pipeline=pipeline.name, batch=options.batch,
-                             stopping=lambda: control.stopping)  # fmt: skip
+                             stopping=lambda: control.stopping, now=pipeline.store.now)  # fmt: skip
         lanes.append(Lane(index, runner, pools[kind], slots, control, finished))
     try:
         yield lanes

@@ -322,7 +322,11 @@ def disk_trouble(path: Path, error: OSError) -> StoreUnavailable:
 
 
 def _size_of(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    """In one look: a log vanishes when another process closes the file."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _make_folder(folder: Path) -> set[Path]:

@@ -31,8 +31,10 @@ START_SECONDS = 60.0
 class Slots:
     """How many assignments, or items on the event loop, may be handed over and not committed, over all stages."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, one_by_one: bool = False) -> None:
         self.free = size
+        self.one_by_one = one_by_one
+        """With a budget items travel alone: what each cost is known before the next is begun."""
 
 
 class Lane:
@@ -107,11 +109,15 @@ class Lane:
         return self.slots.free if limit is None else min(self.slots.free, limit - self.used)
 
     def _inline(self, holding: Holding) -> bool:
-        return isinstance(self.pool, Threads) and self.pace.quick and self.stage.timeout is None and not holding.alone
+        if self.slots.one_by_one or holding.alone or self.stage.timeout is not None:
+            return False
+        return isinstance(self.pool, Threads) and self.pace.quick
 
     def _how_many(self, holding: Holding, inline: bool) -> int:
         ready = holding.ready[self.index].count
         if holding.alone or self.suspects:
+            return 1
+        if self.slots.one_by_one and not isinstance(self.pool, Loop):
             return 1
         if isinstance(self.pool, Loop):
             return min(ready, self._free())

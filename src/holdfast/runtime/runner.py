@@ -155,8 +155,6 @@ class StageRunner:
     async def attempt_async(self, item: Item, work: Assignment, began: float) -> Outcome:
         """The same for a coroutine; the loop stays free while it waits."""
         here.batch = (self.pipeline, self.batch)
-        if self.plain and not work.resumed and self.stage.timeout is None:
-            return await self._attempt_plain(item, work, began)
         ctx = self.context(item, work)
         limit = asyncio.timeout(self.stage.timeout)
         aside = asyncio.to_thread if self.touches_files else _at_once
@@ -180,8 +178,13 @@ class StageRunner:
                 return self.timed_out(item, work, began, ctx)
             return self._explain(item, error, work, began, ctx)
 
-    async def _attempt_plain(self, item: Item, work: Assignment, began: float) -> Outcome:
+    def is_short(self, work: Assignment) -> bool:
+        """Whether its coroutines may take the short way."""
+        return self.plain and not work.resumed and self.stage.timeout is None
+
+    async def attempt_plain(self, item: Item, work: Assignment, began: float) -> Outcome:
         """The short way, as for functions: with a thousand coroutines on one thread every microsecond counts."""
+        here.batch = (self.pipeline, self.batch)
         try:
             value = self.stage.input.decode(item.input if item.input else self._input(item))
             faults.reach("stage.before")

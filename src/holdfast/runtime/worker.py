@@ -31,6 +31,8 @@ log = logging.getLogger("holdfast.worker")
 
 AHEAD_SECONDS = 2.0
 """A claim covers about as much work as the worker does in this time."""
+CROWDED = 2_000
+"""Items a second from which on handlers and the reading of the source get in each other's way."""
 IDLE_SECONDS = 0.25
 """The longest wait before looking again for work that others may have left."""
 
@@ -238,6 +240,7 @@ class Worker:
             rate = self._rate_count / elapsed
             self.rate = rate if not self.rate else self.rate + 0.5 * (rate - self.rate)
             self._rate_since, self._rate_count = time.monotonic(), 0
+            self.control.crowded = self.rate > CROWDED
 
     # -- claim and load -------------------------------------------------------------------------------------------
 
@@ -322,6 +325,7 @@ class Worker:
                 while lane.can_start(holding) and not inline:
                     inline += lane.start(holding)
         self.control.pace_ingest(bool(inline))
+        self.control.crowded = self.control.crowded and not inline
 
     def _startable(self) -> Sequence[Holding]:
         """What may be started from: a suspect only when nothing else is held."""

@@ -13,7 +13,8 @@ from holdfast.core.model import START, Admitted, ItemNo, Key, NewItem, Place, St
 def admit(key: object, payload: bytes, salt: bytes) -> NewItem:
     """A validated item. A key or payload beyond its limit makes it a dead letter that says what to do."""
     if type(key) is str and key.isascii() and 0 < len(key) <= KEY_BYTES and len(payload) <= PAYLOAD_BYTES:
-        return NewItem(key, canonical.key_hash(key), salt, payload, canonical.item_digest(salt, key, payload))
+        number, digest = canonical.identify(key, salt, payload)
+        return NewItem(key, number, salt, payload, digest)
     return _admit_with_care(key, payload, salt)
 
 

@@ -30,14 +30,8 @@ def digest(salt: bytes, data: bytes) -> bytes:
 
 def item_digest(salt: bytes, key: str, payload: bytes) -> bytes:
     """The digest of an admitted item: who changes or exchanges keys is found out as well."""
-    return identify(key, salt, payload)[1]
-
-
-def identify(key: str, salt: bytes, payload: bytes) -> tuple[int, bytes]:
-    """The number of a key and the digest of its item, in one go: every item that comes in pays for it."""
     name = key.encode("utf-8", "surrogatepass")
-    digest = hashlib.sha256(b"%b%b%b%b" % (salt, len(name).to_bytes(2, "big"), name, payload)).digest()
-    return zlib.crc32(name[:-3]) << 24 | int.from_bytes(name[-3:], "big"), digest
+    return hashlib.sha256(b"%b%b%b%b" % (salt, len(name).to_bytes(2, "big"), name, payload)).digest()
 
 
 def fingerprint(value: Any) -> str:

@@ -145,11 +145,13 @@ def _kinds_of_fields(annotation: Any) -> tuple[tuple[str, ...], tuple[type, ...]
         return None
     if annotation.__pydantic_root_model__ or annotation.__pydantic_custom_init__ or annotation.__pydantic_post_init__:
         return None
-    fields = annotation.model_fields
-    for field in fields.values():
-        if field.annotation not in PLAIN_KINDS or field.metadata or field.alias or field.exclude:
+    kinds: dict[str, type] = {}
+    for name, field in annotation.model_fields.items():
+        kind: Any = field.annotation
+        if kind not in PLAIN_KINDS or field.metadata or field.alias or field.exclude:
             return None
-    return tuple(fields), tuple(field.annotation for field in fields.values() if field.annotation is not None)
+        kinds[name] = kind
+    return tuple(kinds), tuple(kinds.values())
 
 
 def of_parameters(function: Callable[..., Any], what: str) -> tuple[Any, Any, bool]:

@@ -31,7 +31,7 @@ def digest(salt: bytes, data: bytes) -> bytes:
 def item_digest(salt: bytes, key: str, payload: bytes) -> bytes:
     """The digest of an admitted item: who changes or exchanges keys is found out as well."""
     name = key.encode("utf-8", "surrogatepass")
-    return hashlib.sha256(salt + len(name).to_bytes(2, "big") + name + payload).digest()
+    return hashlib.sha256(b"%b%b%b%b" % (salt, len(name).to_bytes(2, "big"), name, payload)).digest()
 
 
 def fingerprint(value: Any) -> str:

@@ -101,6 +101,12 @@ class Remote:
         except RuntimeError as error:  # broken, or shut down by its owner
             self._broke(executor, work, error, final=not self.owned)
             return
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            # One of its processes died while another was being started, on handles that were then closed.
+            self._broke(executor, work, error, final=not self.owned)
+            return
         future.add_done_callback(lambda done: self._done(executor, work, done))
 
     def _done(self, executor: Executor, work: Assignment, future: Future[bytes]) -> None:

@@ -11,6 +11,7 @@ import platform
 import shutil
 import subprocess
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -38,10 +39,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    wanted = config.getoption("--promise")
+    if wanted is not None and wanted not in known_promises():
+        raise pytest.UsageError(f"there is no promise {wanted!r}; docs/guarantees.md has them: make prove PROMISE=C8")
     target = config.getoption("--promises")
     is_xdist_worker = hasattr(config, "workerinput")
     if target and not is_xdist_worker:
         config.pluginmanager.register(Recorder(Path(target)), "promise-recorder")
+
+
+def known_promises() -> set[str]:
+    areas = tomllib.loads((ROOT / "docs" / "promises.toml").read_text(encoding="utf-8"))
+    return {promise for area in areas.values() for promise in area["promises"]}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -49,6 +49,8 @@ WORLDS, KILLS, CUTS, FLIPS, FAULTS = 2_000, 200, 2_000, 200, 60
 """What one round of each generator does."""
 TOO_MANY = 10
 """Failures after which it goes on no more."""
+WORTH_KEEPING = 0.5
+"""Hours from which on a soak is recorded."""
 ENDLESS = 900
 """Seconds after which a round is taken for one that does not end."""
 
@@ -183,7 +185,7 @@ class Soak:
 
     def record(self) -> None:
         """Keep it, if none on record was longer."""
-        before = json.loads(RECORD.read_text(encoding="utf-8"))["hours"] if RECORD.exists() else 0.0
+        before = json.loads(RECORD.read_text(encoding="utf-8"))["hours"] if RECORD.exists() else WORTH_KEEPING
         if self.passed < before:
             return
         facts: dict[str, Any] = {

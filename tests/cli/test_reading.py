@@ -65,6 +65,12 @@ def test_status_as_json(world: World, holdfast: Command) -> None:
     assert (seen["totals"]["usd"], seen["dead_codes"]) == ("0.75", {"http_404": 1, "no_such_page": 1})
 
 
+def test_a_lease_that_ended_is_not_taken_for_a_process_that_is_gone(world: World, holdfast: Command) -> None:
+    world.clock.advance(-90.0)
+    world.claim(owner="elsewhere:boot:ns:1:2", seconds=30.0)
+    assert "lease ended 1 min" in holdfast("status", "moby-dick", "--no-statistics").out
+
+
 def test_status_watches_until_it_is_complete(world: World, holdfast: Command) -> None:
     world.finish()
     answer = holdfast("status", "moby-dick", "--watch", "--every", "0.1")

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import zlib
 from typing import Any
 
 import pytest
@@ -94,8 +95,7 @@ def test_the_numbers_of_keys_stay_the_same_from_one_version_to_the_next() -> Non
     assert [canonical.key_hash(key) for key in ("", "7", "abc", "page-0041", "€uro", "a" * 100)] == [
         0, 55, 6382179, 67743517043078193, 37140166354498159, 69082396378620257,
     ]  # fmt: skip
-    assert canonical.next_probe(0) == 44534042120421376
-    assert canonical.next_probe((1 << 56) - 1) == 44534042120421375
+    assert [canonical.probe("page-0041", turn) for turn in (1, 2)] == [38096870671519204, 9172767845704334]
     assert canonical.SALT_BYTES == 16
 
 
@@ -115,20 +115,23 @@ def test_a_key_that_is_no_text_of_any_file_has_a_number_too() -> None:
 
 
 @PROPERTY
-@given(st.integers(0, (1 << 56) - 1))
-def test_a_probe_leads_elsewhere_and_not_back_for_a_long_time(number: int) -> None:
-    seen = {number}
-    for _ in range(1000):
-        number = canonical.next_probe(number)
-        assert 0 <= number < 1 << 56
-        assert number not in seen
-        seen.add(number)
+@given(KEYS)
+def test_a_probe_leads_elsewhere_and_not_back_for_a_long_time(key: str) -> None:
+    numbers = [canonical.key_hash(key), *(canonical.probe(key, turn) for turn in range(1, 500))]
+    assert all(0 <= number < 1 << 56 for number in numbers)
+    assert len(set(numbers)) == 500
 
 
 def test_a_probe_does_not_walk_into_the_neighbours() -> None:
-    first = canonical.key_hash("page-0041")
     neighbours = {canonical.key_hash(f"page-{n:04}") for n in range(10_000)}
-    assert canonical.next_probe(first) not in neighbours
+    assert canonical.probe("page-0041", 1) not in neighbours
+
+
+def test_keys_that_were_made_to_collide_part_company_at_the_first_probe() -> None:
+    heads = ("plumless", "buckeroo")
+    assert len({zlib.crc32(head.encode()) for head in heads}) == 1, "two words that are known for it"
+    assert len({canonical.key_hash(f"{head}042") for head in heads}) == 1
+    assert len({canonical.probe(f"{head}042", 1) for head in heads}) == 2
 
 
 @PROPERTY

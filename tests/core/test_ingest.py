@@ -198,7 +198,7 @@ def made(row: tuple[Any, bytes]) -> NewItem:
     key, payload = row
     new = admit(key, payload, SALT)
     number = 99 if str(new.key) in COLLIDING else new.key_number
-    return NewItem(new.key, number, new.salt, new.payload, new.digest, new.place)
+    return NewItem(new.key, number, new.salt, new.payload, new.place)
 
 
 def naively(items: list[NewItem], stored: dict[str, tuple[int, bytes]], lo: int) -> tuple[list[NewItem], Any]:
@@ -243,7 +243,7 @@ def test_the_first_of_two_equal_keys_in_a_group_is_the_item() -> None:
 
 def test_two_keys_with_one_number_are_two_items() -> None:
     one, other = admit("a", b"1", SALT), admit("b", b"1", SALT)
-    other = NewItem("b", one.key_number, other.salt, other.payload, other.digest)
+    other = NewItem("b", one.key_number, other.salt, other.payload)
     fresh, answer = sort_out([one, other], {}, 0)
     assert fresh == [one, other]
     assert (answer.added, answer.known) == (2, 0)

@@ -13,7 +13,7 @@ __all__ = ["place"]
 
 @pytest.fixture(autouse=True)
 def one_file_system(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
-    """What kind of disk the folder is on is looked up once, not for each damage."""
+    """What kind of disk the folder is on is looked up once, not for each damage or each state."""
     kind = filesystem.kind_of(place)
     monkeypatch.setattr(filesystem, "kind_of", lambda _path: kind)
 

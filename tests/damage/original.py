@@ -157,9 +157,11 @@ def verdict(original: Original, spoilt: dict[str, bytes], folder: Path) -> str:
         return "refused" if str(path) in str(error) else f"refused, but nobody knows which file: {error}"
     try:
         told = facts(store)
+        if not told.items() <= original.facts.items() and not holds(store):
+            return "found"  # before a claim writes over it
         if told | claimed(store) == original.facts:
             return "whole"
-        if not all(audit.verify(store, batch).holds for batch in store.batches()):
+        if not holds(store):
             return "found"
     except HoldfastError as error:
         return "refused" if str(path) in str(error) else f"refused, but nobody knows which file: {error}"
@@ -168,6 +170,10 @@ def verdict(original: Original, spoilt: dict[str, bytes], folder: Path) -> str:
     if is_reported(path):
         return "reported"
     return "undone" if told in original.undone else f"silent: {difference(original.facts, told)}"
+
+
+def holds(store: SqliteStore) -> bool:
+    return all(audit.verify(store, batch).holds for batch in store.batches())
 
 
 def is_reported(path: Path) -> bool:

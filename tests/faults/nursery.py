@@ -90,7 +90,9 @@ class Nursery:
         self._states.clear()
 
     def state_of(self, pid: int) -> tuple[str, int]:
-        return self._states.get(pid, ("running", 0))
+        """What is known of a process. Its end is told once: its number may be given to another."""
+        state = self._states.get(pid, ("running", 0))
+        return self._states.pop(pid) if state[0] == "exited" else state
 
     def listen(self, seconds: float) -> bool:
         """Take in news from the nursery; False when there were none in that time."""
@@ -116,6 +118,7 @@ class Process:
 
     def __init__(self, nursery: Nursery, pid: int, out: Path, err: Path, command: list[str]) -> None:
         self._nursery = nursery
+        self._status: int | None = None
         self.pid = pid
         self.out_file = out
         self.err_file = err
@@ -124,7 +127,8 @@ class Process:
     def wait(self, seconds: float = PATIENCE) -> int:
         """Its exit status, as `subprocess` gives it: minus the signal that ended it."""
         self._wait_for({"exited"}, seconds)
-        return self._nursery.state_of(self.pid)[1]
+        assert self._status is not None
+        return self._status
 
     def wait_until_stopped(self, seconds: float = PATIENCE) -> bool:
         """Wait for a SIGSTOP; False when it ended instead."""
@@ -141,7 +145,14 @@ class Process:
     def is_running(self) -> bool:
         while self._nursery.listen(0.0):
             pass
-        return self._nursery.state_of(self.pid)[0] != "exited"
+        return self._state() != "exited"
+
+    def _state(self) -> str:
+        if self._status is None:
+            word, status = self._nursery.state_of(self.pid)
+            self._status = status if word == "exited" else None
+            return word
+        return "exited"
 
     def signal(self, number: int) -> None:
         """Send a signal; harmless when it has ended."""
@@ -169,7 +180,7 @@ class Process:
 
     def _wait_for(self, words: set[str], seconds: float) -> str:
         limit = time.monotonic() + seconds
-        while (word := self._nursery.state_of(self.pid)[0]) not in words:
+        while (word := self._state()) not in words:
             left = limit - time.monotonic()
             if left <= 0:
                 raise AssertionError(f"{self.command} (pid {self.pid}) is {word} after {seconds:g} s\n{self.err}")

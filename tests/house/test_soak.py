@@ -33,7 +33,7 @@ def test_a_failure_is_told_with_its_seed_and_it_goes_on(
     one = soak.Soak(1.0, base=7)
     assert one.run(iter([("damage", 4711), ("simulation", 1)])) == 1
     out = capsys.readouterr().out
-    assert "FAILED: damage, seed 4711: a page is missing" in out
+    assert "FAILED: damage, seed 4711: Failed: a page is missing" in out
     assert "tests/soak.py --only damage --seed 4711" in out
     assert "1 failures in 0.00 h, 2 seeds: 1 worlds" in out
 
@@ -53,6 +53,9 @@ def test_ctrl_c_ends_it_with_its_totals(
 def test_the_longest_is_kept(record: Path) -> None:
     one = soak.Soak(1.0, base=7)
     one.run(iter([("simulation", 1)]))
+    one.record()
+    assert not record.exists(), "too short to be worth it"
+    one.began -= 3600 * soak.WORTH_KEEPING
     one.record()
     kept = json.loads(record.read_text())
     assert (kept["base"], kept["seeds"], kept["failures"], kept["totals"]) == (7, 1, 0, {"worlds": 1})

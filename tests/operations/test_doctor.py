@@ -44,6 +44,14 @@ def test_a_store_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_a_place_where_no_store_can_be_made_is_not_called_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "access", lambda *_: False)
+    found = doctor.examine(tmp_path / "none" / "state.db")
+    assert levels(found)["store"] is Level.UNSAFE
+    assert f"{tmp_path} may not be read and written" in found.checks[-1].message
+    assert "permissions" not in levels(found)
+
+
 def test_state_files_that_others_can_read_are_unsafe(path: Path) -> None:
     path.chmod(0o644)
     found = doctor.examine(path)
@@ -123,5 +131,5 @@ def test_stale_leases_and_orphans_are_told(path: Path) -> None:
     store.close()
     check = next(check for check in doctor.examine(path).checks if check.name == "leases")
     assert check.level is Level.WARN
-    assert "1 chunks were left" in check.message
-    assert "2 items made no progress" in check.message
+    assert "1 chunk held by workers that are gone or overdue" in check.message
+    assert "2 items without progress" in check.message

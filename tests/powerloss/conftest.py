@@ -5,19 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores import filesystem
+from tests.damage.conftest import one_file_system
 from tests.powerloss.judge import Judge
 from tests.powerloss.story import Story, tell
 from tests.simulation.conftest import place
 
-__all__ = ["place"]
-
-
-@pytest.fixture(autouse=True)
-def one_file_system(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
-    """What kind of disk the folder is on is looked up once, not for each state."""
-    kind = filesystem.kind_of(place)
-    monkeypatch.setattr(filesystem, "kind_of", lambda _path: kind)
+__all__ = ["one_file_system", "place"]
 
 
 @pytest.fixture

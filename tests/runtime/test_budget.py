@@ -50,11 +50,13 @@ def test_a_free_item_at_the_start_does_not_open_the_gates(restart: Callable[...,
     assert report.counts.done == 6
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.003])
+@pytest.mark.promise("P13")
 def test_dear_items_after_cheap_ones_overspend_by_what_is_in_flight_at_most(
-    restart: Callable[..., hf.Pipeline],
+    restart: Callable[..., hf.Pipeline], seconds: float
 ) -> None:
     report = run(
-        restart(paid(lambda number: "1.00" if number >= 20 else "0.01")),
+        restart(paid(lambda number: "1.00" if number >= 20 else "0.01", seconds)),
         range(100),
         workers=4,
         budget=hf.Budget(usd=5),

@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import logging
 import os
 import signal
 import threading
@@ -121,6 +122,29 @@ def test_an_interrupt_drains_to_the_next_checkpoint(restart: Callable[..., hf.Pi
     assert report.counts.done == len(calls), "what had begun was finished"
     assert run(restart(define), range(100)).is_complete
     assert sorted(calls.seen) == list(range(100))
+
+
+def test_who_interrupts_is_told_what_is_waited_for_and_how_to_end_it(restart: Callable[..., hf.Pipeline]) -> None:
+    told = threading.Event()
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "a second Ctrl-C" in record.getMessage():
+                told.set()
+
+    def define(book: hf.Pipeline) -> None:
+        @book.stage
+        def read(number: int) -> bool:
+            os.kill(os.getpid(), signal.SIGINT)
+            return told.wait(60)
+
+    log, listener = logging.getLogger("holdfast.run"), Listener()
+    log.addHandler(listener)
+    try:
+        report = run(restart(define), [1])
+    finally:
+        log.removeHandler(listener)
+    assert [result.output for result in report.results()] == [True]
 
 
 def test_an_interrupt_breaks_in_on_a_source_that_blocks(book: hf.Pipeline) -> None:

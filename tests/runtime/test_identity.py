@@ -82,6 +82,7 @@ def test_a_changed_payload_is_handled_again_on_request_and_no_other(restart: Cal
     report = run(again, NEW, key="number", changed="rerun")
     assert calls.seen == [2]
     assert (report.counts.expected, report.counts.done) == (2, 2)
+    assert report.saved.items == 1
     assert outputs(again) == {1: "ONE", 2: "ZWEI"}
 
 

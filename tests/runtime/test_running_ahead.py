@@ -17,7 +17,7 @@ from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import Calls, run
 
 PATIENCE = 60.0
-SLOW = 0.006
+SLOW = 0.011
 """Slow enough for items to travel alone: of faster handlers, a worker takes a few milliseconds' worth at once."""
 
 

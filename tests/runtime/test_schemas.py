@@ -554,3 +554,57 @@ def test_a_number_that_is_none_is_refused_at_the_boundary(book: hf.Pipeline, sco
 
     report = run(book, [{"id": 1, "score": score}, {"id": 2, "score": 0.5}], key="id")
     assert (report.counts.done, codes(report)) == (1, {1: "invalid"})
+
+
+class Plain(BaseModel):
+    number: int
+    text: str
+    share: float = 0.5
+    ok: bool = True
+
+
+class Wider(Plain):
+    more: str = "more"
+
+
+def changed(**fields: Any) -> Plain:
+    """As a careless handler leaves it: pydantic looks at a field when it is made, not when it is assigned."""
+    value = Plain(number=1, text="one")
+    value.__dict__.update(fields)
+    return value
+
+
+BROKEN = {
+    "a text for a number": changed(number="one"),
+    "a truth for a number": changed(ok="perhaps"),
+    "nothing at all": changed(text=None),
+    "not a number": changed(share=math.nan),
+    "half a character": changed(text="\ud800"),
+    "a field that is missing": Plain.model_construct(number=1),
+    "a number without an end": changed(number=10**5000),
+    "an object": changed(text=object()),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+@pytest.mark.promise("E2")
+def test_what_a_plain_model_does_not_declare_is_not_stored(book: hf.Pipeline, what: str) -> None:
+    @book.stage(retry=ONCE)
+    def read(number: int) -> Plain:
+        return BROKEN[what]
+
+    assert codes(run(book, [1])) == {1: "invalid_output"}
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**80])
+def test_what_a_plain_model_declares_comes_back(book: hf.Pipeline, number: int) -> None:
+    made = [Plain(number=number, text="", share=-0.0, ok=False), Wider(number=number, text='"\u0000\N{GRINNING FACE}')]
+
+    @book.stage
+    def read(index: int) -> Plain:
+        return made[index]
+
+    run(book, [0, 1])
+    found = outputs(book)
+    assert found[0] == made[0]
+    assert (found[1].number, found[1].text) == (number, made[1].text)

@@ -1,5 +1,6 @@
 """From what a user writes to a store."""
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -83,6 +84,14 @@ def test_a_store_that_must_exist_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no store at"):
         open_store(tmp_path / "state.db", must_exist=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_in_a_folder_of_somebody_else_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(UsageError, match="may not be read by this user"):
+        open_store(tmp_path / "state.db", must_exist=True)
 
 
 def test_every_point_that_the_store_reaches_has_a_name() -> None:

@@ -20,7 +20,7 @@ from holdfast.core.errors import (
 )
 from holdfast.stores import filesystem, sqlite_file
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.conformance.kit import DEFINITION, new_item
+from holdfast.testing.conformance.kit import DEFINITION, Kit, new_item, skipped
 
 BASE = apsw.vfs_names()[0]
 
@@ -331,3 +331,37 @@ def test_a_file_that_is_damaged_later_is_told(path: Path) -> None:
     path.write_bytes(whole[:4096] + b"\xaa" * (len(whole) - 4096))
     with pytest.raises(HoldfastError, match="is not a Holdfast store: it is damaged"):
         SqliteStore(path).items(SqliteStore(path).batches()[0].id)
+
+
+@pytest.mark.promise("A8")
+@pytest.mark.parametrize("spoil", ["UPDATE chunks SET done = 1", "UPDATE places SET state = 'lost'"])
+def test_a_claim_is_not_made_from_counts_that_do_not_hold(spoil: str, path: Path) -> None:
+    def make(place: Path, *, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> SqliteStore:
+        return SqliteStore(place / "state.db", clock=clock, is_dead=is_dead)
+
+    kit = Kit(make, path.parent)
+    kit.admit(*range(10))
+    claim = kit.claim()
+    kit.land(claim, [skipped(item) for item in kit.load(claim)[:5]], release=True)
+    other = apsw.Connection(str(path))
+    other.execute(spoil)
+    other.close()
+    with pytest.raises(NotOurs, match="a row cannot be read"):
+        kit.claim(limit=1)
+
+
+@pytest.mark.promise("C9")
+def test_who_finds_the_file_busy_for_a_moment_waits(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """A process that is stopped while it writes makes SQLite give up at once on looking at the log."""
+    fill(path)
+    answers: list[bool | Exception] = [apsw.BusyError("locked"), apsw.BusyError("locked"), False]
+
+    def is_damaged(_db: apsw.Connection) -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(sqlite_file.sqlite_log, "is_damaged", is_damaged)
+    assert len(SqliteStore(path).batches()) == 1
+    assert not answers

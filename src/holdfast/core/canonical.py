@@ -31,7 +31,7 @@ def digest(salt: bytes, data: bytes) -> bytes:
 def item_digest(salt: bytes, key: str, payload: bytes) -> bytes:
     """The digest of an admitted item: who changes or exchanges keys is found out as well."""
     name = key.encode("utf-8", "surrogatepass")
-    return hashlib.sha256(salt + len(name).to_bytes(2, "big") + name + payload).digest()
+    return hashlib.sha256(b"%b%b%b%b" % (salt, len(name).to_bytes(2, "big"), name, payload)).digest()
 
 
 def fingerprint(value: Any) -> str:
@@ -59,6 +59,8 @@ def key_hash(text: str) -> int:
     return zlib.crc32(raw[:-3]) << 24 | int.from_bytes(raw[-3:], "big")
 
 
-def next_probe(number: int) -> int:
-    """Where a key goes whose number is taken by another key."""
-    return (number + (0x9E3779B1 << 24)) & ((1 << 56) - 1)
+def probe(text: str, turn: int) -> int:
+    """Where a key goes whose number is taken by another key, the first time, the second, and so on. It depends on the
+    whole key, so that keys which were made to collide part company here."""
+    name = text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.sha256(b"%d:%b" % (turn, name)).digest()[:7], "big")

@@ -13,7 +13,7 @@ from holdfast.core.model import START, Admitted, ItemNo, Key, NewItem, Place, St
 def admit(key: object, payload: bytes, salt: bytes) -> NewItem:
     """A validated item. A key or payload beyond its limit makes it a dead letter that says what to do."""
     if type(key) is str and key.isascii() and 0 < len(key) <= KEY_BYTES and len(payload) <= PAYLOAD_BYTES:
-        return NewItem(key, canonical.key_hash(key), salt, payload, canonical.item_digest(salt, key, payload))
+        return NewItem(key, canonical.key_hash(key), salt, payload)
     return _admit_with_care(key, payload, salt)
 
 
@@ -50,7 +50,7 @@ def _admit_with_care(key: object, payload: bytes, salt: bytes) -> NewItem:
             "pass its path"
         )
         return refuse(key, payload, salt, "too_large", message)
-    return NewItem(key, canonical.key_hash(text), salt, payload, canonical.item_digest(salt, text, payload))
+    return NewItem(key, canonical.key_hash(text), salt, payload)
 
 
 _TOO_LONG = f"its key has more than {KEY_BYTES} bytes: use a shorter field, or a function"
@@ -72,7 +72,7 @@ def refuse(key: object, raw: bytes, salt: bytes, code: str, message: str) -> New
     )
     place = Place(state=State.DEAD, code=code, reason=canonical.storable(message[:MESSAGE_CHARS]))
     stored: Key = key if type(key) is int and _is_storable_number(key) else text
-    return NewItem(stored, canonical.key_hash(text), salt, kept, canonical.item_digest(salt, text, kept), place)
+    return NewItem(stored, canonical.key_hash(text), salt, kept, place)
 
 
 def _is_storable_number(key: int) -> bool:

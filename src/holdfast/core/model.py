@@ -9,6 +9,7 @@ from typing import Any, NewType
 
 import msgspec
 
+from holdfast.core.canonical import item_digest, key_text
 from holdfast.core.errors import UsageError
 
 BatchId = NewType("BatchId", int)
@@ -169,9 +170,13 @@ class NewItem(msgspec.Struct, frozen=True, gc=False):
     key_number: int
     salt: bytes
     payload: bytes
-    digest: bytes
     place: Place = START
     """Other than START for what could not be admitted: a dead letter from the first moment."""
+
+    @property
+    def digest(self) -> bytes:
+        """What the journal keeps of it. Made when asked for: an item that is known already does without."""
+        return item_digest(self.salt, key_text(self.key), self.payload)
 
 
 class Admitted(Value, frozen=True, kw_only=True):

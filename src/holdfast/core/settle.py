@@ -111,6 +111,7 @@ def deadline_of(place: Place, policy: Policy) -> float:
 
 _get_item = attrgetter("item")
 _get_n = attrgetter("n")
+_get_plain = attrgetter("plain")
 
 
 class _Ledger:
@@ -139,11 +140,12 @@ class _Ledger:
         """Items whose stage succeeded: one column per fact."""
         items: list[Item] = list(map(_get_item, group))
         ns: list[ItemNo] = list(map(_get_n, items))
-        self.outputs += [
-            Output(d.item.n, stage, d.item.place.epoch, d.output if d.file is None else None, d.file) for d in group
-        ]
         seconds = [d.seconds for d in group]
-        plain = all(item.plain for item in items)
+        plain = all(map(_get_plain, items))
+        self.outputs += [
+            Output(n, stage, 0 if plain else d.item.place.epoch, d.output if d.file is None else None, d.file)
+            for n, d in zip(ns, group, strict=True)
+        ]
         self.advanced.append(
             journal.Advanced(
                 stage=stage,

@@ -11,6 +11,10 @@ from holdfast.runtime.context import Context
 
 clock = time.perf_counter
 
+PATIENCE = 0.05
+"""Items travel together where they take a few milliseconds: after this time they are not as quick as they were taken
+for, and those that were not begun are left."""
+
 
 class Assignment:
     """Some items of one stage under one fence, on their way through an executor and back."""
@@ -18,17 +22,19 @@ class Assignment:
     __slots__ = (
         "abandoned",
         "ctx",
+        "cut",
         "fence",
         "holding",
         "items",
         "left",
         "lone",
         "outcomes",
+        "patience",
         "ready_at",
         "resumed",
         "stage",
         "started",
-        "until",
+        "valid",
     )
 
     def __init__(
@@ -52,13 +58,21 @@ class Assignment:
         """Nothing else of its stage was in flight: if its process dies, it is to blame."""
         self.abandoned = False
         """Given up by the worker: whatever still comes is ignored."""
-        self.until = math.inf
-        """When to stop between two items and leave the rest."""
+        self.patience = PATIENCE
+        self.valid = math.inf
+        """How long its lease lasts, unless it is renewed. Not looked at where it had ended when this was handed over:
+        leases may be shorter than the store takes to renew them."""
+        self.cut = False
+        """The run stops: no further item of it is begun."""
 
     @property
     def is_vain(self) -> bool:
         """Whether nothing that still comes of it can be committed: it was given up, or its lease was lost."""
         return self.abandoned or (self.holding is not None and self.holding.lost)
+
+    def is_late(self, now: float) -> bool:
+        """Whether its lease ran out before it was begun: another process may have its items by now."""
+        return self.holding is not None and now > max(self.valid, self.holding.lease.expires)
 
 
 class Answer(NamedTuple):

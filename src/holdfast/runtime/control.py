@@ -25,6 +25,8 @@ class Control:
         self.trouble: BaseException | None = None
         self.at_once = False
         self.stopping = False
+        self.crowded = True
+        """Handlers on other threads need the interpreter all the time; taken for granted until they are known."""
         self._began = time.monotonic()
         self._room = threading.Event()
         self._room.set()
@@ -67,6 +69,12 @@ class Control:
             self._room.clear()
         else:
             self._room.set()
+
+    def give_way(self, seconds: float) -> None:
+        """Called by the ingester after it worked for so long: where handlers on other threads settle thousands of
+        items a second, or may do so, it leaves them half of the time."""
+        if self.crowded and not self.stopping:
+            time.sleep(min(seconds, LOOK_SECONDS))
 
     def wait_for_turn(self) -> None:
         """Called by the ingester before it admits a group."""

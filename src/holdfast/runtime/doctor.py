@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from os import geteuid
+from os import R_OK, W_OK, X_OK, access, geteuid
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from holdfast.runtime import status
 from holdfast.runtime.durations import in_words
 from holdfast.runtime.sinks import names
 from holdfast.runtime.sinks.files import Files
+from holdfast.runtime.words import many
 from holdfast.stores import filesystem
 from holdfast.stores.base import Store
 from holdfast.stores.sqlite import SqliteStore
@@ -76,19 +77,33 @@ class Diagnosis:
 def examine(path: Path, *, folders: Sequence[Path] = (), wall: Callable[[], float] = time.time) -> Diagnosis:
     """Check a store's file, its place, and what was left around it. `folders` are searched for leftovers, too."""
     checks = [check_library(), check_file_system(path), *check_permissions(path), check_space(path), *check_clock(wall)]
-    checks += _look_inside(path, folders, wall) if path.is_file() else [_no_store(path)]
+    checks += _look_inside(path, folders, wall) if _is_file(path) else [_no_store(path)]
     return Diagnosis(store=str(path), checks=tuple(checks))
 
 
+def _is_file(path: Path) -> bool:
+    return filesystem.is_there(path) and path.is_file()
+
+
 def _no_store(path: Path) -> Check:
+    """A first run makes the file, and the folders above it; it must be allowed to."""
+    folder = _nearest_folder(path)
+    if not access(folder, R_OK | W_OK | X_OK):
+        advice = "run as the user that owns it, or name another store with --store or $HOLDFAST_STORE"
+        return _unsafe("store", f"{folder} may not be read and written by this user", advice)
     return _ok("store", f"there is no store at {path} yet; the first run makes it")
+
+
+def _nearest_folder(path: Path) -> Path:
+    """Where the store is, or will be: its folder, or the nearest one above that exists."""
+    return next(folder for folder in path.absolute().parents if filesystem.is_there(folder))
 
 
 def _look_inside(path: Path, folders: Sequence[Path], wall: Callable[[], float]) -> Iterator[Check]:
     try:
         store = SqliteStore(path)
-    except HoldfastError as error:
-        yield _unsafe("store", str(error), "restore a backup, or name another store")
+    except HoldfastError as error:  # it says what to do
+        yield _unsafe("store", str(error), "")
         return
     try:
         yield from check_content(path)
@@ -147,7 +162,7 @@ def check_permissions(path: Path) -> Iterator[Check]:
     name = "permissions"
     wrong = False
     for file in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
-        if not file.exists():
+        if not filesystem.is_there(file):
             continue
         info = file.stat()
         if stat.S_IMODE(info.st_mode) & 0o077:
@@ -162,20 +177,19 @@ def check_permissions(path: Path) -> Iterator[Check]:
                 f"{file} belongs to user number {info.st_uid}, you are {geteuid()}",
                 "run as the user that owns the store",
             )
-    folder = path.parent if path.parent.exists() else Path()
+    folder = _nearest_folder(path)
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o022 and not mode & stat.S_ISVTX:
         wrong = True
         judge = _unsafe if mode & 0o002 else _warn
         yield judge(name, f"{folder} has mode {mode:04o}: others can replace the files in it", f"chmod go-w {folder}")
-    if not wrong:
+    if not wrong and access(folder, X_OK):
         yield _ok(name, "only you can read the state files, only you can replace them")
 
 
 def check_space(path: Path, usage: Callable[[Path], Any] = shutil.disk_usage) -> Check:
     """A full disk loses nothing, and stops everything."""
-    folder = path.parent if path.parent.exists() else Path()
-    free = usage(folder).free
+    free = usage(_nearest_folder(path)).free
     level = Level.UNSAFE if free < FREE_UNSAFE else Level.WARN if free < FREE_WARN else Level.OK
     return Check(
         name="space",
@@ -282,8 +296,8 @@ def check_leases(chunks: Iterable[Chunk], now: float) -> Check:
     stale = [chunk for chunk in found if chunk.owner is not None and chunk.pending and not status.is_live(chunk, now)]
     orphaned = status.count(found, now=now).orphaned
     if stale or orphaned:
-        parts = [f"{len(stale):,} chunks were left by workers that are gone"] if stale else []
-        parts += [f"{orphaned:,} items made no progress for more than two hours"] if orphaned else []
+        parts = [f"{many(len(stale), 'chunk')} held by workers that are gone or overdue"] if stale else []
+        parts += [f"{many(orphaned, 'item')} without progress for more than two hours"] if orphaned else []
         return _warn("leases", " and ".join(parts), "run the batch again: it takes them over")
     held = sum(1 for chunk in found if chunk.owner is not None and chunk.pending)
     return _ok("leases", f"{held:,} held, none stale")

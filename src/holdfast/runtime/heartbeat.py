@@ -58,15 +58,14 @@ class Heartbeat:
     def catch_up(self, now: float) -> None:
         """Renew at once what ran out while this process stood still: it must not be taken for anybody's but ours."""
         with self._lock:
-            late = any(holding.lease.expires < now for holding in self._holdings.values())
+            late = any(h.lease.expires < now and self._is_live(h) for h in self._holdings.values())
         if late:
             self.beat()
 
     def beat(self) -> None:
         """Renew once. Reading again decides whether a lease is lost: an own commit is no conflict."""
         with self._lock:
-            holdings = [h for h in self._holdings.values() if not h.lost]
-        live = [h for h in holdings if time.monotonic() - h.progressed_at <= self._grace]
+            live = [h for h in self._holdings.values() if self._is_live(h)]
         if not live:
             return
         try:
@@ -83,6 +82,9 @@ class Heartbeat:
                 holding.lease = kept[holding.lease.chunk]
             else:
                 holding.lose()
+
+    def _is_live(self, holding: "Holding") -> bool:
+        return not holding.lost and time.monotonic() - holding.progressed_at <= self._grace
 
     def _run(self) -> None:
         while not self._stop.wait(self.every):

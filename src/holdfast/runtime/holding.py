@@ -121,11 +121,11 @@ class Holding:
             self.ready[0].extend(items, at)
             return
         for item in items:
+            if from_store and item.place.stage:
+                self.resumed.add(item.n)
             if item.place.due > now:
                 heapq.heappush(self.waiting, (item.place.due, item.n, item))
                 continue
-            if from_store and item.place.stage:
-                self.resumed.add(item.n)
             self.ready[item.place.stage].add(item, at)
 
     def put_back(self, work: Assignment, items: Sequence[Item]) -> None:

@@ -23,6 +23,8 @@ Changed = Literal["refuse", "keep", "rerun"]
 KeyFrom = str | Callable[[Any], Any] | None
 
 SALTS = 512
+CROWDED_GROUP = 4_000
+"""Items admitted in one write where commits wait for it that thousands of items a second need."""
 GROUP_SECONDS = 0.25
 """What a source gives in this time is admitted, be it ever so little."""
 
@@ -77,7 +79,8 @@ class Ingester:
                 if ended:
                     ledger.ingested = True
                     return
-                size = min(INGEST_GROUP, max(INGEST_FIRST_GROUP, size * 4))
+                most = CROWDED_GROUP if control.crowded else INGEST_GROUP
+                size = min(most, max(INGEST_FIRST_GROUP, size * 4))
         finally:
             _close(items)
 
@@ -89,7 +92,9 @@ class Ingester:
         weight = 0
         began = time.monotonic()
         while len(group) < size and weight < INGEST_BYTES and not control.stopping:
+            taking = time.monotonic()
             some = self._take(items, min(size - len(group), self._slice), natural, control)
+            control.give_way(time.monotonic() - taking)
             if not some:
                 return group, self._trouble is None
             heavy = sum([len(item.payload) for item in some])

@@ -1,7 +1,6 @@
 """A lane: one stage on its way through a pool, with its pace, its share of the workers and what is in flight."""
 
 import logging
-import math
 from collections.abc import Iterator, Sequence
 
 from holdfast.core.errors import StoreError, UsageError
@@ -32,8 +31,10 @@ START_SECONDS = 60.0
 class Slots:
     """How many assignments, or items on the event loop, may be handed over and not committed, over all stages."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, one_by_one: bool = False) -> None:
         self.free = size
+        self.one_by_one = one_by_one
+        """With a budget items travel alone: what each cost is known before the next is begun."""
 
 
 class Lane:
@@ -56,6 +57,8 @@ class Lane:
         self.suspects: set[int] = pool.suspects if isinstance(pool, Remote) else set()
         """Shared by all stages whose items run in the same processes."""
         self._begun = False
+        self._unpublished = False
+        """Some outputs did not get their final names; that was said once, and the end of the run says it again."""
 
     # -- starting -------------------------------------------------------------------------------------------------
 
@@ -86,13 +89,15 @@ class Lane:
         if inline:
             self._run_here(work)
             return 1
+        if holding.lease.expires > self.runner.now():
+            work.valid = holding.lease.expires
         self.active[id(work)] = work
         self.pool.submit(self.runner, work)
         return 0
 
     def _run_here(self, work: Assignment) -> None:
         """Run items on this thread. If they turn out to be slow after all, the rest is left for other threads."""
-        work.until = clock() + INLINE_PATIENCE
+        work.patience = INLINE_PATIENCE
         self.runner.run(work)
         self.finished.put(Answer(work, work.outcomes, work.items[len(work.outcomes) :]))
 
@@ -104,11 +109,15 @@ class Lane:
         return self.slots.free if limit is None else min(self.slots.free, limit - self.used)
 
     def _inline(self, holding: Holding) -> bool:
-        return isinstance(self.pool, Threads) and self.pace.quick and self.stage.timeout is None and not holding.alone
+        if self.slots.one_by_one or holding.alone or self.stage.timeout is not None:
+            return False
+        return isinstance(self.pool, Threads) and self.pace.quick
 
     def _how_many(self, holding: Holding, inline: bool) -> int:
         ready = holding.ready[self.index].count
         if holding.alone or self.suspects:
+            return 1
+        if self.slots.one_by_one and not isinstance(self.pool, Loop):
             return 1
         if isinstance(self.pool, Loop):
             return min(ready, self._free())
@@ -141,6 +150,8 @@ class Lane:
         if isinstance(self.pool, Loop):
             self._watch_loop(self.pool, timeout)
             return
+        if isinstance(self.pool, Remote) and not self.pool.owned:
+            return  # how long it waits in a queue that is not ours cannot be told from how long it runs
         grace = self._grace()
         for work in [w for w in self.active.values() if w.started and clock() - w.started > timeout + grace]:
             work.abandoned = True
@@ -173,10 +184,11 @@ class Lane:
         """The run stops: nothing more is begun, and what is handed over is left between two items."""
         self.pool.give_back()
         for work in self.active.values():
-            work.until = -math.inf
+            work.cut = True
 
     def abandon_all(self) -> None:
         """The run ends at once: nobody waits for what is in flight."""
+        self.pool.give_back()
         for work in self.active.values():
             work.abandoned = True
             self.pool.abandon(work)
@@ -215,7 +227,11 @@ class Lane:
             try:
                 self.stage.sink.publish(found)
             except OSError as error:
-                log.warning("outputs of stage %s are staged, not published: %s", self.stage.name, error)
+                if not self._unpublished:
+                    self._unpublished = True
+                    log.warning(
+                        "outputs of stage %s are safe, but cannot get their final names yet: %s", self.stage.name, error
+                    )
 
     def _evidence(self, settled: Settled) -> list[Evidence]:
         return [Evidence.decode(o.file) for o in settled.outputs if o.file is not None and o.stage == self.index]

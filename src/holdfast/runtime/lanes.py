@@ -27,11 +27,12 @@ def open_lanes(
     stages = pipeline.stages
     kinds = [_kind(stage, options) for stage in stages]
     pools = {kind: _pool(kind, pipeline, options, finished) for kind in dict.fromkeys(kinds)}
-    slots = Slots(options.workers * (2 if _may_run_ahead(set(kinds), options) else 1))
+    ahead = 2 if _may_run_ahead(set(kinds), options) else 1
+    slots = Slots(options.workers * ahead, one_by_one=options.cap is not None)
     lanes = []
     for index, (stage, kind) in enumerate(zip(stages, kinds, strict=True)):
         runner = StageRunner(stage, stages[index - 1] if index else None, pipeline=pipeline.name, batch=options.batch,
-                             stopping=lambda: control.stopping)  # fmt: skip
+                             stopping=lambda: control.stopping, now=pipeline.store.now)  # fmt: skip
         lanes.append(Lane(index, runner, pools[kind], slots, control, finished))
     try:
         yield lanes

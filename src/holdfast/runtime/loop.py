@@ -21,7 +21,7 @@ class Loop:
         self._loop = asyncio.new_event_loop()
         self._waiting: deque[tuple[StageRunner, Assignment, Item]] = deque()
         self._answers: dict[int, _Gathering] = {}
-        self._running: dict[int, dict[asyncio.Task[None], Item]] = {}
+        self._running: dict[int, dict[int, tuple[asyncio.Task[None], Item]]] = {}
         self._asked = 0.0
         """When the loop was asked to turn, and has not yet."""
         threading.Thread(target=self._run, name="holdfast-loop", daemon=True).start()
@@ -68,7 +68,7 @@ class Loop:
                 continue
             self._free -= 1
             running = self._running.setdefault(id(work), {})
-            running[self._loop.create_task(self._one(runner, work, item))] = item
+            running[item.n] = self._loop.create_task(self._one(runner, work, item)), item
 
     def _empty(self) -> None:
         for _, work, item in self._waiting:
@@ -76,10 +76,13 @@ class Loop:
         self._waiting.clear()
 
     async def _one(self, runner: StageRunner, work: Assignment, item: Item) -> None:
-        outcome = await runner.attempt_async(item, work, clock())
+        if runner.is_short(work):
+            outcome = await runner.attempt_plain(item, work, clock())
+        else:
+            outcome = await runner.attempt_async(item, work, clock())
         running = self._running.get(id(work))
         if running is not None:
-            running.pop(asyncio.current_task(), None)  # type: ignore[arg-type]
+            running.pop(item.n, None)
             if not running:
                 del self._running[id(work)]
         if not work.abandoned:
@@ -90,7 +93,10 @@ class Loop:
     def _answer(self, work: Assignment) -> "_Gathering":
         if not self._answers:
             self._loop.call_soon(self._flush)
-        return self._answers.setdefault(id(work), _Gathering(work, [], []))
+        found = self._answers.get(id(work))
+        if found is None:
+            found = self._answers[id(work)] = _Gathering(work, [], [])
+        return found
 
     def _flush(self) -> None:
         answers, self._answers = self._answers, {}
@@ -99,7 +105,7 @@ class Loop:
 
     def _cancel(self, work: Assignment) -> None:
         work.abandoned = True
-        for running in self._running.pop(id(work), {}):
+        for running, _ in self._running.pop(id(work), {}).values():
             running.cancel()
 
     def blocked_by(self, seconds: float) -> Item | None:
@@ -110,7 +116,8 @@ class Loop:
         if clock() - self._asked <= seconds:
             return None
         at_hand = asyncio.current_task(self._loop)
-        return next((running[at_hand] for running in [*self._running.values()] if at_hand in running), None)
+        all_running = [pair for running in [*self._running.values()] for pair in [*running.values()]]
+        return next((item for running, item in all_running if running is at_hand), None)
 
     def _turned(self) -> None:
         self._asked = 0.0

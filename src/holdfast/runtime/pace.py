@@ -9,7 +9,7 @@ ENOUGH = 8
 """Outcomes before a measurement is believed."""
 QUICK = 200e-6
 """Handlers faster than this are bound by Python, not by waiting: they run on the committing thread."""
-SLICE_SECONDS = 0.005
+SLICE_SECONDS = 0.01
 INLINE_SECONDS = 0.04
 SAMPLE = 100
 """Outcomes of a group that are looked at: its mean is known well enough from these."""

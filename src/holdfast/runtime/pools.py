@@ -48,19 +48,22 @@ class Threads:
         self._size = size
         self._finished = finished
         self._todo: queue.SimpleQueue[tuple[StageRunner, Assignment] | None] = queue.SimpleQueue()
+        self._open: set[Assignment] = set()
+        """Handed over, and neither finished nor given up."""
         self._count = 0
-        self._idle = 0
+        """Threads that do not hang."""
         self._lock = threading.Lock()
 
     def submit(self, runner: StageRunner, work: Assignment) -> None:
         with self._lock:
-            if self._idle > 0:
-                self._idle -= 1
-            elif self._count < self._size:
-                self._start_one()
+            self._open.add(work)
+            self._start_one()
         self._todo.put((runner, work))
 
     def _start_one(self) -> None:
+        """One more thread, unless there are as many as may be, or are needed."""
+        if self._count >= min(self._size, len(self._open)):
+            return
         try:
             threading.Thread(target=self._loop, name=f"holdfast-{self._count + 1}", daemon=True).start()
             self._count += 1
@@ -69,15 +72,18 @@ class Threads:
                 raise
 
     def abandon(self, work: Assignment) -> None:
-        """Leave a hanging thread alone and make room for another."""
+        """Leave a hanging thread alone; another takes its place, and what waited behind it."""
         with self._lock:
-            self._size += 1
+            if work in self._open:
+                self._open.remove(work)
+                self._count -= 1
+                self._start_one()
 
     def give_back(self) -> None:
         """Hand back what no thread has begun."""
         with suppress(queue.Empty):
             while (todo := self._todo.get_nowait()) is not None:
-                self._finished.put(Answer(todo[1], [], todo[1].items))
+                self._answer(todo[1])
 
     def close(self) -> None:
         for _ in range(self._count):
@@ -90,11 +96,17 @@ class Threads:
                 return
             runner, work = todo
             runner.run(work)
-            if work.abandoned:
+            if not self._answer(work):
                 return
-            with self._lock:
-                self._idle += 1
-            self._finished.put(Answer(work, work.outcomes, work.items[len(work.outcomes) :]))
+
+    def _answer(self, work: Assignment) -> bool:
+        """Hand back what came of it; False if it was given up, and another thread has the place of this one."""
+        with self._lock:
+            if work not in self._open:
+                return False
+            self._open.remove(work)
+        self._finished.put(Answer(work, work.outcomes, work.items[len(work.outcomes) :]))
+        return True
 
 
 class Borrowed:
@@ -125,4 +137,4 @@ class Borrowed:
         if future.cancelled():
             self._finished.put(Broken(work, BrokenExecutor("it was shut down"), final=True))
         else:
-            self._finished.put(Answer(work, work.outcomes))
+            self._finished.put(Answer(work, work.outcomes, work.items[len(work.outcomes) :]))

@@ -38,7 +38,8 @@ class Remote:
         self._make = make
         self._target = target
         self._finished = finished
-        self._owned = owned
+        self.owned = owned
+        """Whether the processes are ours to start and to end."""
         self._executor: Executor | None = None
         self._killed: Executor | None = None
         self._early: list[tuple[StageRunner, Assignment]] = []
@@ -56,7 +57,7 @@ class Remote:
 
     def abandon(self, work: Assignment) -> None:
         """End the worker processes: there is no other way to stop a handler that hangs in one of them."""
-        if self._executor is not None and self._owned:
+        if self._executor is not None and self.owned:
             self._killed = self._executor
             remote.kill(self._executor)
             self._executor = None
@@ -65,7 +66,7 @@ class Remote:
         """Processes are not given more than they can begin."""
 
     def close(self) -> None:
-        if self._executor is not None and self._owned:
+        if self._executor is not None and self.owned:
             remote.kill(self._executor)
             self._executor.shutdown(wait=False, cancel_futures=True)
 
@@ -87,7 +88,7 @@ class Remote:
             self._hand_over(runner, work)
 
     def _hand_over(self, runner: StageRunner, work: Assignment) -> None:
-        if work.lone and self._owned and self._executor is not None:
+        if work.lone and self.owned and self._executor is not None:
             # A suspect gets a new process, so that it is not blamed for what others left behind in an old one.
             self._executor.shutdown(wait=False)
             self._executor = None
@@ -98,19 +99,26 @@ class Remote:
         try:
             future = executor.submit(remote.run, self._target, remote.pack(runner, work))
         except RuntimeError as error:  # broken, or shut down by its owner
-            self._broke(executor, work, error, final=not self._owned)
+            self._broke(executor, work, error, final=not self.owned)
+            return
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            # One of its processes died while another was being started, on handles that were then closed.
+            self._broke(executor, work, error, final=not self.owned)
             return
         future.add_done_callback(lambda done: self._done(executor, work, done))
 
     def _done(self, executor: Executor, work: Assignment, future: Future[bytes]) -> None:
         error = future.exception() if not future.cancelled() else BrokenExecutor("cancelled")
         if error is not None:
-            self._broke(executor, work, error, final=not self._owned and isinstance(error, BrokenExecutor))
+            self._broke(executor, work, error, final=not self.owned and isinstance(error, BrokenExecutor))
         else:
-            self._finished.put(Answer(work, remote.unpack(future.result())))
+            outcomes = remote.unpack(future.result())
+            self._finished.put(Answer(work, outcomes, work.items[len(outcomes) :]))
 
     def _broke(self, executor: Executor, work: Assignment, error: BaseException, *, final: bool) -> None:
-        if self._executor is executor and self._owned:
+        if self._executor is executor and self.owned:
             self._executor = None
         self._finished.put(Broken(work, error, final=final, by_us=executor is self._killed))
 

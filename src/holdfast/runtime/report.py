@@ -204,7 +204,7 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, t
         totals=now.totals,
         forecast=now.forecast,
         this_run=_this_run(run, rewound),
-        saved=_saved(run, rewound),
+        saved=_saved(run, rewound, now.counts.done),
         dead=_dead(store, batch.id, now.stages) if now.counts.dead else (),
         stages=_stage_facts(store, batch.id),
         tolerated=allowed,
@@ -218,7 +218,7 @@ def _state(now: status.Status, reason: str, tolerated: int, *, read: bool) -> tu
     counts = now.counts
     if now.is_complete and read:
         if not counts.dead:
-            return "complete", f"All {counts.expected:,} items are accounted for."
+            return "complete", f"{_all(counts.expected)} accounted for."
         beyond = "" if counts.dead <= tolerated else "; see `holdfast dead list`, then redrive, resolve or discard them"
         return "complete with dead letters", f"{counts.dead:,} of {many(counts.expected, 'item')} died{beyond}."
     left = f"{many(counts.pending, 'item')} left to do" if counts.pending else "the source was not read to its end"
@@ -230,6 +230,10 @@ def _state(now: status.Status, reason: str, tolerated: int, *, read: bool) -> tu
     return "open", f"{left[0].upper()}{left[1:]}: run it to go on."
 
 
+def _all(count: int) -> str:
+    return f"All {count:,} items are" if count != 1 else "Its one item is"
+
+
 def _this_run(run: Figures | None, rewound: int) -> ThisRun:
     if run is None:
         return ThisRun(0, 0, 0, 0, 0, Decimal(0), 0.0)
@@ -239,10 +243,12 @@ def _this_run(run: Figures | None, rewound: int) -> ThisRun:
     )
 
 
-def _saved(run: Figures | None, rewound: int) -> Saved:
-    if run is None or run.before.done <= rewound:
+def _saved(run: Figures | None, rewound: int, done: int) -> Saved:
+    """What was done before and is not done again: not rewound, and not renewed by another payload."""
+    items = 0 if run is None else min(run.before.done - rewound, done - run.now.done)
+    if run is None or items <= 0:
         return Saved(0, Decimal(0), 0.0)
-    return Saved(run.before.done - rewound, money.to_usd(run.before.spent), run.before.seconds)
+    return Saved(items, money.to_usd(run.before.spent), run.before.seconds)
 
 
 def _dead(store: Store, batch: Any, stages: tuple[str, ...]) -> tuple[DeadLetter, ...]:

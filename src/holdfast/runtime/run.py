@@ -123,8 +123,9 @@ class Run:
     def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger) -> None:
         """On the calling thread: look at what is recorded, then read the source."""
         try:
-            self.rewound = checker.recheck(self.store, batch, self.pipeline.stages, self.options.verify, self.owner,
-                                           stopping=lambda: self.control.stopping)  # fmt: skip
+            with _naming_outputs(batch):
+                self.rewound = checker.recheck(self.store, batch, self.pipeline.stages, self.options.verify, self.owner,
+                                               stopping=lambda: self.control.stopping)  # fmt: skip
             if self.rewound:
                 self._wake()
             if items is not None:
@@ -149,8 +150,12 @@ class Run:
                         changed=options.changed, owner=self.owner, rerun=rerun)  # fmt: skip
 
     def _wait(self, thread: threading.Thread, ledger: Ledger, stages: Sequence[Stage]) -> None:
+        told = False
         while thread.is_alive() and not self.control.at_once:
             thread.join(0.2)
+            if self._interrupted and not told and thread.is_alive():
+                told = True
+                log.warning("interrupted: waiting for what is in flight; a second Ctrl-C or SIGTERM ends it at once")
             self.control.watch_deadline(0.0)  # the worker does too, unless a handler hangs on its thread
             self._tell_failures(ledger, stages)
 
@@ -166,23 +171,14 @@ class Run:
             raise self.control.trouble
         fresh = self.store.batch(batch.name)
         assert fresh is not None
-        self._publish_leftovers(fresh)
+        with _naming_outputs(fresh):  # another process may have died before its renames, after this one looked
+            checker.publish_leftovers(self.store, fresh, self.pipeline.stages)
         complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
         report = make(self.pipeline, batch.name, run=ledger.figures(), reason=self.control.reason,
                       tolerated=self.options.tolerate, rewound=self.rewound, warnings=tuple(self.warnings))  # fmt: skip
         if report.state.startswith("complete"):
             self.pipeline.hooks.after.call(report)
         return report
-
-    def _publish_leftovers(self, batch: Batch) -> None:
-        """Another process may have died between its commit and its renames, after this one looked."""
-        try:
-            checker.publish_leftovers(self.store, batch, self.pipeline.stages)
-        except OSError as error:
-            raise StoreError(
-                f"outputs of batch {batch.name!r} are recorded and staged, but could not get their final names: "
-                f"{error}; see to the disk, then run again: nothing is done or paid for twice"
-            ) from error
 
     # -- what threads tell each other -----------------------------------------------------------------------------
 
@@ -246,6 +242,18 @@ class Run:
         except Exception as error:  # noqa: BLE001 - a hook that fails must not undo what it was told about
             self.warnings.append(f"{hook.what} raised {type(error).__name__} for item {letter.key!r}: {error}")
             log.warning(self.warnings[-1])
+
+
+@contextmanager
+def _naming_outputs(batch: Batch) -> "Iterator[None]":
+    """Around what looks at recorded outputs and gives those their final names that have none yet."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"recorded outputs of batch {batch.name!r} could not be checked, or could not get their final names: "
+            f"{error}; see to the disk, then run again: nothing is done or paid for twice"
+        ) from error
 
 
 class _Interrupted(BaseException):

@@ -7,6 +7,7 @@ import asyncio
 import os
 import random
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -57,13 +58,15 @@ class StageRunner:
     """One stage of one batch, ready to run items."""
 
     def __init__(
-        self, stage: Stage, previous: Stage | None, *, pipeline: str, batch: str, stopping: Callable[[], bool]
-    ) -> None:
+        self, stage: Stage, previous: Stage | None, *, pipeline: str, batch: str, stopping: Callable[[], bool],
+        now: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
         self.stage = stage
         self.previous = previous
         self.pipeline = pipeline
         self.batch = batch
         self.stopping = stopping
+        self.now = now
         self.touches_files = stage.sink is not None or (previous is not None and previous.sink is not None)
         self._forks = forks.count
         self._draw = random.SystemRandom().random
@@ -77,26 +80,29 @@ class StageRunner:
         if self.plain and not work.resumed:
             self._run_plain(work)
         else:
+            ended = clock()
+            until = ended + work.patience
             for item in work.items:
-                began = work.started = clock()
-                if work.abandoned or began > work.until:
+                if work.abandoned or work.cut or ended > until:
                     break
-                self._keep(work, item, self._attempt(item, work, began))
+                work.started = ended
+                self._keep(work, item, self._attempt(item, work, ended))
+                ended = clock()
         here.batch = None
         work.started = 0.0
 
     def may_not_begin(self, work: Assignment) -> bool:
         """Whether items that were handed over and not begun are better left."""
-        return work.is_vain or self.stopping()
+        return work.is_vain or self.stopping() or work.is_late(self.now())
 
     def _run_plain(self, work: Assignment) -> None:
         """The short way for a stage with nothing around its handler: what a quick item costs, it costs in this loop."""
         decode, handle, encode = self.stage.input.decode, self.stage.function, self.stage.output.encode
         digest, keep, armed = canonical.digest, work.outcomes.append, faults.armed()
-        until, ready_at = work.until, work.ready_at
-        ended = clock()
+        ready_at, ended = work.ready_at, clock()
+        until = ended + work.patience
         for item in work.items:
-            if work.abandoned or ended > until:
+            if work.abandoned or work.cut or ended > until:
                 return
             began = work.started = ended
             outcome: Outcome
@@ -135,30 +141,28 @@ class StageRunner:
     def _attempt(self, item: Item, work: Assignment, began: float) -> Outcome:
         ctx = work.ctx = self.context(item, work)
         try:
-            item, found = self._set_out(item, work, ctx, began)
+            ready, found = self._set_out(item, work, ctx, began)
             if found is not None:
                 return found
-            value = self.stage.input.decode(item.input)
+            value = self.stage.input.decode(ready.input)
             faults.reach("stage.before")
             made = self.stage.function(value, ctx) if self.stage.wants_context else self.stage.function(value)
             faults.reach("stage.after")
-            return self.finish(item, made, ctx, work, began)
+            return self.finish(ready, made, ctx, work, began)
         except BaseException as error:  # noqa: BLE001 - see above
             return self._explain(item, error, work, began, ctx)
 
     async def attempt_async(self, item: Item, work: Assignment, began: float) -> Outcome:
         """The same for a coroutine; the loop stays free while it waits."""
         here.batch = (self.pipeline, self.batch)
-        if self.plain and not work.resumed and self.stage.timeout is None:
-            return await self._attempt_plain(item, work, began)
         ctx = self.context(item, work)
         limit = asyncio.timeout(self.stage.timeout)
         aside = asyncio.to_thread if self.touches_files else _at_once
         try:
-            item, found = await aside(self._set_out, item, work, ctx, began)
+            ready, found = await aside(self._set_out, item, work, ctx, began)
             if found is not None:
                 return found
-            value = self.stage.input.decode(item.input)
+            value = self.stage.input.decode(ready.input)
             faults.reach("stage.before")
             try:
                 async with limit:
@@ -168,14 +172,19 @@ class StageRunner:
             finally:
                 self._stay_parent(item)
             faults.reach("stage.after")
-            return await aside(self.finish, item, made, ctx, work, began)
+            return await aside(self.finish, ready, made, ctx, work, began)
         except BaseException as error:  # noqa: BLE001 - see above
             if isinstance(error, TimeoutError) and limit.expired():
                 return self.timed_out(item, work, began, ctx)
             return self._explain(item, error, work, began, ctx)
 
-    async def _attempt_plain(self, item: Item, work: Assignment, began: float) -> Outcome:
+    def is_short(self, work: Assignment) -> bool:
+        """Whether its coroutines may take the short way."""
+        return self.plain and not work.resumed and self.stage.timeout is None
+
+    async def attempt_plain(self, item: Item, work: Assignment, began: float) -> Outcome:
         """The short way, as for functions: with a thousand coroutines on one thread every microsecond counts."""
+        here.batch = (self.pipeline, self.batch)
         try:
             value = self.stage.input.decode(item.input if item.input else self._input(item))
             faults.reach("stage.before")

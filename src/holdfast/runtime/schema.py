@@ -28,6 +28,10 @@ class Invalid(Exception):
 OPEN: tuple[Any, ...] = (Any, object, dict, list, dict[str, Any], list[Any], list[dict[str, Any]])
 """Annotations under which everything passes, so that only reading back shows what JSON would change."""
 
+PLAIN_KINDS = (str, int, bool, float)
+"""What JSON gives back as it was: but for numbers that are none, which become null, and endless ones."""
+LONG_NUMBER = 4_000
+"""Characters from which on a number may be too long to be read."""
 CANNOT_ENCODE = (ValidationError, PydanticSerializationError, ValueError, TypeError, RecursionError)
 """What pydantic raises for a value that does not fit, or that JSON cannot hold."""
 
@@ -58,6 +62,7 @@ class Schema:
             self._parse = partial(self._parse, by_name=True)
         self._dump: Callable[..., bytes] = adapter.serializer.to_json
         self._open = annotation in OPEN
+        self._kinds = _kinds_of_fields(annotation)
 
     def decode(self, data: bytes) -> Any:
         """The value of stored bytes."""
@@ -73,7 +78,8 @@ class Schema:
             data = self._dump(self._check(value), round_trip=True, warnings=False)
             if self._open:
                 return self._plain(value, data)
-            self._parse(data)
+            if self._kinds is None or not self._is_as_declared(value, data):
+                self._parse(data)
             return data
         except CANNOT_ENCODE as error:
             raise self._refusal(error) from None
@@ -90,6 +96,13 @@ class Schema:
             return data
         except CANNOT_ENCODE as error:
             raise self._refusal(error) from None
+
+    def _is_as_declared(self, value: Any, data: bytes) -> bool:
+        """Whether every field of a model of plain ones holds what it declares: then it need not be read back."""
+        if type(value) is not self.annotation or len(data) >= LONG_NUMBER or b"null" in data:
+            return False
+        fields = value.__dict__
+        return (tuple(fields), tuple(map(type, fields.values()))) == self._kinds
 
     def _refusal(self, error: Exception) -> Invalid:
         text = explain(error) if isinstance(error, ValidationError) else _first_line(error)
@@ -121,6 +134,24 @@ class Schema:
         if isinstance(value, BaseModel) or not isinstance(value, dict):
             return getattr(value, name)
         return value[name]
+
+
+def _kinds_of_fields(annotation: Any) -> tuple[tuple[str, ...], tuple[type, ...]] | None:
+    """(names, types) of the fields of a model that has nothing but plain ones, and no rules of its own; else None."""
+    if not (inspect.isclass(annotation) and issubclass(annotation, BaseModel)) or annotation.model_config:
+        return None
+    decorators = annotation.__pydantic_decorators__
+    if any(getattr(decorators, name) for name in type(decorators).__slots__):
+        return None
+    if annotation.__pydantic_root_model__ or annotation.__pydantic_custom_init__ or annotation.__pydantic_post_init__:
+        return None
+    kinds: dict[str, type] = {}
+    for name, field in annotation.model_fields.items():
+        kind: Any = field.annotation
+        if kind not in PLAIN_KINDS or field.metadata or field.alias or field.exclude:
+            return None
+        kinds[name] = kind
+    return tuple(kinds), tuple(kinds.values())
 
 
 def of_parameters(function: Callable[..., Any], what: str) -> tuple[Any, Any, bool]:

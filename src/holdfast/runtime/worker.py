@@ -31,6 +31,8 @@ log = logging.getLogger("holdfast.worker")
 
 AHEAD_SECONDS = 2.0
 """A claim covers about as much work as the worker does in this time."""
+CROWDED = 2_000
+"""Items a second from which on handlers and the reading of the source get in each other's way."""
 IDLE_SECONDS = 0.25
 """The longest wait before looking again for work that others may have left."""
 
@@ -64,6 +66,7 @@ class Worker:
         """Go round until there is nothing left to do or the run is told to stop; then let go of everything."""
         while not self._at_end():
             self._collect(self._patience())
+            self.heartbeat.catch_up(self.store.now())
             self._refill()
             self._commit()
             self._free_slots()
@@ -92,9 +95,9 @@ class Worker:
             return 0.0
         if self.control.stopping:
             return self.control.patience(IDLE_SECONDS)
-        if any(lane.can_start(h) for h in self.holdings for lane in self.lanes):
+        if any(lane.can_start(h) for h in self._startable() for lane in self.lanes):
             return 0.0
-        if self._may_claim() and self._hungry():
+        if self._hungry() and (self._may_claim() or not all(h.loaded_all for h in self.holdings)):
             return 0.0
         now = self.store.now()
         times = [due - now for h in self.holdings if (due := h.next_due()) is not None]
@@ -170,7 +173,7 @@ class Worker:
             return
         if not message.by_us:
             lane.suspect(items)
-        work.holding.take_in(items, self.store.now(), from_store=False)
+        work.holding.put_back(work, items)
 
     def _commit(self) -> None:
         """Everything that is finished, in one write; each chunk with its own guard."""
@@ -237,11 +240,15 @@ class Worker:
             rate = self._rate_count / elapsed
             self.rate = rate if not self.rate else self.rate + 0.5 * (rate - self.rate)
             self._rate_since, self._rate_count = time.monotonic(), 0
+            self.control.crowded = self.rate > CROWDED
 
     # -- claim and load -------------------------------------------------------------------------------------------
 
     def _may_claim(self) -> bool:
-        return self.idle is None or time.monotonic() >= self.look_again_at
+        """Whether to look for more: not while a page of what is held was not read, and not beside a suspect."""
+        return (self.idle is None or time.monotonic() >= self.look_again_at) and all(
+            h.loaded_all and not h.alone for h in self.holdings
+        )
 
     def _hungry(self) -> bool:
         """Whether more items should be ready than there are."""
@@ -259,7 +266,7 @@ class Worker:
         for holding in self.holdings:
             if not holding.loaded_all and self._hungry():
                 self._load(holding)
-        while self._hungry() and self._may_claim() and all(h.loaded_all and not h.alone for h in self.holdings):
+        while self._hungry() and self._may_claim():
             if not self._claim():
                 return
 
@@ -311,14 +318,18 @@ class Worker:
     def _dispatch(self) -> None:
         """Hand ready items to their lanes: later stages first, so that items leave memory."""
         inline = 0
-        suspects = any(h.alone for h in self.holdings)
-        if suspects and len(self.holdings) == 1 and self.holdings[0].on_trial:
+        if len(self.holdings) == 1 and self.holdings[0].on_trial:
             self._note_start(self.holdings[0])
         for lane in reversed(self.lanes):
-            for holding in self.holdings if not suspects or len(self.holdings) == 1 else []:
+            for holding in self._startable():
                 while lane.can_start(holding) and not inline:
                     inline += lane.start(holding)
         self.control.pace_ingest(bool(inline))
+        self.control.crowded = self.control.crowded and not inline
+
+    def _startable(self) -> Sequence[Holding]:
+        """What may be started from: a suspect only when nothing else is held."""
+        return self.holdings if len(self.holdings) == 1 or not any(h.alone for h in self.holdings) else ()
 
     def _note_start(self, suspect: Holding) -> None:
         """An item on trial is run only after that is durable: a death before it was its turn is not held against it."""

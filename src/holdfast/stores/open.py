@@ -29,6 +29,8 @@ def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = 
         )
     path = Path(rest.removeprefix("//") if scheme == "sqlite" else text).expanduser()
     if must_exist and not filesystem.is_there(path):
+        if filesystem.is_there(path.parent) and not os.access(path.parent, os.X_OK):
+            raise UsageError(f"{path.parent} may not be read by this user: run as the user that owns the store")
         raise UsageError(
             f"there is no store at {path}: run a pipeline first, or name another with --store or $HOLDFAST_STORE"
         )

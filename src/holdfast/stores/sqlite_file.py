@@ -11,12 +11,12 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
@@ -24,6 +24,7 @@ import msgspec
 from holdfast.core.errors import CommitUnknown, NotOurs, Refused, SchemaTooNew, StoreError, StoreUnavailable, UsageError
 from holdfast.stores import faults, filesystem, sqlite_log, writers
 
+T = TypeVar("T")
 APPLICATION_ID = 0x484F4C44
 SAFE_SQLITE = (3, 51, 3)
 """Older ones can corrupt a WAL that is reset while another connection reads."""
@@ -53,7 +54,7 @@ class SqliteFile:
         self._db = _connect(path)
         try:
             self._settle_identity(new)
-            if sqlite_log.is_damaged(self._db):
+            if patiently(lambda: sqlite_log.is_damaged(self._db)):
                 raise NotOurs(_not_ours(path, "its log is damaged, and acknowledged work behind that cannot be read"))
             self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             migrate(self._db)
@@ -211,7 +212,7 @@ class SqliteFile:
                 f"{self.path} was written by a newer Holdfast (format {version}, this one knows "
                 f"{len(_migrations())}): upgrade with `pip install -U holdfast`"
             )
-        _switch_to_wal(self._db)
+        patiently(lambda: self._db.pragma("journal_mode", "wal"))
         for name, value in SETTINGS.items():
             self._db.pragma(name, value)
 
@@ -322,7 +323,11 @@ def disk_trouble(path: Path, error: OSError) -> StoreUnavailable:
 
 
 def _size_of(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    """In one look: a log vanishes when another process closes the file."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _make_folder(folder: Path) -> set[Path]:
@@ -355,13 +360,12 @@ def _connect(path: Path) -> apsw.Connection:
     return db
 
 
-def _switch_to_wal(db: apsw.Connection) -> None:
-    """SQLite gives up at once when others open or close the file in the same moment; we wait for our turn."""
+def patiently(ask: Callable[[], T]) -> T:
+    """SQLite gives up at once on some questions while others open, close or write the file; we wait for our turn."""
     patience = time.monotonic() + BUSY_MS / 1000
     while True:
         try:
-            db.pragma("journal_mode", "wal")
-            return
+            return ask()
         except apsw.BusyError:
             if time.monotonic() > patience:
                 raise

@@ -1,16 +1,17 @@
 """The index of keys in a SQLite store: which key has which item.
 
 The index is on the 56-bit numbers of `canonical.key_hash`, because a column of sorted numbers stays fast where a column
-of texts does not. Two keys may have the same number: the second goes where `canonical.next_probe` leads, and whoever
+of texts does not. Two keys may have the same number: the second goes where `canonical.probe` leads, and whoever
 looks it up follows. Nothing is ever taken out, so the way there stays whole.
 """
 
 from array import array
 from collections.abc import Sequence
+from itertools import count
 
 import apsw
 
-from holdfast.core.canonical import key_text, next_probe
+from holdfast.core.canonical import key_text, probe
 from holdfast.core.model import BatchId, ItemNo, NewItem
 from holdfast.stores.sqlite_file import SqliteFile
 from holdfast.stores.sqlite_rows import ITEM_BITS
@@ -35,7 +36,7 @@ def insert(db: SqliteFile, batch: BatchId, items: Sequence[NewItem], lo: int) ->
 def insert_one_by_one(db: SqliteFile, batch: BatchId, fresh: Sequence[NewItem], lo: int) -> None:
     """Index items that are known to be new, where some share their number with another key."""
     for n, item in enumerate(fresh, start=lo):
-        _probe_in(db, batch, item.key_number, n)
+        _probe_in(db, batch, item, n)
 
 
 def known(db: SqliteFile, batch: BatchId, items: Sequence[NewItem]) -> dict[int, tuple[ItemNo, bool]]:
@@ -61,21 +62,23 @@ def known(db: SqliteFile, batch: BatchId, items: Sequence[NewItem]) -> dict[int,
 
 def find(db: SqliteFile, batch: BatchId, key: str, number: int) -> ItemNo | None:
     """The item with that key; `number` is where the search begins."""
-    while True:
+    for turn in count(1):
         rows = db.execute(SQL["key_at"], (batch, number))
         if not rows:
-            return None
+            break
         n, stored = rows[0]
         if key_text(stored) == key:
             return ItemNo(n)
-        number = next_probe(number)
+        number = probe(key, turn)
+    return None
 
 
-def _probe_in(db: SqliteFile, batch: BatchId, number: int, n: int) -> None:
+def _probe_in(db: SqliteFile, batch: BatchId, item: NewItem, n: int) -> None:
     """Give the key a number of its own when its own is taken by another key."""
-    while True:
+    number = item.key_number
+    for turn in count(1):
         db.execute("INSERT OR IGNORE INTO keys (batch, number, n) VALUES (?, ?, ?)", (batch, number, n))
         taken_by = db.execute("SELECT n FROM keys WHERE batch = ? AND number = ?", (batch, number))[0][0]
         if taken_by == n:
             return
-        number = next_probe(number)
+        number = probe(key_text(item.key), turn)

@@ -12,7 +12,7 @@ from holdfast.stores import owners
 from holdfast.stores import sqlite_keys as keys
 from holdfast.stores.base import further, stage_count
 from holdfast.stores.sqlite_epoch import Epoch
-from holdfast.stores.sqlite_file import SqliteFile
+from holdfast.stores.sqlite_file import SqliteFile, UnreadableRow
 from holdfast.stores.sqlite_rows import (
     ITEM_BITS,
     STAGE_BITS,
@@ -21,6 +21,7 @@ from holdfast.stores.sqlite_rows import (
     chunk_of,
     entry_of,
     event_of,
+    state_of,
     stored_item_of,
 )
 from holdfast.stores.statements import load
@@ -134,8 +135,10 @@ class SqliteReads:
         return found
 
     def _states(self, db: SqliteFile, chunk: Chunk) -> list[State]:
+        """One for each item of the chunk; refused if they do not sum up to what the chunk says."""
         base = chunk.batch << ITEM_BITS
-        return [
-            State(state)
-            for (state,) in db.cursor(SQL["states_in_range"], (chunk.batch, base + chunk.lo, base + chunk.hi))
-        ]
+        rows = db.cursor(SQL["states_in_range"], (chunk.batch, base + chunk.lo, base + chunk.hi))
+        states = [state_of(state) for (state,) in rows]
+        if (pending := states.count(State.PENDING)) != chunk.pending or len(states) != chunk.hi - chunk.lo:
+            raise UnreadableRow(f"chunk {chunk.id} says that {chunk.pending} of its items are pending, not {pending}")
+        return states

@@ -44,6 +44,13 @@ def checked(row: Any, shape: tuple[tuple[type, ...], ...]) -> Any:
     return row
 
 
+def state_of(word: Any) -> State:
+    try:
+        return State(word)
+    except ValueError:
+        raise UnreadableRow(f"{word!r} is no state") from None
+
+
 def batch_of(row: Any) -> Batch:
     (id_, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at, seq,
      head) = checked(row, BATCH_SHAPE)  # fmt: skip
@@ -100,7 +107,7 @@ def stored_item_of(row: Any, base: int, stages: int) -> StoredItem:
 
 def place_of(columns: Any) -> Place:
     stage, state, epoch, attempt, due, since, spent, rewinds, code, reason = checked(columns, PLACE_SHAPE)
-    return Place(stage=stage, state=State(state), epoch=epoch, attempt=attempt, due=due, since=since, spent=spent,
+    return Place(stage=stage, state=state_of(state), epoch=epoch, attempt=attempt, due=due, since=since, spent=spent,
                  rewinds=rewinds, code=code, reason=reason)  # fmt: skip
 
 

@@ -168,7 +168,11 @@ def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
 
 
 def _held(lease: standing.Held) -> str:
-    ends = f"lease for another {brief(lease.expires_in)}" if lease.is_live else "gone: the next run takes it over"
+    if lease.is_live:
+        ends = f"lease for another {brief(lease.expires_in)}"
+    else:
+        ended = "gone" if lease.expires_in >= 0 else f"lease ended {brief(-lease.expires_in)} ago"
+        ends = f"{ended}: the next run takes it over"
     return f"{lease.owner}: {lease.pending:,} items of chunk {lease.chunk} under fence {lease.fence}, {ends}"
 
 

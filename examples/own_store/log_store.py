@@ -18,7 +18,20 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.model import Act, Admitted, Batch, BatchId, Claim, Commit, ItemNo, Lease, NewItem, Want
+from holdfast.core.model import (
+    Act,
+    Admitted,
+    Batch,
+    BatchId,
+    Claim,
+    Commit,
+    Course,
+    Event,
+    ItemNo,
+    Lease,
+    NewItem,
+    Want,
+)
 from holdfast.stores import faults, owners
 from holdfast.stores.base import Idle, Receipt
 from holdfast.stores.memory import MemoryStore
@@ -36,8 +49,12 @@ class Line(msgspec.Struct, frozen=True):
 
 ARGUMENTS: dict[str, Any] = {
     "open_batch": tuple[str, str, bytes, str],
-    "note": tuple[BatchId, str, bytes, str, bool],
+    "note": tuple[BatchId, str, bytes, str, bool, list[Event]],
     "add_items": tuple[BatchId, list[NewItem], bool, str],
+    "steer": tuple[BatchId, Course, str, str, float | None],
+    "seal": tuple[BatchId, str, bytes, list[Event]],
+    "reopen": tuple[BatchId, str, str],
+    "delivered": tuple[str, int],
     "claim": tuple[Want],
     "renew": tuple[list[Lease], float],
     "commit": tuple[list[Commit]],
@@ -71,8 +88,22 @@ class LogStore:
     def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
         return self._call("open_batch", name, pipeline, definition, actor)
 
-    def note(self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False) -> bool:
-        return self._call("note", batch, kind, body, actor, once)
+    def note(
+        self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = ()
+    ) -> bool:
+        return self._call("note", batch, kind, body, actor, once, events)
+
+    def steer(self, batch: BatchId, course: Course, *, actor: str, reason: str, ends_at: float | None = None) -> Batch:
+        return self._call("steer", batch, course, actor, reason, ends_at)
+
+    def seal(self, batch: BatchId, *, actor: str, reconciliation: bytes, events: Sequence[Event] = ()) -> Batch:
+        return self._call("seal", batch, actor, reconciliation, events)
+
+    def reopen(self, batch: BatchId, *, actor: str, reason: str) -> Batch:
+        return self._call("reopen", batch, actor, reason)
+
+    def delivered(self, receiver: str, up_to: int = 0) -> int:
+        return self._call("delivered", receiver, up_to)
 
     def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
         return self._call("add_items", batch, items, ended, actor)
@@ -92,7 +123,18 @@ class LogStore:
     # -- what only reads: the memory store's own verbs, once it has read what others wrote --------------------------
 
     def __getattr__(self, verb: str) -> Any:
-        if verb not in {"batch", "batches", "load", "landed", "chunks", "items", "find", "outputs", "entries"}:
+        if verb not in {
+            "batch",
+            "batches",
+            "load",
+            "landed",
+            "chunks",
+            "items",
+            "find",
+            "outputs",
+            "entries",
+            "events",
+        }:
             raise AttributeError(verb)
 
         def read(*arguments: Any, **named: Any) -> Any:
@@ -163,7 +205,17 @@ CALLS: dict[str, Callable[..., Any]] = {
     "open_batch": lambda store, name, pipeline, definition, actor: store.open_batch(
         name, pipeline, definition, actor=actor
     ),
-    "note": lambda store, batch, kind, body, actor, once: store.note(batch, kind, body, actor=actor, once=once),
+    "note": lambda store, batch, kind, body, actor, once, events: store.note(
+        batch, kind, body, actor=actor, once=once, events=events
+    ),
+    "steer": lambda store, batch, course, actor, reason, ends_at: store.steer(
+        batch, course, actor=actor, reason=reason, ends_at=ends_at
+    ),
+    "seal": lambda store, batch, actor, reconciliation, events: store.seal(
+        batch, actor=actor, reconciliation=reconciliation, events=events
+    ),
+    "reopen": lambda store, batch, actor, reason: store.reopen(batch, actor=actor, reason=reason),
+    "delivered": MemoryStore.delivered,
     "add_items": lambda store, batch, items, ended, actor: store.add_items(batch, items, ended=ended, actor=actor),
     "claim": MemoryStore.claim,
     "renew": MemoryStore.renew,

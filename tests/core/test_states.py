@@ -18,6 +18,7 @@ LAW: dict[Transition, tuple[set[State], set[State]]] = {
     Transition.FINISH: ({PENDING}, {DONE}),
     Transition.RETRY: ({PENDING}, {PENDING}),
     Transition.DEFER: ({PENDING}, {PENDING}),
+    Transition.REQUEUE: ({PENDING}, {PENDING}),
     Transition.SKIP: ({PENDING}, {SKIPPED}),
     Transition.BURY: ({PENDING}, {DEAD}),
     Transition.CANCEL: ({PENDING}, {CANCELLED}),
@@ -27,8 +28,8 @@ LAW: dict[Transition, tuple[set[State], set[State]]] = {
     Transition.RESET: ({PENDING, DONE, SKIPPED, DEAD, CANCELLED}, {PENDING}),
     Transition.REWIND: ({PENDING, DONE}, {PENDING}),
 }
-USED = {"attempt": 2, "due": 40.0, "since": 7.0, "spent": 5, "code": "http_503", "reason": "no answer"}
-FRESH = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "code": "", "reason": ""}
+USED = {"attempt": 2, "due": 40.0, "since": 7.0, "spent": 5, "requeues": 2, "code": "http_503", "reason": "no answer"}
+FRESH = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0, "code": "", "reason": ""}
 
 
 def facts_of(place: Place) -> dict[str, object]:

@@ -53,7 +53,8 @@ def test_statements_are_found_by_name_without_their_semicolon() -> None:
 
 def test_every_statement_fits_the_tables() -> None:
     db = apsw.Connection(":memory:")
-    for script in statements.resources.files("holdfast.stores").joinpath("migrations/sqlite").iterdir():
+    folder = statements.resources.files("holdfast.stores").joinpath("migrations/sqlite")
+    for script in sorted(folder.iterdir(), key=lambda script: script.name):
         db.execute(script.read_text("utf-8"))
     for name, sql in load("sqlite.sql").items():
         whole = sql

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.journal import Sealed, Steered
-from holdfast.core.model import Batch, Chunk, Counts, Course
+from holdfast.core.model import Batch, Chunk, Counts, Course, Tolerance
 
 
 def steer(batch: Batch, course: Course, *, reason: str, ends_at: float | None) -> Steered | None:
@@ -25,6 +25,16 @@ def check_open_to_items(batch: Batch) -> None:
         raise Refused(f"batch {batch.name!r} is sealed: it takes no more items; choose another batch name")
     if batch.course is Course.CANCELLED:
         raise Refused(f"batch {batch.name!r} was cancelled: it takes no more items; choose another batch name")
+
+
+def is_exceeded(tolerance: Tolerance | None, dead: int, batch: Batch) -> bool:
+    """Whether a batch has more dead letters than it may. A share is judged once it is known how many items there
+    are: before, every new item would change it."""
+    if tolerance is None:
+        return False
+    too_many = tolerance.count is not None and dead > tolerance.count
+    ended = batch.ingested_at is not None
+    return too_many or (tolerance.share is not None and ended and dead > tolerance.share * batch.admitted)
 
 
 def obstacle(batch: Batch, chunks: Sequence[Chunk]) -> str | None:

@@ -44,7 +44,10 @@ def may_claim(chunk: Chunk, *, now: float, waited: float = 0.0, owner_is_dead: b
 
 
 def share(chunk: Chunk, want: Want, *, affordable: int | None = None) -> int:
-    """How many pending items to grant: as many as are wanted, can be paid for, and may be trusted to one process."""
+    """How many pending items to grant: as many as are wanted, can be paid for, and may be trusted to one process. Who
+    wants a certain item gets all that stand with it: they cannot be cut off on both sides, and are not run."""
+    if want.only is not None:
+        return chunk.pending
     size = min(chunk.pending, max(1, want.limit))
     if affordable is not None:
         size = min(size, max(1, affordable))

@@ -141,6 +141,8 @@ class Place(Value, frozen=True, kw_only=True):
     spent: int = 0
     """Money spent on this stage in this epoch, in units."""
     rewinds: int = 0
+    requeues: int = 0
+    """How often an operator has sent it on its way again since it last made progress."""
     code: str = ""
     reason: str = ""
 
@@ -224,6 +226,17 @@ class Want(Value, frozen=True, kw_only=True):
     """Money to set aside for each item, in units."""
     cap: int | None = None
     """What the batch may spend in all, in units."""
+    tolerance: "Tolerance | None" = None
+    """How many dead letters the batch may have before nothing more is handed out."""
+    only: ItemNo | None = None
+    """The one item that is wanted; its chunk is granted whole."""
+
+
+class Tolerance(Value, frozen=True, kw_only=True):
+    """How many of a batch's items may be dead: a number, a share of all items, or both."""
+
+    count: int | None = None
+    share: float | None = None
 
 
 class Output(msgspec.Struct, frozen=True, gc=False):

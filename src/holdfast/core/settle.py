@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import journal, retry
+from holdfast.core import events, journal, retry
 from holdfast.core.canonical import storable
 from holdfast.core.columns import FLOAT32, UINT16, pack
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import MESSAGE_CHARS, REWINDS
-from holdfast.core.model import BatchId, ChunkId, Commit, Counts, Item, ItemNo, Move, Output, Place, State
+from holdfast.core.model import BatchId, ChunkId, Commit, Counts, Event, Item, ItemNo, Move, Output, Place, State
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.states import Transition, checkpoint, go_back, move
@@ -32,6 +32,8 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     spends: list[tuple[int, journal.Spend]]
     onward: list[Item]
     """Items that are still pending: at their next stage, or waiting to be due."""
+    events: list[Event]
+    """What others shall hear of: the items that were buried."""
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +86,7 @@ def commit(
         body=body,
         outputs=tuple(settled.outputs),
         moves=tuple(settled.moves),
+        events=tuple(settled.events),
         counts=settled.counts,
         release=release,
         due=due,
@@ -100,7 +103,7 @@ def start(holder: Holder, *, commit_id: bytes) -> Commit:
     )  # fmt: skip
 
 
-NOTHING = Settled(outputs=[], moves=[], counts=Counts(), advanced=[], attempts=[], spends=[], onward=[])
+NOTHING = Settled(outputs=[], moves=[], counts=Counts(), advanced=[], attempts=[], spends=[], onward=[], events=[])
 """What follows from no outcomes: a bare release."""
 
 
@@ -127,6 +130,7 @@ class _Ledger:
         self.attempts: list[journal.Attempted] = []
         self.spends: list[tuple[int, journal.Spend]] = []
         self.onward: list[Item] = []
+        self.events: list[Event] = []
         self.tally = {"done": 0, "skipped": 0, "dead": 0, "attempts": 0, "spent": 0, "tokens": 0}
         self.seconds = 0.0
 
@@ -134,6 +138,7 @@ class _Ledger:
         return Settled(
             outputs=self.outputs, moves=self.moves, counts=Counts(**self.tally, seconds=self.seconds),
             advanced=self.advanced, attempts=self.attempts, spends=self.spends, onward=self.onward,
+            events=self.events,
         )  # fmt: skip
 
     def advance(self, stage: int, adopted: bool, group: list[Done]) -> None:
@@ -208,7 +213,7 @@ class _Ledger:
         if before.rewinds >= REWINDS:
             why = f"{_cut(outcome.why)} (rewound {before.rewinds} times)"
             place = move(before, Transition.BURY, stages=self.stages, code="rewound_too_often", reason=why)
-            self.tally["dead"] += 1
+            self._bury(item, place)
         else:
             place = go_back(before, Transition.REWIND, max(0, outcome.to_stage), self.stages, reason=_cut(outcome.why))
         self.moves.append(Move(item.n, place))
@@ -243,8 +248,12 @@ class _Ledger:
         else:
             why = message if decision.why == "permanent" else f"{message} ({decision.why})"
             after = move(place, Transition.BURY, stages=self.stages, due=0.0, reason=why, **facts)
-            self.tally["dead"] += 1
+            self._bury(failed.item, after)
             self._keep(failed, after, "bury", code, why, trace=trace)
+
+    def _bury(self, item: Item, place: Place) -> None:
+        self.tally["dead"] += 1
+        self.events.append(events.item_dead(item.n, item.key, place))
 
     def _keep(
         self, outcome: Skipped | Deferred | Failed, place: Place, word: str, code: str, message: str, trace: str = ""

@@ -2,6 +2,7 @@
 
 pending ──checkpoint──▶ pending (next stage)      within an epoch the stage only grows, one at a time
    │ ├──retry, defer──▶ pending (same stage, later)
+   │ ├──requeue───────▶ pending (same stage, at once)   by a person
    │ ├──finish────────▶ done
    │ ├──skip──────────▶ skipped
    │ ├──bury──────────▶ dead
@@ -28,6 +29,7 @@ class Transition(StrEnum):
     FINISH = "finish"
     RETRY = "retry"
     DEFER = "defer"
+    REQUEUE = "requeue"
     SKIP = "skip"
     BURY = "bury"
     CANCEL = "cancel"
@@ -43,6 +45,7 @@ TABLE: dict[Transition, tuple[frozenset[State], frozenset[State]]] = {
     Transition.FINISH: (frozenset({State.PENDING}), frozenset({State.DONE})),
     Transition.RETRY: (frozenset({State.PENDING}), frozenset({State.PENDING})),
     Transition.DEFER: (frozenset({State.PENDING}), frozenset({State.PENDING})),
+    Transition.REQUEUE: (frozenset({State.PENDING}), frozenset({State.PENDING})),
     Transition.SKIP: (frozenset({State.PENDING}), frozenset({State.SKIPPED})),
     Transition.BURY: (frozenset({State.PENDING}), frozenset({State.DEAD})),
     Transition.CANCEL: (frozenset({State.PENDING}), frozenset({State.CANCELLED})),
@@ -93,7 +96,7 @@ def checkpoint(place: Place, reached: int, stages: int) -> Place:
     return move(place, Transition.CHECKPOINT, stage=reached, stages=stages, **_FRESH)
 
 
-_FRESH: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "code": "", "reason": ""}
+_FRESH: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0, "code": "", "reason": ""}
 
 
 def go_back(place: Place, transition: Transition, stage: int, stages: int, *, reason: str) -> Place:

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import canonical, journal
+from holdfast.core import canonical, course, journal
 from holdfast.core.errors import ChainBroken, NotOurs, SinkError, UsageError
-from holdfast.core.model import Batch, Chunk, ChunkId, Entry, Output, StoredItem, chain_of_batch
+from holdfast.core.model import Batch, Chunk, ChunkId, Course, Entry, Output, StoredItem, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.runtime.outputs import OutputReader
 from holdfast.runtime.projection import Projection
@@ -32,7 +32,7 @@ class Finding:
     """Something that does not hold."""
 
     kind: str
-    """batch, chain, chunk, key, output, payload, place, range, totals"""
+    """batch, chain, chunk, key, output, payload, place, range, seal, totals"""
     where: str
     """The entry, item or chunk."""
     message: str
@@ -137,9 +137,15 @@ class _Auditor:
     def _groups(self, total: _Tally) -> Iterator[tuple[bytes, journal.Ingested]]:
         """The batch's own chain, checked: what was ingested, each with the hash that its chunk starts at."""
         at, opened, admitted, is_ended = chain_of_batch(self._batch.id), None, 0, False
+        way: tuple[str, float | None] = (Course.OPEN, None)
+        seal: journal.Sealed | None = None
         for entry, _, body in self._chain(at, journal.GENESIS, self._batch.head, self._batch.seq, total):
             if isinstance(body, journal.Opened):
                 opened = body
+            if isinstance(body, journal.Steered):
+                way = (body.course, body.ends_at)
+            if isinstance(body, journal.Sealed | journal.Reopened):
+                seal = body if isinstance(body, journal.Sealed) else None
             if isinstance(body, journal.Ingested):
                 admitted, is_ended = body.hi, is_ended or body.ended
             if isinstance(body, journal.Ingested) and body.hi > body.lo:
@@ -148,10 +154,18 @@ class _Auditor:
                     continue
                 yield entry.hash, body
         row = self._batch
-        held = (journal.Opened(row.name, row.pipeline, row.definition), row.admitted, row.ingested_at is not None)
-        for name, is_one, told in zip(("definition", "items", "end"), held, (opened, admitted, is_ended), strict=True):
-            if is_one != told:
-                total.find("batch", f"batch {row.name!r}", f"its {name}: {is_one}, but its journal says {told}")
+        facts = {
+            "definition": (journal.Opened(row.name, row.pipeline, row.definition), opened),
+            "items": (row.admitted, admitted),
+            "end of source": (row.ingested_at is not None, is_ended),
+            "course": ((row.course, row.ends_at), way),
+            "seal": (row.sealed_at is not None, seal is not None),
+        }
+        for name, (held, told) in facts.items():
+            if held != told:
+                total.find("batch", f"batch {row.name!r}", f"its {name}: {held}, but its journal says {told}")
+        if seal is not None and seal.heads != course.cover(self._store.chunks(row.id)):
+            total.find("seal", f"batch {row.name!r}", "its chains do not end where they ended when it was sealed")
 
     def _chain(
         self, at: int, start: bytes, head: bytes, seq: int, seen: _Tally

@@ -130,11 +130,15 @@ class Projection:
 
     def _moved(self, moved: journal.Moved) -> None:
         at = self._at(moved.n)
+        before = self._trouble.get(at, CLEAN)
+        if moved.after != State.PENDING:
+            self._trouble[at] = msgspec.structs.replace(before, said=None)
+        elif moved.before == State.PENDING and moved.epoch == self._epoch[at]:  # sent on its way again
+            self._trouble[at] = Trouble(before.attempt, said=None)
+        else:
+            self._trouble[at] = Trouble(said=None)
         self._state[at] = STATES.index(State(moved.after))
         self._stage[at], self._epoch[at] = moved.stage_after, moved.epoch
-        before = self._trouble.get(at, CLEAN)
-        self._trouble[at] = Trouble(said=None) if moved.after == State.PENDING else msgspec.structs.replace(
-            before, said=None)  # fmt: skip
         if moved.digest:
             self._payload[_span(at)] = moved.digest
             for made_in in self._made_in.values():

@@ -51,6 +51,8 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
     """The budget allows no further item."""
     course: Course = Course.OPEN
     """Why nothing is handed out, where that is not open."""
+    exceeded: bool = False
+    """Nothing is handed out because the batch has more dead letters than is tolerated."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +76,8 @@ class Store(Protocol):
         """The batch of that name, made if it is missing.
 
         Guard: the name is unique.
-        Guarantee: two callers at once get the same batch; a new definition of a known batch is journalled.
+        Guarantee: two callers at once get the same batch; a new definition of a known batch is journalled. The event
+            that it was opened is written with it.
         Raises: UsageError if the batch belongs to another pipeline, DefinitionChanged if it has items and the number
             of stages differs: where its items stand could not be told any more.
         """
@@ -93,7 +96,7 @@ class Store(Protocol):
 
         Guard: no two items of a batch share a key.
         Guarantee: items, keys, chunk and entry are written together; known keys change nothing and are reported,
-            with those whose payload differs.
+            with those whose payload differs. Of those that are dead letters at once, events are written.
         Raises: UsageError if the batch is unknown, Refused if it is sealed.
         """
         ...
@@ -101,7 +104,8 @@ class Store(Protocol):
     def claim(self, want: Want) -> Claim | Idle:
         """Lease a chunk that is due and free, cutting off what is more than wanted.
 
-        Guard: nobody holds it: released, expired by the store's clock, or its process is known to be dead.
+        Guard: the batch is open, its dead letters are within the tolerance, its budget allows for an item, and
+            nobody holds the chunk: released, expired by the store's clock, or its process is known to be dead.
         Guarantee: the fence is one higher than ever before; the entry with the snapshot of attempts is durable.
         Raises: StoreUnavailable.
         """
@@ -142,8 +146,11 @@ class Store(Protocol):
         """
         ...
 
-    def note(self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False) -> bool:
-        """Append an entry to the batch's own chain. With `once`, only if none of that kind with that body is there."""
+    def note(
+        self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = ()
+    ) -> bool:
+        """Append an entry to the batch's own chain, with events. With `once`, only if none of that kind with that body
+        is there; says whether it was written."""
         ...
 
     def steer(self, batch: BatchId, course: Course, *, actor: str, reason: str, ends_at: float | None = None) -> Batch:

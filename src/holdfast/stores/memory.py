@@ -4,13 +4,11 @@ Every verb is atomic under one lock and nothing is durable. Where this store and
 """
 
 import logging
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core import acts, course, ingest, journal, lease
+from holdfast.core import acts, course, events, ingest, journal, lease
 from holdfast.core.canonical import key_text
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import (
@@ -25,7 +23,6 @@ from holdfast.core.model import (
     Counts,
     Course,
     Entry,
-    Event,
     Item,
     ItemNo,
     Lease,
@@ -34,112 +31,18 @@ from holdfast.core.model import (
     Output,
     Place,
     State,
-    StoredEvent,
     StoredItem,
     Want,
-    chain_of_batch,
 )  # fmt: skip
-from holdfast.stores.base import Idle, Receipt, check_redefinition, stage_count
+from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.memory_batches import MemoryBatches
 
 replace = msgspec.structs.replace
 log = logging.getLogger("holdfast.store")
 
 
-class MemoryStore:
+class MemoryStore(MemoryBatches):
     """All state in dictionaries."""
-
-    def __init__(
-        self, *, clock: Callable[[], float] = time.time, is_dead: Callable[[str], bool] = lambda owner: False
-    ) -> None:
-        self.url = "memory:"
-        self._clock = clock
-        self._is_dead = is_dead
-        self._lock = threading.RLock()
-        self._batches: dict[BatchId, Batch] = {}
-        self._stages: dict[BatchId, int] = {}
-        self._chunks: dict[ChunkId, Chunk] = {}
-        self._items: dict[tuple[BatchId, ItemNo], NewItem] = {}
-        self._numbers: dict[tuple[BatchId, str], ItemNo] = {}
-        self._places: dict[tuple[BatchId, ItemNo], Place] = {}
-        self._outputs: dict[tuple[BatchId, ItemNo, int], Output] = {}
-        self._entries: dict[int, list[Entry]] = {}
-        self._events: list[StoredEvent] = []
-        self._delivered: dict[str, int] = {}
-
-    def now(self) -> float:
-        return self._clock()
-
-    def close(self) -> None:
-        """Nothing to let go of."""
-
-    # -- batches ------------------------------------------------------------------------------------------------
-
-    def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
-        with self._lock:
-            found = self.batch(name)
-            body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
-            if found is None:
-                found = Batch(id=BatchId(len(self._batches) + 1), name=name, pipeline=pipeline, definition=definition,
-                              opened_at=self.now(), admitted=0, head=journal.GENESIS)  # fmt: skip
-                self._batches[found.id] = found
-                self._stages[found.id] = stage_count(definition)
-                self._link_batch(found.id, "opened", body, actor)
-            elif found.pipeline != pipeline:
-                raise UsageError(
-                    f"batch {name!r} belongs to pipeline {found.pipeline!r}, not to {pipeline!r}: choose another "
-                    "batch name"
-                )
-            elif found.definition != definition:
-                check_redefinition(found, definition)
-                self._stages[found.id] = stage_count(definition)
-                self._batches[found.id] = replace(found, definition=definition)
-                self._link_batch(found.id, "opened", body, actor)
-            return self._batches[found.id]
-
-    def batch(self, name: str) -> Batch | None:
-        with self._lock:
-            return next((batch for batch in self._batches.values() if batch.name == name), None)
-
-    def batches(self) -> list[Batch]:
-        with self._lock:
-            return list(self._batches.values())
-
-    def note(self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False) -> bool:
-        with self._lock:
-            self._known_batch(batch)
-            entries = self._entries.get(chain_of_batch(batch), [])
-            if once and any(journal.decode_header(e.head).kind == kind and e.body == body for e in entries):
-                return False
-            self._link_batch(batch, kind, body, actor)
-            return True
-
-    def steer(self, batch: BatchId, to: Course, *, actor: str, reason: str, ends_at: float | None = None) -> Batch:
-        with self._lock:
-            found = self._known_batch(batch)
-            body = course.steer(found, to, reason=reason, ends_at=ends_at)
-            if body is not None:
-                self._link_batch(batch, "steered", journal.encode_body(body), actor)
-                self._batches[batch] = replace(self._batches[batch], course=to, ends_at=ends_at)
-            return self._batches[batch]
-
-    def seal(self, batch: BatchId, *, actor: str, reconciliation: bytes, events: Sequence[Event] = ()) -> Batch:
-        with self._lock:
-            found, chunks = self._known_batch(batch), self.chunks(batch)
-            obstacle = course.obstacle(found, chunks)
-            if obstacle is not None:
-                raise Refused(f"batch {found.name!r} cannot be sealed: {obstacle}")
-            self._link_batch(batch, "sealed", journal.encode_body(course.seal(chunks, reconciliation)), actor)
-            self._batches[batch] = replace(self._batches[batch], sealed_at=self.now())
-            self._tell(batch, events)
-            return self._batches[batch]
-
-    def reopen(self, batch: BatchId, *, actor: str, reason: str) -> Batch:
-        with self._lock:
-            if self._known_batch(batch).sealed_at is None:
-                raise UsageError(f"batch {self._batches[batch].name!r} is not sealed: nothing to reopen")
-            self._link_batch(batch, "reopened", journal.encode_body(journal.Reopened(reason=reason)), actor)
-            self._batches[batch] = replace(self._batches[batch], sealed_at=None)
-            return self._batches[batch]
 
     # -- items in -----------------------------------------------------------------------------------------------
 
@@ -169,6 +72,7 @@ class MemoryStore:
             lo=lo, hi=lo + len(fresh), digests=b"".join([x.digest for x in fresh]), chunk=chunk, ended=ended,
             invalid=[(n, x.place.code) for n, x in enumerate(fresh, start=lo) if x.place.state is State.DEAD],
         )  # fmt: skip
+        self._tell(batch.id, [events.item_dead(n, fresh[n - lo].key, fresh[n - lo].place) for n, _ in body.invalid])
         head = self._link_batch(batch.id, "ingested", journal.encode_body(body), actor)
         if fresh:
             self._chunks[chunk] = Chunk(id=chunk, batch=batch.id, lo=ItemNo(lo), hi=ItemNo(lo + len(fresh)), head=head,
@@ -182,10 +86,12 @@ class MemoryStore:
     def claim(self, want: Want) -> Claim | Idle:
         with self._lock:
             now = self.now()
-            at = self._known_batch(want.batch).course
-            if at is not Course.OPEN:
-                return replace(self._idle(want.batch, broke=False), course=at)
-            chunk = self._claimable(want.batch, now)
+            batch = self._known_batch(want.batch)
+            dead = sum(chunk.counts.dead for chunk in self.chunks(want.batch))
+            exceeded = course.is_exceeded(want.tolerance, dead, batch)
+            if batch.course is not Course.OPEN or exceeded:
+                return replace(self._idle(want.batch, broke=False), course=batch.course, exceeded=exceeded)
+            chunk = self._claimable(want, now)
             afford = self._affordable(want, now)
             if chunk is None or afford == 0:
                 return self._idle(want.batch, broke=chunk is not None)
@@ -214,9 +120,12 @@ class MemoryStore:
             return Claim(lease=held, batch=chunk.batch, lo=granted.lo, hi=granted.hi, version=0,
                          pending=granted.pending, blame=granted.blame)  # fmt: skip
 
-    def _claimable(self, batch: BatchId, now: float) -> Chunk | None:
+    def _claimable(self, want: Want, now: float) -> Chunk | None:
         """What is free or expired, waiting chunks first; failing that, what a dead process holds."""
-        chunks = [chunk for chunk in self._chunks.values() if chunk.batch == batch]
+        if want.only is not None:
+            chunks = [self._chunk_of(want.batch, want.only)]
+        else:
+            chunks = [chunk for chunk in self._chunks.values() if chunk.batch == want.batch]
         free = [chunk for chunk in chunks if lease.may_claim(chunk, now=now)]
         if not free:
             left = [chunk for chunk in chunks if chunk.owner is not None and self._is_dead(chunk.owner)]
@@ -229,7 +138,7 @@ class MemoryStore:
             return None
         chunks = self.chunks(want.batch)
         spent = sum(chunk.counts.spent for chunk in chunks)
-        reserved = sum(chunk.reserved for chunk in chunks if self._is_held(chunk, now))
+        reserved = sum(chunk.reserved for chunk in chunks if chunk.pending and self._is_held(chunk, now))
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
 
     def _idle(self, batch: BatchId, *, broke: bool) -> Idle:
@@ -346,10 +255,6 @@ class MemoryStore:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def chunks(self, batch: BatchId) -> list[Chunk]:
-        with self._lock:
-            return sorted((c for c in self._chunks.values() if c.batch == batch), key=lambda c: c.lo)
-
     def items(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
                 limit: int = 1000) -> list[StoredItem]:  # fmt: skip
         with self._lock:
@@ -380,21 +285,7 @@ class MemoryStore:
         with self._lock:
             return self._entries.get(chain, [])[after : after + limit]
 
-    def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
-        with self._lock:
-            return self._events[after : after + limit]
-
-    def delivered(self, receiver: str, up_to: int = 0) -> int:
-        with self._lock:
-            self._delivered[receiver] = max(up_to, self._delivered.get(receiver, 0))
-            return self._delivered[receiver]
-
     # -- helpers ------------------------------------------------------------------------------------------------
-
-    def _known_batch(self, batch: BatchId) -> Batch:
-        if batch not in self._batches:
-            raise UsageError(f"there is no batch number {batch}")
-        return self._batches[batch]
 
     def _chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
         found = next((c for c in self._chunks.values() if c.batch == batch and c.lo <= n < c.hi), None)
@@ -416,32 +307,6 @@ class MemoryStore:
             self._outputs[batch, output.n, output.stage] = output
         for move in moves:
             self._places[batch, move.n] = move.place
-
-    def _tell(self, batch: BatchId, events: Sequence[Event]) -> None:
-        for event in events:
-            self._events.append(
-                StoredEvent(
-                    id=len(self._events) + 1, batch=batch, at=self.now(), kind=event.kind, body=event.body, n=event.n
-                )
-            )
-
-    def _link_batch(self, batch: BatchId, kind: str, body: bytes, actor: str) -> bytes:
-        at = self._batches[batch]
-        entry = journal.link(
-            at.head,
-            chain=chain_of_batch(batch),
-            batch=batch,
-            seq=at.seq + 1,
-            kind=kind,
-            at=self.now(),
-            actor=actor,
-            fence=0,
-            commit_id=b"",
-            body=body,
-        )
-        self._entries.setdefault(entry.chain, []).append(entry)
-        self._batches[batch] = replace(at, seq=entry.seq, head=entry.hash)
-        return entry.hash
 
     def _link_chunk(self, chunk: Chunk, kind: str, body: bytes, actor: str, fence: int, commit_id: bytes) -> None:
         entry = journal.link(chunk.head, chain=chunk.id, batch=chunk.batch, seq=chunk.seq + 1, kind=kind, at=self.now(),

@@ -1,8 +1,8 @@
 """The embedded store: one SQLite file, any number of processes on one host.
 
-Read the verbs in the order of an item's life: open_batch, add_items, claim, load, renew, commit, act. Each is one
-short transaction that takes the write lock at its start, reads the facts, asks the core, and writes the answer. All
-bytes are made before it begins.
+Read the verbs in the order of an item's life: add_items, claim, load, renew, commit, act; those of a batch as a whole
+stand in `sqlite_batches`. Each is one short transaction that takes the write lock at its start, reads the facts, asks
+the core, and writes the answer. All bytes are made before it begins.
 """
 
 import logging
@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.core import acts, course, ingest, journal, lease
+from holdfast.core import acts, course, events, ingest, journal, lease
 from holdfast.core.errors import Refused, UsageError
-from holdfast.core.limits import BATCHES, ITEMS
+from holdfast.core.limits import ITEMS
 from holdfast.core.model import (
     Act,
     Admitted,
@@ -25,20 +25,17 @@ from holdfast.core.model import (
     Commit,
     Counts,
     Course,
-    Entry,
-    Event,
     Item,
     ItemNo,
     Lease,
     NewItem,
     Want,
-    chain_of_batch,
 )  # fmt: skip
 from holdfast.stores import faults
 from holdfast.stores import sqlite_keys as keys
-from holdfast.stores.base import Idle, Receipt, check_redefinition, stage_count
+from holdfast.stores.base import Idle, Receipt, stage_count
+from holdfast.stores.sqlite_batches import SqliteBatches
 from holdfast.stores.sqlite_file import SqliteFile
-from holdfast.stores.sqlite_reads import SqliteReads
 from holdfast.stores.sqlite_rows import (
     ITEM_BITS,
     PLAIN_PLACES,
@@ -54,80 +51,8 @@ SQL = load("sqlite.sql")
 log = logging.getLogger("holdfast.store")
 
 
-class SqliteStore(SqliteReads):
+class SqliteStore(SqliteBatches):
     """Batches, items, outputs and the journal in one file."""
-
-    # -- batches ------------------------------------------------------------------------------------------------
-
-    def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
-        found = self.batch(name)
-        if found is None or found.definition != definition:
-            faults.reach("open_batch.before")
-            body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
-            with self._file.writing("open_batch") as db:
-                found = self._batch(db, "batch_by_name", name)
-                if found is None:
-                    row = (name, pipeline, definition, stage_count(definition), self.now(), journal.GENESIS)
-                    batch_id = BatchId(db.execute(SQL["insert_batch"], row)[0][0])
-                    if batch_id >= BATCHES:
-                        raise UsageError(
-                            f"{self.path} holds {BATCHES:,} batches, the most a store can: use another file"
-                        )
-                    self._link_batch(db, batch_id, 0, journal.GENESIS, "opened", body, actor)
-                elif found.pipeline == pipeline and found.definition != definition:
-                    check_redefinition(found, definition)
-                    db.execute(SQL["redefine_batch"], (definition, stage_count(definition), found.id))
-                    self._link_batch(db, found.id, found.seq, found.head, "opened", body, actor)
-            found = self.batch(name)
-        assert found is not None
-        if found.pipeline != pipeline:
-            raise UsageError(
-                f"batch {name!r} belongs to pipeline {found.pipeline!r}, not to {pipeline!r}: choose another batch name"
-            )
-        return found
-
-    def note(self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False) -> bool:
-        with self._file.writing("note") as db:
-            found = self._known_batch(db, batch)
-            same = (chain_of_batch(batch), len(body), body)
-            if once and any(journal.decode_header(h).kind == kind for (h,) in db.execute(SQL["heads_of_body"], same)):
-                return False
-            self._link_batch(db, batch, found.seq, found.head, kind, body, actor)
-        return True
-
-    def steer(self, batch: BatchId, to: Course, *, actor: str, reason: str, ends_at: float | None = None) -> Batch:
-        faults.reach("steer.before")
-        with self._file.writing("steer") as db:
-            found = self._known_batch(db, batch)
-            body = course.steer(found, to, reason=reason, ends_at=ends_at)
-            if body is not None:
-                db.execute(SQL["steer_batch"], (to, ends_at, batch))
-                self._link_batch(db, batch, found.seq, found.head, "steered", journal.encode_body(body), actor)
-            return self._known_batch(db, batch)
-
-    def seal(self, batch: BatchId, *, actor: str, reconciliation: bytes, events: Sequence[Event] = ()) -> Batch:
-        faults.reach("seal.before")
-        with self._file.writing("seal") as db:
-            found = self._known_batch(db, batch)
-            chunks = [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch,))]
-            obstacle = course.obstacle(found, chunks)
-            if obstacle is not None:
-                raise Refused(f"batch {found.name!r} cannot be sealed: {obstacle}")
-            body = journal.encode_body(course.seal(chunks, reconciliation))
-            db.execute(SQL["seal_batch"], (self.now(), batch))
-            self._link_batch(db, batch, found.seq, found.head, "sealed", body, actor)
-            self._tell(db, batch, events)
-            return self._known_batch(db, batch)
-
-    def reopen(self, batch: BatchId, *, actor: str, reason: str) -> Batch:
-        with self._file.writing("reopen") as db:
-            found = self._known_batch(db, batch)
-            if found.sealed_at is None:
-                raise UsageError(f"batch {found.name!r} is not sealed: nothing to reopen")
-            db.execute(SQL["seal_batch"], (None, batch))
-            body = journal.encode_body(journal.Reopened(reason=reason))
-            self._link_batch(db, batch, found.seq, found.head, "reopened", body, actor)
-            return self._known_batch(db, batch)
 
     # -- items in -----------------------------------------------------------------------------------------------
 
@@ -175,6 +100,7 @@ class SqliteStore(SqliteReads):
             rows = [(n, x.key, x.salt, x.payload) for n, x in enumerate(fresh, start=base + lo)]
             write_rows(db.cursor, SQL["insert_items"], rows)
             write_rows(db.cursor, SQL["put_places"], [(base + n, *place_row(place)) for n, place in refused])
+            self._tell(db, batch.id, [events.item_dead(n, fresh[n - lo].key, place) for n, place in refused])
         chunk = self._new_chunk_id(db) if fresh else 0
         body = journal.Ingested(
             lo=lo, hi=hi, digests=b"".join([x.digest for x in fresh]), chunk=chunk, ended=ended,
@@ -190,36 +116,44 @@ class SqliteStore(SqliteReads):
     # -- work ---------------------------------------------------------------------------------------------------
 
     def claim(self, want: Want) -> Claim | Idle:
-        idle = self._nothing_to_claim(want)
-        if idle is not None:
-            return idle
+        with self._file.reading() as db:
+            offer = self._offer(db, want, self.now(), 0.0)
+        if isinstance(offer, Idle):
+            return offer  # nothing had to be written to see that
         faults.reach("claim.before")
         with self._file.writing("claim") as db:
             now = self.now()
-            at = self._known_batch(db, want.batch).course
-            if at is not Course.OPEN:
-                return replace(self._idle(db, want.batch, broke=False), course=at)
-            chunk = self._claimable(db, want.batch, now, db.waited)
+            offer = self._offer(db, want, now, db.waited)
+            if isinstance(offer, Idle):
+                return offer
             afford = self._affordable(db, want, now)
-            if chunk is None or afford == 0:
-                return self._idle(db, want.batch, broke=chunk is not None)
-            return self._grant(db, chunk, want, now, afford)
+            if afford == 0:
+                return replace(self._idle(db, want.batch), broke=True)
+            return self._grant(db, offer, want, now, afford)
 
-    def _nothing_to_claim(self, want: Want) -> Idle | None:
-        """Answer without a write where reading shows that there is nothing."""
-        with self._file.reading() as db:
-            now = self.now()
-            at = self._known_batch(db, want.batch).course
-            if at is not Course.OPEN or self._claimable(db, want.batch, now, 0.0) is None:
-                return replace(self._idle(db, want.batch, broke=False), course=at)
-        return None
+    def _offer(self, db: SqliteFile, want: Want, now: float, waited: float) -> Chunk | Idle:
+        """A chunk that may be claimed, or why there is none."""
+        batch = self._known_batch(db, want.batch)
+        exceeded = want.tolerance is not None and course.is_exceeded(want.tolerance, self._dead(db, batch.id), batch)
+        if batch.course is Course.OPEN and not exceeded:
+            chunk = self._claimable(db, want, now, waited)
+            if chunk is not None:
+                return chunk
+        return replace(self._idle(db, want.batch), course=batch.course, exceeded=exceeded)
 
-    def _claimable(self, db: SqliteFile, batch: BatchId, now: float, waited: float) -> Chunk | None:
-        rows = db.execute(SQL["claimable_again"], (batch, now, now - waited))
-        rows = rows or db.execute(SQL["claimable_fresh"], (batch, now - waited))
+    def _dead(self, db: SqliteFile, batch: BatchId) -> int:
+        return int(db.execute(SQL["dead_count"], (batch,))[0][0])
+
+    def _claimable(self, db: SqliteFile, want: Want, now: float, waited: float) -> Chunk | None:
+        if want.only is not None:
+            chunk = self._chunk_of(db, want.batch, want.only)
+            is_dead = chunk.owner is not None and self._is_dead(chunk.owner)
+            return chunk if lease.may_claim(chunk, now=now, waited=waited, owner_is_dead=is_dead) else None
+        rows = db.execute(SQL["claimable_again"], (want.batch, now, now - waited))
+        rows = rows or db.execute(SQL["claimable_fresh"], (want.batch, now - waited))
         if rows:
             return chunk_of(rows[0])
-        held = (chunk_of(row) for row in db.execute(SQL["held_chunks"], (batch, now)))
+        held = (chunk_of(row) for row in db.execute(SQL["held_chunks"], (want.batch, now)))
         return next((c for c in held if c.owner is not None and self._is_dead(c.owner)), None)
 
     def _affordable(self, db: SqliteFile, want: Want, now: float) -> int | None:
@@ -266,9 +200,9 @@ class SqliteStore(SqliteReads):
             blame=granted.blame,
         )
 
-    def _idle(self, db: SqliteFile, batch: BatchId, *, broke: bool) -> Idle:
+    def _idle(self, db: SqliteFile, batch: BatchId) -> Idle:
         pending, due = db.execute(SQL["idle_facts"], (batch,))[0]
-        return Idle(pending=pending, next_due=due, held=len(self._held(db, batch, self.now())), broke=broke)
+        return Idle(pending=pending, next_due=due, held=len(self._held(db, batch, self.now())), broke=False)
 
     def _held(self, db: SqliteFile, batch: BatchId, now: float) -> list[Chunk]:
         """The chunks that somebody holds: under a lease that has not ended, in a process not known to be dead."""
@@ -406,35 +340,7 @@ class SqliteStore(SqliteReads):
             db.execute(SQL["seize_chunk"], (chunk.id,))
         return [c.n for c in effect.changes]
 
-    # -- the outbox ---------------------------------------------------------------------------------------------
-
-    def delivered(self, receiver: str, up_to: int = 0) -> int:
-        with self._file.reading() as db:
-            rows = db.execute(SQL["receiver_at"], (receiver,))
-            at = int(rows[0][0]) if rows else 0
-        if up_to <= at:
-            return at
-        with self._file.writing("delivered") as db:
-            return int(db.execute(SQL["advance_receiver"], (receiver, up_to))[0][0])
-
-    def _tell(self, db: SqliteFile, batch: BatchId, events: Sequence[Event]) -> None:
-        if events:
-            now = self.now()
-            write_rows(db.cursor, SQL["insert_events"], [(batch, now, e.kind, e.body, e.n) for e in events])
-
     # -- helpers ------------------------------------------------------------------------------------------------
-
-    def _link_batch(
-        self, db: SqliteFile, batch: BatchId, seq: int, head: bytes, kind: str, body: bytes, actor: str
-    ) -> bytes:
-        entry = journal.link(head, chain=chain_of_batch(batch), batch=batch, seq=seq + 1, kind=kind, at=self.now(),
-                             actor=actor, fence=0, commit_id=b"", body=body)  # fmt: skip
-        self._insert_entry(db, entry)
-        db.execute(SQL["link_batch"], (entry.seq, entry.hash, batch))
-        return entry.hash
-
-    def _insert_entry(self, db: SqliteFile, entry: Entry) -> None:
-        db.execute(SQL["insert_entry"], (entry.chain, entry.seq, entry.head, entry.body, entry.hash))
 
     def _insert_chunk(self, db: SqliteFile, new: Chunk) -> int:
         c = new.counts

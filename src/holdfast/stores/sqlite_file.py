@@ -240,24 +240,24 @@ def check_library() -> None:
 
 
 def migrate(db: apsw.Connection) -> None:
-    """Bring the file to the newest format, one numbered file and one transaction at a time."""
-    for number, statements in enumerate(_migrations(), start=1):
-        if db.pragma("user_version") >= number:
-            continue
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            if db.pragma("user_version") < number:
-                for statement in statements:
-                    db.execute(statement)
-                    faults.reach("migrate.statement")
-                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                db.execute(f"PRAGMA user_version = {number}")
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
-        faults.reach("migrate.after")
+    """Bring the file to the newest format: all numbered scripts that it lacks, in one transaction."""
+    newest = len(_migrations())
+    if db.pragma("user_version") >= newest:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        for statements in _migrations()[db.pragma("user_version") :]:
+            for statement in statements:
+                db.execute(statement)
+                faults.reach("migrate.statement")
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {newest}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    faults.reach("migrate.after")
 
 
 @cache

@@ -19,8 +19,23 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from holdfast.core import canonical, ingest
 from holdfast.core.errors import HoldfastError
+from holdfast.core.events import warning
 from holdfast.core.journal import Spend
-from holdfast.core.model import Act, Change, Claim, Commit, Item, NewItem, State, StoredItem, Want, chain_of_batch
+from holdfast.core.model import (
+    Act,
+    Change,
+    Claim,
+    Commit,
+    Course,
+    Item,
+    ItemNo,
+    NewItem,
+    State,
+    StoredItem,
+    Tolerance,
+    Want,
+    chain_of_batch,
+)
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import NOTHING, Holder, commit, settle
@@ -32,6 +47,8 @@ from holdfast.testing.conformance.kit import MakeStore
 from holdfast.testing.replay import compare, replay
 
 STAGES = 2
+LATE = 60
+"""A batch is not cancelled before so many ids were given out: nothing much happens after."""
 POLICIES = [Policy(attempts=2), Policy(attempts=3, money=20)]
 DEFINITIONS = [canonical.encode({"stages": ["a", "b"], "edition": edition}) for edition in range(2)]
 OWNERS = st.sampled_from(["ann", "bob", "cid"])
@@ -102,7 +119,17 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(owner=OWNERS, limit=st.integers(1, 5), cap=st.sampled_from([None, None, 0, 50]), reserve=st.integers(0, 12))
     def claim(self, owner: str, limit: int, cap: int | None, reserve: int) -> None:
-        want = Want(batch=self.batch, owner=owner, limit=limit, seconds=30.0, cap=cap, reserve=reserve)
+        self._claim(Want(batch=self.batch, owner=owner, limit=limit, seconds=30.0, cap=cap, reserve=reserve))
+
+    @rule(owner=OWNERS, count=st.sampled_from([None, 1, 3]), share=st.sampled_from([None, 0.2]),
+          only=st.sampled_from([None, 0, 2, 5, 99]))  # fmt: skip
+    def claim_with_care(self, owner: str, count: int | None, share: float | None, only: int | None) -> None:
+        """Within a tolerance, or one item only."""
+        tolerance = Tolerance(count=count, share=share)
+        n = None if only is None else ItemNo(only)
+        self._claim(Want(batch=self.batch, owner=owner, limit=2, seconds=30.0, tolerance=tolerance, only=n))
+
+    def _claim(self, want: Want) -> None:
         answer = self.both(lambda store: store.claim(want))
         if isinstance(answer, Claim):
             self.held.append((answer, 0))
@@ -173,6 +200,30 @@ class Comparison(RuleBasedStateMachine):
         )
         self.both(lambda store: store.act(act))
 
+    # -- how it ends --------------------------------------------------------------------------------------------
+
+    @rule(course=st.sampled_from([Course.OPEN, Course.OPEN, Course.PAUSED]), end=st.sampled_from([None, 2e9]))
+    def steer(self, course: Course, end: float | None) -> None:
+        self.both(lambda store: store.steer(self.batch, course, actor="op", reason="so", ends_at=end))
+
+    @precondition(lambda self: self.ids > LATE)
+    @rule()
+    def cancel(self) -> None:
+        self.both(lambda store: store.steer(self.batch, Course.CANCELLED, actor="op", reason="so"))
+
+    @rule(told=st.booleans())
+    def seal(self, told: bool) -> None:
+        events = [warning("sealed", "so")] if told else []
+        self.both(lambda store: store.seal(self.batch, actor="op", reconciliation=b"{}", events=events))
+
+    @rule()
+    def reopen(self) -> None:
+        self.both(lambda store: store.reopen(self.batch, actor="op", reason="so"))
+
+    @rule(receiver=st.sampled_from(["file", "hook"]), up_to=st.integers(0, 9))
+    def deliver(self, receiver: str, up_to: int) -> None:
+        self.both(lambda store: store.delivered(receiver, up_to))
+
     # -- what must be equal -------------------------------------------------------------------------------------
 
     @invariant()
@@ -183,6 +234,7 @@ class Comparison(RuleBasedStateMachine):
         try:
             self.both(lambda store: store.items(self.batch))
             self.both(lambda store: [store.items(self.batch, state=state, lo=1, limit=3) for state in State])
+            self.both(lambda store: (store.events(), store.events(2, limit=3)))
             self.both(lambda store: store.outputs(self.batch))
             self.both(lambda store: [store.outputs(self.batch, stage=stage, lo=1, limit=3) for stage in range(STAGES)])
             chains = [chain_of_batch(self.batch), *(chunk.id for chunk in self.memory.chunks(self.batch))]
@@ -206,6 +258,8 @@ def _change(data: st.DataObject, row: StoredItem) -> Change | None:
         after = go_back(
             row.place, kind, data.draw(st.integers(0, min(row.place.stage, STAGES - 1))), STAGES, reason="so"
         )
+    elif kind is Transition.REQUEUE:
+        after = move(row.place, kind, stages=STAGES, due=0.0, since=0.0, requeues=row.place.requeues + 1)
     elif kind is Transition.REDRIVE:
         after = move(row.place, kind, stages=STAGES, attempt=0, due=0.0, since=0.0, spent=0, code="", reason="")
     else:
@@ -214,7 +268,7 @@ def _change(data: st.DataObject, row: StoredItem) -> Change | None:
 
 
 _LEGAL = {
-    State.PENDING: [Transition.CANCEL, Transition.RESET],
+    State.PENDING: [Transition.CANCEL, Transition.REQUEUE, Transition.RESET],
     State.DONE: [Transition.RESET],
     State.SKIPPED: [Transition.RESET],
     State.DEAD: [Transition.REDRIVE, Transition.RESOLVE, Transition.DISCARD, Transition.RESET],

@@ -10,15 +10,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core import journal
+from holdfast.core import course, journal
 from holdfast.core.canonical import decode
 from holdfast.core.columns import FLOAT32, UINT16, unpack
 from holdfast.core.limits import SUSPECT
-from holdfast.core.model import Batch, BatchId, Chunk, Counts, Entry, State, chain_of_batch
+from holdfast.core.model import Batch, BatchId, Chunk, Counts, Course, Entry, State, chain_of_batch
 from holdfast.core.retry import Policy
 from holdfast.stores.base import Store
 
 EVERYTHING = 1 << 30
+OF_BATCH = ("ingested", "steered", "sealed", "reopened")
+"""What changes a batch as a whole; anybody may note other things in its chain."""
 
 
 class Violation(AssertionError):
@@ -139,6 +141,9 @@ class _Teller:
         self.store, self.batch = store, batch
         self.policies = policies
         self.stages = len(decode(batch.definition)["stages"])
+        self.course = Course.OPEN
+        self.ends_at: float | None = None
+        self.seal: journal.Sealed | None = None
         self.story = Story(items={}, links={}, advanced={}, attempts={}, spends=[], given=set(), waits=[])
 
     def tell(self) -> Story:
@@ -146,8 +151,9 @@ class _Teller:
         entries = self.store.entries(chain, limit=EVERYTHING)
         start, head, seq = journal.GENESIS, self.batch.head, self.batch.seq
         for entry, header in journal.check_chain(entries, start=start, head=head, seq=seq):
-            if header.kind == "ingested":
-                self._ingested(entry, journal.decode_body(entry.body))
+            if header.kind in OF_BATCH:
+                self._of_batch(entry, header, journal.decode_body(entry.body))
+        self._check_course()
         chunks = {int(chunk.id): chunk for chunk in self.store.chunks(self.batch.id)}
         told: set[int] = set()
         while len(told) < len(self.story.links):
@@ -157,6 +163,39 @@ class _Teller:
                 told.add(chunk_id)
         _must(told == chunks.keys(), f"no entry tells where chunks {sorted(chunks.keys() - told)} come from")
         return self.story
+
+    def _of_batch(self, entry: Entry, header: journal.Header, body: journal.Body) -> None:
+        """What the batch's own chain tells: items, the course of the batch, its seals."""
+        where = f"entry {entry.seq} of the batch"
+        if isinstance(body, journal.Steered | journal.Ingested):
+            _must(self.seal is None, f"{where} comes after the seal")
+        match body:
+            case journal.Ingested():
+                _must(self.course is not Course.CANCELLED or body.lo == body.hi, f"{where} admits to a cancelled batch")
+                self._ingested(entry, body)
+            case journal.Steered():
+                allowed = self.course is not Course.CANCELLED or body.course == Course.CANCELLED
+                _must(allowed, f"{where} lets a cancelled batch go on")
+                self.course, self.ends_at = Course(body.course), body.ends_at
+            case journal.Sealed():
+                _must(self.seal is None, f"{where} seals what is sealed")
+                self.seal = body
+            case journal.Reopened():
+                _must(self.seal is not None, f"{where} reopens what is open")
+                _must(bool(header.actor and body.reason), f"{where} does not say who reopened the batch, and why")
+                self.seal = None
+
+    def _check_course(self) -> None:
+        """The row of the batch, and what its seal covers, against its chain."""
+        row, told = self.batch, (self.course, self.ends_at, self.seal is not None)
+        held = (row.course, row.ends_at, row.sealed_at is not None)
+        _must(held == told, f"the batch is (course, end, sealed) {held}, its journal says {told}")
+        if self.seal is None:
+            return
+        chunks = self.store.chunks(row.id)
+        now = course.seal(chunks, self.seal.reconciliation)
+        _must(now == self.seal, "the batch changed after it was sealed")
+        _must(not sum(chunk.pending for chunk in chunks), "a batch with pending items is sealed")
 
     def _ingested(self, entry: Entry, body: journal.Ingested) -> None:
         _must(
@@ -337,7 +376,8 @@ class _Teller:
             _must(body.seized or not in_flight, f"{where} changes item {moved.n} in the hands of {link.owner}")
             if moved.output_digest:
                 self.story.given.add((moved.n, moved.epoch))
-            attempt = 0 if moved.after == State.PENDING else told.attempt
+            is_fresh = moved.after == State.PENDING and (moved.before != State.PENDING or moved.epoch != told.epoch)
+            attempt = 0 if is_fresh else told.attempt
             self.story.items[moved.n] = Told(
                 stage=moved.stage_after, state=State(moved.after), epoch=moved.epoch, attempt=attempt
             )

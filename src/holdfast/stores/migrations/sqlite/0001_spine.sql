@@ -15,8 +15,6 @@ CREATE TABLE batches (
     opened_at   REAL NOT NULL,
     admitted    INTEGER NOT NULL DEFAULT 0,
     ingested_at REAL,
-    course      TEXT NOT NULL DEFAULT 'open',
-    ends_at     REAL,
     sealed_at   REAL,
     seq         INTEGER NOT NULL DEFAULT 0,
     head        BLOB NOT NULL
@@ -92,21 +90,6 @@ CREATE TABLE outputs (
     data  BLOB,
     file  BLOB
 ) STRICT;
-
--- The outbox: written with what it tells, delivered later, to each receiver from where it was.
-CREATE TABLE events (
-    id    INTEGER PRIMARY KEY AUTOINCREMENT,
-    batch INTEGER NOT NULL,
-    at    REAL NOT NULL,
-    kind  TEXT NOT NULL,
-    body  BLOB NOT NULL,
-    n     INTEGER
-) STRICT;
-
-CREATE TABLE receivers (
-    name  TEXT PRIMARY KEY,
-    up_to INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
 
 CREATE TABLE journal (
     chain INTEGER NOT NULL,

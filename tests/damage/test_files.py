@@ -55,7 +55,7 @@ def test_a_zeroed_page_is_told(closed: Original, spot: Path, tally: Callable[...
         said = verdict(closed, closed.files | {"": data[:at] + bytes(PAGE) + data[at + PAGE :]}, spot)
         assert said in TOLD, f"page {at // PAGE + 1} zeroed: {said}"
         told += said != "whole"
-    assert told > len(data) // PAGE - 4, "few pages hold nothing"
+    assert told > len(data) // PAGE - 7, "few pages hold nothing but the outbox, which no journal proves"
     tally(pages=len(data) // PAGE)
 
 

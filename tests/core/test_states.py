@@ -25,6 +25,7 @@ LAW: dict[Transition, tuple[set[State], set[State]]] = {
     Transition.REDRIVE: ({DEAD}, {PENDING}),
     Transition.RESOLVE: ({DEAD}, {DONE, SKIPPED}),
     Transition.DISCARD: ({DEAD}, {CANCELLED}),
+    Transition.RECOVER: ({PENDING}, {PENDING, DONE}),
     Transition.RESET: ({PENDING, DONE, SKIPPED, DEAD, CANCELLED}, {PENDING}),
     Transition.REWIND: ({PENDING, DONE}, {PENDING}),
 }
@@ -38,8 +39,10 @@ def facts_of(place: Place) -> dict[str, object]:
 
 def stage_after(step: Transition, to: State, stage: int) -> int:
     """Where a legal step leads from a stage."""
-    if step in (Transition.CHECKPOINT, Transition.FINISH):
+    if step in (Transition.CHECKPOINT, Transition.FINISH) or (step is Transition.RECOVER and to is not DONE):
         return stage + 1
+    if step is Transition.RECOVER:
+        return STAGES
     return STAGES if step is Transition.RESOLVE and to is DONE else stage
 
 
@@ -73,6 +76,7 @@ def test_each_step_has_its_own_stages_to_lead_to(step: Transition) -> None:
             Transition.CHECKPOINT: target == stage + 1 < STAGES,
             Transition.FINISH: target == stage + 1 <= STAGES,
             Transition.RESOLVE: target in (stage, STAGES),
+            Transition.RECOVER: target == STAGES,
             Transition.RESET: 0 <= target <= stage,
             Transition.REWIND: 0 <= target <= stage,
         }.get(step, target == stage)

@@ -88,6 +88,6 @@ def _holds(change: Change, place: Place) -> bool:
         return False
     if after.epoch != place.epoch:
         return True
-    if place.state is State.PENDING:
+    if place.state is State.PENDING and change.output is None:
         return (after.stage, after.attempt) == (place.stage, place.attempt)
     return after.stage >= place.stage

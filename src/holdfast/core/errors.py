@@ -8,7 +8,8 @@
     │   ├── DefinitionChanged the pipeline is not the one the batch was opened with
     │   ├── PayloadChanged    a known key came with another payload
     │   ├── ChainBroken       the journal does not verify
-    │   ├── NotOurs           the file is not a Holdfast store, or is damaged
+    │   ├── NotOurs           the file is not a Holdfast store
+    │   │   └── Damaged       it is one, and it does not hold what was written into it
     │   └── SchemaTooNew      the store was written by a newer Holdfast
     ├── StoreError            the store could not do it
     │   ├── StoreUnavailable  try again later; nothing was written
@@ -60,7 +61,11 @@ class ChainBroken(Refused):
 
 
 class NotOurs(Refused):
-    """The file is not a Holdfast store, or is damaged."""
+    """The file is not a Holdfast store."""
+
+
+class Damaged(NotOurs):
+    """The file does not hold what was written into it, or cannot be read any more."""
 
 
 class SchemaTooNew(Refused):

@@ -10,6 +10,7 @@ pending ──checkpoint──▶ pending (next stage)      within an epoch the 
 dead ───redrive───────▶ pending (where it stopped)
 dead ───resolve───────▶ done or skipped            by a person
 dead ───discard───────▶ cancelled                  by a person
+pending ──recover─────▶ done, or pending at a later stage: its output was found, all else about it is lost
 any ────reset, rewind─▶ pending (an earlier stage or the same, in the next epoch)
 """
 
@@ -36,6 +37,7 @@ class Transition(StrEnum):
     REDRIVE = "redrive"
     RESOLVE = "resolve"
     DISCARD = "discard"
+    RECOVER = "recover"
     RESET = "reset"
     REWIND = "rewind"
 
@@ -52,6 +54,7 @@ TABLE: dict[Transition, tuple[frozenset[State], frozenset[State]]] = {
     Transition.REDRIVE: (frozenset({State.DEAD}), frozenset({State.PENDING})),
     Transition.RESOLVE: (frozenset({State.DEAD}), frozenset({State.DONE, State.SKIPPED})),
     Transition.DISCARD: (frozenset({State.DEAD}), frozenset({State.CANCELLED})),
+    Transition.RECOVER: (frozenset({State.PENDING}), frozenset({State.PENDING, State.DONE})),
     Transition.RESET: (frozenset(State), frozenset({State.PENDING})),
     Transition.REWIND: (frozenset({State.PENDING, State.DONE}), frozenset({State.PENDING})),
 }
@@ -112,6 +115,8 @@ def _check_stage(place: Place, transition: Transition, state: State, target: int
         legal = target <= place.stage
     elif transition in ONWARD:
         legal = target == place.stage + 1
+    elif transition is Transition.RECOVER:
+        legal = target > place.stage and (state is State.DONE) == (target == stages)
     else:
         legal = target == place.stage or (transition is Transition.RESOLVE and state is State.DONE and target == stages)
     if not legal:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import canonical, course, journal
-from holdfast.core.errors import ChainBroken, NotOurs, SinkError, UsageError
+from holdfast.core.errors import ChainBroken, Damaged, SinkError, UsageError
 from holdfast.core.model import Batch, Chunk, ChunkId, Course, Entry, Output, StoredItem, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.runtime.outputs import OutputReader
@@ -71,7 +71,7 @@ def verify(store: Store, batch: Batch, *, full: bool = False, progress: Progress
     try:
         return _Auditor(store, batch, full, progress).audit()
     except (TypeError, ValueError, LookupError, OverflowError) as error:
-        raise NotOurs(f"{store.url} is damaged: it holds what no store writes ({error}); put back a backup") from error
+        raise Damaged(f"{store.url} is damaged: it holds what no store writes ({error}); put back a backup") from error
 
 
 @dataclass(slots=True)

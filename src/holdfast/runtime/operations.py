@@ -26,6 +26,9 @@ FRESH_BUDGET: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent":
                                 "reason": ""}  # fmt: skip
 CUT_PAYLOAD = "too_large"
 RESOLVED = "resolved"
+RECOVERED = "recovered"
+NO_INPUT = {RESOLVED: "resolved by hand", RECOVERED: "recovered by its output"}
+"""Codes of items that may stand behind stages they have no outputs of."""
 
 Decide = Callable[[StoredItem], Change | str]
 """What becomes of an item; as text, why nothing does."""
@@ -72,7 +75,7 @@ def redrive(
             return "its payload was too large to be kept"
         return _change(item, move(item.place, Transition.REDRIVE, stages=stages, **FRESH_BUDGET))
 
-    return _act(store, batch, _dead_letters(store, batch, items, code), decide, kind="redriven", by=by)
+    return act_on(store, batch, _dead_letters(store, batch, items, code), decide, kind="redriven", by=by)
 
 
 def discard(
@@ -86,7 +89,7 @@ def discard(
             return f"{item.place.state}, not dead"
         return _change(item, move(item.place, Transition.DISCARD, stages=stages))
 
-    return _act(store, batch, _dead_letters(store, batch, items, code), decide, kind="discarded", by=by)
+    return act_on(store, batch, _dead_letters(store, batch, items, code), decide, kind="discarded", by=by)
 
 
 def resolve(store: Store, batch: Batch, by: By, item: str, *, output: bytes | None = None) -> Result:
@@ -104,7 +107,7 @@ def resolve(store: Store, batch: Batch, by: By, item: str, *, output: bytes | No
         made = Output(item.n, stages - 1, place.epoch, data)
         return _change(item, place, output=made, output_digest=canonical.digest(item.salt, data))
 
-    return _act(store, batch, [lookup.item_named(store, batch, item)], decide, kind="resolved", by=by)
+    return act_on(store, batch, [lookup.item_named(store, batch, item)], decide, kind="resolved", by=by)
 
 
 def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_stage: str | int = 0) -> Result:
@@ -121,7 +124,7 @@ def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_sta
             raise UsageError(f"item {found.key!r} stands at {here!r}: a reset leads back, not on to {there!r}")
         held = any(chunk.lo <= found.n < chunk.hi and status.is_live(chunk, store.now()) for chunk in chunks)
         decide = _Reset(store, batch, target, by, in_flight=held)
-        return _act(store, batch, [found], decide, kind="reset", by=by, seize=True)
+        return act_on(store, batch, [found], decide, kind="reset", by=by, seize=True)
     parts = [_reset_chunk(store, batch, by, target, chunk) for chunk in chunks if may_have_begun(chunk)]
     left = Counter[str]()
     for part in parts:
@@ -134,7 +137,7 @@ def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_sta
 def _reset_chunk(store: Store, batch: Batch, by: By, target: int, chunk: Chunk) -> Result:
     decide = _Reset(store, batch, target, by, in_flight=status.is_live(chunk, store.now()))
     items = each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi)
-    return _act(store, batch, items, decide, kind="reset", by=by, seize=True)
+    return act_on(store, batch, items, decide, kind="reset", by=by, seize=True)
 
 
 def may_have_begun(chunk: Chunk) -> bool:
@@ -159,11 +162,11 @@ class _Reset:
         if _is_untouched(place, self._target) and not self._in_flight:
             return "there already"
         if self._target > 0 and not self._has_input(item):
-            return "resolved by hand: there is no output of the stage before to begin from"
+            return f"{NO_INPUT[place.code]}: there is no output of the stage before to begin from"
         return _change(item, go_back(place, Transition.RESET, self._target, self._stages, reason=self._by.reason))
 
     def _has_input(self, item: StoredItem) -> bool:
-        if item.place.code != RESOLVED:
+        if item.place.code not in NO_INPUT:
             return True
         before = self._target - 1
         return bool(self._store.outputs(self._batch.id, lo=item.n, hi=item.n + 1, stage=before, limit=1))
@@ -198,7 +201,7 @@ def _change(item: StoredItem, place: Place, *, output: Output | None = None, out
     )
 
 
-def _act(
+def act_on(
     store: Store, batch: Batch, items: Iterable[StoredItem], decide: Decide, *, kind: str, by: By, seize: bool = False
 ) -> Result:
     """Decide and write, group by group: memory stays flat, and no transaction is long."""

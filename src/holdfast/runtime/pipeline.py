@@ -17,8 +17,10 @@ from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom
+from holdfast.runtime.operations import By
 from holdfast.runtime.options import Options
 from holdfast.runtime.policy import Budget, Retry
+from holdfast.runtime.recovery import Recovery, recover
 from holdfast.runtime.report import Report
 from holdfast.runtime.run import Run
 from holdfast.runtime.runner import here
@@ -163,6 +165,20 @@ class Pipeline:
     def report(self, batch: str | None = None) -> Report:
         """How the batch stands, without running anything."""
         return Report.of(self, check_name(batch if batch is not None else self.name, "batch"))
+
+    def recover(
+        self, items: Iterable[Any] | None = None, *, by: By, batch: str | None = None, key: KeyFrom = None,
+        set_aside: tuple[str, ...] = (),
+    ) -> Recovery:  # fmt: skip
+        """Make the record of a batch anew from its output files, after the store was lost or set aside."""
+        name = check_name(batch if batch is not None else self.name, "batch")
+        found = self._items(items)
+        if found is None:
+            raise UsageError(
+                f"pipeline {self.name!r} has no source: give recover() the items, their outputs alone do not say "
+                "what they were made from"
+            )
+        return recover(self, found, by, batch=name, key=key if key is not None else self._key, moved=set_aside)
 
     @property
     def store(self) -> Store:

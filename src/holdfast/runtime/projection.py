@@ -144,7 +144,7 @@ class Projection:
             for made_in in self._made_in.values():
                 made_in[at] = UNKNOWN if made_in[at] else 0
         if moved.output_digest:
-            digests, made_in = self._of_stage(self.stages - 1)
+            digests, made_in = self._of_stage(moved.stage_after - 1)
             made_in[at] = 1 + moved.epoch
             digests[_span(at)] = moved.output_digest
 

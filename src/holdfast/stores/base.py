@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.core.canonical import decode
-from holdfast.core.errors import DefinitionChanged, NotOurs
+from holdfast.core.errors import Damaged, DefinitionChanged
 from holdfast.core.model import (
     Act,
     Admitted,
@@ -270,7 +270,7 @@ def each_entry(store: Store, chain: int) -> Iterable[Entry]:
 def further(url: str, last: int, least: int) -> int:
     """Where a page ended. Rows out of order, in a file that was damaged, would otherwise be read round and round."""
     if last < least:
-        raise NotOurs(f"{url}: its rows are out of order, so it is damaged: put back a backup of it")
+        raise Damaged(f"{url}: its rows are out of order, so it is damaged: put back a backup of it")
     return last
 
 

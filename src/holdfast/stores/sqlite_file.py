@@ -21,7 +21,16 @@ from typing import Any, TypeVar
 import apsw
 import msgspec
 
-from holdfast.core.errors import CommitUnknown, NotOurs, Refused, SchemaTooNew, StoreError, StoreUnavailable, UsageError
+from holdfast.core.errors import (
+    CommitUnknown,
+    Damaged,
+    NotOurs,
+    Refused,
+    SchemaTooNew,
+    StoreError,
+    StoreUnavailable,
+    UsageError,
+)
 from holdfast.stores import faults, filesystem, sqlite_log, writers
 
 T = TypeVar("T")
@@ -55,13 +64,13 @@ class SqliteFile:
         try:
             self._settle_identity(new)
             if patiently(lambda: sqlite_log.is_damaged(self._db)):
-                raise NotOurs(_not_ours(path, "its log is damaged, and acknowledged work behind that cannot be read"))
+                raise Damaged(_damaged(path, "its log is damaged, and acknowledged work behind that cannot be read"))
             self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             migrate(self._db)
         except apsw.NotADBError:
-            raise NotOurs(_not_ours(path, "it is not a database, or its first page is damaged")) from None
+            raise Damaged(_damaged(path, "it is not a database, or its first page is damaged")) from None
         except apsw.CorruptError as error:
-            raise NotOurs(_not_ours(path, f"it is damaged ({error})")) from None
+            raise Damaged(_damaged(path, f"it is damaged ({error})")) from None
         except apsw.BusyError:
             raise StoreUnavailable(f"{path} is held for too long by {writers.advice(path)}") from None
         except apsw.Error as error:
@@ -174,8 +183,8 @@ class SqliteFile:
         if self._poison is not None:
             raise StoreError(f"{self._poison}; nothing more is written by this process: run again")
 
-    def _unreadable(self, error: Exception) -> NotOurs:
-        return NotOurs(_not_ours(self.path, f"it is damaged: a row cannot be read ({error})"))
+    def _unreadable(self, error: Exception) -> Damaged:
+        return Damaged(_damaged(self.path, f"it is damaged: a row cannot be read ({error})"))
 
     def _translate(self, error: apsw.Error) -> StoreError | NotOurs:
         if isinstance(error, apsw.BusyError | apsw.LockedError):
@@ -188,7 +197,7 @@ class SqliteFile:
             )
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
             self._poison = f"{self.path} is damaged ({error})"
-            return NotOurs(_not_ours(self.path, f"it is damaged ({error})"))
+            return Damaged(_damaged(self.path, f"it is damaged ({error})"))
         if isinstance(error, apsw.ReadOnlyError):
             return StoreUnavailable(f"{self.path} cannot be written: check its permissions")
         if isinstance(error, apsw.IOError):
@@ -294,7 +303,7 @@ def _prepare(path: Path) -> bool:
         if path.is_dir():
             raise UsageError(f"{path} is a directory: name the file of the store, for example {path / 'state.db'}")
         if _size_of(Path(f"{path}-wal")) and not _size_of(path):  # SQLite would throw that log away
-            raise NotOurs(_not_ours(path, f"it is empty or gone, and its log {path}-wal is not"))
+            raise Damaged(_damaged(path, f"it is empty or gone, and its log {path}-wal is not"))
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         if not os.access(path, os.R_OK | os.W_OK):
@@ -377,3 +386,7 @@ def _not_ours(path: Path, why: str) -> str:
         f"{path} is not a Holdfast store: {why}. It was left untouched; put back a backup of it, or name another file "
         "with --store or $HOLDFAST_STORE"
     )
+
+
+def _damaged(path: Path, why: str) -> str:
+    return f"{_not_ours(path, why)}; `holdfast import … --from-outputs` rebuilds it from output files"

@@ -14,7 +14,7 @@ import typer
 
 import holdfast
 from holdfast.core.errors import HoldfastError, StoreUnavailable, UsageError
-from holdfast.interfaces.cli import acts, audit, dead, demo, doctor, export, render, run, status, why
+from holdfast.interfaces.cli import acts, audit, dead, demo, doctor, export, importing, render, run, status, why
 from holdfast.interfaces.cli.common import Declined
 
 INTERRUPTED = 75
@@ -35,6 +35,7 @@ app.add_typer(dead.app, name="dead")
 app.command("reset")(acts.reset)
 app.add_typer(audit.app, name="audit")
 app.command("export")(export.export)
+app.command("import")(importing.import_)
 app.command("doctor")(doctor.doctor)
 app.command("faults")(doctor.faults)
 app.command("demo")(demo.demo)

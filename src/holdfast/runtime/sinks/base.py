@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from holdfast.core.errors import NotOurs
+from holdfast.core.errors import Damaged
 from holdfast.core.model import Key
 
 
@@ -54,7 +54,7 @@ class Evidence(msgspec.Struct, frozen=True, array_like=True):
         try:
             return _decoder.decode(data)
         except msgspec.MsgspecError as error:
-            raise NotOurs(f"the store holds {len(data)} bytes as evidence of a file that say nothing ({error}): "
+            raise Damaged(f"the store holds {len(data)} bytes as evidence of a file that say nothing ({error}): "
                           "run `holdfast doctor`, or restore the store") from error  # fmt: skip
 
 
@@ -131,6 +131,13 @@ class Sink(Protocol):
         Guard: batch, stage, item, epoch and input are the same, and the content matches the digest in its name.
         Guarantee: whole, unchanged and ours. A key that cannot be a name is found out here, before it costs anything.
         Raises: Permanent("sink_name"), OSError.
+        """
+        ...
+
+    def observe(self, place: Provenance, *, is_text: bool = False) -> Evidence | None:
+        """Evidence of the file that stands under the final name of this place, whoever wrote it; None without one.
+
+        Guard: none. Guarantee: nothing is changed. Raises: SinkError if what stands there is no file that can be read.
         """
         ...
 

@@ -99,6 +99,20 @@ class Files:
                 return found
         return None
 
+    def observe(self, place: Provenance, *, is_text: bool = False) -> Evidence | None:
+        """Evidence of what stands under the final name now, whoever wrote it."""
+        final = self.template.path(place)
+        try:
+            with self._at(final).open("rb") as file:
+                data, info = file.read(), os.fstat(file.fileno())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise SinkError(f"{final}: it cannot be read ({error.strerror})") from None
+        digest = sha256(data).digest()
+        name = names.staged_name(place, digest, is_text=is_text)
+        return self._evidence(final, name, info, digest, is_text=is_text)
+
     def note(self, evidence: Evidence) -> bytes:
         """The note in the staged name: it came into being together with the output."""
         said = names.parse_staged(Path(evidence.staged).name)

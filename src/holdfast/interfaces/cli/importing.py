@@ -1,0 +1,92 @@
+"""`holdfast import`: a record made anew from what its outputs show."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.core.errors import UsageError
+from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli.common import (
+    ActorOption,
+    DryRunOption,
+    JsonOption,
+    Manner,
+    ReasonOption,
+    StoreOption,
+    YesOption,
+    agreed,
+)
+from holdfast.interfaces.cli.loading import load
+from holdfast.runtime import recovery
+from holdfast.stores.open import DEFAULT
+
+NAMED = 20
+"""So many items are named on a screen."""
+
+
+def import_(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="app.py:book, or package.module:book.")],
+    from_outputs: Annotated[
+        bool, typer.Option("--from-outputs", help="Rebuild the record of a batch from its output files.")
+    ] = False,
+    batch: Annotated[str | None, typer.Option("--batch", help="Default: the pipeline's name.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
+    reason: ReasonOption = "",
+    actor: ActorOption = "",
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Rebuild a lost or damaged record: the damaged file is set aside, items with valid outputs count as done."""
+    if not from_outputs:
+        raise UsageError("say from what: --from-outputs rebuilds a record from output files")
+    where = store if store is not None else os.environ.get("HOLDFAST_STORE") or DEFAULT
+    pipeline = load(target)
+    if store is not None:
+        pipeline.use_store(store)
+    path = Path(where.removeprefix("sqlite://").removeprefix("sqlite:")).expanduser()
+    damage = None if where.startswith("memory:") else recovery.is_damaged(path)
+    name = batch if batch is not None else pipeline.name
+    if not as_json:
+        _announce(path, damage, name)
+    if dry_run:
+        if as_json:
+            render.document({"batch": name, "store": str(path), "damaged": damage})
+        return
+    manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
+    by = agreed(f"Rebuild batch {name} from its output files", manner)
+    moved = recovery.set_aside(path) if damage is not None else ()
+    found = pipeline.recover(by=by, batch=name, key=key, set_aside=moved)
+    if as_json:
+        render.document(found.as_dict())
+    else:
+        _tell(found)
+
+
+def _announce(path: Path, damage: str | None, batch: str) -> None:
+    if damage is not None:
+        render.say(damage, render.BAD)
+        render.say("It would be set aside under another name, and a new store made in its place.")
+    elif path.exists():
+        render.say(f"{path} can be read: batch {batch!r} would be added to it.")
+    else:
+        render.say(f"There is no store at {path}: one would be made.")
+
+
+def _tell(found: recovery.Recovery) -> None:
+    for name in found.set_aside:
+        render.say(f"set aside: {name}", render.FAINT)
+    whole = sum(found.recovered.values())
+    render.say(f"{render.many(whole, 'item')} of {found.items:,} recovered, {found.pending:,} will run.", render.GOOD)
+    rows = [(f"after {stage}", f"{count:,}") for stage, count in found.recovered.items()]
+    rows.append(("without a valid output", f"{found.pending:,}"))
+    rows.append(("unknown about the recovered", "; ".join(found.unknown)))
+    render.show(render.facts(rows))
+    for name, why in found.invalid[:NAMED]:
+        render.say(f"  not recovered: {name}: {why}", render.CARE)
+    if found.invalid_count > NAMED:
+        render.say(f"  and {found.invalid_count - NAMED:,} more; --json names them", render.CARE)
+    render.say("Outputs were not changed. Run the pipeline to go on.")

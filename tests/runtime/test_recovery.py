@@ -1,0 +1,158 @@
+"""A lost record is made anew from what its outputs show: what is there is not paid for again."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+import holdfast as hf
+from holdfast.core.errors import Damaged, Refused, UsageError
+from holdfast.runtime import audit, recovery
+from holdfast.runtime.operations import By
+from tests.runtime.support import Calls, outputs, run
+
+BY = By(actor="ann", reason="the disk died")
+ITEMS = [{"number": n} for n in range(12)]
+
+
+class Page(BaseModel):
+    number: int
+
+
+class Text(BaseModel):
+    number: int
+    text: str
+
+
+def define(book: hf.Pipeline, calls: Calls, *, dead: int = -1) -> hf.Pipeline:
+    @book.stage
+    def ocr(page: Page) -> Text:
+        calls(("ocr", page.number))
+        return Text(number=page.number, text=f"page {page.number}")
+
+    @book.stage(sink=hf.Files("mid/{key}.json"))
+    def correct(text: Text) -> Text:
+        calls(("correct", text.number))
+        return text
+
+    @book.stage(sink=hf.Files("out/{key}.txt"))
+    def print_(text: Text) -> str:
+        calls(("print", text.number))
+        if text.number == dead:
+            raise hf.Permanent("blank")
+        return text.text
+
+    @print_.verify
+    def is_text(out: str) -> bool:
+        return out.startswith("page")
+
+    return book
+
+
+def spoil(path: Path) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100] + b"\xaa" * (len(whole) - 100))
+
+
+def rebuilt(folder: Path, calls: Calls) -> tuple[hf.Pipeline, recovery.Recovery]:
+    path = folder / "state.db"
+    assert recovery.is_damaged(path) is not None
+    moved = recovery.set_aside(path)
+    assert recovery.is_damaged(path) is None
+    book = define(hf.Pipeline("book", store=path), calls)
+    return book, book.recover(ITEMS, by=BY, key="number", set_aside=moved)
+
+
+def files(folder: Path) -> dict[str, tuple[bytes, int]]:
+    found = [file for name in ("mid", "out") for file in (folder / name).iterdir() if file.is_file()]
+    return {str(file): (file.read_bytes(), file.stat().st_mtime_ns) for file in found}
+
+
+@pytest.mark.promise("P12", "P15")
+def test_a_damaged_store_is_set_aside_and_rebuilt_from_the_outputs(folder: Path, book: hf.Pipeline) -> None:
+    calls = Calls()
+    first = run(define(book, calls, dead=7), ITEMS, key="number")
+    assert (first.counts.done, first.counts.dead) == (11, 1)
+    book.store.close()
+    before, lost = files(folder), (folder / "state.db").read_bytes()
+    spoil(folder / "state.db")
+    spoilt = (folder / "state.db").read_bytes()
+    with pytest.raises(Damaged, match="--from-outputs"):
+        run(define(hf.Pipeline("book", store=folder / "state.db"), calls), ITEMS, key="number")
+    assert (folder / "state.db").read_bytes() == spoilt != lost, "it is refused, not started anew"
+    calls.clear()
+    again, found = rebuilt(folder, calls)
+    assert (found.items, found.recovered, found.pending) == (12, {"print_": 11, "correct": 1}, 0)
+    assert Path(found.set_aside[0]).read_bytes() == spoilt
+    assert any("money" in what for what in found.unknown)
+    assert files(folder) == before, "outputs are never changed"
+    report = run(again, ITEMS, key="number")
+    assert report.is_complete
+    assert calls.seen == [("print", 7)], "what is there is not made again"
+    assert outputs(again) == {n: f"page {n}" for n in range(12)}
+    batch = again.store.batch("book")
+    assert batch is not None
+    assert audit.verify(again.store, batch, full=True).findings == ()
+
+
+@pytest.mark.promise("P12", "P5")
+def test_only_outputs_that_are_whole_and_valid_count(folder: Path, book: hf.Pipeline) -> None:
+    calls = Calls()
+    run(define(book, calls), ITEMS, key="number")
+    book.store.close()
+    spoil(folder / "state.db")
+    (folder / "out" / "1.txt").write_text("nothing of ours")
+    (folder / "out" / "2.txt").unlink()
+    (folder / "mid" / "2.json").write_text('{"number": "?"}')
+    (folder / "out" / "3.txt").unlink()
+    (folder / "out" / "3.txt").mkdir()
+    (folder / "out" / "4.txt").write_bytes(b"\xff\xfe")
+    calls.clear()
+    again, found = rebuilt(folder, calls)
+    assert (found.recovered, found.pending, found.invalid_count) == ({"print_": 8, "correct": 3}, 1, 1)
+    ((key, why),) = found.invalid
+    assert (key, "number" in why) == ("2", True)
+    (folder / "out" / "3.txt").rmdir()
+    assert run(again, ITEMS, key="number").is_complete
+    assert sorted(calls.seen) == [("correct", 2), ("ocr", 2), ("print", 1), ("print", 2), ("print", 3), ("print", 4)]
+    assert outputs(again) == {n: f"page {n}" for n in range(12)}
+
+
+@pytest.mark.promise("P12", "P4")
+def test_an_output_that_is_lost_after_it_was_recovered_is_made_again(folder: Path, book: hf.Pipeline) -> None:
+    """What it rests on was never recorded, so the item begins where its input is: at the start."""
+    calls = Calls()
+    run(define(book, calls), ITEMS, key="number")
+    book.store.close()
+    spoil(folder / "state.db")
+    again, _ = rebuilt(folder, calls)
+    (folder / "out" / "5.txt").unlink()
+    calls.clear()
+    assert run(again, ITEMS, key="number").is_complete
+    assert calls.seen == [("ocr", 5), ("correct", 5), ("print", 5)]
+
+
+def test_a_batch_that_can_be_read_is_not_rebuilt(folder: Path, book: hf.Pipeline) -> None:
+    run(define(book, Calls()), ITEMS, key="number")
+    with pytest.raises(Refused, match="run it to go on"):
+        book.recover(ITEMS, by=BY, key="number")
+
+
+def test_there_must_be_something_to_rebuild_from(folder: Path) -> None:
+    book = hf.Pipeline("book", store=folder / "state.db")
+    book.stage(name="read")(lambda value: value)
+    with pytest.raises(UsageError, match="nothing to rebuild from"):
+        book.recover([1], by=BY)
+    with pytest.raises(UsageError, match="has no source"):
+        book.recover(by=BY)
+
+
+def test_no_fence_is_given_out_twice_after_a_store_was_set_aside(folder: Path, book: hf.Pipeline) -> None:
+    run(define(book, Calls(), dead=3), ITEMS, key="number")
+    highest = max(chunk.fence for chunk in book.store.chunks(book.store.batches()[0].id))
+    book.store.close()
+    spoil(folder / "state.db")
+    again, _ = rebuilt(folder, Calls())
+    run(again, ITEMS, key="number")
+    fences = [chunk.fence for chunk in again.store.chunks(again.store.batches()[0].id)]
+    assert min(fence for fence in fences if fence) > highest

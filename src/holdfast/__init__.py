@@ -4,6 +4,7 @@ from holdfast.core.errors import (
     ChainBroken,
     CommitUnknown,
     Conflict,
+    Damaged,
     Defer,
     DefinitionChanged,
     HoldfastError,
@@ -33,8 +34,8 @@ from holdfast.runtime.stage import Stage
 __version__ = "0.1.0"
 
 __all__ = [
-    "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "DeadLetter", "Defer", "DefinitionChanged",
-    "File", "Files", "Folder", "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs", "PayloadChanged",
+    "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Damaged", "DeadLetter", "Defer",
+    "DefinitionChanged", "File", "Files", "Folder", "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs", "PayloadChanged",
     "Permanent", "Pipeline", "Refused", "Report", "Result", "Retry", "SchemaTooNew", "SinkError", "Skip", "Source",
     "Stage", "StoreError", "StoreUnavailable", "Transient", "UsageError",
 ]  # fmt: skip

@@ -35,7 +35,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Damaged", "DeadLetter", "Defer",
-    "DefinitionChanged", "File", "Files", "Folder", "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs", "PayloadChanged",
-    "Permanent", "Pipeline", "Refused", "Report", "Result", "Retry", "SchemaTooNew", "SinkError", "Skip", "Source",
-    "Stage", "StoreError", "StoreUnavailable", "Transient", "UsageError",
+    "DefinitionChanged", "File", "Files", "Folder", "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs",
+    "PayloadChanged", "Permanent", "Pipeline", "Refused", "Report", "Result", "Retry", "SchemaTooNew", "SinkError",
+    "Skip", "Source", "Stage", "StoreError", "StoreUnavailable", "Transient", "UsageError",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.runtime.evidence import check
+from holdfast.stores.sqlite import SqliteStore
 from tests.cli.conftest import Command, python
 
 APP = """
@@ -30,6 +31,7 @@ def app(here: Path) -> Path:
 
 def spoil(here: Path) -> bytes:
     store = here / ".holdfast" / "state.db"
+    SqliteStore(store).close()  # nothing is left in its log
     store.write_bytes(store.read_bytes()[:100] + bytes(20_000))
     return store.read_bytes()
 

@@ -19,6 +19,7 @@ from holdfast.core.errors import (
     StoreError,
     StoreUnavailable,
     Transient,
+    UndoRefused,
     UsageError,
 )  # fmt: skip
 from holdfast.runtime.context import Context
@@ -36,5 +37,5 @@ __all__ = [
     "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "DeadLetter", "Defer", "DefinitionChanged",
     "File", "Files", "Folder", "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs", "PayloadChanged",
     "Permanent", "Pipeline", "Refused", "Report", "Result", "Retry", "SchemaTooNew", "SinkError", "Skip", "Source",
-    "Stage", "StoreError", "StoreUnavailable", "Transient", "UsageError",
+    "Stage", "StoreError", "StoreUnavailable", "Transient", "UndoRefused", "UsageError",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from holdfast.core.errors import (
     StoreError,
     StoreUnavailable,
     Transient,
+    UndoRefused,
     UsageError,
 )  # fmt: skip
 from holdfast.runtime.context import Context
@@ -37,5 +38,5 @@ __all__ = [
     "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Damaged", "DeadLetter", "Defer",
     "DefinitionChanged", "File", "Files", "Folder", "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs",
     "PayloadChanged", "Permanent", "Pipeline", "Refused", "Report", "Result", "Retry", "SchemaTooNew", "SinkError",
-    "Skip", "Source", "Stage", "StoreError", "StoreUnavailable", "Transient", "UsageError",
+    "Skip", "Source", "Stage", "StoreError", "StoreUnavailable", "Transient", "UndoRefused", "UsageError",
 ]  # fmt: skip

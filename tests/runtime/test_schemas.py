@@ -521,7 +521,10 @@ def test_a_verifier_that_raises_fails_the_attempt(book: hf.Pipeline) -> None:
     def broken(out: int) -> bool:
         raise KeyError("no such rule")
 
-    assert codes(run(book, [1])) == {1: "KeyError"}
+    report = run(book, [1])
+    assert codes(report) == {1: "verifier_failed"}
+    assert "the verifier of stage 'read'" in report.dead[0].reason
+    assert "it raised KeyError: 'no such rule'" in report.dead[0].reason
 
 
 @pytest.mark.parametrize("verifier", [lambda: True, lambda a, b: True, lambda a, b, c, d: True])

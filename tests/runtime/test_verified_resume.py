@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
+from holdfast.runtime.sinks import disk
 from holdfast.stores import faults
 from tests.runtime.support import App, Calls, codes, outputs, run
 
@@ -111,16 +112,60 @@ def test_a_folder_in_the_place_of_an_output_does_not_stop_the_others(restart: Ca
     (page(2) / "mine.txt").write_text("keep me")
     remove(page(4))
     calls.clear()
-    with pytest.raises(hf.StoreError, match=r"page_0002\.json"):
-        run(restart(definition(calls)), range(6))
-    assert sorted(calls.seen) == [2, 4]
+    report = run(restart(definition(calls)), range(6))
+    assert calls.seen == [4], "what has something in its way is not paid for again, and stays as it is"
+    assert (report.counts.done, report.exit_code, report.unverified) == (6, 1, 1)
+    assert (report.findings[0].key, report.findings[0].stage) == (2, "read")
+    assert "page_0002.json: there is a folder in its place" in report.findings[0].message
+    assert "run again" in str(report)
     assert (page(2) / "mine.txt").read_text() == "keep me"
     assert page(4).is_file()
     (page(2) / "mine.txt").unlink()
     page(2).rmdir()
     assert run(restart(definition(calls)), range(6)).is_complete
     assert page(2).is_file()
-    assert sorted(calls.seen) == [2, 4], "what was made and staged is not made again"
+    assert calls.seen == [4, 2]
+
+
+@pytest.mark.promise("P4", "P15")
+def test_a_folder_that_was_there_first_is_a_finding_and_what_was_made_is_kept(
+    restart: Callable[..., hf.Pipeline],
+) -> None:
+    calls = Calls()
+    (page(2) / "mine").mkdir(parents=True)
+    report = run(restart(definition(calls)), range(4))
+    assert (report.counts.done, report.exit_code, report.findings[0].key) == (4, 1, 2)
+    assert "page_0002.json" in report.findings[0].message
+    (page(2) / "mine").rmdir()
+    page(2).rmdir()
+    assert run(restart(definition(calls)), range(4)).is_complete
+    assert page(2).is_file()
+    assert sorted(calls.seen) == [0, 1, 2, 3], "what was made and staged is not made again"
+
+
+@pytest.mark.promise("P4")
+def test_an_output_that_cannot_be_read_is_a_finding(
+    restart: Callable[..., hf.Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls()
+    run(restart(definition(calls)), range(4))
+    read = disk.digest_of
+
+    def deny(path: Path) -> bytes:
+        if path.name == page(2).name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    remove(page(1))
+    calls.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "digest_of", deny)
+        report = run(restart(definition(calls)), range(4), verify="full")
+    assert calls.seen == [1]
+    assert (report.exit_code, report.unverified, report.findings[0].key) == (1, 1, 2)
+    assert "page_0002.json: it cannot be read: Permission denied" in report.findings[0].message
+    assert run(restart(definition(calls)), range(4), verify="full").is_complete
+    assert calls.seen == [1]
 
 
 @pytest.mark.promise("P15")
@@ -272,7 +317,7 @@ def test_full_finds_what_its_verifier_no_longer_accepts(restart: Callable[..., h
     assert outputs(again) == {0: 200, 1: 201, 2: 102, 3: 103, 4: 104}
 
 
-def test_full_survives_a_verifier_that_raises(restart: Callable[..., hf.Pipeline]) -> None:
+def test_a_verifier_that_raises_undoes_nothing(restart: Callable[..., hf.Pipeline]) -> None:
     broken = False
 
     def define(book: hf.Pipeline) -> None:
@@ -289,7 +334,11 @@ def test_full_survives_a_verifier_that_raises(restart: Callable[..., hf.Pipeline
     run(restart(define), range(5))
     broken = True
     report = run(restart(define), range(5), verify="full")
-    assert codes(report) == {3: "KeyError"}
+    assert (report.counts.done, report.this_run.rewound, report.exit_code) == (5, 0, 1)
+    assert [(each.key, each.stage) for each in report.findings] == [(3, "read")]
+    assert "it raised KeyError: 'no such rule'" in report.warnings[0]
+    broken = False
+    assert run(restart(define), range(5), verify="full").exit_code == 0
 
 
 @pytest.mark.promise("P5", "P12")

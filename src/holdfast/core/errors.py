@@ -7,6 +7,7 @@
     ├── Refused               going on would be unsafe
     │   ├── DefinitionChanged the pipeline is not the one the batch was opened with
     │   ├── PayloadChanged    a known key came with another payload
+    │   ├── UndoRefused       more of what is recorded would be undone than is likely to be meant
     │   ├── ChainBroken       the journal does not verify
     │   ├── NotOurs           the file is not a Holdfast store
     │   │   └── Damaged       it is one, and it does not hold what was written into it
@@ -54,6 +55,10 @@ class DefinitionChanged(Refused):
 
 class PayloadChanged(Refused):
     """A known key came with another payload."""
+
+
+class UndoRefused(Refused):
+    """More of what is recorded would be undone than is likely to be meant."""
 
 
 class ChainBroken(Refused):

@@ -59,6 +59,21 @@ BLAME: Final = 3
 REWINDS: Final = 3
 """Rewinds of one item before it is buried."""
 
+CHECK_SECONDS: Final = 60.0
+"""How long a verifier or an adopter may take, unless it or its stage says otherwise; then it has said nothing."""
+
+HUNG_CHECKS: Final = 100
+"""Verifiers and adopters that hang at the same time, before no further one is asked."""
+
+UNDO_SHARE: Final = 0.10
+"""A run that would undo more than this share of what it looked at is refused, unless it is told that this is meant."""
+
+UNDO_ITEMS: Final = 100
+"""Fewer items than this are undone without that question."""
+
+FINDINGS_LISTED: Final = 20
+"""Findings that a report lists; of more, it says how many there are."""
+
 MONEY_DIGITS: Final = 12
 """Money is kept in whole 10**-12 of a dollar; what is finer is rounded."""
 

@@ -1,28 +1,36 @@
 """Verified resume: what is recorded as done is looked at before it is believed.
 
 Quick looks at files only: present, of the recorded size, of the recorded time. Full reads everything: digests against
-the journal, schemas, verifiers. An output that fails sends its item, and no other, back to the stage that makes it,
-in a new epoch, with the reason in the journal. Outputs themselves are never edited or deleted.
+the journal, schemas, and what verifiers say. First all of it is looked at, and only numbers are remembered; then, if it
+is not too much to be meant, each item that does not hold is looked at again and goes back to the last stage that
+holds, in a new epoch, with the reason in the journal. Outputs themselves are never edited or deleted.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Literal, NamedTuple
 
-from msgspec.structs import replace
-
-from holdfast.core import canonical, journal
-from holdfast.core.errors import SinkError, UsageError
-from holdfast.core.limits import REWINDS
-from holdfast.core.model import Act, Batch, BatchId, Change, Chunk, Output, State, StoredItem
-from holdfast.core.states import Transition, go_back
-from holdfast.runtime.schema import Invalid
+from holdfast.core import canonical, events, journal, verify
+from holdfast.core.errors import UndoRefused, UsageError
+from holdfast.core.limits import ACT_ITEMS
+from holdfast.core.model import Act, Batch, BatchId, Change, Chunk, Item, Key, Output, State, StoredItem
+from holdfast.core.verify import Decision, GoesBack, Unclear, decide
+from holdfast.runtime.findings import Finding, Findings
+from holdfast.runtime.looking import IN_THE_WAY, Looker, Past
 from holdfast.runtime.sinks.base import Evidence
-from holdfast.runtime.stage import Stage, Verifier
+from holdfast.runtime.stage import Stage
 from holdfast.stores.base import Store, each_entry, each_output, lineage
 
 Level = Literal["none", "quick", "full"]
 GROUP = 500
+"""Items that are read, or looked at quickly, together."""
+ASKED_TOGETHER = 20
+"""Items that one thread asks verifiers about before it hands over what they said."""
+THREADS = 64
+Digests = dict[tuple[int, int], bytes]
 
 
 def check_level(level: str) -> None:
@@ -31,130 +39,216 @@ def check_level(level: str) -> None:
         raise UsageError(f'verify={level!r}: say "none", "quick" or "full"')
 
 
-def recheck(
-    store: Store, batch: Batch, stages: Sequence[Stage], level: Level, actor: str, *, stopping: Callable[[], bool]
-) -> int:
-    """Look at what is recorded and rewind what does not hold; returns how many items went back."""
-    with_files = any(stage.sink is not None for stage in stages)
-    if level == "none" or (level == "quick" and not with_files) or not batch.admitted:
-        return 0
-    rewound = 0
-    chunks = store.chunks(batch.id)
-    for chunk in chunks:
-        digests = _digests(store, chunks, chunk) if level == "full" else {}
-        for item, outputs in _recorded(store, batch.id, chunk):
-            if stopping():
-                return rewound
-            bad = _first_bad(item, outputs, stages, digests, full=level == "full")
-            if bad is not None:
-                rewound += _rewind(store, batch.id, item, *bad, stages=len(stages), actor=actor)
-    return rewound
+class Group(NamedTuple):
+    """Some items of one chunk, with what the journal says about their outputs."""
+
+    pasts: list[Past]
+    digests: Digests
 
 
-def publish_leftovers(store: Store, batch: Batch, stages: Sequence[Stage]) -> None:
-    """Give their final names to outputs that are recorded and have none: whoever recorded them died before it could."""
+class Checker:
+    """One look at everything that a batch has recorded."""
+
+    def __init__(self, store: Store, batch: Batch, looker: Looker, level: Level, *, actor: str, threads: int,
+                 allowed: float, findings: Findings, stopping: Callable[[], bool],
+                 tell: Callable[[str], None]) -> None:  # fmt: skip
+        self.store, self.batch, self.looker = store, batch, looker
+        self.full = level == "full"
+        self.actor = actor
+        self.threads = min(threads, THREADS) if self.full else 1
+        self.allowed = allowed
+        self.findings = findings
+        self.stopping = stopping
+        self.tell = tell
+        self.chunks = store.chunks(batch.id)
+        self.looked_at = 0
+
+    def recheck(self) -> int:
+        """Look at everything, then send back what does not hold; returns how many items went back."""
+        with_files = any(stage.sink is not None for stage in self.looker.stages)
+        if not (self.full or with_files) or not self.batch.admitted:
+            return 0
+        bad, example = self._look()
+        if self.stopping() or not bad:
+            return 0
+        if verify.is_too_much(len(bad), self.looked_at, self.allowed):
+            raise refusal(self.batch.name, len(bad), self.looked_at, *example)
+        return self._send_back(bad)
+
+    def _look(self) -> tuple["array[int]", tuple[Key, str]]:
+        """The numbers of the items that do not hold, and an example."""
+        bad = array("Q")
+        example: tuple[Key, str] = ("", "")
+        for results in spread(self._judge, self._recorded(), self.threads):
+            for past, decision in results:
+                self.looked_at += 1
+                if isinstance(decision, GoesBack):
+                    example = example if bad else (past.key, decision.why)
+                    bad.append(past.n)
+                elif isinstance(decision, Unclear):
+                    self._note(past, decision)
+            self.tell(f"looked at {self.looked_at:,} recorded items, {len(bad):,} do not hold")
+            if self.stopping():
+                break
+        return bad, example
+
+    def _judge(self, group: Group) -> list[tuple[Past, Decision]]:
+        """Every recorded output of every item of a group."""
+        results: list[tuple[Past, Decision]] = []
+        for past in group.pasts:
+            if self.full and self.stopping():
+                break
+            seen = [
+                self.looker.see(past, stage, full=self.full, asks=self.full, digest=group.digests.get((past.n, stage)))
+                for stage in sorted(past.outputs)
+            ]
+            results.append((past, decide(seen)))
+        return results
+
+    def _note(self, past: Past, unclear: Unclear) -> None:
+        stage = self.looker.stages[unclear.seen.stage].name
+        self.findings.add(Finding(past.key, past.n, stage, unclear.seen.why))
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def _recorded(self) -> Iterator[Group]:
+        """Items that have outputs to look at, with their outputs, a few at a time."""
+        for chunk in self.chunks:
+            digests = self._digests(chunk)
+            lo = int(chunk.lo)
+            while lo < chunk.hi:
+                hi = min(lo + GROUP, chunk.hi)
+                pasts = self._pasts(chunk, lo, hi)
+                size = ASKED_TOGETHER if self.full else GROUP
+                for first in range(0, len(pasts), size):
+                    yield Group(pasts[first : first + size], digests)
+                lo = hi
+
+    def _pasts(self, chunk: Chunk, lo: int, hi: int) -> list[Past]:
+        outputs: dict[int, list[Output]] = {}
+        for output in self.store.outputs(self.batch.id, lo=lo, hi=hi, limit=(hi - lo) * 64):
+            outputs.setdefault(output.n, []).append(output)
+        if not outputs:
+            return []
+        found = self.store.items(self.batch.id, lo=lo, hi=hi, limit=hi - lo)
+        return [
+            self._past(chunk, item, outputs[item.n])
+            for item in found
+            if item.place.state in (State.DONE, State.PENDING) and item.n in outputs
+        ]
+
+    def _past(self, chunk: Chunk, item: StoredItem, outputs: list[Output]) -> Past:
+        held = Item(item.n, item.key, item.salt, b"", item.place, False)
+        valid = [output for output in outputs if output.stage < item.place.stage]
+        return Past(
+            self.store, self.batch.id, held, chunk.fence, outputs=valid, payload=item.payload, whole=True
+        )  # fmt: skip
+
+    def _digests(self, chunk: Chunk) -> Digests:
+        """(item, stage) -> the newest digest in the journal, for the items of a chunk."""
+        found: Digests = {}
+        size = canonical.DIGEST_BYTES
+        for ancestor in lineage(self.chunks, chunk.lo) if self.full else ():
+            for entry in each_entry(self.store, ancestor.id):
+                body = journal.decode_body(entry.body)
+                if not isinstance(body, journal.Checkpointed):
+                    continue
+                for group in body.advanced:
+                    for index, n in enumerate(group.items):
+                        if chunk.lo <= n < chunk.hi:
+                            found[n, group.stage] = group.digests[index * size : index * size + size]
+        return found
+
+    # -- sending back ---------------------------------------------------------------------------------------------
+
+    def _send_back(self, bad: "array[int]") -> int:
+        """Look again at those that did not hold, and send them back; of those with the same reason many at once."""
+        rewound, reason = 0, ""
+        changes: list[tuple[Past, Change]] = []
+        for results in spread(self._judge, self._again(bad), self.threads):
+            for past, decision in results:
+                if not isinstance(decision, GoesBack):
+                    continue
+                if changes and (decision.why != reason or len(changes) >= ACT_ITEMS):
+                    rewound += self._act(changes, reason)
+                    changes = []
+                reason = decision.why
+                place = verify.rewound(past.place, decision.stage, len(self.looker.stages), reason=reason)
+                changes.append((past, Change(n=past.n, state=past.place.state, epoch=past.place.epoch, place=place)))
+        return rewound + (self._act(changes, reason) if changes else 0)
+
+    def _again(self, bad: "array[int]") -> Iterator[Group]:
+        chunks = iter(self.chunks)
+        chunk, digests = None, Digests()
+        for n in bad:
+            if self.stopping():
+                return
+            while chunk is None or n >= chunk.hi:
+                chunk = next(chunks)
+                digests = self._digests(chunk) if n < chunk.hi else {}
+            yield Group(self._pasts(chunk, n, n + 1), digests)
+
+    def _act(self, changes: Sequence[tuple[Past, Change]], reason: str) -> int:
+        buried = [(past, change) for past, change in changes if change.place.state is State.DEAD]
+        act = Act(
+            id=os.urandom(16), batch=self.batch.id, kind="rewound", actor=self.actor, reason=reason,
+            at_items=tuple(change for _, change in changes),
+            events=tuple(events.item_dead(past.n, past.key, change.place) for past, change in buried),
+        )  # fmt: skip
+        return len(self.store.act(act))
+
+
+def publish_leftovers(store: Store, batch: Batch, stages: Sequence[Stage], findings: Findings) -> None:
+    """Give their final names to outputs that are recorded and have none: whoever recorded them died before it could,
+    or something was in the way. What still is in the way of one of them is a finding."""
     for index, stage in enumerate(stages):
         left = stage.sink.leftovers() if stage.sink is not None else ()
         staged = {each.path for each in left if each.kind == "staged"}
         for output in each_output(store, batch.id, stage=index) if staged else ():
             evidence = Evidence.decode(output.file) if output.file is not None else None
-            if evidence is not None and evidence.staged in staged and stage.sink is not None:
-                stage.sink.publish([evidence])
-
-
-def _recorded(store: Store, batch: BatchId, chunk: Chunk) -> Iterator[tuple[StoredItem, list[Output]]]:
-    """Items that have outputs to look at, with their outputs."""
-    lo = int(chunk.lo)
-    while lo < chunk.hi:
-        hi = min(lo + GROUP, chunk.hi)
-        outputs: dict[int, list[Output]] = {}
-        for output in store.outputs(batch, lo=lo, hi=hi, limit=GROUP * 64):
-            outputs.setdefault(output.n, []).append(output)
-        if outputs:
-            for item in store.items(batch, lo=lo, hi=hi, limit=GROUP):
-                if item.place.state in (State.DONE, State.PENDING) and item.n in outputs:
-                    yield item, [o for o in outputs[item.n] if o.stage < item.place.stage]
-        lo = hi
-
-
-def _first_bad(
-    item: StoredItem,
-    outputs: list[Output],
-    stages: Sequence[Stage],
-    digests: dict[tuple[int, int], bytes],
-    *,
-    full: bool,
-) -> tuple[int, str] | None:
-    """The first stage whose output does not hold, and why."""
-    for output in outputs:
-        stage = stages[output.stage]
-        reason = _file_reason(stage, output, full) if output.file is not None else None
-        if reason is None and full:
-            reason = _content_reason(item, stage, output, digests)
-        if reason is not None:
-            return output.stage, f"the output of stage {stage.name!r}: {reason}"
-    return None
-
-
-def _file_reason(stage: Stage, output: Output, full: bool) -> str | None:
-    if stage.sink is None or output.file is None:
-        return None
-    return stage.sink.check(Evidence.decode(output.file), full=full)
-
-
-def _content_reason(
-    item: StoredItem, stage: Stage, output: Output, digests: dict[tuple[int, int], bytes]
-) -> str | None:
-    try:
-        data = (
-            output.data
-            if output.file is None
-            else stage.sink.read(Evidence.decode(output.file))
-            if stage.sink
-            else None
-        )
-        if data is None:
-            return "it is gone"
-        expected = digests.get((item.n, output.stage))
-        if expected is not None and canonical.digest(item.salt, data) != expected:
-            return "it is not what the journal recorded"
-        value = stage.output.decode(data)
-    except (Invalid, SinkError, OSError) as error:
-        return str(error)
-    return None if stage.verifier is None or stage.verifier.wants_item else _verdict(stage.verifier, value)
-
-
-def _verdict(verifier: Verifier, value: Any) -> str | None:
-    try:
-        return None if verifier.holds(value, None, None) else "its verifier does not accept it"
-    except Exception as error:  # noqa: BLE001 - the user's; an output that cannot be verified does not count
-        return f"its verifier raised {type(error).__name__}: {error}"
-
-
-def _digests(store: Store, chunks: Sequence[Chunk], chunk: Chunk) -> dict[tuple[int, int], bytes]:
-    """(item, stage) -> the newest digest in the journal, for the items of a chunk."""
-    found: dict[tuple[int, int], bytes] = {}
-    size = canonical.DIGEST_BYTES
-    for ancestor in lineage(chunks, chunk.lo):
-        for entry in each_entry(store, ancestor.id):
-            body = journal.decode_body(entry.body)
-            if not isinstance(body, journal.Checkpointed):
+            if evidence is None or evidence.staged not in staged or stage.sink is None:
                 continue
-            for group in body.advanced:
-                for index, n in enumerate(group.items):
-                    if chunk.lo <= n < chunk.hi:
-                        found[n, group.stage] = group.digests[index * size : index * size + size]
-    return found
+            try:
+                stage.sink.publish([evidence])
+            except OSError as error:
+                if error.errno not in IN_THE_WAY:
+                    raise
+                findings.add(_unnamed(store, batch.id, output, stage, evidence, error))
 
 
-def _rewind(store: Store, batch: BatchId, item: StoredItem, stage: int, reason: str, *, stages: int, actor: str) -> int:
-    place = item.place
-    after = go_back(place, Transition.REWIND, stage, stages, reason=reason)
-    if place.rewinds >= REWINDS:
-        why = f"{reason} (rewound {place.rewinds} times)"
-        after = replace(after, state=State.DEAD, code="rewound_too_often", reason=why, rewinds=place.rewinds)
-    act = Act(
-        id=os.urandom(16), batch=batch, kind="rewound", actor=actor, reason=reason,
-        at_items=(Change(n=item.n, state=place.state, epoch=place.epoch, place=after),),
-    )  # fmt: skip
-    return len(store.act(act))
+def _unnamed(store: Store, batch: BatchId, output: Output, stage: Stage, evidence: Evidence, error: OSError) -> Finding:
+    item = store.items(batch, lo=output.n, hi=output.n + 1)[0]
+    message = (
+        f"its output is safe in {evidence.staged}, but cannot get its name {evidence.final}: {error.strerror}; put "
+        "that right, then run again"
+    )
+    return Finding(item.key, item.n, stage.name, message)
+
+
+def refusal(batch: str, bad: int, looked_at: int, key: Key, why: str) -> UndoRefused:
+    """Why so much is not undone, with what is likelier than that it is meant."""
+    return UndoRefused(
+        f"{bad:,} of {looked_at:,} recorded items of batch {batch!r} no longer hold and would be done again, so nothing"
+        f" was undone. Item {key!r}, for example: {why}. Is a folder not mounted, is this another working directory or"
+        ' another database? If it is meant: run(undo="100%"), or holdfast run --undo 100%'
+    )
+
+
+def spread(
+    function: Callable[[Group], list[tuple[Past, Decision]]], groups: Iterable[Group], threads: int
+) -> Iterator[list[tuple[Past, Decision]]]:
+    """The function of each group, in order, on several threads; few groups are in memory at a time."""
+    if threads == 1:
+        yield from map(function, groups)
+        return
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="holdfast-check")
+    window: deque[Future[list[tuple[Past, Decision]]]] = deque()
+    try:
+        for group in groups:
+            window.append(pool.submit(function, group))
+            if len(window) > 2 * threads:
+                yield window.popleft().result()
+        while window:
+            yield window.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -8,9 +8,11 @@ from holdfast.core import canonical
 from holdfast.core.errors import Defer, HoldfastError, Signal, Skip
 from holdfast.core.journal import Spend
 from holdfast.core.limits import REQUEST_HINT_CHARS
-from holdfast.core.model import Item
+from holdfast.core.model import Item, Key
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import classify, retry_after
+from holdfast.runtime.asking import Silence
+from holdfast.runtime.checks import CheckFailed
 from holdfast.runtime.schema import Invalid
 
 TRACE_CHARS = 4000
@@ -38,6 +40,8 @@ def explain(
         return Deferred(item, SINK_WAIT, str(error), queued, seconds, spend, True)
     if isinstance(error, InputLost):
         return Lost(item, item.place.stage - 1, str(error))
+    if isinstance(error, CheckFailed):
+        return _unchecked(item, error, queued=queued, seconds=seconds, draw=draw, spend=spend)
     if isinstance(error, Skip):
         return Skipped(item, _text(error), queued, seconds, spend)
     if isinstance(error, Defer):
@@ -49,6 +53,31 @@ def explain(
         transient, code, after = False, type(error).__name__, None
     trace = "" if isinstance(error, Signal | Invalid) else _trace(error)
     return Failed(item, transient, code, _text(error), draw, queued, seconds, after, trace, spend)
+
+
+def _unchecked(
+    item: Item, failed: CheckFailed, *, queued: float, seconds: float, draw: float, spend: Spend | None
+) -> Outcome:
+    """A verifier or an adopter gave no answer. How it went is read from its exception, as a handler's is."""
+    error = failed.error
+    if isinstance(error, Defer):
+        return Deferred(item, error.seconds, f"{failed.what}: {_text(error)}", queued, seconds, spend)
+    outcome = explain(item, error, queued=queued, seconds=seconds, draw=draw, spend=spend)
+    transient, after, trace = False, None, _trace(error)
+    if isinstance(outcome, Failed):
+        transient, after, trace = outcome.transient, outcome.after, outcome.trace
+    text = no_answer(failed, item.key)
+    return Failed(item, transient, failed.code, text, draw, queued, seconds, after, trace, spend)
+
+
+def no_answer(failed: CheckFailed, key: Key) -> str:
+    """What a check without an answer means, and what to do."""
+    error = failed.error
+    how = _text(error) if isinstance(error, Silence) else f"it raised {type(error).__name__}: {_text(error)}"
+    return (
+        f"{failed.what} could not say anything about item {key!r}: {how}; the item itself may be fine: put right "
+        "what it looks at, or the function"
+    )
 
 
 def _kind_of(error: BaseException) -> tuple[bool, str]:

@@ -18,6 +18,9 @@ GRID = 0.1
 """Releases wait on a grid of this share of the wait, so that items due at about the same time are claimed together."""
 
 
+NONE: frozenset[int] = frozenset()
+
+
 class Lots:
     """Items that are ready for a stage, in lots that became ready at the same moment."""
 
@@ -61,7 +64,8 @@ class Lots:
 class Holding:
     """One claim, from grant to release."""
 
-    def __init__(self, claim: Claim, stages: int, seconds: float, reserve: int) -> None:
+    def __init__(self, claim: Claim, stages: int, seconds: float, reserve: int, *,
+                 guarded: frozenset[int] = NONE, adopting: frozenset[int] = NONE) -> None:  # fmt: skip
         self.claim = claim
         self.lease: Lease = claim.lease
         self.seconds = seconds
@@ -75,7 +79,14 @@ class Holding:
         self.loaded_all = False
         self.ready: list[Lots] = [Lots() for _ in range(stages)]
         self.resumed: set[int] = set()
-        """Numbers of items that were read from the store past their first stage."""
+        """Numbers of items that another grant may have tried, where their stage has an adopter."""
+        self.unasked: deque[Item] = deque()
+        """Items that the gate has to pass first."""
+        self.known_lost: dict[int, str] = {}
+        """Why the input of some of them is known to be gone."""
+        self._guarded = guarded
+        self._adopting = adopting if claim.lease.fence > 1 else NONE
+        self._to_ask: set[int] = set()
         self.waiting: list[tuple[float, int, Item]] = []
         self.running = 0
         self.outcomes: list[Outcome] = []
@@ -105,7 +116,7 @@ class Holding:
     @property
     def is_idle(self) -> bool:
         """Nothing is ready, running or finished: only waiting items, if any."""
-        return self.loaded_all and not self.running and not self.outcomes and not self.ready_count
+        return self.loaded_all and not (self.running or self.outcomes or self.unasked or self.ready_count)
 
     def read(self, items: Sequence[Item]) -> None:
         """A page came from the store."""
@@ -117,15 +128,37 @@ class Holding:
     def take_in(self, items: Sequence[Item], now: float, *, from_store: bool) -> None:
         """Sort items into ready and waiting."""
         at = time.perf_counter()
+        if from_store and 0 in self._adopting:
+            self.resumed.update(item.n for item in items if item.place.stage == 0)
         if items and from_store and all(item.place is START for item in items):
             self.ready[0].extend(items, at)
             return
         for item in items:
-            if from_store and item.place.stage:
-                self.resumed.add(item.n)
+            if from_store:
+                self._mark(item)
             if item.place.due > now:
                 heapq.heappush(self.waiting, (item.place.due, item.n, item))
                 continue
+            self._sort_in(item, at)
+
+    def _mark(self, item: Item) -> None:
+        """What has to be known of an item that others may have worked on."""
+        if item.place.stage in self._guarded:
+            self._to_ask.add(item.n)
+        if item.place.stage in self._adopting:
+            self.resumed.add(item.n)
+
+    def _sort_in(self, item: Item, at: float) -> None:
+        if item.n in self._to_ask:
+            self.unasked.append(item)
+        else:
+            self.ready[item.place.stage].add(item, at)
+
+    def clear_for_stage(self, items: Sequence[Item]) -> None:
+        """What these rest on holds."""
+        at = time.perf_counter()
+        for item in items:
+            self._to_ask.discard(item.n)
             self.ready[item.place.stage].add(item, at)
 
     def put_back(self, work: Assignment, items: Sequence[Item]) -> None:
@@ -138,8 +171,7 @@ class Holding:
     def wake(self, now: float) -> None:
         """Move items whose wait is over to the ready ones."""
         while self.waiting and self.waiting[0][0] <= now:
-            item = heapq.heappop(self.waiting)[2]
-            self.ready[item.place.stage].add(item, time.perf_counter())
+            self._sort_in(heapq.heappop(self.waiting)[2], time.perf_counter())
 
     def next_due(self) -> float | None:
         return self.waiting[0][0] if self.waiting else None
@@ -159,6 +191,7 @@ class Holding:
 
     def drop_ready(self) -> None:
         """Forget what was not started: it is pending in the store."""
+        self.unasked.clear()
         for lots in self.ready:
             if lots.count:
                 lots.take(lots.count)

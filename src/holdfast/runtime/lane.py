@@ -109,7 +109,7 @@ class Lane:
         return self.slots.free if limit is None else min(self.slots.free, limit - self.used)
 
     def _inline(self, holding: Holding) -> bool:
-        if self.slots.one_by_one or holding.alone or self.stage.timeout is not None:
+        if self.slots.one_by_one or holding.alone or self.stage.timeout is not None or self.runner.asks:
             return False
         return isinstance(self.pool, Threads) and self.pace.quick
 

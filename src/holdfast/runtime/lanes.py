@@ -39,6 +39,8 @@ def open_lanes(
     finally:
         for pool in pools.values():
             pool.close()
+        for lane in lanes:
+            lane.runner.close()
 
 
 def _may_run_ahead(kinds: set[str], options: Options) -> bool:

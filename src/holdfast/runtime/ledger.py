@@ -21,6 +21,10 @@ class Figures:
     known: int
     seconds: float
     ingested: bool
+    rewound: int = 0
+    """Items that this run sent back while it was at work."""
+    looking: str = ""
+    """How far the look at what is recorded has come, while there is one."""
 
 
 class Ledger:
@@ -35,6 +39,8 @@ class Ledger:
         self.added = 0
         self.known = 0
         self.ingested = False
+        self.rewound = 0
+        self.looking = ""
         self.cap = cap
         self.began = time.monotonic()
         self.buried: list[ItemNo] = []
@@ -53,6 +59,7 @@ class Ledger:
                 self._dearest[stage] = max(self._dearest.get(stage, 0), spend.usd)
                 self._cheapest[stage] = min(self._cheapest.get(stage, spend.usd), spend.usd)
         for a in settled.attempts:
+            self.rewound += a.outcome == "rewind"
             if a.outcome == "bury":
                 self.buried.append(ItemNo(a.n))
 
@@ -76,6 +83,8 @@ class Ledger:
                 self.known,
                 time.monotonic() - self.began,
                 self.ingested,
+                self.rewound,
+                self.looking,
             )
 
     # -- money ----------------------------------------------------------------------------------------------------

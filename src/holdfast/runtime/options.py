@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.core import money
 from holdfast.core.errors import UsageError
+from holdfast.core.verify import parse_allowed
 from holdfast.runtime import checker
 from holdfast.runtime.durations import Duration, moment, seconds
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom, check_identity
@@ -30,6 +31,7 @@ class Options:
     deadline: float | None
     lease: float
     verify: checker.Level
+    undo: float
     executor: Executor | str | None
     progress: bool | Callable[[Any], None] | None
     identity: Identity
@@ -46,6 +48,7 @@ class Options:
         deadline: Duration | datetime | None,
         lease: Duration,
         verify: checker.Level,
+        undo: float | str,
         executor: Executor | str | None,
         progress: bool | Callable[[Any], None] | None,
         identity: Identity,
@@ -67,7 +70,7 @@ class Options:
         check_identity(identity, changed)
         return Options(
             batch=batch, key=key, workers=workers, tolerate=_share(tolerate), verify=verify, executor=executor,
-            progress=progress, identity=identity, changed=changed,
+            undo=parse_allowed(undo),            progress=progress, identity=identity, changed=changed,
             cap=None if budget is None else money.to_units(budget.usd),
             item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
             deadline=None if deadline is None else moment(deadline), lease=_lease(lease),

@@ -11,8 +11,9 @@ from typing import Any, overload
 from pydantic import BaseModel
 
 from holdfast.core.errors import UsageError
-from holdfast.core.limits import BATCH_NAME_CHARS, STAGES
+from holdfast.core.limits import BATCH_NAME_CHARS, STAGES, UNDO_SHARE
 from holdfast.runtime import remote
+from holdfast.runtime.asking import here
 from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.hooks import Hooks
@@ -23,7 +24,6 @@ from holdfast.runtime.policy import Budget, Retry
 from holdfast.runtime.recovery import Recovery, recover
 from holdfast.runtime.report import Report
 from holdfast.runtime.run import Run
-from holdfast.runtime.runner import here
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.stage import Stage, Where
 from holdfast.stores.base import Store
@@ -128,7 +128,7 @@ class Pipeline:
             budget: Budget | None = None, tolerate: int | float | str = 0, deadline: Duration | datetime | None = None,
             lease: Duration = "30s", verify: Level = "quick", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
-            changed: Changed = "refuse") -> Report:  # fmt: skip
+            changed: Changed = "refuse", undo: float | str = UNDO_SHARE) -> Report:  # fmt: skip
         """Run the batch, or go on with it: nothing that is finished is done again.
 
         Without items, the pipeline's own source is read; where it has none, what is stored is finished.
@@ -151,6 +151,7 @@ class Pipeline:
             deadline=deadline,
             lease=lease,
             verify=verify,
+            undo=undo,
             executor=executor,
             progress=progress,
             identity=identity,

@@ -80,6 +80,8 @@ def sentence(batch: str, figures: Figures) -> str:
         parts.append(f"${money.to_usd(before.spent + now.spent):.2f}")
     if before.dead + now.dead:
         parts.append(f"{before.dead + now.dead:,} dead")
+    if figures.looking:
+        parts.append(figures.looking)
     return ", ".join(parts)
 
 
@@ -137,6 +139,7 @@ class _Terminal:
         parts.append(f"${money.to_usd(spent):.2f}" if spent else "")
         dead = figures.before.dead + figures.now.dead
         parts.append(f"[red]{dead:,} dead[/red]" if dead else "")
+        parts.append(figures.looking)
         return " · ".join(part for part in parts if part)
 
 

@@ -11,6 +11,7 @@ from holdfast.core.errors import Incomplete, UsageError
 from holdfast.core.model import Key, State
 from holdfast.runtime import statistics, status
 from holdfast.runtime.durations import in_words
+from holdfast.runtime.findings import Finding, Findings
 from holdfast.runtime.ledger import Figures
 from holdfast.runtime.results import Result, results
 from holdfast.runtime.words import many, usd
@@ -83,19 +84,23 @@ class Report:
     """What the `after` hooks returned, with the time each stage was complete."""
     tolerated: int
     warnings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """The first recorded outputs that could not be verified; their items stay as they are."""
+    unverified: int = 0
+    """How many there are."""
     _pipeline: "Pipeline | None" = field(default=None, repr=False, compare=False)
 
     @property
     def is_complete(self) -> bool:
-        """Whether every item is accounted for and no more died than is tolerated."""
-        return self.state.startswith("complete") and self.counts.dead <= self.tolerated
+        """Whether every item is accounted for, no more died than is tolerated, and nothing could not be verified."""
+        return self.exit_code == 0
 
     @property
     def exit_code(self) -> int:
-        """0 complete, 1 finished with dead letters beyond what is tolerated, 75 run again to go on."""
+        """0 complete, 1 finished with findings or dead letters beyond what is tolerated, 75 run again to go on."""
         if not self.state.startswith("complete"):
             return 75
-        return 0 if self.counts.dead <= self.tolerated else 1
+        return 0 if self.counts.dead <= self.tolerated and not self.unverified else 1
 
     @property
     def metrics(self) -> statistics.Statistics:
@@ -131,6 +136,8 @@ class Report:
             "dead": [_fields(each) for each in self.dead],
             "stages": {name: dict(facts) for name, facts in self.stages.items()},
             "warnings": list(self.warnings),
+            "unverified": self.unverified,
+            "findings": [_fields(each) for each in self.findings],
         }
 
     def __str__(self) -> str:
@@ -185,7 +192,7 @@ class Report:
 
 
 def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, tolerated: int | float, rewound: int = 0,
-         warnings: tuple[str, ...] = ()) -> Report:  # fmt: skip
+         warnings: tuple[str, ...] = (), findings: Findings | None = None) -> Report:  # fmt: skip
     """The report of a batch as it stands in the store."""
     store = pipeline.store
     batch = store.batch(name)
@@ -195,6 +202,9 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, t
     now = status.snapshot(store, batch)
     allowed = tolerated if isinstance(tolerated, int) else int(tolerated * now.counts.expected + 1e-9)
     state, why = _state(now, reason, allowed, read=run is None or run.ingested)
+    found = findings if findings is not None else Findings()
+    if found.count:
+        why = f"{why} {many(found.count, 'output')} could not be verified."
     return Report(
         pipeline=pipeline.name,
         batch=name,
@@ -208,7 +218,9 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, t
         dead=_dead(store, batch.id, now.stages) if now.counts.dead else (),
         stages=_stage_facts(store, batch.id),
         tolerated=allowed,
-        warnings=warnings,
+        warnings=(*warnings, *found.warnings()),
+        findings=tuple(found.listed),
+        unverified=found.count,
         _pipeline=pipeline,
     )
 
@@ -239,7 +251,14 @@ def _this_run(run: Figures | None, rewound: int) -> ThisRun:
         return ThisRun(0, 0, 0, 0, 0, Decimal(0), 0.0)
     now = run.now
     return ThisRun(
-        run.before.done, now.done, now.dead, now.skipped, run.added, money.to_usd(now.spent), run.seconds, rewound
+        run.before.done,
+        now.done,
+        now.dead,
+        now.skipped,
+        run.added,
+        money.to_usd(now.spent),
+        run.seconds,
+        rewound + run.rewound,
     )
 
 

@@ -17,11 +17,14 @@ from holdfast.core.model import Batch, ItemNo, NewItem, Want
 from holdfast.runtime import checker, definition, renewal
 from holdfast.runtime.completion import complete_stages
 from holdfast.runtime.control import Control
+from holdfast.runtime.findings import Findings
+from holdfast.runtime.gate import Gate
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.hooks import HookList
 from holdfast.runtime.ingester import Ingester, KeyFrom
 from holdfast.runtime.lanes import open_lanes
 from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.looking import Looker
 from holdfast.runtime.options import Options
 from holdfast.runtime.pools import Finished
 from holdfast.runtime.progress import Progress
@@ -52,6 +55,8 @@ class Run:
         self.control = Control(options.workers, options.deadline)
         self.finished: Finished = Finished()
         self.rewound = 0
+        self.findings = Findings()
+        self.looker = Looker(pipeline.stages, pipeline=pipeline.name, batch=options.batch)
         self.key: KeyFrom = None
         """What identifies an item, as given or as the batch remembers it."""
         self.warnings: list[str] = []
@@ -64,7 +69,9 @@ class Run:
         heartbeat = Heartbeat(self.store, self.options.lease, grace=ORPHAN_GRACE, on_trouble=self._halt)
         with self._signals(), open_lanes(self.pipeline, self.options, self.control, self.finished) as lanes:
             self.pipeline.hooks.before.call(batch.name)
-            worker = Worker(self.store, lanes, self.control, ledger, heartbeat, self.finished, self._want(batch))
+            gate = Gate(self.store, self.looker, self.options.verify, workers=self.options.workers,
+                        allowed=self.options.undo, control=self.control, finished=self.finished)  # fmt: skip
+            worker = Worker(self.store, lanes, self.control, ledger, heartbeat, self.finished, self._want(batch), gate)
             thread = threading.Thread(target=self._work, args=(worker,), name="holdfast-worker", daemon=True)
             progress = Progress(batch.name, ledger, self.options.progress)
             heartbeat.start()
@@ -78,6 +85,8 @@ class Run:
                 self._join(thread)
                 heartbeat.stop()
                 progress.stop()
+                gate.close()
+                self.looker.close()
                 self._tell_failures(ledger, stages)
         return self._finish(batch, ledger)
 
@@ -123,9 +132,8 @@ class Run:
     def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger) -> None:
         """On the calling thread: look at what is recorded, then read the source."""
         try:
-            with _naming_outputs(batch):
-                self.rewound = checker.recheck(self.store, batch, self.pipeline.stages, self.options.verify, self.owner,
-                                               stopping=lambda: self.control.stopping)  # fmt: skip
+            if self.options.verify != "none":
+                self._recheck(batch, ledger)
             if self.rewound:
                 self._wake()
             if items is not None:
@@ -139,6 +147,17 @@ class Run:
         self.control.reading = False
         self.control.ingested = True
         self._wake()
+
+    def _recheck(self, batch: Batch, ledger: Ledger) -> None:
+        def tell(what: str) -> None:
+            ledger.looking = what
+
+        with _naming_outputs(batch):
+            self.rewound = checker.Checker(
+                self.store, batch, self.looker, self.options.verify, actor=self.owner, threads=self.options.workers,
+                allowed=self.options.undo, findings=self.findings, stopping=lambda: self.control.stopping, tell=tell,
+            ).recheck()  # fmt: skip
+        ledger.looking = ""
 
     def _ingester(self, batch: Batch) -> Ingester:
         options = self.options
@@ -172,10 +191,11 @@ class Run:
         fresh = self.store.batch(batch.name)
         assert fresh is not None
         with _naming_outputs(fresh):  # another process may have died before its renames, after this one looked
-            checker.publish_leftovers(self.store, fresh, self.pipeline.stages)
+            checker.publish_leftovers(self.store, fresh, self.pipeline.stages, self.findings)
         complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
         report = make(self.pipeline, batch.name, run=ledger.figures(), reason=self.control.reason,
-                      tolerated=self.options.tolerate, rewound=self.rewound, warnings=tuple(self.warnings))  # fmt: skip
+                      tolerated=self.options.tolerate, rewound=self.rewound, warnings=tuple(self.warnings),
+                      findings=self.findings)  # fmt: skip
         if report.state.startswith("complete"):
             self.pipeline.hooks.after.call(report)
         return report

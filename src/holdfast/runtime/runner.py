@@ -6,7 +6,6 @@ The same code runs on threads, on the event loop, in worker processes and on the
 import asyncio
 import os
 import random
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,10 @@ from holdfast.core.journal import Spend
 from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Item
 from holdfast.core.outcome import Done, Outcome
+from holdfast.core.verify import may_have_been_tried
+from holdfast.runtime.asking import Asker, here
 from holdfast.runtime.assignment import Assignment, clock
+from holdfast.runtime.checks import Check
 from holdfast.runtime.context import Context
 from holdfast.runtime.explanation import InputLost, SinkTrouble, Unverified, explain
 from holdfast.runtime.schema import Invalid
@@ -45,15 +47,6 @@ forks = _Forks
 os.register_at_fork(after_in_child=forks.happened)
 
 
-class _Here(threading.local):
-    """Of which pipeline and batch this thread runs a handler, if it does."""
-
-    batch: tuple[str, str] | None = None
-
-
-here = _Here()
-
-
 class StageRunner:
     """One stage of one batch, ready to run items."""
 
@@ -68,16 +61,23 @@ class StageRunner:
         self.stopping = stopping
         self.now = now
         self.touches_files = stage.sink is not None or (previous is not None and previous.sink is not None)
+        self.reads_files = previous is not None and previous.sink is not None
         self._forks = forks.count
         self._draw = random.SystemRandom().random
-        self.plain = not (stage.wants_context or stage.sink or stage.verifier or stage.metrics)
+        self._asker = Asker()
+        self.asks = stage.verifier is not None or stage.adopter is not None
+        """Whether something of the user's is asked beside the handler, which may hang."""
+        self.plain = not (stage.wants_context or stage.sink or self.asks or stage.metrics)
+
+    def close(self) -> None:
+        self._asker.close()
 
     def run(self, work: Assignment) -> None:
         """Run every item of an assignment, one after the other, and leave the outcomes in it."""
         if self.may_not_begin(work):
             return
         here.batch = (self.pipeline, self.batch)
-        if self.plain and not work.resumed:
+        if self.plain:
             self._run_plain(work)
         else:
             ended = clock()
@@ -141,7 +141,7 @@ class StageRunner:
     def _attempt(self, item: Item, work: Assignment, began: float) -> Outcome:
         ctx = work.ctx = self.context(item, work)
         try:
-            ready, found = self._set_out(item, work, ctx, began)
+            ready, found = self._set_out(item, work)
             if found is not None:
                 return found
             value = self.stage.input.decode(ready.input)
@@ -157,9 +157,9 @@ class StageRunner:
         here.batch = (self.pipeline, self.batch)
         ctx = self.context(item, work)
         limit = asyncio.timeout(self.stage.timeout)
-        aside = asyncio.to_thread if self.touches_files else _at_once
+        aside = asyncio.to_thread if self.touches_files or self.asks else _at_once
         try:
-            ready, found = await aside(self._set_out, item, work, ctx, began)
+            ready, found = await aside(self._set_out, item, work)
             if found is not None:
                 return found
             value = self.stage.input.decode(ready.input)
@@ -180,7 +180,7 @@ class StageRunner:
 
     def is_short(self, work: Assignment) -> bool:
         """Whether its coroutines may take the short way."""
-        return self.plain and not work.resumed and self.stage.timeout is None
+        return self.plain and self.stage.timeout is None
 
     async def attempt_plain(self, item: Item, work: Assignment, began: float) -> Outcome:
         """The short way, as for functions: with a thousand coroutines on one thread every microsecond counts."""
@@ -206,21 +206,12 @@ class StageRunner:
             timeout=self.stage.timeout, stopping=lambda: work.is_vain or self.stopping(), metrics=self.stage.metrics,
         )  # fmt: skip
 
-    def _set_out(self, item: Item, work: Assignment, ctx: Context, began: float) -> tuple[Item, Outcome | None]:
-        """Before the handler: the input at hand and verified, or an output that needs no handler."""
-        item = self.prepare(item, work, ctx)
-        return item, self._adopt(item, work, began)
-
-    def prepare(self, item: Item, work: Assignment, ctx: Context) -> Item:
-        """The item with its input at hand, after what it rests on was verified."""
+    def _set_out(self, item: Item, work: Assignment) -> tuple[Item, Outcome | None]:
+        """Before the handler: the input at hand, and perhaps an output that needs no handler."""
         if item.source_file is not None and not item.input:
             item = Item(item.n, item.key, item.salt, self._input(item), item.place, item.plain, item.source_file)
-        verifier = self.previous.verifier if self.previous is not None and work.resumed else None
-        if self.previous is not None and verifier is not None and not verifier.wants_item:
-            out = self.previous.output.decode(item.input)
-            if not verifier.holds(out, None, ctx):
-                raise InputLost(f"the verifier of stage {self.previous.name!r} no longer accepts its output")
-        return item
+        staged = self._adopt_staged(item, work)
+        return item, staged if staged is not None else self._adopt_found(item, work)
 
     def finish(self, item: Item, made: Any, ctx: Context, work: Assignment, began: float) -> Outcome:
         """From what the handler made to an outcome: validated, measured, verified, written to its sink."""
@@ -229,17 +220,9 @@ class StageRunner:
         if len(data) > OUTPUT_BYTES:
             raise _too_large(data)
         spend = ctx.said(item.n)
-        if stage.verifier is not None and not stage.verifier.holds(
-            stage.output.decode(data), stage.input.decode(item.input), ctx
-        ):
+        if not self._accepts(item, data, ctx, work):
             raise Unverified(f"the verifier of stage {stage.name!r} did not accept the output")
-        file = None
-        if stage.sink is not None:
-            self._stay_parent(item)
-            try:
-                file = stage.sink.stage(self._provenance(item, work), data, _bill(spend)).encode()
-            except OSError as error:
-                raise SinkTrouble(f"the output of stage {stage.name!r} could not be written: {error}") from error
+        file = self._stage(item, work, data, _bill(spend))
         digest = canonical.digest(item.salt, data)
         if file is not None and len(data) > CARRIED_BYTES:
             data = b""
@@ -252,7 +235,36 @@ class StageRunner:
     def too_late(self) -> TimeoutError:
         return TimeoutError(f"stage {self.stage.name!r} did not answer within {self.stage.timeout:g} s")
 
-    def _adopt(self, item: Item, work: Assignment, began: float) -> Outcome | None:
+    def _accepts(self, item: Item, data: bytes, ctx: Context, work: Assignment) -> bool:
+        """Whether the verifier, if there is one, says yes. It gets values of its own: nobody else sees what it does to
+        them."""
+        stage, verifier = self.stage, self.stage.verifier
+        if verifier is None:
+            return True
+        given = stage.input.decode(item.input) if verifier.wants_item else None
+        return bool(self._ask(verifier, verifier.holds, work, stage.output.decode(data), given, ctx))
+
+    def _ask(self, check: Check, function: Callable[..., Any], work: Assignment, *args: Any) -> Any:
+        """Ask something of the user's; its time is limited by itself, and not taken from the handler's."""
+        began, started, work.started = clock(), work.started, 0.0
+        try:
+            return self._asker.ask(function, *args, seconds=check.seconds)
+        except BaseException as error:
+            raise check.failed(error) from error
+        finally:
+            work.started = started + (clock() - began) if started else 0.0
+
+    def _stage(self, item: Item, work: Assignment, data: bytes, note: bytes) -> bytes | None:
+        """The record of the staged file, where the stage has a sink."""
+        if self.stage.sink is None:
+            return None
+        self._stay_parent(item)
+        try:
+            return self.stage.sink.stage(self._provenance(item, work), data, note).encode()
+        except OSError as error:
+            raise SinkTrouble(f"the output of stage {self.stage.name!r} could not be written: {error}") from error
+
+    def _adopt_staged(self, item: Item, work: Assignment) -> Outcome | None:
         """An output that an earlier run made, staged, and could not record: never paid for again."""
         sink = self.stage.sink
         if sink is None:
@@ -268,8 +280,34 @@ class StageRunner:
             self.stage.output.decode(data)
         except (SinkError, Invalid, OSError):
             return None
+        if not self._accepts(item, data, self.context(item, work), work):
+            return None
         paid = _paid(item, sink.note(file))
         return Done(item, data, canonical.digest(item.salt, data), 0.0, 0.0, paid, file.encode(), True)
+
+    def _adopt_found(self, item: Item, work: Assignment) -> Outcome | None:
+        """An output that an earlier attempt left in the outside world, where the stage's adopter finds it."""
+        adopter = self.stage.adopter
+        if adopter is None or not may_have_been_tried(item.place, resumed=work.resumed):
+            return None
+        ctx = self.context(item, work)
+        found = self._ask(adopter, adopter.find, work, self.stage.input.decode(item.input), ctx)
+        if found is None:
+            return None
+        try:
+            data = self.stage.output.encode(found)
+            if len(data) > OUTPUT_BYTES:
+                raise _too_large(data)
+        except Invalid as error:
+            ctx.log.warning("%s found something for item %r that is no output: %s", adopter.what, item.key, error)
+            return None
+        if not self._accepts(item, data, self.context(item, work), work):
+            ctx.log.warning("%s found something for item %r that its verifier refuses", adopter.what, item.key)
+            return None
+        file = self._stage(item, work, data, b"")
+        digest = canonical.digest(item.salt, data)
+        return Done(item, b"" if file is not None and len(data) > CARRIED_BYTES else data, digest, 0.0, 0.0, None, file,
+                    True)  # fmt: skip
 
     def _input(self, item: Item) -> bytes:
         """The input that a sink keeps in a file, checked."""
@@ -279,7 +317,9 @@ class StageRunner:
         try:
             return self.previous.sink.read(Evidence.decode(item.source_file))
         except OSError as error:
-            raise SinkTrouble(f"the output of stage {self.previous.name!r} could not be read: {error}") from error
+            raise SinkTrouble(
+                f"the output of stage {self.previous.name!r} for item {item.key!r} could not be read: {error}"
+            ) from error
         except SinkError as error:
             raise InputLost(f"the output of stage {self.previous.name!r} is gone or damaged: {error}") from error
 

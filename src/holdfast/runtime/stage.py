@@ -1,14 +1,15 @@
-"""A stage: one function with its schemas, its policy, its sink, its verifier and its hooks."""
+"""A stage: one function with its schemas, its policy, its sink, its verifier, its adopter and its hooks."""
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from pydantic import BaseModel
 
 from holdfast.core import canonical
 from holdfast.core.errors import UsageError
 from holdfast.core.retry import Policy
+from holdfast.runtime.checks import Adopter, Verifier
 from holdfast.runtime.durations import Duration, seconds
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.policy import Retry
@@ -16,6 +17,7 @@ from holdfast.runtime.schema import Schema, of_parameters
 from holdfast.runtime.sinks.base import Sink
 
 Where = Literal["threads", "processes"]
+Function = Callable[..., Any]
 
 
 class Stage:
@@ -39,6 +41,7 @@ class Stage:
         self.metrics = metrics
         self.hooks = Hooks(what)
         self.verifier: Verifier | None = None
+        self.adopter: Adopter | None = None
         self.__name__ = self.name
         self.__doc__ = getattr(function, "__doc__", None)
         self._check(what)
@@ -46,10 +49,40 @@ class Stage:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
-    def verify(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    @overload
+    def verify(self, function: Function, /) -> Function: ...
+
+    @overload
+    def verify(self, *, timeout: Duration | None = None) -> Callable[[Function], Function]: ...
+
+    def verify(
+        self, function: Function | None = None, *, timeout: Duration | None = None
+    ) -> Function | Callable[[Function], Function]:
         """Register a verifier, `(out)` or `(out, item, ctx)`: it must say True before an output counts."""
-        self.verifier = Verifier(function, self.name)
-        return function
+
+        def register(given: Function) -> Function:
+            self.verifier = Verifier(given, self.name, timeout, self.timeout)
+            return given
+
+        return register if function is None else register(function)
+
+    @overload
+    def adopt(self, function: Function, /) -> Function: ...
+
+    @overload
+    def adopt(self, *, timeout: Duration | None = None) -> Callable[[Function], Function]: ...
+
+    def adopt(
+        self, function: Function | None = None, *, timeout: Duration | None = None
+    ) -> Function | Callable[[Function], Function]:
+        """Register an adopter, `(item, ctx) -> out | None`: before an item is tried again, it looks for what an earlier
+        attempt made and could not record."""
+
+        def register(given: Function) -> Function:
+            self.adopter = Adopter(given, self.name, timeout, self.timeout)
+            return given
+
+        return register if function is None else register(function)
 
     def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Call a function before the first item of this stage is run, in every run."""
@@ -96,24 +129,6 @@ class Stage:
             raise UsageError(f"{what} is async: it runs on the event loop, not on processes")
         if self.metrics is not None and not (inspect.isclass(self.metrics) and issubclass(self.metrics, BaseModel)):
             raise UsageError(f"{what}: metrics={self.metrics!r} must be a pydantic model")
-
-
-class Verifier:
-    """A user's check of an output."""
-
-    def __init__(self, function: Callable[..., Any], stage: str) -> None:
-        count = len([p for p in inspect.signature(function).parameters.values() if p.default is p.empty])
-        if count not in (1, 3):
-            raise UsageError(
-                f"the verifier of stage {stage!r} takes {count} arguments: write (out) or (out, item, ctx)"
-            )
-        if inspect.iscoroutinefunction(function):
-            raise UsageError(f"the verifier of stage {stage!r} is async: write a plain function")
-        self.function = function
-        self.wants_item = count == 3
-
-    def holds(self, out: Any, item: Any, ctx: Any) -> bool:
-        return bool(self.function(out, item, ctx) if self.wants_item else self.function(out))
 
 
 def _code_of(function: Callable[..., Any]) -> str:

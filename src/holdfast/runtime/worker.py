@@ -15,10 +15,11 @@ from holdfast.core import lease as leases
 from holdfast.core.errors import CommitUnknown, StoreError, UsageError
 from holdfast.core.limits import CLAIM_ITEMS, LOAD_BYTES, LOAD_ITEMS, SUSPECT
 from holdfast.core.model import Item, Want
-from holdfast.core.outcome import Deferred, Failed, Outcome
+from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
 from holdfast.core.settle import NOTHING, Settled, commit, settle, start
 from holdfast.runtime.assignment import Answer, Assignment
 from holdfast.runtime.control import Control
+from holdfast.runtime.gate import Gate, Passed
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.holding import Holding
 from holdfast.runtime.lane import Lane
@@ -41,7 +42,7 @@ class Worker:
     """Works on one batch until it is settled, or the run is told to stop."""
 
     def __init__(self, store: Store, lanes: Sequence[Lane], control: Control, ledger: Ledger, heartbeat: Heartbeat,
-                 finished: Finished, want: Want) -> None:  # fmt: skip
+                 finished: Finished, want: Want, gate: Gate) -> None:  # fmt: skip
         self.store = store
         self.lanes = lanes
         self.control = control
@@ -49,6 +50,8 @@ class Worker:
         self.heartbeat = heartbeat
         self.finished = finished
         self.want = want
+        self.gate = gate
+        self.adopting = frozenset(lane.index for lane in lanes if lane.stage.adopter is not None)
         self.policies = [lane.stage.policy for lane in lanes]
         self.holdings: list[Holding] = []
         self.idle: Idle | None = None
@@ -76,6 +79,7 @@ class Worker:
                 self._drop_what_is_ready()
                 continue
             self._wake()
+            self.gate.let_through(self.holdings, nothing_left=self.idle is not None)
             self._isolate()
             self._top_up()
             self._dispatch()
@@ -95,7 +99,7 @@ class Worker:
             return 0.0
         if self.control.stopping:
             return self.control.patience(IDLE_SECONDS)
-        if any(lane.can_start(h) for h in self._startable() for lane in self.lanes):
+        if any(self._can_start(h) for h in self._startable()):
             return 0.0
         if self._hungry() and (self._may_claim() or not all(h.loaded_all for h in self.holdings)):
             return 0.0
@@ -118,11 +122,14 @@ class Worker:
             except queue.Empty:
                 return
 
-    def _receive(self, message: Answer | Broken | Tried | None) -> None:
+    def _receive(self, message: Answer | Broken | Passed | Tried | None) -> None:
         if message is None:
             self.idle, self.look_again_at = None, 0.0
         elif isinstance(message, Tried):
             self._tried(message)
+        elif isinstance(message, Passed):
+            self.gate.take(message)
+            self._stop_at_trouble(message.outcomes)
         elif message.work.abandoned:
             return  # it answered in the moment it was given up, and is accounted for already
         elif isinstance(message, Broken):
@@ -137,8 +144,12 @@ class Worker:
         lane.pace.learn(outcomes)
         holding.running -= count
         if not holding.lost:
-            holding.outcomes += outcomes
             holding.put_back(work, unrun)
+            holding.outcomes += [each for each in outcomes if not isinstance(each, Lost)]
+            self.gate.hear(holding, outcomes, reads_files=lane.runner.reads_files)
+        self._stop_at_trouble(outcomes)
+
+    def _stop_at_trouble(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
             if isinstance(outcome, Deferred) and outcome.trouble:
                 self.control.fail(StoreError(f"{outcome.why}; see to the disk, then run again"))
@@ -252,7 +263,7 @@ class Worker:
 
     def _hungry(self) -> bool:
         """Whether more items should be ready than there are."""
-        ready = sum(h.ready_count for h in self.holdings)
+        ready = sum(h.ready_count + len(h.unasked) for h in self.holdings)
         return ready < max(self.control.workers, self._speed() * AHEAD_SECONDS / 8)
 
     def _speed(self) -> float:
@@ -286,7 +297,8 @@ class Worker:
         self.idle = None
         for lane in self.lanes:
             lane.look_again()
-        holding = Holding(answer, len(self.lanes), self.want.seconds, reserve)
+        holding = Holding(answer, len(self.lanes), self.want.seconds, reserve, guarded=self.gate.guarded,
+                          adopting=self.adopting)  # fmt: skip
         self.holdings.append(holding)
         self.heartbeat.add(holding)
         self._load(holding)
@@ -320,6 +332,7 @@ class Worker:
         inline = 0
         if len(self.holdings) == 1 and self.holdings[0].on_trial:
             self._note_start(self.holdings[0])
+        self.gate.start(self._startable())
         for lane in reversed(self.lanes):
             for holding in self._startable():
                 while lane.can_start(holding) and not inline:
@@ -331,9 +344,12 @@ class Worker:
         """What may be started from: a suspect only when nothing else is held."""
         return self.holdings if len(self.holdings) == 1 or not any(h.alone for h in self.holdings) else ()
 
+    def _can_start(self, holding: Holding) -> bool:
+        return self.gate.can_start(holding) or any(lane.can_start(holding) for lane in self.lanes)
+
     def _note_start(self, suspect: Holding) -> None:
         """An item on trial is run only after that is durable: a death before it was its turn is not held against it."""
-        if suspect.lost or not any(lane.can_start(suspect) for lane in self.lanes):
+        if suspect.lost or not self._can_start(suspect):
             return
         suspect.on_trial = False
         (receipt,) = self._write([start(suspect.holder, commit_id=suspect.new_commit_id())])
@@ -396,6 +412,7 @@ class Worker:
             self._gave_back = True
             for lane in self.lanes:
                 lane.give_back()
+        self.gate.give_back()
         for holding in self.holdings:
             holding.drop_ready()
 

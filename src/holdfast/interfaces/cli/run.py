@@ -37,6 +37,9 @@ def run(
     verify: Annotated[
         Literal["none", "quick", "full"] | None, typer.Option("--verify", help="How to look at what is recorded.")
     ] = None,
+    undo: Annotated[
+        str | None, typer.Option("--undo", metavar="N|SHARE", help="How much that no longer holds may be done again.")
+    ] = None,
     changed: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
         typer.Option("--changed", help="A known key came with another payload."),
@@ -57,6 +60,7 @@ def run(
         "deadline": deadline,
         "lease": lease,
         "verify": verify,
+        "undo": undo,
         "changed": changed,
         "tolerate": _tolerate(tolerate),
         "budget": _budget(budget),

@@ -62,6 +62,12 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Evidence)
 
 
+class Obstructed(str):
+    """Why nothing can be said about an output, and making it again would not help: something is in its way."""
+
+    __slots__ = ()
+
+
 class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     """A file of ours that a crash, or a commit that was refused, left behind."""
 
@@ -110,7 +116,7 @@ class Sink(Protocol):
     def check(self, evidence: Evidence, *, full: bool) -> str | None:
         """Why the output no longer counts, or None; one that was never published is published.
 
-        Guard: none.
+        Guard: none. An answer of the kind `Obstructed` says that nothing is known before a person puts it right.
         Guarantee: changes no file but a name that is still ours. `full` reads every byte.
         Raises: OSError if the disk gave no answer: then nothing is known about the output.
         """

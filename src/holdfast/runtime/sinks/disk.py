@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.sinks.base import Evidence, Obstructed
 from holdfast.stores import faults
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -75,7 +75,8 @@ def difference(path: Path, evidence: Evidence, *, full: bool) -> str | None:
     try:
         info = path.stat()
         if not stat.S_ISREG(info.st_mode):
-            return "there is a folder in its place" if stat.S_ISDIR(info.st_mode) else "it is not a plain file"
+            is_folder = stat.S_ISDIR(info.st_mode)
+            return Obstructed("there is a folder in its place") if is_folder else "it is not a plain file"
         if info.st_size != evidence.size:
             return f"its size differs: {info.st_size:,} bytes, recorded were {evidence.size:,}"
         if (info.st_mtime_ns, info.st_ino) == (evidence.mtime_ns, evidence.inode) and not full:
@@ -84,7 +85,7 @@ def difference(path: Path, evidence: Evidence, *, full: bool) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return "it is missing"
     except PermissionError as error:
-        return f"it cannot be read: {error.strerror}"
+        return Obstructed(f"it cannot be read: {error.strerror}")
 
 
 def digest_of(path: Path) -> bytes:

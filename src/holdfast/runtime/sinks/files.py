@@ -26,7 +26,7 @@ from typing import Any
 
 from holdfast.core.errors import SinkError, UsageError
 from holdfast.runtime.sinks import disk, names
-from holdfast.runtime.sinks.base import Evidence, Leftover, Provenance
+from holdfast.runtime.sinks.base import Evidence, Leftover, Obstructed, Provenance
 from holdfast.runtime.sinks.content import decode_content, encode_content
 from holdfast.stores import faults
 
@@ -142,11 +142,17 @@ class Files:
     def check(self, evidence: Evidence, *, full: bool) -> str | None:
         """Why the output no longer counts, or None; one that was never published is published now."""
         final, staged = self._at(evidence.final), self._at(evidence.staged)
-        if disk.difference(final, evidence, full=full) is None:
+        found = disk.difference(final, evidence, full=full)
+        if found is None:
             return None
         if disk.difference(staged, evidence, full=full) is not None:
             return disk.difference(final, evidence, full=full)  # another run may have published it between our looks
-        self.publish([evidence])
+        try:
+            self.publish([evidence])
+        except OSError:
+            if isinstance(found, Obstructed):
+                return found
+            raise
         return None
 
     def read(self, evidence: Evidence) -> bytes:

@@ -102,7 +102,7 @@ class Checker:
                 self.looker.see(past, stage, full=self.full, asks=self.full, digest=group.digests.get((past.n, stage)))
                 for stage in sorted(past.outputs)
             ]
-            results.append((past, decide(seen)))
+            results.append((past, decide([*seen, *self.looker.gaps(past, seen)])))
         return results
 
     def _note(self, past: Past, unclear: Unclear) -> None:

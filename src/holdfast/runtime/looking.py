@@ -5,6 +5,7 @@ It gathers verdicts and decides nothing: `core.verify` does. It runs on several 
 
 import errno
 from collections.abc import Sequence
+from itertools import takewhile
 
 from holdfast.core import canonical
 from holdfast.core.errors import SinkError
@@ -68,6 +69,13 @@ class Looker:
         while (stage := next_to_ask(past.place.stage, seen)) is not None:
             seen.append(self.see(past, stage, full=False, asks=True))
         return decide(seen)
+
+    def gaps(self, past: Past, seen: Sequence[Seen]) -> list[Seen]:
+        """What is missing below an output that does not hold: an item that was recovered from a file, or resolved by
+        hand, has no outputs of the stages before. It goes back to where its input is."""
+        lowest = min((each.stage for each in seen if each.verdict is Verdict.FAILS), default=0)
+        below = takewhile(lambda stage: past.output(stage) is None, reversed(range(lowest)))
+        return [self._fails(stage, "it was never recorded") for stage in below]
 
     def see(self, past: Past, stage: int, *, full: bool, asks: bool, digest: bytes | None = None) -> Seen:
         """One look at one output. `full` reads every byte, `asks` asks the verifier; `digest` is the journal's."""

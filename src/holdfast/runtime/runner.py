@@ -312,8 +312,8 @@ class StageRunner:
     def _input(self, item: Item) -> bytes:
         """The input that a sink keeps in a file, checked."""
         assert self.previous is not None
-        assert self.previous.sink is not None
-        assert item.source_file is not None
+        if self.previous.sink is None or item.source_file is None:
+            raise InputLost(f"the output of stage {self.previous.name!r} was never recorded")
         try:
             return self.previous.sink.read(Evidence.decode(item.source_file))
         except OSError as error:

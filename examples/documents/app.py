@@ -136,7 +136,7 @@ def tags_exist(document: Document) -> bool:
 
 
 @tags.adopt
-def paid_for_already(document: Document, ctx: hf.Context) -> Document | None:
+def paid_for_already(document: Document, _ctx: hf.Context) -> Document | None:
     """The service answered, and we died before we could write that down: what it said is in the case database."""
     found = casefile.tags(document.id)
     return document.with_(tags=found) if found else None

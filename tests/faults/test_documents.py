@@ -1,4 +1,4 @@
-"""The documents of a case: killed at any point, its outside world damaged, it comes out right and nothing is paid twice."""
+"""The documents of a case: killed, its outside world damaged, it comes out right and nothing is paid twice."""
 
 import json
 import os

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ class Nursery:
         limit = time.monotonic() + PATIENCE
         while order not in self._pids:
             assert self.listen(limit - time.monotonic()), "the nursery does not answer"
-        process = Process(self, self._pids.pop(order), out, err, [module, *argv, fault])
+        process = Process(self, order, self._pids.pop(order), out, err, [module, *argv, fault])
         self.processes.append(process)
         return process
 
@@ -89,10 +90,9 @@ class Nursery:
         self.processes.clear()
         self._states.clear()
 
-    def state_of(self, pid: int) -> tuple[str, int]:
-        """What is known of a process. Its end is told once: its number may be given to another."""
-        state = self._states.get(pid, ("running", 0))
-        return self._states.pop(pid) if state[0] == "exited" else state
+    def state_of(self, order: int) -> tuple[str, int]:
+        """What is known of a process, by its order: its own number may be given to another when it has ended."""
+        return self._states.get(order, ("running", 0))
 
     def listen(self, seconds: float) -> bool:
         """Take in news from the nursery; False when there were none in that time."""
@@ -116,8 +116,9 @@ class Nursery:
 class Process:
     """One process of a test."""
 
-    def __init__(self, nursery: Nursery, pid: int, out: Path, err: Path, command: list[str]) -> None:
+    def __init__(self, nursery: Nursery, order: int, pid: int, out: Path, err: Path, command: list[str]) -> None:
         self._nursery = nursery
+        self._order = order
         self._status: int | None = None
         self.pid = pid
         self.out_file = out
@@ -149,17 +150,16 @@ class Process:
 
     def _state(self) -> str:
         if self._status is None:
-            word, status = self._nursery.state_of(self.pid)
+            word, status = self._nursery.state_of(self._order)
             self._status = status if word == "exited" else None
             return word
         return "exited"
 
     def signal(self, number: int) -> None:
-        """Send a signal; harmless when it has ended."""
-        try:
-            os.kill(self.pid, number)
-        except ProcessLookupError:
-            return
+        """Send a signal; harmless when it has ended, and its number is another's."""
+        if self.is_running:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> int:
         self.signal(signal.SIGKILL)
@@ -196,12 +196,13 @@ def serve() -> int:
     signal.signal(signal.SIGCHLD, _tell_news)
     for line in iter(sys.stdin.readline, ""):
         order = json.loads(line)
-        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
         pid = os.fork()
         if pid == 0:
             return _be_born(order)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
         os.write(1, f"started {order['order']} {pid}\n".encode())
+        ORDERS[pid] = order["order"]
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
     return 0
 
 
@@ -214,7 +215,7 @@ def _be_born(order: dict[str, Any]) -> int:
         os.dup2(handle, target)
         os.close(handle)
     os.environ.update(order["env"])
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
     random.seed()
     if "HOLDFAST_FAULT" in order["env"]:
         faults.arm(faults.parse(order["env"]["HOLDFAST_FAULT"]))
@@ -222,7 +223,10 @@ def _be_born(order: dict[str, Any]) -> int:
     return int(importlib.import_module(order["module"]).main(order["argv"]))
 
 
-INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
+"""While a child is being born: it shall not be interrupted before it is itself, nor end before its order is known."""
+ORDERS: dict[int, int] = {}
+"""Number of a living process -> its order."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
@@ -235,11 +239,11 @@ def _tell_news(_number: int, _frame: object) -> None:
         if pid == 0:
             return
         if os.WIFSTOPPED(status):
-            news = f"stopped {pid} 0"
+            news = f"stopped {ORDERS[pid]} 0"
         elif os.WIFCONTINUED(status):
-            news = f"running {pid} 0"
+            news = f"running {ORDERS[pid]} 0"
         else:
-            news = f"exited {pid} {os.waitstatus_to_exitcode(status)}"
+            news = f"exited {ORDERS.pop(pid)} {os.waitstatus_to_exitcode(status)}"
         os.write(1, news.encode() + b"\n")
 
 

@@ -60,7 +60,7 @@ class Checker:
         self.findings = findings
         self.stopping = stopping
         self.tell = tell
-        self.chunks = store.chunks(batch.id)
+        self.chunks: list[Chunk] = []
         self.looked_at = 0
 
     def recheck(self) -> int:
@@ -68,6 +68,7 @@ class Checker:
         with_files = any(stage.sink is not None for stage in self.looker.stages)
         if not (self.full or with_files) or not self.batch.admitted:
             return 0
+        self.chunks = self.store.chunks(self.batch.id)
         bad, example = self._look()
         if self.stopping() or not bad:
             return 0

@@ -8,7 +8,7 @@ from holdfast.core import canonical
 from holdfast.core.errors import Defer, HoldfastError, Signal, Skip
 from holdfast.core.journal import Spend
 from holdfast.core.limits import REQUEST_HINT_CHARS
-from holdfast.core.model import Item, Key
+from holdfast.core.model import Item
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import classify, retry_after
 from holdfast.runtime.asking import Silence
@@ -66,18 +66,14 @@ def _unchecked(
     transient, after, trace = False, None, _trace(error)
     if isinstance(outcome, Failed):
         transient, after, trace = outcome.transient, outcome.after, outcome.trace
-    text = no_answer(failed, item.key)
+    text = f"{failed.what} could not say anything about item {item.key!r}: {no_answer(error)}"
     return Failed(item, transient, failed.code, text, draw, queued, seconds, after, trace, spend)
 
 
-def no_answer(failed: CheckFailed, key: Key) -> str:
-    """What a check without an answer means, and what to do."""
-    error = failed.error
+def no_answer(error: BaseException) -> str:
+    """How a check gave no answer, and what to do."""
     how = _text(error) if isinstance(error, Silence) else f"it raised {type(error).__name__}: {_text(error)}"
-    return (
-        f"{failed.what} could not say anything about item {key!r}: {how}; the item itself may be fine: put right "
-        "what it looks at, or the function"
-    )
+    return f"{how}; the item itself may be fine: put right what it looks at, or the function"
 
 
 def _kind_of(error: BaseException) -> tuple[bool, str]:

@@ -102,11 +102,9 @@ class Gate:
                 holding.outcomes.append(outcome)
         self._judge()
 
-    def hear(self, holding: Holding, outcomes: Sequence[Outcome], *, reads_files: bool) -> None:
-        """What came of a stage. Where it found its input gone: how far back must its item go?"""
-        lost = [each for each in outcomes if isinstance(each, Lost)]
-        if reads_files:
-            self.asked += len(outcomes) - len(lost)
+    def hear(self, holding: Holding, lost: Sequence[Lost], *, others: int) -> None:
+        """A stage found the input of some items gone, and that of others in its file. How far back must they go?"""
+        self.asked += others
         for each in lost:
             if self.is_open:
                 holding.outcomes.append(each)

@@ -23,6 +23,8 @@ class Figures:
     ingested: bool
     rewound: int = 0
     """Items that this run sent back while it was at work."""
+    undone: int = 0
+    """Of what was done before, items that the look at what is recorded sent back."""
     looking: str = ""
     """How far the look at what is recorded has come, while there is one."""
 
@@ -40,6 +42,7 @@ class Ledger:
         self.known = 0
         self.ingested = False
         self.rewound = 0
+        self.undone = 0
         self.looking = ""
         self.cap = cap
         self.began = time.monotonic()
@@ -84,6 +87,7 @@ class Ledger:
                 time.monotonic() - self.began,
                 self.ingested,
                 self.rewound,
+                self.undone,
                 self.looking,
             )
 

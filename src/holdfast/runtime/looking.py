@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from holdfast.core import canonical
 from holdfast.core.errors import SinkError
-from holdfast.core.model import BatchId, Item, Key, Output, Place
+from holdfast.core.model import BatchId, Item, Output, Place
 from holdfast.core.verify import Decision, Seen, Verdict, decide, next_to_ask
 from holdfast.runtime.asking import Asker, here
 from holdfast.runtime.checks import Verifier
@@ -134,13 +134,13 @@ class Looker:
                 data = self._input(past, stage)
                 given = self.stages[stage].input.decode(data)
             except (Invalid, SinkError) as error:
-                return self._unknown(verifier, stage, past.key, error)
+                return self._unknown(verifier, stage, error)
             ctx = self._context(past, stage, data)
         try:
             here.batch = (self.pipeline, self.batch)
             holds = self.asker.ask(verifier.holds, out, given, ctx, seconds=verifier.seconds)
         except BaseException as error:  # noqa: BLE001 - the user's; it says nothing about the output
-            return self._unknown(verifier, stage, past.key, error)
+            return self._unknown(verifier, stage, error)
         finally:
             here.batch = None
         return None if holds else self._fails(stage, "its verifier does not accept it")
@@ -164,6 +164,5 @@ class Looker:
     def _fails(self, stage: int, reason: str) -> Seen:
         return Seen(stage, Verdict.FAILS, f"the output of stage {self.stages[stage].name!r}: {reason}")
 
-    def _unknown(self, verifier: Verifier, stage: int, key: Key, error: BaseException) -> Seen:
-        failed = verifier.failed(error)
-        return Seen(stage, Verdict.UNKNOWN, no_answer(failed, key), failed)
+    def _unknown(self, verifier: Verifier, stage: int, error: BaseException) -> Seen:
+        return Seen(stage, Verdict.UNKNOWN, f"its verifier gave no answer: {no_answer(error)}", verifier.failed(error))

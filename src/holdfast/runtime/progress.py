@@ -67,7 +67,7 @@ def sentence(batch: str, figures: Figures) -> str:
     """The figures in one line."""
     before, now = figures.before, figures.now
     rate = now.settled / figures.seconds if figures.seconds > 0 else 0.0
-    done = before.settled + now.settled
+    done = before.settled - figures.undone + now.settled
     left = figures.admitted - done
     parts = [f"{batch}: {done:,} of {figures.admitted:,}{'' if figures.ingested else '+'} settled"]
     if before.done:
@@ -119,7 +119,7 @@ class _Terminal:
         self.recent: list[tuple[float, int]] = []
 
     def __call__(self, figures: Figures, last: bool) -> None:
-        done = figures.before.settled + figures.now.settled
+        done = figures.before.settled - figures.undone + figures.now.settled
         self.recent = [*self.recent[-50:], (time.monotonic(), figures.now.settled)]
         total = figures.admitted if figures.ingested or last else max(figures.admitted, done + 1)
         self.bar.update(self.line, completed=done, total=total, facts=self._facts(figures, total - done))

@@ -157,7 +157,7 @@ class Run:
                 self.store, batch, self.looker, self.options.verify, actor=self.owner, threads=self.options.workers,
                 allowed=self.options.undo, findings=self.findings, stopping=lambda: self.control.stopping, tell=tell,
             ).recheck()  # fmt: skip
-        ledger.looking = ""
+        ledger.undone, ledger.looking = self.rewound, ""
 
     def _ingester(self, batch: Batch) -> Ingester:
         options = self.options

@@ -145,8 +145,10 @@ class Worker:
         holding.running -= count
         if not holding.lost:
             holding.put_back(work, unrun)
-            holding.outcomes += [each for each in outcomes if not isinstance(each, Lost)]
-            self.gate.hear(holding, outcomes, reads_files=lane.runner.reads_files)
+            lost = [each for each in outcomes if isinstance(each, Lost)]
+            holding.outcomes += [each for each in outcomes if not isinstance(each, Lost)] if lost else outcomes
+            if lost or lane.runner.reads_files:
+                self.gate.hear(holding, lost, others=len(outcomes) - len(lost))
         self._stop_at_trouble(outcomes)
 
     def _stop_at_trouble(self, outcomes: Sequence[Outcome]) -> None:

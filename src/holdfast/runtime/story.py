@@ -223,14 +223,14 @@ class _Teller:
         self._is_pending = moved.after == State.PENDING
         who = owners.short(header.actor)
         there = self._name(moved.stage_after)
-        where = (
-            f", to begin again at {there!r} in epoch {moved.epoch}"
-            if header.kind in ("reset", "rewound", "renewed")
-            else ""
-        )
         fenced = "; its owner was fenced off" if body.seized else ""
+        change = f"{moved.before} became {moved.after}"
+        if header.kind in ("reset", "rewound", "renewed"):
+            change += f", to begin again at {there!r} in epoch {moved.epoch}"
+        elif header.kind == "requeued":
+            change = f"to go on at {there!r}"
         act = header.kind.replace("_", " ")
-        text = f"{act} by {who} ({moved.before} became {moved.after}{where}{fenced}): {body.reason}"
+        text = f"{act} by {who} ({change}{fenced}): {body.reason}"
         facts: dict[str, Any] = {"actor": header.actor, "reason": body.reason}
         facts |= {"before": moved.before, "after": moved.after}
         context = context_of(body.note, self._n)

@@ -287,6 +287,16 @@ def test_a_page_of_other_pipelines_is_passed_over(folder: Path) -> None:
     assert len(heard) == 2
 
 
+def test_who_is_told_to_stop_half_way_goes_on_there_next_time(book: hf.Pipeline) -> None:
+    run(failing(book), range(20))
+    heard: list[dict[str, Any]] = []
+    delivery = Delivery(book.store, "book", receiver(heard.append))
+    assert not delivery.deliver(lambda: len(heard) == 3)
+    assert len(heard) == 3
+    assert deliver_all(book.store, receiver(heard.append)) == len(book.store.events()) - 3
+    assert [int(event["id"].split("-")[1]) for event in heard] == [event.id for event in book.store.events()]
+
+
 @pytest.mark.parametrize(
     "target", ["", "ftp://host/", "http://", "http://ho st/", "http://host:port/", "file:", 7, "slack", "file:/"]
 )

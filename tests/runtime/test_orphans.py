@@ -10,6 +10,7 @@ import holdfast as hf
 from holdfast.core.orphans import Strategy
 from holdfast.runtime import audit, lookup, orphans, resolution, status, story
 from holdfast.runtime.operations import By
+from holdfast.runtime.patience import USUAL
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import App, run, wait_for
 
@@ -88,6 +89,10 @@ def test_a_pipeline_says_how_long_is_too_long_and_commands_without_its_code_know
     assert sorted(orphan.kind.value for orphan in orphans.find(store, batch)) == ["stuck", "unanswered"]
     assert status.snapshot(store, batch).counts.orphaned == 1
     store.close()
+
+
+def test_by_default_it_is_two_hours_and_a_week() -> None:
+    assert hf.Pipeline("book").patience == USUAL
 
 
 @pytest.mark.parametrize("given", ["0s", 0, -1, "soon", None])

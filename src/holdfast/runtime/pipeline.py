@@ -11,7 +11,7 @@ from typing import Any, overload
 from pydantic import BaseModel
 
 from holdfast.core.errors import UsageError
-from holdfast.core.limits import BATCH_NAME_CHARS, DEAD_AGE, ORPHAN_GRACE, STAGES
+from holdfast.core.limits import BATCH_NAME_CHARS, STAGES
 from holdfast.runtime import remote
 from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
@@ -53,8 +53,8 @@ class Pipeline:
         store: str | Path | Store | None = None,
         source: Iterable[Any] | Function | None = None,
         key: KeyFrom = None,
-        orphan_after: Duration = ORPHAN_GRACE,
-        dead_after: Duration = DEAD_AGE,
+        orphan_after: Duration = "2h",
+        dead_after: Duration = "7d",
         events: Sequence[Target] | Target = (),
     ) -> None:
         self.name = check_name(name, "pipeline")

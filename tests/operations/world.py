@@ -34,10 +34,16 @@ class World:
     """One batch in one store, worked on by whoever a test says."""
 
     def __init__(
-        self, store: Store, clock: Clock, *, stages: Sequence[str] = ("ocr", "correct"), batch: str = "moby-dick"
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        stages: Sequence[str] = ("ocr", "correct"),
+        batch: str = "moby-dick",
+        **more: Any,
     ) -> None:
         self.store, self.clock, self.stages = store, clock, tuple(stages)
-        definition = canonical.encode({"stages": [{"name": name} for name in stages]})
+        definition = canonical.encode({"stages": [{"name": name} for name in stages], **more})
         self.id: BatchId = store.open_batch(batch, "book", definition, actor="test").id
         self.name = batch
 

@@ -16,6 +16,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     delta: Counts
     seized: bool
     fence: int
+    revived: bool
+    """Whether an item goes on from here: then its chunk counts as having made progress just now."""
     body: bytes
 
 
@@ -69,6 +71,7 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
         ),
         seized=seized,
         fence=chunk.fence + 1 if seized else chunk.fence,
+        revived=any(change.place.state is State.PENDING for change in held),
         body=journal.encode_body(body),
     )
 

@@ -40,6 +40,11 @@ def orphan_found(n: int, key: Key, place: Place, *, kind: str, since: float) -> 
     return _event(ORPHAN_FOUND, {"key": key, "stage": place.stage, "kind": kind, "since": since}, n)
 
 
+def orphans_found(count: int, *, kind: str, since: float) -> Event:
+    """Many items were found stuck together; those that got an event of their own are not counted again."""
+    return _event(ORPHAN_FOUND, {"items": count, "kind": kind, "since": since})
+
+
 def orphan_resolved(n: int, key: Key, place: Place, *, strategy: str, actor: str, reason: str) -> Event:
     """Somebody decided what becomes of a stuck item."""
     facts = {"key": key, "stage": place.stage, "strategy": strategy, "actor": actor, "reason": reason}

@@ -74,6 +74,9 @@ UNDO_ITEMS: Final = 100
 FINDINGS_LISTED: Final = 20
 """Findings that a report lists; of more, it says how many there are."""
 
+REQUEUES: Final = 3
+"""How often an orphan is sent on its way again without any progress before it is buried."""
+
 MONEY_DIGITS: Final = 12
 """Money is kept in whole 10**-12 of a dollar; what is finer is rounded."""
 
@@ -99,7 +102,25 @@ ACT_ITEMS: Final = 1_000
 """Items an operator changes in one transaction."""
 
 ORPHAN_GRACE: Final = 7200.0
-"""Seconds without progress after which an unfinished item that nobody holds is an orphan."""
+"""Seconds without progress after which an unfinished item is an orphan, unless its pipeline says otherwise."""
+
+DEAD_AGE: Final = 604_800.0
+"""Seconds after which an open dead letter is shown with the orphans, unless its pipeline says otherwise."""
+
+FOUND_GROUPS: Final = 1_000
+"""Groups of orphans that one look announces; the next look announces the rest."""
+
+FOUND_EACH: Final = 10
+"""Orphans of a group that get an event of their own; the others share one."""
+
+EVENTS_PAGE: Final = 100
+"""Events that are read, and in a file written, at a time."""
+
+EVENT_SECONDS: Final = 10.0
+"""How long a webhook may take to answer; after that the event is delivered again."""
+
+EVENT_FLUSH_SECONDS: Final = 2.0
+"""How long a run that has ended waits for receivers that answer; what is left is delivered next time."""
 
 DEAD_SEEN: Final = 2_000
 """Dead letters whose codes a status counts; of more, it says that there are more."""

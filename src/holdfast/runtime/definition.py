@@ -7,6 +7,7 @@ from holdfast.core import canonical
 from holdfast.core.errors import DefinitionChanged, UsageError
 from holdfast.core.model import Batch
 from holdfast.runtime.ingester import Identity, KeyFrom
+from holdfast.runtime.patience import USUAL, Patience
 from holdfast.runtime.stage import Stage
 
 FIELD = "the field "
@@ -14,9 +15,10 @@ FUNCTION = "a function"
 DEFAULT = "the items themselves"
 
 
-def describe(pipeline: str, stages: Sequence[Stage], keyed: str) -> bytes:
-    """The pipeline as it is kept with a batch: its stages, and what identifies its items."""
-    return canonical.encode({"pipeline": pipeline, "stages": [stage.describe() for stage in stages], "keyed": keyed})
+def describe(pipeline: str, stages: Sequence[Stage], keyed: str, patience: Patience = USUAL) -> bytes:
+    """The pipeline as it is kept with a batch: its stages, what identifies its items, and when they are orphans."""
+    described = [stage.describe() for stage in stages]
+    return canonical.encode({"pipeline": pipeline, "stages": described, "keyed": keyed, **patience.describe()})
 
 
 def keyed_by(key: KeyFrom, identity: Identity) -> str:

@@ -19,9 +19,10 @@ import msgspec
 
 from holdfast.core import canonical
 from holdfast.core.errors import HoldfastError
-from holdfast.core.model import Chunk
+from holdfast.core.model import Batch, Chunk
 from holdfast.runtime import status
 from holdfast.runtime.durations import in_words
+from holdfast.runtime.patience import Patience
 from holdfast.runtime.sinks import names
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.words import many
@@ -110,7 +111,7 @@ def _look_inside(path: Path, folders: Sequence[Path], wall: Callable[[], float])
         yield check_wal(path)
         chunks = [chunk for batch in store.batches() for chunk in store.chunks(batch.id)]
         yield check_times(chunks, wall())
-        yield check_leases(chunks, wall())
+        yield check_leases(store, chunks, wall())
         yield check_leftovers([path.parent, *sink_folders(store), *folders], wall())
     except (HoldfastError, msgspec.DecodeError, TypeError, ValueError, LookupError) as error:
         yield _unsafe("store", f"what it holds cannot be read: {error}", "restore a backup, or name another store")
@@ -290,17 +291,20 @@ def check_wal(path: Path) -> Check:
     return _ok("write-ahead log", f"{size / MIB:,.1f} MiB")
 
 
-def check_leases(chunks: Iterable[Chunk], now: float) -> Check:
+def check_leases(store: Store, found: Sequence[Chunk], now: float) -> Check:
     """Leases that nobody lives behind, and items that nobody has looked at for long."""
-    found = list(chunks)
     stale = [chunk for chunk in found if chunk.owner is not None and chunk.pending and not status.is_live(chunk, now)]
-    orphaned = status.count(found, now=now).orphaned
+    orphaned = sum(_orphaned(batch, [c for c in found if c.batch == batch.id], now) for batch in store.batches())
     if stale or orphaned:
         parts = [f"{many(len(stale), 'chunk')} held by workers that are gone or overdue"] if stale else []
-        parts += [f"{many(orphaned, 'item')} without progress for more than two hours"] if orphaned else []
+        parts += [f"{many(orphaned, 'item')} without progress for long (`holdfast orphans`)"] if orphaned else []
         return _warn("leases", " and ".join(parts), "run the batch again: it takes them over")
     held = sum(1 for chunk in found if chunk.owner is not None and chunk.pending)
     return _ok("leases", f"{held:,} held, none stale")
+
+
+def _orphaned(batch: Batch, chunks: Sequence[Chunk], now: float) -> int:
+    return status.count(chunks, now=now, grace=Patience.of(batch).orphan_after).orphaned
 
 
 def check_leftovers(folders: Iterable[Path], now: float) -> Check:

@@ -51,3 +51,8 @@ def in_words(value: float) -> str:
 def brief(value: float) -> str:
     """The same, with milliseconds below a second: `35 ms`."""
     return in_words(value) if value >= 1 else f"{value * 1000:.0f} ms"
+
+
+def when(at: float) -> str:
+    """A moment for people, in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

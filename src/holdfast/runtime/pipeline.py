@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +20,10 @@ from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom
 from holdfast.runtime.operations import By
 from holdfast.runtime.options import Options
+from holdfast.runtime.outbox import delivering
+from holdfast.runtime.patience import Patience
 from holdfast.runtime.policy import Budget, Retry
+from holdfast.runtime.receivers import Target, receivers
 from holdfast.runtime.recovery import Recovery, recover
 from holdfast.runtime.report import Report
 from holdfast.runtime.run import Run
@@ -52,8 +55,13 @@ class Pipeline:
         store: str | Path | Store | None = None,
         source: Iterable[Any] | Function | None = None,
         key: KeyFrom = None,
+        orphan_after: Duration = "2h",
+        dead_after: Duration = "7d",
+        events: Sequence[Target] | Target = (),
     ) -> None:
         self.name = check_name(name, "pipeline")
+        self.patience = Patience.check(orphan_after, dead_after)
+        self.receivers = receivers(events)
         self.stages: list[Stage] = []
         self.hooks = Hooks(f"pipeline {name!r}")
         self._where = store
@@ -108,6 +116,11 @@ class Pipeline:
         """Call a function with every item that is buried, in whatever stage."""
         return self.hooks.on_failure.add(function)
 
+    def on_event(self, function: Function) -> Function:
+        """Call a function with every event of this pipeline's batches, as a CloudEvent: at least once, in order."""
+        self.receivers += receivers(function)
+        return function
+
     def _add(self, stage: Stage) -> Stage:
         check_name(stage.name, "stage")
         names = [known.name for known in self.stages]
@@ -128,7 +141,8 @@ class Pipeline:
             budget: Budget | None = None, tolerate: int | float | str = 0, deadline: Duration | datetime | None = None,
             lease: Duration = "30s", verify: Level = "quick", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
-            changed: Changed = "refuse", undo: float | str = UNDO_SHARE) -> Report:  # fmt: skip
+            changed: Changed = "refuse", undo: float | str = UNDO_SHARE,
+            events: Sequence[Target] | Target = ()) -> Report:  # fmt: skip
         """Run the batch, or go on with it: nothing that is finished is done again.
 
         Without items, the pipeline's own source is read; where it has none, what is stored is finished.
@@ -157,7 +171,9 @@ class Pipeline:
             identity=identity,
             changed=changed,
         )
-        return Run(self, options).go(self._items(items))
+        everybody = [*self.receivers, *receivers(events)]
+        with delivering(lambda: self.store, self.name, everybody, options.deadline):
+            return Run(self, options).go(self._items(items))
 
     def results(self, batch: str | None = None) -> Iterator[Any]:
         """The results of a batch, in the order of its items: `.key` and `.output`, validated."""

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError, StoreError, UsageError
-from holdfast.core.limits import ORPHAN_GRACE
 from holdfast.core.model import Batch, ItemNo, NewItem, Want
 from holdfast.runtime import checker, definition, renewal
 from holdfast.runtime.completion import complete_stages
@@ -66,7 +65,8 @@ class Run:
         batch = self._open(items)
         stages = self.pipeline.stages
         ledger = Ledger(self.store.chunks(batch.id), cap=self.options.cap, item_cost=self.options.item_cost)
-        heartbeat = Heartbeat(self.store, self.options.lease, grace=ORPHAN_GRACE, on_trouble=self._halt)
+        grace = max(self.pipeline.patience.orphan_after, self.options.lease)
+        heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, on_trouble=self._halt)
         with self._signals(), open_lanes(self.pipeline, self.options, self.control, self.finished) as lanes:
             self.pipeline.hooks.before.call(batch.name)
             gate = Gate(self.store, self.looker, self.options.verify, workers=self.options.workers,
@@ -103,7 +103,7 @@ class Run:
             )
         self.key = definition.remembered_key(known, options.key, options.identity)
         keyed = definition.keyed_by(self.key, options.identity)
-        described = definition.describe(pipeline.name, pipeline.stages, keyed)
+        described = definition.describe(pipeline.name, pipeline.stages, keyed, pipeline.patience)
         if known is not None:
             definition.check(known, pipeline.name, described, reads_items=items is not None)
         if known is not None and items is None:

@@ -1,8 +1,8 @@
 """A batch at a glance, from its chunks and the ends of their chains: cheap while the batch runs, whatever its size.
 
-Every item is counted once, by what its chunk says about it. An item in a chunk that somebody holds is running; in a
-free one it waits until it is due, is an orphan when nothing happened for longer than the grace period, and is ready
-otherwise.
+Every item is counted once, by what its chunk says about it. An item whose chunk made no progress for longer than the
+grace period is an orphan, unless somebody took it since. In a chunk that somebody holds it is running; in a free one it
+waits until it is due, and is ready otherwise.
 """
 
 from collections import Counter
@@ -13,10 +13,12 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
-from holdfast.core import journal, money
+from holdfast.core import journal, money, orphans
 from holdfast.core.limits import DEAD_SEEN, ORPHAN_GRACE
-from holdfast.core.model import Batch, Chunk, State
+from holdfast.core.model import Batch, Chunk, ChunkId, State
 from holdfast.runtime import lookup, statistics
+from holdfast.runtime.grants import last_grant
+from holdfast.runtime.patience import Patience
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item
 
@@ -129,10 +131,11 @@ class Status:
 IsDead = Callable[[str], bool]
 
 
-def snapshot(store: Store, batch: Batch, *, grace: float = ORPHAN_GRACE, is_dead: IsDead = owners.is_dead) -> Status:
+def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> Status:
     """The batch as it stands now."""
-    chunks, now = store.chunks(batch.id), store.now()
-    counts = count(chunks, now=now, grace=grace, is_dead=is_dead)
+    chunks, now, grace = store.chunks(batch.id), store.now(), Patience.of(batch).orphan_after
+    held = {chunk.id: held_since(store, chunk, now=now, grace=grace, is_dead=is_dead) for chunk in chunks}
+    counts = count(chunks, now=now, grace=grace, is_dead=is_dead, held=held)
     totals = statistics.totals(chunks)
     codes = Counter[str]()
     for seen, each in enumerate(each_item(store, batch.id, state=State.DEAD) if counts.dead else ()):
@@ -158,12 +161,20 @@ def snapshot(store: Store, batch: Batch, *, grace: float = ORPHAN_GRACE, is_dead
 
 
 def count(
-    chunks: Sequence[Chunk], *, now: float, grace: float = ORPHAN_GRACE, is_dead: IsDead = owners.is_dead
+    chunks: Sequence[Chunk],
+    *,
+    now: float,
+    grace: float = ORPHAN_GRACE,
+    is_dead: IsDead = owners.is_dead,
+    held: Mapping[ChunkId, float | None] = MappingProxyType({}),
 ) -> Counts:
-    """Every item once. The rows of the chunks are enough, and were read together, so the sum holds."""
+    """Every item once. The rows of the chunks are enough, and were read together, so the sum holds. `held` says since
+    when a chunk is in the hands of somebody who is alive, where that is known."""
     pending: Counter[str] = Counter()
     for chunk in chunks:
-        pending[_word(chunk, now, grace, is_dead)] += chunk.pending
+        live = is_live(chunk, now, is_dead)
+        since = held.get(chunk.id)
+        pending[_word(chunk, now, grace, live, now if live and since is None else since)] += chunk.pending
     return Counts(
         expected=sum(chunk.size for chunk in chunks),
         done=sum(chunk.counts.done for chunk in chunks),
@@ -183,14 +194,32 @@ def is_live(chunk: Chunk, now: float, is_dead: IsDead = owners.is_dead) -> bool:
     return chunk.owner is not None and chunk.expires >= now and not is_dead(chunk.owner)
 
 
-def _word(chunk: Chunk, now: float, grace: float, is_dead: IsDead) -> str:
+def held_since(
+    store: Store, chunk: Chunk, *, now: float, grace: float, is_dead: IsDead = owners.is_dead
+) -> float | None:
+    """Since when somebody who is alive holds the chunk; None where nobody does. The journal is asked only where the
+    chunk's own row leaves it open whether its owner hangs."""
+    if not is_live(chunk, now, is_dead):
+        return None
+    if now - chunk.touched_at <= grace:
+        return chunk.touched_at
+    grant = last_grant(store, chunk)
+    return chunk.touched_at if grant is None else grant.at
+
+
+def facts_of(chunk: Chunk, held: float | None) -> orphans.Facts:
+    """What a chunk's row says about the pending items in it."""
+    return orphans.Facts(state=State.PENDING, progressed_at=chunk.touched_at, due=chunk.due, held_since=held)
+
+
+def _word(chunk: Chunk, now: float, grace: float, live: bool, held: float | None) -> str:
     if not chunk.pending:
         return "settled"
-    if is_live(chunk, now, is_dead):
+    if orphans.judge(facts_of(chunk, held), now=now, grace=grace, dead_after=0.0) is not None:
+        return "orphaned"
+    if live:
         return "running"
-    if chunk.due > now:
-        return "waiting"
-    return "orphaned" if now - max(chunk.touched_at, chunk.due) > grace else "ready"
+    return "waiting" if chunk.due > now else "ready"
 
 
 def _held(chunk: Chunk, now: float, is_dead: IsDead) -> Held:

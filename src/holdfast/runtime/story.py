@@ -7,13 +7,20 @@ from typing import Any
 
 from holdfast.core import canonical, journal, money
 from holdfast.core.columns import FLOAT32, UINT16, unpack
-from holdfast.core.model import Batch, Chunk, Key, Place, State, StoredItem, chain_of_batch
-from holdfast.runtime import lookup, status
+from holdfast.core.model import Batch, Chunk, Key, State, StoredItem, chain_of_batch
+from holdfast.runtime import lookup
 from holdfast.runtime.attempts import was_run
-from holdfast.runtime.durations import brief, in_words
-from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.durations import brief, when
+from holdfast.runtime.outlook import look_ahead
+from holdfast.runtime.resolution import context_of
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_entry, lineage
+
+ACTS = frozenset(
+    {"redriven", "reset", "rewound", "renewed", "requeued", "marked_failed", "sent_to_review", "buried", "discarded",
+     "resolved"}
+)  # fmt: skip
+"""What a person, or the runtime in his place, does to an item: whoever asks why it is where it is hears of the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +49,7 @@ class Story:
     attempts: int
     events: tuple[Event, ...]
     now: str
+    """Why it is where it is, in a sentence or two."""
     next: str
     commands: tuple[str, ...]
     """What a person can type next."""
@@ -52,9 +60,9 @@ class Story:
         return plain | {"events": events, "commands": list(self.commands)}
 
     def __str__(self) -> str:
-        lines = [f"item {self.key!r} (number {self.number}) of batch {self.batch!r}", ""]
+        lines = [f"item {self.key!r} (number {self.number}) of batch {self.batch!r}", f"Now:  {self.now}", ""]
         lines += [f"  {to_the_millisecond(event.at)}  {event.text}" for event in self.events]
-        lines += ["", f"Now:  {self.now}", f"Next: {self.next}"]
+        lines += ["", f"Next: {self.next}"]
         return "\n".join(lines + [f"      {command}" for command in self.commands])
 
 
@@ -65,7 +73,9 @@ def tell(store: Store, batch: Batch, item: str) -> Story:
     line = lineage(store.chunks(batch.id), found.n)
     events = tuple(_Teller(store, batch, found, names, line).events())
     place = found.place
-    now, then, commands = _outlook(store, batch, found, names, line[-1])
+    outlook = look_ahead(store, batch, found, line[-1])
+    acted = next((event for event in reversed(events) if event.what in ACTS), None)
+    now = outlook.now if acted is None or place.state is State.DONE else f"{outlook.now} Last act: {acted.text}."
     return Story(
         batch=batch.name,
         key=found.key,
@@ -76,14 +86,9 @@ def tell(store: Store, batch: Batch, item: str) -> Story:
         attempts=sum(1 for event in events if event.what == "attempt"),
         events=events,
         now=now,
-        next=then,
-        commands=commands,
+        next=outlook.next,
+        commands=outlook.commands,
     )
-
-
-def when(at: float) -> str:
-    """A moment for people, in UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def to_the_millisecond(at: float) -> str:
@@ -218,14 +223,18 @@ class _Teller:
         self._is_pending = moved.after == State.PENDING
         who = owners.short(header.actor)
         there = self._name(moved.stage_after)
-        where = (
-            f", to begin again at {there!r} in epoch {moved.epoch}"
-            if header.kind in ("reset", "rewound", "renewed")
-            else ""
-        )
         fenced = "; its owner was fenced off" if body.seized else ""
-        text = f"{header.kind} by {who} ({moved.before} became {moved.after}{where}{fenced}): {body.reason}"
-        facts = {"actor": header.actor, "reason": body.reason, "before": moved.before, "after": moved.after}
+        change = f"{moved.before} became {moved.after}"
+        if header.kind in ("reset", "rewound", "renewed"):
+            change += f", to begin again at {there!r} in epoch {moved.epoch}"
+        elif header.kind == "requeued":
+            change = f"to go on at {there!r}"
+        act = header.kind.replace("_", " ")
+        text = f"{act} by {who} ({change}{fenced}): {body.reason}"
+        facts: dict[str, Any] = {"actor": header.actor, "reason": body.reason}
+        facts |= {"before": moved.before, "after": moved.after}
+        context = context_of(body.note, self._n)
+        facts |= {"context": context} if context else {}
         yield self._event(header, header.kind, text, **facts, stage=there, epoch=moved.epoch, seized=body.seized)
 
     def _event(self, header: journal.Header, what: str, text: str, **facts: Any) -> Event:
@@ -233,58 +242,6 @@ class _Teller:
 
     def _name(self, stage: int) -> str:
         return lookup.stage_title(self._names, stage)
-
-
-def _outlook(
-    store: Store, batch: Batch, item: StoredItem, names: list[str], chunk: Chunk
-) -> tuple[str, str, tuple[str, ...]]:
-    """Where the item is now, what happens next by itself, and what a person can type."""
-    place, who = item.place, f"{batch.name} {item.key}"
-    at = lookup.stage_title(names, place.stage)
-    reset = f"holdfast reset {who} --reason …        do it again from the start"
-    if place.state is State.DONE:
-        return f"done{_where(store, batch, item, len(names) - 1)}.", "nothing, it is complete.", (reset,)
-    if place.state is State.SKIPPED:
-        return f"skipped at {at!r}: {place.reason}.", "nothing, it is settled.", (reset,)
-    if place.state is State.CANCELLED:
-        return "cancelled.", "nothing, it is settled.", (reset,)
-    if place.state is State.DEAD:
-        commands = (
-            f"holdfast dead show {who}                 payload and every attempt",
-            f"holdfast dead redrive {who} --reason …   try it again where it stopped",
-            f"holdfast dead resolve {who} --reason …   settle it by hand, with --output or as skipped",
-            f"holdfast dead discard {who} --reason …   give it up",
-        )
-        return f"a dead letter at {at!r}: {place.code}: {place.reason}.", "nothing, until a person decides.", commands
-    return _outlook_pending(store, place, chunk, at, reset)
-
-
-def _outlook_pending(store: Store, place: Place, chunk: Chunk, at: str, reset: str) -> tuple[str, str, tuple[str, ...]]:
-    now = store.now()
-    if status.is_live(chunk, now):
-        assert chunk.owner is not None
-        who, left = owners.short(chunk.owner), in_words(chunk.expires - now)
-        waits = f"; its next attempt is due at {when(place.due)}" if place.due > now else ""
-        text = f"pending at {at!r}, in the hands of {who} under fence {chunk.fence} (its lease lasts {left}){waits}."
-        return text, "its owner goes on with it; if the owner dies, another takes it over.", (reset,)
-    due = max(place.due, chunk.due)
-    if due > now:
-        text = f"waits at {at!r} until {when(due)}, {in_words(due - now)} from now."
-        return text, "a run takes it when it is due.", (reset,)
-    lost = ""
-    if chunk.owner is not None:
-        lost = f"; {owners.short(chunk.owner)} had it and is gone or overdue"
-    return f"ready at {at!r}{lost}.", "the next run takes it: start one, nothing runs by itself.", (reset,)
-
-
-def _where(store: Store, batch: Batch, item: StoredItem, last: int) -> str:
-    for output in store.outputs(batch.id, lo=item.n, hi=item.n + 1, stage=last, limit=1):
-        return (
-            f": its output is in {Evidence.decode(output.file).final}"
-            if output.file is not None
-            else ": its output is in the store"
-        )
-    return ""
 
 
 def _cost(said: journal.Spend | None) -> str:

@@ -242,7 +242,8 @@ class MemoryStore(MemoryBatches):
                 outputs = [c.output for c in effect.changes if c.output is not None]
                 self._store(act.batch, outputs, [Move(c.n, c.place) for c in effect.changes])
                 self._items.update({(act.batch, c.n): c.renewed for c in effect.changes if c.renewed is not None})
-                acted = replace(chunk, counts=chunk.counts.plus(effect.delta), touched_at=self.now(), due=0.0)
+                touched_at = self.now() if effect.revived else chunk.touched_at
+                acted = replace(chunk, counts=chunk.counts.plus(effect.delta), touched_at=touched_at, due=0.0)
                 if effect.seized:
                     acted = replace(
                         acted, fence=effect.fence, version=0, owner=None, expires=0.0, reserved=0, progressed=True

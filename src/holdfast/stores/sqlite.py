@@ -334,8 +334,10 @@ class SqliteStore(SqliteBatches):
         entry = journal.link(chunk.head, chain=chunk.id, batch=act.batch, seq=chunk.seq + 1, kind=act.kind, at=now,
                              actor=act.actor, fence=effect.fence, commit_id=act.id, body=effect.body)  # fmt: skip
         self._insert_entry(db, entry)
-        d = effect.delta
-        db.execute(SQL["act_chunk"], (entry.seq, entry.hash, now, d.done, d.skipped, d.dead, d.cancelled, chunk.id))
+        d, touched_at = effect.delta, now if effect.revived else chunk.touched_at
+        db.execute(
+            SQL["act_chunk"], (entry.seq, entry.hash, touched_at, d.done, d.skipped, d.dead, d.cancelled, chunk.id)
+        )
         if effect.seized:
             db.execute(SQL["seize_chunk"], (chunk.id,))
         return [c.n for c in effect.changes]

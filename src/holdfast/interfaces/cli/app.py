@@ -14,7 +14,21 @@ import typer
 
 import holdfast
 from holdfast.core.errors import HoldfastError, StoreUnavailable, UsageError
-from holdfast.interfaces.cli import acts, audit, dead, demo, doctor, export, importing, render, run, status, why
+from holdfast.interfaces.cli import (
+    acts,
+    audit,
+    dead,
+    demo,
+    doctor,
+    events,
+    export,
+    importing,
+    orphans,
+    render,
+    run,
+    status,
+    why,
+)
 from holdfast.interfaces.cli.common import Declined
 
 INTERRUPTED = 75
@@ -31,7 +45,9 @@ app.command("run")(run.run)
 app.command("status")(status.status)
 app.command("show")(status.show)
 app.command("why")(why.why)
+app.command("orphans")(orphans.orphans)
 app.add_typer(dead.app, name="dead")
+app.command("events")(events.events)
 app.command("reset")(acts.reset)
 app.add_typer(audit.app, name="audit")
 app.command("export")(export.export)

@@ -28,6 +28,7 @@ from holdfast.interfaces.cli.common import (
     say_result,
 )
 from holdfast.runtime import lookup, operations, story
+from holdfast.runtime.durations import when
 from holdfast.runtime.operations import By, Result
 from holdfast.stores.base import Store, each_item
 
@@ -85,8 +86,10 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
         letter = lookup.item_named(there, found, item)
         told = story.tell(there, found, item)
     attempts = [event for event in told.events if event.what == "attempt"]
+    context = _context(told)
     if as_json:
         plain = _plain(letter, lookup.stage_names(found)) | {"payload": _payload(letter), "digest": _digest(letter)}
+        plain |= {"context": context} if context else {}
         render.document(
             plain | {"attempts": [{"at": event.at, "text": event.text, **event.facts} for event in attempts]}
         )
@@ -100,6 +103,7 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
                 ("reason", letter.place.reason),
                 ("payload", render.one_line(letter.payload.decode("utf-8", "replace"), 400)),
                 ("digest", _digest(letter)),
+                *([("context", _in_words(context))] if context else []),
             ]
         )
     )
@@ -111,6 +115,23 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
             render.say("\n".join(f"      {line}" for line in trace.rstrip().splitlines()[-12:]), render.FAINT)
     render.say()
     render.show(render.facts(("", command) for command in told.commands[1:]))
+
+
+def _context(told: story.Story) -> dict[str, Any]:
+    """What the item was doing when a person buried it as an orphan; empty where nobody did."""
+    acted = next((event for event in reversed(told.events) if event.what in story.ACTS), None)
+    found: dict[str, Any] = acted.facts.get("context", {}) if acted is not None else {}
+    return found if told.state == State.DEAD else {}
+
+
+def _in_words(context: dict[str, Any]) -> str:
+    error = f"{context['last_code']}: {context['last_error']}" if context["last_code"] else "none"
+    who = context["owner"] if context["owner"] else "nobody"
+    return (
+        f"{context['kind']} at {context['stage']!r} without progress since {when(context['since'])}; last owner {who}, "
+        f"{render.many(context['attempts'], 'attempt')}, ${context['usd']} spent at this stage, re-enqueued "
+        f"{context['requeues']} times; last error {error}"
+    )
 
 
 @app.command("redrive")

@@ -44,6 +44,10 @@ def run(
         Literal["refuse", "keep", "rerun"] | None,
         typer.Option("--changed", help="A known key came with another payload."),
     ] = None,
+    events: Annotated[
+        list[str] | None,
+        typer.Option("--events", metavar="URL|file:PATH|-", help="Who receives events; may be repeated."),
+    ] = None,
     progress: Annotated[
         bool | None, typer.Option("--progress/--no-progress", help="Show how far it is.", show_default=False)
     ] = None,
@@ -62,6 +66,7 @@ def run(
         "verify": verify,
         "undo": undo,
         "changed": changed,
+        "events": events,
         "tolerate": _tolerate(tolerate),
         "budget": _budget(budget),
         "progress": False if as_json and progress is None else progress,

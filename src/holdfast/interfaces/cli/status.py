@@ -16,9 +16,8 @@ from holdfast.interfaces.cli import figures, render
 from holdfast.interfaces.cli.common import BatchArgument, JsonOption, StoreOption, opened
 from holdfast.runtime import lookup, statistics
 from holdfast.runtime import status as standing
-from holdfast.runtime.durations import brief
+from holdfast.runtime.durations import brief, when
 from holdfast.runtime.outputs import OutputReader
-from holdfast.runtime.story import when
 from holdfast.stores.base import Store
 
 MANY_ATTEMPTS = 1_000_000
@@ -163,7 +162,7 @@ def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
         codes = ", ".join(f"{code} ({count:,})" for code, count in list(seen.dead_codes.items())[:6])
         rows.append(("dead", Text(render.clean(f"{codes}  (holdfast dead list {seen.batch})"), style=render.BAD)))
     if c.orphaned:
-        rows.append(("orphaned", "no progress for more than two hours, and nobody holds them: run the batch again"))
+        rows.append(("orphaned", f"no progress for long: run the batch again, or see holdfast orphans {seen.batch}"))
     return rows
 
 

@@ -6,14 +6,15 @@ from holdfast.runtime import lookup, story
 
 
 def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Tell an item's whole story: what happened to it, where it is now, what can be done."""
+    """Tell an item's whole story: why it is where it is, what happened to it, what can be done."""
     with opened(store) as there:
         told = story.tell(there, lookup.batch_named(there, batch), item)
     if as_json:
         render.document(told.as_dict())
         return
     render.show(render.heading(f"item {told.key!r} (number {told.number}) of batch {told.batch!r}", told.state))
+    render.show(render.facts([("now", told.now)]))
     render.say()
     render.show(render.facts((story.to_the_millisecond(event.at), event.text) for event in told.events))
     render.say()
-    render.show(render.facts([("now", told.now), ("next", told.next), *(("", command) for command in told.commands)]))
+    render.show(render.facts([("next", told.next), *(("", command) for command in told.commands)]))

@@ -1,0 +1,93 @@
+"""Which items are stuck and in which way, and what becomes of one when somebody decides.
+
+An orphan is pending, at whatever stage, and made no progress for longer than the grace period. In a cancelled batch
+nothing takes it any more, so there it is one at once. A dead letter is never an orphan, but is shown with them when
+nobody answered it for longer than its age limit: all three wait for a person.
+"""
+
+from enum import StrEnum
+from typing import assert_never
+
+import msgspec
+
+from holdfast.core.canonical import storable
+from holdfast.core.limits import REQUEUES
+from holdfast.core.model import Course, Place, State
+from holdfast.core.states import Transition, move
+
+
+class Kind(StrEnum):
+    """In which way an item is stuck."""
+
+    STUCK = "stuck"
+    """No progress: nobody works on it, or its owner hangs."""
+    STRANDED = "stranded"
+    """In flight or pending in a batch that was cancelled."""
+    UNANSWERED = "unanswered"
+    """A dead letter that is open past its age limit."""
+
+
+class Strategy(StrEnum):
+    """What can be done about an orphan."""
+
+    REQUEUE = "requeue"
+    FAIL = "fail"
+    REVIEW = "review"
+
+
+ORPHANED = "orphaned"
+REVIEW = "review"
+REQUEUED_TOO_OFTEN = "requeued_too_often"
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about an item when it is judged."""
+
+    state: State
+    course: Course = Course.OPEN
+    progressed_at: float
+    """When its chunk last made progress; of a dead letter, when it was buried."""
+    due: float = 0.0
+    """Until when it waits."""
+    held_since: float | None = None
+    """Since when somebody who is alive holds it; None where nobody does."""
+
+
+def idle_since(facts: Facts) -> float:
+    """Since when nothing happened that should have: neither a wait nor a fresh grant is idle."""
+    held = facts.held_since
+    return max(facts.progressed_at, facts.due, facts.progressed_at if held is None else held)
+
+
+def judge(facts: Facts, *, now: float, grace: float, dead_after: float) -> Kind | None:
+    """In which way an item is stuck, or None. At exactly the bound it is not, yet."""
+    if facts.state is State.DEAD:
+        return Kind.UNANSWERED if now - facts.progressed_at > dead_after else None
+    if facts.state is not State.PENDING:
+        return None
+    if facts.course is Course.CANCELLED:
+        return Kind.STRANDED
+    return Kind.STUCK if now - idle_since(facts) > grace else None
+
+
+def resolve(place: Place, strategy: Strategy, *, stages: int, reason: str, course: Course = Course.OPEN) -> Place | str:
+    """Where an orphan stands once it is resolved; as text, why it cannot be in this way."""
+    match strategy:
+        case Strategy.REQUEUE:
+            return _requeue(place, stages, reason, course)
+        case Strategy.FAIL:
+            return move(place, Transition.BURY, stages=stages, code=ORPHANED, reason=storable(reason))
+        case Strategy.REVIEW:
+            return move(place, Transition.BURY, stages=stages, code=REVIEW, reason=storable(reason))
+        case _:
+            assert_never(strategy)
+
+
+def _requeue(place: Place, stages: int, reason: str, course: Course) -> Place | str:
+    """On its way again from its checkpoint; when that led nowhere too often, buried."""
+    if course is Course.CANCELLED:
+        return "its batch was cancelled, so nothing would take it: fail it, or send it to review"
+    if place.requeues >= REQUEUES:
+        why = f"{storable(reason)} (re-enqueued {place.requeues} times without progress)"
+        return move(place, Transition.BURY, stages=stages, code=REQUEUED_TOO_OFTEN, reason=why)
+    return move(place, Transition.REQUEUE, stages=stages, due=0.0, since=0.0, requeues=place.requeues + 1)

@@ -1,0 +1,143 @@
+"""Which items are stuck, exactly at the bounds; and what becomes of one when somebody decides."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import DEAD_AGE, ORPHAN_GRACE, REQUEUES
+from holdfast.core.model import Course, Place, State
+from holdfast.core.orphans import Facts, Kind, Strategy, idle_since, judge, resolve
+from holdfast.core.states import checkpoint
+
+NOW = 1_700_000_000.0
+STAGES = 3
+whole = st.integers(1, 1_000_000)
+
+
+def kind(facts: Facts, *, now: float = NOW, grace: float = ORPHAN_GRACE, dead_after: float = DEAD_AGE) -> Kind | None:
+    return judge(facts, now=now, grace=grace, dead_after=dead_after)
+
+
+@pytest.mark.promise("A9")
+@given(
+    grace=whole, over=st.floats(0.001, 1e6), due=st.integers(-1_000_000, 0), held=st.none() | st.integers(-(10**6), 0)
+)
+def test_an_orphan_stood_still_for_longer_than_the_grace_period_and_never_exactly_as_long(
+    grace: int, over: float, due: int, held: int | None
+) -> None:
+    """Whole seconds, so that the bound itself is met exactly."""
+    began = NOW - 2_000_000
+    facts = Facts(
+        state=State.PENDING,
+        progressed_at=began,
+        due=began + due,
+        held_since=None if held is None else began + held,
+    )
+    assert idle_since(facts) == began
+    assert kind(facts, now=began + grace, grace=grace) is None
+    assert kind(facts, now=began + grace + over, grace=grace) is Kind.STUCK
+
+
+@pytest.mark.promise("A9")
+@given(grace=whole, later=whole, waits=st.booleans())
+def test_a_wait_and_a_fresh_grant_are_not_standing_still(grace: int, later: int, waits: bool) -> None:
+    began = NOW - 3 * grace
+    moment = began + later
+    facts = Facts(
+        state=State.PENDING,
+        progressed_at=began,
+        due=moment if waits else 0.0,
+        held_since=None if waits else moment,
+    )
+    assert kind(facts, now=moment + grace, grace=grace) is None
+    assert kind(facts, now=moment + grace + 1, grace=grace) is Kind.STUCK
+
+
+@pytest.mark.promise("A9")
+@given(
+    state=st.sampled_from([State.DONE, State.SKIPPED, State.CANCELLED, State.DEAD]),
+    course=st.sampled_from(Course),
+    idle=st.integers(0, 10**9),
+)
+def test_what_is_settled_is_never_an_orphan(state: State, course: Course, idle: int) -> None:
+    found = kind(Facts(state=state, course=course, progressed_at=NOW - idle))
+    assert found not in (Kind.STUCK, Kind.STRANDED)
+    assert found is None or state is State.DEAD
+
+
+@pytest.mark.promise("A10")
+@given(age=whole, over=st.floats(0.001, 1e6))
+def test_a_dead_letter_is_unanswered_past_its_age_limit_and_not_at_it(age: int, over: float) -> None:
+    letter = Facts(state=State.DEAD, progressed_at=NOW)
+    assert kind(letter, now=NOW + age, dead_after=age) is None
+    assert kind(letter, now=NOW + age + over, dead_after=age) is Kind.UNANSWERED
+
+
+@pytest.mark.promise("A10")
+def test_in_a_cancelled_batch_what_is_pending_is_stranded_at_once() -> None:
+    for held in (None, NOW):
+        facts = Facts(state=State.PENDING, course=Course.CANCELLED, progressed_at=NOW, held_since=held)
+        assert kind(facts) is Kind.STRANDED
+    assert kind(Facts(state=State.PENDING, course=Course.PAUSED, progressed_at=NOW)) is None
+
+
+PLACES = st.builds(
+    Place,
+    stage=st.integers(0, STAGES - 1),
+    epoch=st.integers(0, 5),
+    attempt=st.integers(0, 5),
+    due=st.floats(0, 1e9),
+    since=st.floats(0, 1e9),
+    spent=st.integers(0, 100),
+    rewinds=st.integers(0, 3),
+    requeues=st.integers(0, REQUEUES + 1),
+    code=st.sampled_from(["", "http_503"]),
+)
+
+
+@pytest.mark.promise("A11", "A15")
+@given(PLACES)
+def test_a_requeue_keeps_the_checkpoint_and_is_capped(place: Place) -> None:
+    after = resolve(place, Strategy.REQUEUE, stages=STAGES, reason="again")
+    assert isinstance(after, Place)
+    assert (after.stage, after.epoch, after.attempt) == (place.stage, place.epoch, place.attempt)
+    if place.requeues < REQUEUES:
+        assert (after.state, after.due, after.since) == (State.PENDING, 0.0, 0.0)
+        assert after.requeues == place.requeues + 1
+    else:
+        assert (after.state, after.code) == (State.DEAD, "requeued_too_often")
+        assert f"{place.requeues} times" in after.reason
+
+
+@pytest.mark.promise("A15")
+def test_the_count_of_requeues_begins_again_with_progress() -> None:
+    place = Place()
+    for _ in range(REQUEUES):
+        again = resolve(place, Strategy.REQUEUE, stages=STAGES, reason="again")
+        assert isinstance(again, Place)
+        place = again
+    assert place.requeues == REQUEUES
+    assert checkpoint(place, 1, STAGES).requeues == 0
+
+
+@pytest.mark.promise("A12")
+@given(PLACES, st.sampled_from([(Strategy.FAIL, "orphaned"), (Strategy.REVIEW, "review")]))
+def test_failing_and_reviewing_change_the_state_and_not_the_position(place: Place, how: tuple[Strategy, str]) -> None:
+    after = resolve(place, how[0], stages=STAGES, reason="nobody knows")
+    assert isinstance(after, Place)
+    assert (after.state, after.code, after.reason) == (State.DEAD, how[1], "nobody knows")
+    assert (after.stage, after.epoch, after.attempt, after.due) == (
+        place.stage, place.epoch, place.attempt, place.due,
+    )  # fmt: skip
+
+
+def test_a_cancelled_batch_takes_nothing_up_again() -> None:
+    assert "cancelled" in str(resolve(Place(), Strategy.REQUEUE, stages=1, reason="x", course=Course.CANCELLED))
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("state", [State.DONE, State.DEAD, State.SKIPPED, State.CANCELLED])
+def test_only_what_is_pending_can_be_resolved(strategy: Strategy, state: State) -> None:
+    with pytest.raises(UsageError):
+        resolve(Place(state=state), strategy, stages=1, reason="x")

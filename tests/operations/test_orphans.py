@@ -1,0 +1,362 @@
+"""Orphans on every store: found and shown together, resolved with one entry each, harmless twice, owners fenced."""
+
+import itertools
+
+import pytest
+
+from holdfast.core import canonical, journal
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import DEAD_AGE, FOUND_EACH, ORPHAN_GRACE, REQUEUES
+from holdfast.core.model import Course, State, chain_of_batch
+from holdfast.core.orphans import Kind, Strategy
+from holdfast.runtime import discovery, operations, orphans, resolution, status, story
+from holdfast.runtime.audit import verify
+from holdfast.runtime.operations import By
+from holdfast.runtime.orphans import Orphan
+from holdfast.stores.base import each_entry
+from tests.operations.world import World, deferred, done, failed
+
+BY = By(actor="ada", reason="the host was rebooted")
+OTHER = "host-b/boot/ns/5/6/cafe"
+
+
+def nobody_dead(owner: str) -> bool:
+    return False
+
+
+def found(world: World) -> dict[str, Orphan]:
+    return {str(orphan.key): orphan for orphan in orphans.find(world.store, world.batch, is_dead=nobody_dead)}
+
+
+def kinds(world: World) -> dict[str, str]:
+    return {key: orphan.kind.value for key, orphan in found(world).items()}
+
+
+def acts(world: World, key: str) -> list[story.Event]:
+    return [event for event in story.tell(world.store, world.batch, key).events if event.what in story.ACTS]
+
+
+def told(world: World) -> list[tuple[str, str | None]]:
+    """(kind, key) of everything in the outbox but openings."""
+    facts = [(event.kind, canonical.decode(event.body)) for event in world.store.events(limit=100_000)]
+    return [(kind, body.get("key")) for kind, body in facts if kind != "batch.opened"]
+
+
+@pytest.mark.promise("A9")
+def test_an_item_that_nobody_began_is_an_orphan_past_the_grace_period_and_not_at_it(world: World) -> None:
+    world.add("first")
+    world.clock.advance(ORPHAN_GRACE)
+    assert found(world) == {}
+    assert status.snapshot(world.store, world.batch).counts.ready == 1
+    world.clock.advance(0.001)
+    assert kinds(world) == {"first": "stuck"}
+    assert found(world)["first"].owner == ""
+    assert status.snapshot(world.store, world.batch).counts.orphaned == 1
+
+
+@pytest.mark.promise("A9")
+def test_the_grace_period_is_the_batch_s_own(world: World) -> None:
+    made = World(world.store, world.clock, batch="brief", orphan_after=60.0, dead_after=120.0)
+    made.add("a", "b")
+    made.work(lambda item: failed(item, transient=False) if item.key == "b" else None)
+    made.clock.advance(60.0)
+    assert kinds(made) == {}
+    made.clock.advance(1.0)
+    assert kinds(made) == {"a": "stuck"}
+    assert status.snapshot(made.store, made.batch).counts.orphaned == 1
+    made.clock.advance(60.0)
+    assert kinds(made) == {"a": "stuck", "b": "unanswered"}
+
+
+@pytest.mark.promise("A10")
+def test_all_three_kinds_are_found_by_one_look(world: World) -> None:
+    world.add("stuck", "dead")
+    world.work(lambda item: failed(item, transient=False, code="no_page") if item.key == "dead" else None)
+    cancelled = World(world.store, world.clock, batch="cancelled")
+    cancelled.add("in-flight", "left")
+    cancelled.claim(1)
+    world.store.steer(cancelled.id, Course.CANCELLED, actor="ada", reason="not needed")
+    world.clock.advance(DEAD_AGE)
+    assert kinds(world) == {"stuck": "stuck"}
+    world.clock.advance(1.0)
+    assert kinds(world) == {"stuck": "stuck", "dead": "unanswered"}
+    assert kinds(cancelled) == {"in-flight": "stranded", "left": "stranded"}
+    letter = found(world)["dead"]
+    assert letter.error == "no_page: overloaded"
+    assert world.clock() - letter.since == DEAD_AGE + 1.0
+
+
+@pytest.mark.promise("A10")
+def test_the_age_of_a_dead_letter_is_its_own_not_that_of_its_chunk(world: World) -> None:
+    """Others of its chunk go on, and one of them dies later; cuts and redrives do not make it younger."""
+    world.add_invalid("refused")
+    world.add(*"abcd")
+    world.work(lambda item: failed(item, transient=False) if item.key == "a" else done(item))
+    for _ in range(4):
+        world.clock.advance(DEAD_AGE / 4)
+        world.work(lambda item: deferred(item, 0.0), limit=1)
+    world.clock.advance(1.0)
+    world.work(lambda item: failed(item, transient=False), limit=1)
+    unanswered = {key for key, kind in kinds(world).items() if kind == "unanswered"}
+    assert unanswered == {"refused", "a"}
+    operations.redrive(world.store, world.batch, BY, ["a"])
+    world.finish()
+    assert set(kinds(world)) == {"refused"}
+
+
+@pytest.mark.promise("A9")
+def test_a_hung_owner_under_a_long_lease_is_found_and_a_fresh_one_is_not(world: World) -> None:
+    world.add("page")
+    world.clock.advance(2 * ORPHAN_GRACE)
+    world.claim(seconds=86_400.0)
+    assert found(world) == {}
+    assert status.snapshot(world.store, world.batch, is_dead=nobody_dead).counts.running == 1
+    world.clock.advance(ORPHAN_GRACE)
+    assert found(world) == {}
+    world.clock.advance(1.0)
+    orphan = found(world)["page"]
+    assert (orphan.kind, orphan.is_held, orphan.owner) == (Kind.STUCK, True, "host-a pid 4711")
+    assert status.snapshot(world.store, world.batch, is_dead=nobody_dead).counts.orphaned == 1
+
+
+@pytest.mark.promise("A9")
+def test_an_item_that_waits_for_its_retry_is_no_orphan(world: World) -> None:
+    world.add("page")
+    world.work(lambda item: deferred(item, 3 * ORPHAN_GRACE))
+    world.clock.advance(2 * ORPHAN_GRACE)
+    assert found(world) == {}
+    world.clock.advance(2 * ORPHAN_GRACE + 1.0)
+    assert kinds(world) == {"page": "stuck"}
+
+
+@pytest.mark.promise("A11", "A13")
+def test_a_requeue_resumes_at_the_checkpoint_fences_a_living_owner_and_is_one_entry(world: World) -> None:
+    world.add("page")
+    world.work(done)
+    slow = world.claim(seconds=86_400.0)
+    before = world.items(slow)[0]
+    world.clock.advance(ORPHAN_GRACE + 1.0)
+    result = resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE)
+    assert (result.changed, result.left_alone) == (1, ())
+    (act,) = acts(world, "page")
+    assert (act.facts["actor"], act.facts["reason"]) == (BY.actor, BY.reason)
+    assert (act.facts["before"], act.facts["after"], act.facts["seized"]) == ("pending", "pending", True)
+    assert act.facts["context"]["owner"] == "host-a pid 4711"
+    fresh = world.claim(owner=OTHER)
+    assert fresh.lease.fence > slow.lease.fence
+    again = world.items(fresh)[0]
+    assert (again.place.stage, again.place.epoch, again.input) == (1, before.place.epoch, before.input)
+    assert world.commit(fresh, [done(again)]).landed
+    assert not world.commit(slow, [done(before)]).landed
+    assert status.snapshot(world.store, world.batch).counts.done == 1
+    assert len(acts(world, "page")) == 1
+    assert told(world) == [("orphan.resolved", "page")]
+    assert verify(world.store, world.batch).holds
+
+
+@pytest.mark.promise("A11", "A13")
+@pytest.mark.parametrize("strategy", Strategy)
+def test_resolving_twice_or_at_once_does_it_once(world: World, strategy: Strategy) -> None:
+    world.add("a", "b")
+    world.claim()
+    world.clock.advance(ORPHAN_GRACE + 1.0)
+    first = list(orphans.find(world.store, world.batch))
+    stale = [
+        resolution._act(world.batch, BY, strategy, [(orphan, resolution._decide(world.batch, orphan, strategy, "x"))])
+        for orphan in first
+    ]
+    assert resolution.resolve(world.store, world.batch, BY, strategy).changed == 2
+    events, entries = len(world.store.events()), [chunk.seq for chunk in world.store.chunks(world.id)]
+    same = By(actor="eve", reason="x")
+    assert resolution.resolve(world.store, world.batch, same, strategy).changed == 0
+    assert resolution.resolve(world.store, world.batch, same, strategy, ["a", "b"]).changed == 0
+    assert [world.store.act(act) for act in stale] == [[], []]
+    assert len(world.store.events()) == events
+    assert [chunk.seq for chunk in world.store.chunks(world.id)] == entries
+    assert [len(acts(world, key)) for key in "ab"] == [1, 1]
+
+
+@pytest.mark.promise("A15")
+def test_an_orphan_is_requeued_three_times_at_most_and_then_buried(world: World) -> None:
+    world.add("page", "other")
+    for _ in range(REQUEUES):
+        world.clock.advance(ORPHAN_GRACE + 1.0)
+        assert resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE, ["page"]).changed == 1
+        world.claim(seconds=10.0)
+    world.clock.advance(ORPHAN_GRACE + 1.0)
+    shown = resolution.preview(world.store, world.batch, Strategy.REQUEUE)
+    assert (shown.requeued, shown.buried) == (1, 1)
+    assert resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE).changed == 2
+    letter = world.store.items(world.id, state=State.DEAD)[0]
+    assert (letter.key, letter.place.code, letter.place.requeues) == ("page", "requeued_too_often", REQUEUES)
+    assert [event.what for event in acts(world, "page")] == ["requeued"] * REQUEUES + ["buried"]
+    assert told(world)[-3:] == [("orphan.resolved", "page"), ("item.dead", "page"), ("warning", "page")]
+    assert verify(world.store, world.batch).holds
+
+
+@pytest.mark.promise("A15")
+def test_progress_begins_the_count_again(world: World) -> None:
+    world.add("page")
+    while world.store.items(world.id, state=State.PENDING):
+        world.claim(seconds=1.0)
+        world.clock.advance(ORPHAN_GRACE + 1.0)
+        resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE)
+        place = world.store.items(world.id)[0].place
+        if (place.stage, place.requeues) == (0, 2):
+            world.work(done)
+    place = world.store.items(world.id)[0].place
+    assert (place.state, place.stage, place.requeues) == (State.DEAD, 1, REQUEUES)
+
+
+@pytest.mark.promise("A12", "A13")
+@pytest.mark.parametrize(("strategy", "code"), [(Strategy.FAIL, "orphaned"), (Strategy.REVIEW, "review")])
+def test_failing_and_reviewing_keep_position_and_context_and_warn(world: World, strategy: Strategy, code: str) -> None:
+    world.add("page")
+    world.work(done)
+    world.work(failed)
+    world.clock.advance(30.0)
+    world.claim(seconds=10.0)
+    world.clock.advance(ORPHAN_GRACE + 1.0)
+    before = world.store.items(world.id)[0].place
+    assert resolution.resolve(world.store, world.batch, BY, strategy).changed == 1
+    after = world.store.items(world.id)[0].place
+    assert (after.state, after.code, after.reason) == (State.DEAD, code, BY.reason)
+    assert (after.stage, after.epoch, after.attempt, after.due) == (1, before.epoch, before.attempt, before.due)
+    (act,) = acts(world, "page")
+    context = act.facts["context"]
+    assert (context["stage"], context["attempts"], context["owner"]) == ("correct", 1, "host-a pid 4711")
+    assert (context["last_code"], context["last_error"]) == ("http_503", "overloaded")
+    assert told(world) == [("orphan.resolved", "page"), ("item.dead", "page"), ("warning", "page")]
+    warning = canonical.decode(world.store.events()[-1].body)
+    assert warning["code"] == code
+    assert warning["context"]["last_error"] == "overloaded"
+    assert verify(world.store, world.batch).holds
+
+
+def test_what_is_no_orphan_is_left_alone_with_the_reason(world: World) -> None:
+    world.add("fine", "dead", "fresh")
+    turns = {"fine": done, "dead": lambda item: failed(item, transient=False)}
+    world.work(lambda item: turns[item.key](item) if item.key in turns else None)
+    result = resolution.resolve(world.store, world.batch, BY, Strategy.FAIL, ["fine", "dead", "fresh"])
+    assert result.changed == 0
+    assert sum(count for _, count in result.left_alone) == 3
+    assert any("dead letter" in why for why, _ in result.left_alone)
+    assert world.store.events()[-1].kind == "item.dead"
+
+
+def test_an_old_dead_letter_is_shown_and_not_resolved(world: World) -> None:
+    world.add("dead")
+    world.work(lambda item: failed(item, transient=False))
+    world.clock.advance(DEAD_AGE + 1.0)
+    for strategy in Strategy:
+        assert resolution.resolve(world.store, world.batch, BY, strategy).changed == 0
+    assert kinds(world) == {"dead": "unanswered"}
+
+
+def test_in_a_cancelled_batch_nothing_is_requeued(world: World) -> None:
+    world.add("page")
+    world.store.steer(world.id, Course.CANCELLED, actor="ada", reason="not needed")
+    result = resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE)
+    assert result.changed == 0
+    assert "was cancelled" in result.left_alone[0][0]
+    assert resolution.resolve(world.store, world.batch, BY, Strategy.FAIL).changed == 1
+
+
+def test_an_unknown_strategy_is_refused_with_what_there_is() -> None:
+    with pytest.raises(UsageError, match="requeue, fail, review"):
+        resolution.check_strategy("retry")
+
+
+def test_failing_one_item_does_not_hide_those_beside_it(world: World) -> None:
+    world.add("a", "b")
+    world.clock.advance(ORPHAN_GRACE + 1.0)
+    resolution.resolve(world.store, world.batch, BY, Strategy.FAIL, ["a"])
+    assert kinds(world) == {"b": "stuck"}
+
+
+# -- announcing -----------------------------------------------------------------------------------------------------
+
+
+def announce(world: World) -> bool:
+    return discovery.announce(world.store, world.batch, discovery.look(world.store, world.batch, limit=5), actor="ada")
+
+
+@pytest.mark.promise("A10")
+def test_an_orphan_is_announced_once_each_time_it_gets_stuck(world: World) -> None:
+    world.add("a", "b")
+    assert not announce(world)
+    world.clock.advance(ORPHAN_GRACE + 1.0)
+    assert announce(world)
+    assert told(world) == [("orphan.found", "a"), ("orphan.found", "b")]
+    for _ in range(2):
+        assert not announce(world)
+        world.clock.advance(1.0)
+    resolution.resolve(world.store, world.batch, BY, Strategy.FAIL, ["a"])
+    assert not announce(world)
+    resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE)
+    assert not announce(world)
+    world.clock.advance(ORPHAN_GRACE + 1.0)
+    assert announce(world)
+    assert [kind for kind, key in told(world) if key == "b"].count("orphan.found") == 2
+    assert [kind for kind, key in told(world) if key == "a"].count("orphan.found") == 1
+    assert verify(world.store, world.batch).holds
+
+
+def test_many_orphans_are_announced_together(world: World) -> None:
+    world.add(*range(50))
+    world.clock.advance(ORPHAN_GRACE + 1.0)
+    seen = discovery.look(world.store, world.batch, limit=3)
+    assert (seen.total, len(seen.first)) == (50, 3)
+    assert discovery.announce(world.store, world.batch, seen, actor="ada")
+    assert not discovery.announce(world.store, world.batch, seen, actor="eve")
+    found = [canonical.decode(event.body) for event in world.store.events() if event.kind == "orphan.found"]
+    assert len(found) == FOUND_EACH + 1
+    assert found[-1]["items"] == 50 - FOUND_EACH
+    notes = [journal.decode_header(entry.head).kind for entry in each_entry(world.store, chain_of_batch(world.id))]
+    assert notes.count(discovery.KIND) == 1
+
+
+# -- why ------------------------------------------------------------------------------------------------------------
+
+
+def now_of(world: World, key: str = "page") -> str:
+    return story.tell(world.store, world.batch, key).now
+
+
+def test_why_begins_with_the_reason_an_item_is_where_it_is(world: World) -> None:
+    world.add("page")
+    world.clock.advance(ORPHAN_GRACE + 1.0)
+    assert now_of(world).startswith(
+        "an orphan at 'ocr': no progress since 2023-11-14 22:13:20Z, 2 h 00 min ago; nobody"
+    )
+    resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE)
+    assert now_of(world).startswith("ready at 'ocr'. Last act: requeued by ada (to go on at 'ocr')")
+    world.store.steer(world.id, Course.PAUSED, actor="ada", reason="lunch")
+    assert "; its batch is paused." in now_of(world)
+    assert "paused" in story.tell(world.store, world.batch, "page").next
+    world.store.steer(world.id, Course.OPEN, actor="ada", reason="on with it")
+    world.claim()
+    assert "in the hands of host-a pid 4711 under fence 1 since 2023-11-15 00:13:21Z" in now_of(world)
+    world.clock.advance(ORPHAN_GRACE + 31.0)
+    assert "host-a pid 4711 had it last; re-enqueued 1 of 3 times" in now_of(world)
+    world.store.steer(world.id, Course.CANCELLED, actor="ada", reason="enough")
+    assert now_of(world).startswith("stranded at 'ocr': its batch was cancelled")
+    resolution.resolve(world.store, world.batch, BY, Strategy.REVIEW)
+    tale = story.tell(world.store, world.batch, "page")
+    assert tale.now.startswith("waits for a review at 'ocr': review: the host was rebooted.")
+    assert "sent to review by ada" in tale.now
+    assert str(tale).index("Now:") < str(tale).index("admitted")
+
+
+def test_the_commands_of_an_orphan_resolve_it(world: World) -> None:
+    world.add("page")
+    world.clock.advance(ORPHAN_GRACE + 1.0)
+    commands = story.tell(world.store, world.batch, "page").commands
+    assert [command.split("--resolve ")[1].split()[0] for command in commands] == list(Strategy)
+
+
+def test_a_look_streams(world: World) -> None:
+    """The first orphans are there before the last item was read."""
+    world.add(*range(3000))
+    world.clock.advance(ORPHAN_GRACE + 1.0)
+    assert len(list(itertools.islice(orphans.find(world.store, world.batch), 5))) == 5

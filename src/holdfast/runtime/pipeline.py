@@ -17,7 +17,7 @@ from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom
-from holdfast.runtime.options import Options
+from holdfast.runtime.options import Code, Options
 from holdfast.runtime.policy import Budget, Retry
 from holdfast.runtime.report import Report
 from holdfast.runtime.run import Run
@@ -126,7 +126,7 @@ class Pipeline:
             budget: Budget | None = None, tolerate: int | float | str = 0, deadline: Duration | datetime | None = None,
             lease: Duration = "30s", verify: Level = "quick", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
-            changed: Changed = "refuse") -> Report:  # fmt: skip
+            changed: Changed = "refuse", code: Code | None = None) -> Report:  # fmt: skip
         """Run the batch, or go on with it: nothing that is finished is done again.
 
         Without items, the pipeline's own source is read; where it has none, what is stored is finished.
@@ -153,6 +153,7 @@ class Pipeline:
             progress=progress,
             identity=identity,
             changed=changed,
+            code=code,
         )
         return Run(self, options).go(self._items(items))
 

@@ -41,6 +41,10 @@ def run(
         Literal["refuse", "keep", "rerun"] | None,
         typer.Option("--changed", help="A known key came with another payload."),
     ] = None,
+    code: Annotated[
+        Literal["keep", "rerun", "refuse"] | None,
+        typer.Option("--code", help="The code of a stage changed since: keep what is done, or run it again."),
+    ] = None,
     progress: Annotated[
         bool | None, typer.Option("--progress/--no-progress", help="Show how far it is.", show_default=False)
     ] = None,
@@ -58,6 +62,7 @@ def run(
         "lease": lease,
         "verify": verify,
         "changed": changed,
+        "code": code,
         "tolerate": _tolerate(tolerate),
         "budget": _budget(budget),
         "progress": False if as_json and progress is None else progress,

@@ -41,13 +41,13 @@ def recheck(
     rewound = 0
     chunks = store.chunks(batch.id)
     for chunk in chunks:
-        digests = _digests(store, chunks, chunk) if level == "full" else {}
+        digests = digests_of(store, chunks, chunk) if level == "full" else {}
         for item, outputs in _recorded(store, batch.id, chunk):
             if stopping():
                 return rewound
-            bad = _first_bad(item, outputs, stages, digests, full=level == "full")
+            bad = first_bad(item, outputs, stages, digests, full=level == "full")
             if bad is not None:
-                rewound += _rewind(store, batch.id, item, *bad, stages=len(stages), actor=actor)
+                rewound += rewind(store, batch.id, item, *bad, stages=len(stages), actor=actor)
     return rewound
 
 
@@ -77,18 +77,19 @@ def _recorded(store: Store, batch: BatchId, chunk: Chunk) -> Iterator[tuple[Stor
         lo = hi
 
 
-def _first_bad(
+def first_bad(
     item: StoredItem,
     outputs: list[Output],
     stages: Sequence[Stage],
     digests: dict[tuple[int, int], bytes],
     *,
     full: bool,
+    publish: bool = True,
 ) -> tuple[int, str] | None:
-    """The first stage whose output does not hold, and why."""
+    """The first stage whose output does not hold, and why; with `publish`, what lacks its final name gets it."""
     for output in outputs:
         stage = stages[output.stage]
-        reason = _file_reason(stage, output, full) if output.file is not None else None
+        reason = _file_reason(stage, output, full, publish) if output.file is not None else None
         if reason is None and full:
             reason = _content_reason(item, stage, output, digests)
         if reason is not None:
@@ -96,10 +97,10 @@ def _first_bad(
     return None
 
 
-def _file_reason(stage: Stage, output: Output, full: bool) -> str | None:
+def _file_reason(stage: Stage, output: Output, full: bool, publish: bool) -> str | None:
     if stage.sink is None or output.file is None:
         return None
-    return stage.sink.check(Evidence.decode(output.file), full=full)
+    return stage.sink.check(Evidence.decode(output.file), full=full, publish=publish)
 
 
 def _content_reason(
@@ -131,7 +132,7 @@ def _verdict(verifier: Verifier, value: Any) -> str | None:
         return f"its verifier raised {type(error).__name__}: {error}"
 
 
-def _digests(store: Store, chunks: Sequence[Chunk], chunk: Chunk) -> dict[tuple[int, int], bytes]:
+def digests_of(store: Store, chunks: Sequence[Chunk], chunk: Chunk) -> dict[tuple[int, int], bytes]:
     """(item, stage) -> the newest digest in the journal, for the items of a chunk."""
     found: dict[tuple[int, int], bytes] = {}
     size = canonical.DIGEST_BYTES
@@ -147,7 +148,8 @@ def _digests(store: Store, chunks: Sequence[Chunk], chunk: Chunk) -> dict[tuple[
     return found
 
 
-def _rewind(store: Store, batch: BatchId, item: StoredItem, stage: int, reason: str, *, stages: int, actor: str) -> int:
+def rewind(store: Store, batch: BatchId, item: StoredItem, stage: int, reason: str, *, stages: int, actor: str) -> int:
+    """Send an item back to the stage whose output does not hold; too often, and it is buried. Says whether it went."""
     place = item.place
     after = go_back(place, Transition.REWIND, stage, stages, reason=reason)
     if place.rewinds >= REWINDS:

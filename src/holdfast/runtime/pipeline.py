@@ -12,12 +12,13 @@ from pydantic import BaseModel
 
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BATCH_NAME_CHARS, STAGES
-from holdfast.runtime import remote
+from holdfast.runtime import planning, remote
 from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom
 from holdfast.runtime.options import Code, Options
+from holdfast.runtime.plan import Plan
 from holdfast.runtime.policy import Budget, Retry
 from holdfast.runtime.report import Report
 from holdfast.runtime.run import Run
@@ -25,7 +26,7 @@ from holdfast.runtime.runner import here
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.stage import Stage, Where
 from holdfast.stores.base import Store
-from holdfast.stores.open import open_store
+from holdfast.stores.open import is_there, open_store
 
 Function = Callable[..., Any]
 STAGE_OPTIONS = frozenset({"name", "retry", "sink", "timeout", "concurrency", "executor", "metrics"})
@@ -157,6 +158,20 @@ class Pipeline:
         )
         return Run(self, options).go(self._items(items))
 
+    def plan(self, items: Iterable[Any] | None = None, batch: str | None = None, key: KeyFrom = None, workers: int = 16,
+             verify: Level = "quick", identity: Identity = "key", changed: Changed = "refuse",
+             code: Code | None = None) -> Plan:  # fmt: skip
+        """What a run would do with every item, and why, with a forecast of time and money. Nothing is changed."""
+        name = check_name(batch if batch is not None else self.name, "batch")
+        if not self.stages:
+            raise UsageError(f"pipeline {self.name!r} has no stages: define one with @{self.name}.stage")
+        options = Options.check(
+            batch=name, key=key if key is not None else self._key, workers=workers, budget=None, tolerate=0,
+            deadline=None, lease="30s", verify=verify, executor=None, progress=False, identity=identity,
+            changed=changed, code=code,
+        )  # fmt: skip
+        return planning.make(self, options, self._items(items))
+
     def results(self, batch: str | None = None) -> Iterator[Any]:
         """The results of a batch, in the order of its items: `.key` and `.output`, validated."""
         return self.report(batch).results()
@@ -172,6 +187,12 @@ class Pipeline:
             self._store = open_store(self._where)
             self._store_pid = os.getpid()
         return self._store
+
+    def store_if_there(self) -> Store | None:
+        """The pipeline's store, or None where there is none yet: nothing is made."""
+        if self._store is None and not is_there(self._where):
+            return None
+        return self.store
 
     def use_store(self, where: str | Path | Store) -> None:
         """Keep the state elsewhere than the definition says; the command's `--store` does this."""

@@ -14,7 +14,7 @@ import typer
 
 import holdfast
 from holdfast.core.errors import HoldfastError, StoreUnavailable, UsageError
-from holdfast.interfaces.cli import acts, audit, dead, demo, doctor, export, render, run, status, why
+from holdfast.interfaces.cli import acts, audit, dead, demo, doctor, export, plan, render, run, status, why
 from holdfast.interfaces.cli.common import Declined
 
 INTERRUPTED = 75
@@ -28,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
+app.command("plan")(plan.plan)
 app.command("status")(status.status)
 app.command("show")(status.show)
 app.command("why")(why.why)

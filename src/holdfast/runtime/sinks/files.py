@@ -125,14 +125,15 @@ class Files:
         if trouble is not None:
             raise trouble
 
-    def check(self, evidence: Evidence, *, full: bool) -> str | None:
-        """Why the output no longer counts, or None; one that was never published is published now."""
+    def check(self, evidence: Evidence, *, full: bool, publish: bool = True) -> str | None:
+        """Why the output no longer counts, or None; one that was never published is published, unless told not to."""
         final, staged = self._at(evidence.final), self._at(evidence.staged)
         if disk.difference(final, evidence, full=full) is None:
             return None
         if disk.difference(staged, evidence, full=full) is not None:
             return disk.difference(final, evidence, full=full)  # another run may have published it between our looks
-        self.publish([evidence])
+        if publish:
+            self.publish([evidence])
         return None
 
     def read(self, evidence: Evidence) -> bytes:

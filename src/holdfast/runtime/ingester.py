@@ -74,7 +74,7 @@ class Ingester:
                     return
                 admitted = self.store.add_items(self.batch.id, group, ended=ended, actor=self.owner)
                 ledger.admit(admitted)
-                self._settle_changed(group, admitted)
+                self.settle_changed(group, admitted)
                 wake()
                 if self._trouble is not None:
                     raise self._trouble
@@ -198,7 +198,8 @@ class Ingester:
     def _wanted(self) -> str:
         return f"the field {self.key!r}" if isinstance(self.key, str) else "the key function"
 
-    def _settle_changed(self, group: list[NewItem], admitted: Admitted) -> None:
+    def settle_changed(self, group: list[NewItem], admitted: Admitted) -> None:
+        """Do with known keys that came with another payload what the user wants."""
         if not admitted.changed or self.changed == "keep":
             return
         changed = [(index, n) for index, n in admitted.changed if self.differs(n, group[index])]

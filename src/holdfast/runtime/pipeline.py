@@ -20,6 +20,8 @@ from holdfast.runtime.ingester import Changed, Identity, KeyFrom
 from holdfast.runtime.options import Code, Options
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.policy import Budget, Retry
+from holdfast.runtime.processed import Processed
+from holdfast.runtime.processing import Processor
 from holdfast.runtime.report import Report
 from holdfast.runtime.run import Run
 from holdfast.runtime.runner import here
@@ -136,41 +138,39 @@ class Pipeline:
             raise UsageError(
                 f'{self.name}.run() was called in a worker process: put it under `if __name__ == "__main__":`'
             )
-        name = check_name(batch if batch is not None else self.name, "batch")
-        if here.batch == (self.name, name):
-            raise UsageError(f"batch {name!r} was run by one of its own handlers: it would wait for itself")
-        if not self.stages:
-            raise UsageError(f"pipeline {self.name!r} has no stages: define one with @{self.name}.stage")
-        options = Options.check(
-            batch=name,
-            key=key if key is not None else self._key,
-            workers=workers,
-            budget=budget,
-            tolerate=tolerate,
-            deadline=deadline,
-            lease=lease,
-            verify=verify,
-            executor=executor,
-            progress=progress,
-            identity=identity,
-            changed=changed,
-            code=code,
-        )
+        options = self._options(
+            batch, key, workers=workers, budget=budget, tolerate=tolerate, deadline=deadline, lease=lease,
+            verify=verify, executor=executor, progress=progress, identity=identity, changed=changed, code=code,
+        )  # fmt: skip
+        if here.batch == (self.name, options.batch):
+            raise UsageError(f"batch {options.batch!r} was run by one of its own handlers: it would wait for itself")
         return Run(self, options).go(self._items(items))
 
     def plan(self, items: Iterable[Any] | None = None, batch: str | None = None, key: KeyFrom = None, workers: int = 16,
              verify: Level = "quick", identity: Identity = "key", changed: Changed = "refuse",
              code: Code | None = None) -> Plan:  # fmt: skip
         """What a run would do with every item, and why, with a forecast of time and money. Nothing is changed."""
-        name = check_name(batch if batch is not None else self.name, "batch")
-        if not self.stages:
-            raise UsageError(f"pipeline {self.name!r} has no stages: define one with @{self.name}.stage")
-        options = Options.check(
-            batch=name, key=key if key is not None else self._key, workers=workers, budget=None, tolerate=0,
-            deadline=None, lease="30s", verify=verify, executor=None, progress=False, identity=identity,
-            changed=changed, code=code,
-        )  # fmt: skip
+        options = self._options(
+            batch, key, workers=workers, verify=verify, identity=identity, changed=changed, code=code
+        )
         return planning.make(self, options, self._items(items))
+
+    def process(self, item: Any, batch: str | None = None, key: KeyFrom = None,
+                deadline: Duration | datetime | None = None, lease: Duration = "30s",
+                changed: Changed = "refuse") -> Processed:  # fmt: skip
+        """Handle one message: admit the item by its key, and bring it through the stages here and now.
+
+        Handed over again, it goes on where it was; once it is finished, it is answered from the store.
+        """
+        with self.processor(batch, key, deadline=deadline, lease=lease, changed=changed) as processor:
+            return processor.process(item)
+
+    def processor(self, batch: str | None = None, key: KeyFrom = None, *, deadline: Duration | datetime | None = None,
+                  lease: Duration = "30s", changed: Changed = "refuse") -> Processor:  # fmt: skip
+        """Handles several messages one after the other, as `process` does, by the same deadline."""
+        options = self._options(batch, key, deadline=deadline, lease=lease, changed=changed)
+        return Processor(self, batch=options.batch, key=options.key, changed=options.changed, lease=options.lease,
+                         deadline=options.deadline)  # fmt: skip
 
     def results(self, batch: str | None = None) -> Iterator[Any]:
         """The results of a batch, in the order of its items: `.key` and `.output`, validated."""
@@ -194,9 +194,21 @@ class Pipeline:
             return None
         return self.store
 
+    @property
+    def has_source(self) -> bool:
+        """Whether the pipeline says itself where its items come from."""
+        return self._source is not None
+
     def use_store(self, where: str | Path | Store) -> None:
         """Keep the state elsewhere than the definition says; the command's `--store` does this."""
         self._where, self._store = where, None
+
+    def _options(self, batch: str | None, key: KeyFrom, **said: Any) -> Options:
+        """What was said, checked; the pipeline must have something to run."""
+        name = check_name(batch if batch is not None else self.name, "batch")
+        if not self.stages:
+            raise UsageError(f"pipeline {self.name!r} has no stages: define one with @{self.name}.stage")
+        return Options.check(batch=name, key=key if key is not None else self._key, **said)
 
     def _items(self, items: Iterable[Any] | None) -> Iterable[Any] | None:
         found = items if items is not None else self._source

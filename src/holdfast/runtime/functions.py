@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import StoreError, UsageError
 from holdfast.runtime.durations import Duration, seconds
 from holdfast.runtime.ingester import Changed, KeyFrom
 from holdfast.runtime.processed import Processed
@@ -45,8 +45,12 @@ def lambda_handler(
         messages = _messages(event["Records"])
         if left is not None and left <= 0:
             return _failures([message["messageId"] for message in messages])
-        with pipeline.processor(batch, key, deadline=left, **said) as processor:
-            return _failures(_unfinished(processor, messages, fail_dead=fail_dead))
+        try:
+            with pipeline.processor(batch, key, deadline=left, **said) as processor:
+                return _failures(_unfinished(processor, messages, fail_dead=fail_dead))
+        except StoreError as error:
+            log.warning("%d messages are delivered again: %s", len(messages), error)
+            return _failures([message["messageId"] for message in messages])
 
     return handle
 
@@ -82,7 +86,9 @@ def _is_handled(processor: Processor, message: Mapping[str, Any], *, fail_dead: 
     try:
         result: Processed = processor.process(_item(message))
     except Exception as error:  # noqa: BLE001 - whatever it is, the other messages of the event must be answered
-        log.warning("message %s is delivered again: %s: %s", name, type(error).__name__, error)
+        # Of other errors the text is not told: it may quote what is in the message.
+        why = f": {error}" if isinstance(error, StoreError) else ""
+        log.warning("message %s is delivered again: %s%s", name, type(error).__name__, why)
         return False
     if result.run_again:
         log.info("message %s is delivered again: %s", name, result.state)

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.core.outcome import Outcome
 from holdfast.runtime.assignment import Assignment, clock
-from holdfast.runtime.runner import StageRunner
+from holdfast.runtime.runner import StageRunner, here
 
 
 class Inline:
@@ -32,9 +32,12 @@ class Inline:
         timeout = stage.timeout if stage.timeout is not None and not stage.is_async else math.inf
         limit = min(timeout, deadline - time.monotonic())
         call = self._coroutine(runner, work) if stage.is_async else lambda: runner.run(work)
-        began = clock()
+        began, handled_here = clock(), here.batch
         if limit == math.inf and not (stage.is_async and _is_looping()):
-            call()
+            try:
+                call()
+            finally:
+                here.batch = handled_here
         elif not _ends_within(call, limit):
             return self._give_up(runner, work, began, timed_out=clock() - began >= timeout)
         return work.outcomes[0] if work.outcomes else None

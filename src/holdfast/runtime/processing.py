@@ -15,11 +15,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
+from holdfast.core import ingest
 from holdfast.core import lease as leases
-from holdfast.core.canonical import SALT_BYTES, key_text
+from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.errors import CommitUnknown, HoldfastError, Refused, StoreError
 from holdfast.core.limits import LOAD_BYTES, ORPHAN_GRACE, SUSPECT
-from holdfast.core.model import Admitted, Batch, Claim, Commit, Course, Item, ItemNo, NewItem, State, StoredItem, Want
+from holdfast.core.model import Batch, Claim, Commit, Course, Item, ItemNo, NewItem, State, StoredItem, Want
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
 from holdfast.core.settle import NOTHING, Settled, commit, settle, start
 from holdfast.runtime import checker, definition, processed, renewal
@@ -83,10 +84,14 @@ class Processor:
     def process(self, raw: Any) -> Processed:
         """Admit the item, or find it; then bring it as far as it comes."""
         item = self.ingester.freeze(raw, os.urandom(SALT_BYTES), None)
-        admitted = self.store.add_items(self.batch.id, [item], actor=self.owner)
-        self.ingester.settle_changed([item], admitted)
-        n = self._number(item, admitted)
-        if admitted.dead:
+        known = self.store.known(self.batch.id, [item])
+        if not known:
+            admitted = self.store.add_items(self.batch.id, [item], actor=self.owner)
+            known = {} if admitted.added else self.store.known(self.batch.id, [item])
+        if known:
+            self.ingester.settle_changed([item], ingest.sort_out([item], known, 0)[1])
+        n = known[0][0] if known else admitted.lo
+        if not known and admitted.dead:
             self._tell_failure(n)
         return self._bring_on(n)
 
@@ -111,13 +116,6 @@ class Processor:
             self.stages[index], self.stages[index - 1] if index else None, pipeline=self.pipeline.name,
             batch=self.batch.name, stopping=lambda: time.monotonic() >= self.deadline, now=self.store.now,
         )  # fmt: skip
-
-    def _number(self, item: NewItem, admitted: Admitted) -> ItemNo:
-        if admitted.added:
-            return admitted.lo
-        found = self.store.find(self.batch.id, key_text(item.key))
-        assert found is not None, "an item that was not added is known"
-        return found
 
     def _stored(self, n: ItemNo) -> StoredItem:
         return self.store.items(self.batch.id, lo=n, hi=n + 1, limit=1)[0]

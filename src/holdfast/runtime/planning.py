@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import astuple
+
 from holdfast.core import canonical, changes
 from holdfast.core.errors import DefinitionChanged, Permanent, SinkError, UsageError
 from holdfast.core.model import Batch, Chunk, Course, ItemNo, NewItem, Output, Place, State, StoredItem
@@ -71,6 +73,8 @@ class _Planner:
         self.past = Past.read(store, self.chunks)
         self.obstacles: list[str] = _obstacles(batch)
         self.notes: list[str] = []
+        self.now = store.now()
+        self.done = Outlook(Fate.SKIP, len(self.stages), Reason.DONE)
         self.read_count = self.kept = self.twice = self.passed = 0
         self.change = self._look_at_code(described)
         with_files = any(stage.sink is not None for stage in self.stages)
@@ -95,24 +99,43 @@ class _Planner:
     def look_at_what_is_stored(self) -> None:
         for chunk in self.chunks:
             if self._is_plainly_done(chunk):
-                self._take_as_done(chunk)
+                self._take_as_done(chunk, self._with_bad_files(chunk) if self.verifies else set())
                 continue
-            held = status.is_live(chunk, self.store.now())
+            held = status.is_live(chunk, self.now)
             digests = checker.digests_of(self.store, self.chunks, chunk) if self.options.verify == "full" else {}
             for item, outputs in self._pages(chunk):
                 self.tally.add(self._outlook(item, outputs, digests, held), item.key)
                 self.passed += self.change is not None and changes.is_affected(item.place, self.change.index)
 
     def _is_plainly_done(self, chunk: Chunk) -> bool:
-        """Whether there is nothing to look at: all of it is done, and nobody asks whether that still holds."""
-        return chunk.counts.done == chunk.size and not self.verifies and self.change is None
+        """Whether all of it is done, so that there is nothing to look at but files."""
+        return chunk.counts.done == chunk.size and self.options.verify != "full" and self.change is None
 
-    def _take_as_done(self, chunk: Chunk) -> None:
-        done = Outlook(Fate.SKIP, len(self.stages), Reason.DONE)
-        self.tally.add_many(done, chunk.size)
-        if wanted := self.tally.lacks_examples(done):
-            some = self.store.items(self.batch.id, lo=chunk.lo, hi=chunk.hi, limit=wanted)
-            self.tally.show(done, [item.key for item in some])
+    def _with_bad_files(self, chunk: Chunk) -> set[ItemNo]:
+        """Items of which a file is gone or another: the short way for what is done, which is most of it."""
+        sinks = [stage.sink for stage in self.stages]
+        bad: set[ItemNo] = set()
+        for lo in range(chunk.lo, chunk.hi, PAGE):
+            outputs = self.store.outputs(self.batch.id, lo=lo, hi=min(lo + PAGE, chunk.hi), limit=PAGE * 64)
+            for n, stage, _, _, file in map(astuple, outputs):
+                sink = sinks[stage]
+                if (
+                    file is not None
+                    and sink is not None
+                    and sink.check(Evidence.decode(file), full=False, publish=False)
+                ):
+                    bad.add(n)
+        return bad
+
+    def _take_as_done(self, chunk: Chunk, bad: set[ItemNo]) -> None:
+        self.tally.add_many(self.done, chunk.size - len(bad))
+        for n in sorted(bad):
+            (item,) = self.store.items(self.batch.id, lo=n, hi=n + 1, limit=1)
+            outputs = self.store.outputs(self.batch.id, lo=n, hi=n + 1)
+            self.tally.add(self._outlook(item, outputs, {}, held=False), item.key)
+        if wanted := self.tally.lacks_examples(self.done):
+            some = self.store.items(self.batch.id, lo=chunk.lo, hi=chunk.hi, limit=wanted + len(bad))
+            self.tally.show(self.done, [item.key for item in some if item.n not in bad][:wanted])
 
     def _pages(self, chunk: Chunk) -> Iterator[tuple[StoredItem, list[Output]]]:
         """Every item with its outputs, as far as those are wanted."""
@@ -135,10 +158,12 @@ class _Planner:
         if self.verifies and valid and (place.state in DONE or stage != place.stage):
             full = self.options.verify == "full"
             bad = checker.first_bad(item, valid, self.stages, digests, full=full, publish=False)
+        if bad is None and place.state is State.DONE and self.rerun is None:
+            return self.done
         waits = place.state is State.PENDING and bad is None and stage == place.stage and self._waits(item, valid)
         return outlook(
             Facts(
-                place=place, now=self.store.now(), rerun=self.rerun, bad=None if bad is None else bad[0], held=held,
+                place=place, now=self.now, rerun=self.rerun, bad=None if bad is None else bad[0], held=held,
                 staged=waits, redriven=self.past.was_redriven(item.n, place.stage),
             )
         )  # fmt: skip
@@ -210,7 +235,7 @@ class _Planner:
         chunk = next(chunk for chunk in self.chunks if chunk.lo <= n < chunk.hi)
         outputs = self.store.outputs(self.batch.id, lo=n, hi=n + 1)
         digests = checker.digests_of(self.store, self.chunks, chunk) if self.options.verify == "full" else {}
-        before = self._outlook(stored, outputs, digests, status.is_live(chunk, self.store.now()))
+        before = self._outlook(stored, outputs, digests, status.is_live(chunk, self.now))
         after = outlook_of_changed(item, before, self.options.changed)
         if after == before:
             self.kept += 1

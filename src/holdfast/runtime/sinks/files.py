@@ -127,6 +127,8 @@ class Files:
 
     def check(self, evidence: Evidence, *, full: bool, publish: bool = True) -> str | None:
         """Why the output no longer counts, or None; one that was never published is published, unless told not to."""
+        if not full and disk.is_as_left(os.path.join(self._base, evidence.final), evidence):
+            return None
         final, staged = self._at(evidence.final), self._at(evidence.staged)
         if disk.difference(final, evidence, full=full) is None:
             return None

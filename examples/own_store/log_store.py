@@ -131,6 +131,7 @@ class LogStore:
             "chunks",
             "items",
             "find",
+            "known",
             "outputs",
             "entries",
             "events",

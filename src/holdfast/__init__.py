@@ -24,8 +24,11 @@ from holdfast.core.errors import (
     UsageError,
 )  # fmt: skip
 from holdfast.runtime.context import Context
+from holdfast.runtime.functions import lambda_handler
 from holdfast.runtime.pipeline import Pipeline
+from holdfast.runtime.plan import Plan
 from holdfast.runtime.policy import Budget, Retry
+from holdfast.runtime.processed import Processed
 from holdfast.runtime.report import DeadLetter, Report
 from holdfast.runtime.results import Result
 from holdfast.runtime.sinks.files import Files
@@ -37,6 +40,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Damaged", "DeadLetter", "Defer",
     "DefinitionChanged", "File", "Files", "Folder", "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs",
-    "PayloadChanged", "Permanent", "Pipeline", "Refused", "Report", "Result", "Retry", "SchemaTooNew", "SinkError",
-    "Skip", "Source", "Stage", "StoreError", "StoreUnavailable", "Transient", "UndoRefused", "UsageError",
+    "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Refused", "Report", "Result", "Retry",
+    "SchemaTooNew", "SinkError", "Skip", "Source", "Stage", "StoreError", "StoreUnavailable", "Transient",
+    "UndoRefused", "UsageError", "lambda_handler",
 ]  # fmt: skip

@@ -254,3 +254,12 @@ def test_unknown_names_are_answered_with_what_there_is(buried: World) -> None:
 def test_an_item_can_be_named_by_its_number(buried: World) -> None:
     found: StoredItem = lookup.item_named(buried.store, buried.batch, "#1")
     assert (found.n, found.key) == (ItemNo(1), "bad")
+
+
+def test_a_reset_of_all_reaches_what_was_cut_off_another_chunk(world: World) -> None:
+    world.add("c", "d", "e", "f")
+    world.work(done)
+    world.claim(2)
+    assert len(world.store.chunks(world.id)) > 1
+    result = operations.reset(world.store, world.batch, BY)
+    assert result.changed == 4

@@ -17,7 +17,7 @@ from holdfast.core import canonical, events, journal, verify
 from holdfast.core.errors import UndoRefused, UsageError
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, BatchId, Change, Chunk, Item, Key, Output, State, StoredItem
-from holdfast.core.verify import Decision, GoesBack, Unclear, decide
+from holdfast.core.verify import Decision, GoesBack, Unclear
 from holdfast.runtime.findings import Finding, Findings
 from holdfast.runtime.looking import IN_THE_WAY, Looker, Past
 from holdfast.runtime.sinks.base import Evidence
@@ -99,11 +99,7 @@ class Checker:
         for past in group.pasts:
             if self.full and self.stopping():
                 break
-            seen = [
-                self.looker.see(past, stage, full=self.full, asks=self.full, digest=group.digests.get((past.n, stage)))
-                for stage in sorted(past.outputs)
-            ]
-            results.append((past, decide([*seen, *self.looker.gaps(past, seen)])))
+            results.append((past, self.looker.look_over(past, full=self.full, digests=group.digests)))
         return results
 
     def _note(self, past: Past, unclear: Unclear) -> None:
@@ -133,32 +129,13 @@ class Checker:
             return []
         found = self.store.items(self.batch.id, lo=lo, hi=hi, limit=hi - lo)
         return [
-            self._past(chunk, item, outputs[item.n])
+            past_of(self.store, self.batch.id, item, outputs[item.n], chunk.fence)
             for item in found
             if item.place.state in (State.DONE, State.PENDING) and item.n in outputs
         ]
 
-    def _past(self, chunk: Chunk, item: StoredItem, outputs: list[Output]) -> Past:
-        held = Item(item.n, item.key, item.salt, b"", item.place, False)
-        valid = [output for output in outputs if output.stage < item.place.stage]
-        return Past(
-            self.store, self.batch.id, held, chunk.fence, outputs=valid, payload=item.payload, whole=True
-        )  # fmt: skip
-
     def _digests(self, chunk: Chunk) -> Digests:
-        """(item, stage) -> the newest digest in the journal, for the items of a chunk."""
-        found: Digests = {}
-        size = canonical.DIGEST_BYTES
-        for ancestor in lineage(self.chunks, chunk.lo) if self.full else ():
-            for entry in each_entry(self.store, ancestor.id):
-                body = journal.decode_body(entry.body)
-                if not isinstance(body, journal.Checkpointed):
-                    continue
-                for group in body.advanced:
-                    for index, n in enumerate(group.items):
-                        if chunk.lo <= n < chunk.hi:
-                            found[n, group.stage] = group.digests[index * size : index * size + size]
-        return found
+        return digests_of(self.store, self.chunks, chunk) if self.full else {}
 
     # -- sending back ---------------------------------------------------------------------------------------------
 
@@ -171,12 +148,11 @@ class Checker:
                 if not isinstance(decision, GoesBack):
                     continue
                 if changes and (decision.why != reason or len(changes) >= ACT_ITEMS):
-                    rewound += self._act(changes, reason)
+                    rewound += send_back(self.store, self.batch.id, changes, reason, self.actor)
                     changes = []
                 reason = decision.why
-                place = verify.rewound(past.place, decision.stage, len(self.looker.stages), reason=reason)
-                changes.append((past, Change(n=past.n, state=past.place.state, epoch=past.place.epoch, place=place)))
-        return rewound + (self._act(changes, reason) if changes else 0)
+                changes.append((past, change_of(past, decision, len(self.looker.stages))))
+        return rewound + (send_back(self.store, self.batch.id, changes, reason, self.actor) if changes else 0)
 
     def _again(self, bad: "array[int]") -> Iterator[Group]:
         chunks = iter(self.chunks)
@@ -189,14 +165,45 @@ class Checker:
                 digests = self._digests(chunk) if n < chunk.hi else {}
             yield Group(self._pasts(chunk, n, n + 1), digests)
 
-    def _act(self, changes: Sequence[tuple[Past, Change]], reason: str) -> int:
-        buried = [(past, change) for past, change in changes if change.place.state is State.DEAD]
-        act = Act(
-            id=os.urandom(16), batch=self.batch.id, kind="rewound", actor=self.actor, reason=reason,
-            at_items=tuple(change for _, change in changes),
-            events=tuple(events.item_dead(past.n, past.key, change.place) for past, change in buried),
-        )  # fmt: skip
-        return len(self.store.act(act))
+
+def send_back(store: Store, batch: BatchId, changes: Sequence[tuple[Past, Change]], reason: str, actor: str) -> int:
+    """Rewind items, all for the same reason; returns how many went."""
+    buried = [(past, change) for past, change in changes if change.place.state is State.DEAD]
+    act = Act(
+        id=os.urandom(16), batch=batch, kind="rewound", actor=actor, reason=reason,
+        at_items=tuple(change for _, change in changes),
+        events=tuple(events.item_dead(past.n, past.key, change.place) for past, change in buried),
+    )  # fmt: skip
+    return len(store.act(act))
+
+
+def change_of(past: Past, decision: GoesBack, stages: int) -> Change:
+    """What becomes of an item that goes back."""
+    place = verify.rewound(past.place, decision.stage, stages, reason=decision.why)
+    return Change(n=past.n, state=past.place.state, epoch=past.place.epoch, place=place)
+
+
+def past_of(store: Store, batch: BatchId, item: StoredItem, outputs: Iterable[Output], fence: int) -> Past:
+    """An item with the outputs of the stages that it has passed."""
+    held = Item(item.n, item.key, item.salt, b"", item.place, False)
+    valid = [output for output in outputs if output.stage < item.place.stage]
+    return Past(store, batch, held, fence, outputs=valid, payload=item.payload, whole=True)
+
+
+def digests_of(store: Store, chunks: Sequence[Chunk], chunk: Chunk) -> Digests:
+    """(item, stage) -> the newest digest in the journal, for the items of a chunk."""
+    found: Digests = {}
+    size = canonical.DIGEST_BYTES
+    for ancestor in lineage(chunks, chunk.lo):
+        for entry in each_entry(store, ancestor.id):
+            body = journal.decode_body(entry.body)
+            if not isinstance(body, journal.Checkpointed):
+                continue
+            for group in body.advanced:
+                for index, n in enumerate(group.items):
+                    if chunk.lo <= n < chunk.hi:
+                        found[n, group.stage] = group.digests[index * size : index * size + size]
+    return found
 
 
 def publish_leftovers(store: Store, batch: Batch, stages: Sequence[Stage], findings: Findings) -> None:

@@ -34,8 +34,13 @@ def remembered_key(known: Batch | None, key: KeyFrom, identity: Identity) -> Key
     """The key to go on with: the one that is given, or the field the batch was begun with."""
     if key is not None or known is None or identity != "key":
         return key
-    keyed = _read(known).get("keyed", DEFAULT)
+    keyed = remembered(known)
     return keyed.removeprefix(FIELD)[1:-1] if keyed.startswith(FIELD) else None
+
+
+def remembered(known: Batch) -> str:
+    """What identified the items of a batch when they were read, in words."""
+    return str(_read(known).get("keyed", DEFAULT))
 
 
 def check(known: Batch, pipeline: str, definition: bytes, *, reads_items: bool) -> None:
@@ -54,9 +59,9 @@ def check(known: Batch, pipeline: str, definition: bytes, *, reads_items: bool) 
             f"batch {known.name!r} was opened with the stages {', '.join(stages[0])}, and the pipeline now has "
             f"{', '.join(stages[1])}: give the batch another name, or restore the stages"
         )
-    if reads_items and before.get("keyed", DEFAULT) != after["keyed"]:
+    if reads_items and remembered(known) != after["keyed"]:
         raise DefinitionChanged(
-            f"the items of batch {known.name!r} were identified by {before.get('keyed', DEFAULT)}, and now by "
+            f"the items of batch {known.name!r} were identified by {remembered(known)}, and now by "
             f"{after['keyed']}: every item would be taken for a new one; give the same key, or another batch name"
         )
 

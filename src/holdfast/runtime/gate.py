@@ -178,19 +178,25 @@ class Gate:
             self.finished.put(Passed(question, cleared, outcomes, error))
 
     def _ask(self, item: Item, holding: Holding) -> Outcome | None:
-        """None if the item may go on, else what becomes of it."""
-        began, at = clock(), item.place.stage
-        known = [] if item.input == b"" and item.source_file is None else [
-            Output(item.n, at - 1, item.place.epoch, item.input, item.source_file)
-        ]  # fmt: skip
-        past = Past(self.store, holding.claim.batch, item, holding.lease.fence, outputs=known)
         why = holding.known_lost.pop(item.n, None)
-        seen = [] if why is None else [Seen(at - 1, Verdict.FAILS, why)]
-        decision = self.looker.before_going_on(past, seen)
-        if isinstance(decision, Stays):
-            return None
-        if isinstance(decision, GoesBack):
-            return Lost(item, decision.stage, decision.why)
-        error = decision.seen.error
-        assert error is not None
-        return explain(item, error, queued=0.0, seconds=clock() - began, draw=self._draw(), spend=None)
+        return ask(self.looker, self.store, item, holding, self._draw(), why=why)
+
+
+def ask(
+    looker: Looker, store: Store, item: Item, holding: Holding, draw: float, *, why: str | None = None
+) -> Outcome | None:
+    """None if the item may go on, else what becomes of it. `why` says that its input is known to be lost."""
+    began, at = clock(), item.place.stage
+    known = [] if item.input == b"" and item.source_file is None else [
+        Output(item.n, at - 1, item.place.epoch, item.input, item.source_file)
+    ]  # fmt: skip
+    past = Past(store, holding.claim.batch, item, holding.lease.fence, outputs=known)
+    seen = [] if why is None else [Seen(at - 1, Verdict.FAILS, why)]
+    decision = looker.before_going_on(past, seen)
+    if isinstance(decision, Stays):
+        return None
+    if isinstance(decision, GoesBack):
+        return Lost(item, decision.stage, decision.why)
+    error = decision.seen.error
+    assert error is not None
+    return explain(item, error, queued=0.0, seconds=clock() - began, draw=draw, spend=None)

@@ -53,6 +53,8 @@ class Ingester:
         self.owner = owner
         self.rerun = rerun
         self._field = key if isinstance(key, str) and identity == "key" else None
+        self.freeze = self._admit_quickly if self._field is not None else self.admit
+        """One item, the short way where there is one."""
         self._slice = 1
         """How many items to take from the source at once: few of slow or heavy ones."""
         self._taken = 0
@@ -72,7 +74,7 @@ class Ingester:
                     return
                 admitted = self.store.add_items(self.batch.id, group, ended=ended, actor=self.owner)
                 ledger.admit(admitted)
-                self._settle_changed(group, admitted)
+                self.settle_changed(group, admitted)
                 wake()
                 if self._trouble is not None:
                     raise self._trouble
@@ -112,12 +114,11 @@ class Ingester:
         """The next items of the source, each frozen before the next is asked for: a source may use one dict for all.
         What it gave before it raised is kept, and the error for later."""
         some: list[NewItem] = []
-        admit = self._admit_quickly if self._field is not None else self.admit
         random = os.urandom(canonical.SALT_BYTES * count)
         salts = [random[at : at + canonical.SALT_BYTES] for at in range(0, len(random), canonical.SALT_BYTES)]
         control.reading = True
         try:
-            some.extend(map(admit, islice(items, count), salts, repeat(natural)))
+            some.extend(map(self.freeze, islice(items, count), salts, repeat(natural)))
         except Exception as error:  # noqa: BLE001 - whatever a source raises, its caller hears of it once these are stored
             error.add_note(
                 f"holdfast: the source of batch {self.batch.name!r} raised this after {self._taken + len(some):,} "
@@ -197,10 +198,11 @@ class Ingester:
     def _wanted(self) -> str:
         return f"the field {self.key!r}" if isinstance(self.key, str) else "the key function"
 
-    def _settle_changed(self, group: list[NewItem], admitted: Admitted) -> None:
+    def settle_changed(self, group: list[NewItem], admitted: Admitted) -> None:
+        """Do with known keys that came with another payload what the user wants."""
         if not admitted.changed or self.changed == "keep":
             return
-        changed = [(index, n) for index, n in admitted.changed if self._differs(n, group[index])]
+        changed = [(index, n) for index, n in admitted.changed if self.differs(n, group[index])]
         if self.changed == "rerun":
             for index, n in changed:
                 self.rerun(n, group[index])
@@ -215,7 +217,7 @@ class Ingester:
             'Say changed="rerun" to handle it again, changed="keep" to keep what is stored, or use another batch name'
         )
 
-    def _differs(self, n: ItemNo, item: NewItem) -> bool:
+    def differs(self, n: ItemNo, item: NewItem) -> bool:
         """Whether two payloads mean something else; the order of a dict, or of a set, says nothing."""
         stored = self.store.items(self.batch.id, lo=n, hi=n + 1)[0]
         try:

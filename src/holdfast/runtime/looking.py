@@ -4,7 +4,7 @@ It gathers verdicts and decides nothing: `core.verify` does. It runs on several 
 """
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from holdfast.core import canonical
@@ -55,10 +55,12 @@ class Past:
 class Looker:
     """Looks at outputs on behalf of one run."""
 
-    def __init__(self, stages: Sequence[Stage], *, pipeline: str, batch: str) -> None:
+    def __init__(self, stages: Sequence[Stage], *, pipeline: str, batch: str, publishes: bool = True) -> None:
         self.stages = stages
         self.pipeline = pipeline
         self.batch = batch
+        self.publishes = publishes
+        """Whether outputs that were never published get their final names on the way."""
         self.asker = Asker()
 
     def close(self) -> None:
@@ -70,7 +72,15 @@ class Looker:
             seen.append(self.see(past, stage, full=False, asks=True))
         return decide(seen)
 
-    def gaps(self, past: Past, seen: Sequence[Seen]) -> list[Seen]:
+    def look_over(self, past: Past, *, full: bool, digests: Mapping[tuple[int, int], bytes]) -> Decision:
+        """Every recorded output of an item; `full` reads all of it and asks verifiers, `digests` are the journal's."""
+        seen = [
+            self.see(past, stage, full=full, asks=full, digest=digests.get((past.n, stage)))
+            for stage in sorted(past.outputs)
+        ]
+        return decide([*seen, *self._gaps(past, seen)])
+
+    def _gaps(self, past: Past, seen: Sequence[Seen]) -> list[Seen]:
         """What is missing below an output that does not hold: an item that was recovered from a file, or resolved by
         hand, has no outputs of the stages before. It goes back to where its input is."""
         lowest = min((each.stage for each in seen if each.verdict is Verdict.FAILS), default=0)
@@ -103,7 +113,7 @@ class Looker:
         if sink is None or output.file is None:
             return None
         evidence = Evidence.decode(output.file)
-        reason = sink.check(evidence, full=full)
+        reason = sink.check(evidence, full=full, publish=self.publishes)
         if isinstance(reason, Obstructed):
             why = f"{evidence.final}: {reason}; put that right, then run again"
             return Seen(stage, Verdict.UNKNOWN, why, SinkTrouble(why))

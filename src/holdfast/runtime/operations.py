@@ -141,8 +141,10 @@ def _reset_chunk(store: Store, batch: Batch, by: By, target: int, chunk: Chunk) 
 
 
 def may_have_begun(chunk: Chunk) -> bool:
-    """Whether any of its items can have left the start, or is in somebody's hands."""
-    return chunk.counts.settled > 0 or chunk.counts.attempts > 0 or chunk.owner is not None
+    """Whether any of its items can have left the start, or is in somebody's hands. A chunk that was cut off another one
+    has items that may have come far, and no attempts of its own."""
+    begun = chunk.counts.settled > 0 or chunk.counts.attempts > 0
+    return begun or chunk.owner is not None or chunk.parent is not None
 
 
 class _Reset:

@@ -5,9 +5,10 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.core import money
+from holdfast.core.changes import check_choice
 from holdfast.core.errors import UsageError
 from holdfast.core.verify import parse_allowed
 from holdfast.runtime import checker
@@ -16,6 +17,7 @@ from holdfast.runtime.ingester import Changed, Identity, KeyFrom, check_identity
 from holdfast.runtime.policy import Budget
 
 WORKERS = 10_000
+Code = Literal["keep", "rerun", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +38,25 @@ class Options:
     progress: bool | Callable[[Any], None] | None
     identity: Identity
     changed: Changed
+    code: Code | None
 
     @staticmethod
     def check(
         *,
         batch: str,
         key: KeyFrom,
-        workers: int,
-        budget: Budget | None,
-        tolerate: int | float | str,
-        deadline: Duration | datetime | None,
-        lease: Duration,
-        verify: checker.Level,
+        workers: int = 16,
+        budget: Budget | None = None,
+        tolerate: int | float | str = 0,
+        deadline: Duration | datetime | None = None,
+        lease: Duration = "30s",
+        verify: checker.Level = "quick",
         undo: float | str,
-        executor: Executor | str | None,
-        progress: bool | Callable[[Any], None] | None,
-        identity: Identity,
-        changed: Changed,
+        executor: Executor | str | None = None,
+        progress: bool | Callable[[Any], None] | None = None,
+        identity: Identity = "key",
+        changed: Changed = "refuse",
+        code: Code | None = None,
     ) -> "Options":
         if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= WORKERS:
             raise UsageError(f"workers={workers!r}: a whole number from 1 to {WORKERS:,}")
@@ -68,9 +72,10 @@ class Options:
             raise UsageError(f"progress={progress!r}: say True or False, or give a function that takes the figures")
         checker.check_level(verify)
         check_identity(identity, changed)
+        check_choice(code)
         return Options(
             batch=batch, key=key, workers=workers, tolerate=_share(tolerate), verify=verify, executor=executor,
-            undo=parse_allowed(undo),            progress=progress, identity=identity, changed=changed,
+            undo=parse_allowed(undo),            progress=progress, identity=identity, changed=changed, code=code,
             cap=None if budget is None else money.to_units(budget.usd),
             item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
             deadline=None if deadline is None else moment(deadline), lease=_lease(lease),

@@ -12,17 +12,20 @@ from pydantic import BaseModel
 
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BATCH_NAME_CHARS, STAGES, UNDO_SHARE
-from holdfast.runtime import remote
+from holdfast.runtime import planning, remote
 from holdfast.runtime.asking import here
 from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom
 from holdfast.runtime.operations import By
-from holdfast.runtime.options import Options
+from holdfast.runtime.options import Code, Options
 from holdfast.runtime.outbox import delivering
 from holdfast.runtime.patience import Patience
+from holdfast.runtime.plan import Plan
 from holdfast.runtime.policy import Budget, Retry
+from holdfast.runtime.processed import Processed
+from holdfast.runtime.processing import Processor
 from holdfast.runtime.receivers import Target, receivers
 from holdfast.runtime.recovery import Recovery, recover
 from holdfast.runtime.report import Report
@@ -30,7 +33,7 @@ from holdfast.runtime.run import Run
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.stage import Stage, Where
 from holdfast.stores.base import Store
-from holdfast.stores.open import open_store
+from holdfast.stores.open import is_there, open_store
 
 Function = Callable[..., Any]
 STAGE_OPTIONS = frozenset({"name", "retry", "sink", "timeout", "concurrency", "executor", "metrics"})
@@ -142,7 +145,7 @@ class Pipeline:
             lease: Duration = "30s", verify: Level = "quick", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
             changed: Changed = "refuse", undo: float | str = UNDO_SHARE,
-            events: Sequence[Target] | Target = ()) -> Report:  # fmt: skip
+            events: Sequence[Target] | Target = (), code: Code | None = None) -> Report:  # fmt: skip
         """Run the batch, or go on with it: nothing that is finished is done again.
 
         Without items, the pipeline's own source is read; where it has none, what is stored is finished.
@@ -151,29 +154,42 @@ class Pipeline:
             raise UsageError(
                 f'{self.name}.run() was called in a worker process: put it under `if __name__ == "__main__":`'
             )
-        name = check_name(batch if batch is not None else self.name, "batch")
-        if here.batch == (self.name, name):
-            raise UsageError(f"batch {name!r} was run by one of its own handlers: it would wait for itself")
-        if not self.stages:
-            raise UsageError(f"pipeline {self.name!r} has no stages: define one with @{self.name}.stage")
-        options = Options.check(
-            batch=name,
-            key=key if key is not None else self._key,
-            workers=workers,
-            budget=budget,
-            tolerate=tolerate,
-            deadline=deadline,
-            lease=lease,
-            verify=verify,
+        options = self._options(
+            batch, key, workers=workers, budget=budget, tolerate=tolerate, deadline=deadline, lease=lease,
+            verify=verify, executor=executor, progress=progress, identity=identity, changed=changed, code=code,
             undo=undo,
-            executor=executor,
-            progress=progress,
-            identity=identity,
-            changed=changed,
-        )
+        )  # fmt: skip
+        if here.batch == (self.name, options.batch):
+            raise UsageError(f"batch {options.batch!r} was run by one of its own handlers: it would wait for itself")
         everybody = [*self.receivers, *receivers(events)]
         with delivering(lambda: self.store, self.name, everybody, options.deadline):
             return Run(self, options).go(self._items(items))
+
+    def plan(self, items: Iterable[Any] | None = None, batch: str | None = None, key: KeyFrom = None, workers: int = 16,
+             verify: Level = "quick", identity: Identity = "key", changed: Changed = "refuse",
+             code: Code | None = None) -> Plan:  # fmt: skip
+        """What a run would do with every item, and why, with a forecast of time and money. Nothing is changed."""
+        options = self._options(
+            batch, key, workers=workers, verify=verify, identity=identity, changed=changed, code=code
+        )
+        return planning.make(self, options, self._items(items))
+
+    def process(self, item: Any, batch: str | None = None, key: KeyFrom = None,
+                deadline: Duration | datetime | None = None, lease: Duration = "30s",
+                changed: Changed = "refuse") -> Processed:  # fmt: skip
+        """Handle one message: admit the item by its key, and bring it through the stages here and now.
+
+        Handed over again, it goes on where it was; once it is finished, it is answered from the store.
+        """
+        with self.processor(batch, key, deadline=deadline, lease=lease, changed=changed) as processor:
+            return processor.process(item)
+
+    def processor(self, batch: str | None = None, key: KeyFrom = None, *, deadline: Duration | datetime | None = None,
+                  lease: Duration = "30s", changed: Changed = "refuse") -> Processor:  # fmt: skip
+        """Handles several messages one after the other, as `process` does, by the same deadline."""
+        options = self._options(batch, key, deadline=deadline, lease=lease, changed=changed)
+        return Processor(self, batch=options.batch, key=options.key, changed=options.changed, lease=options.lease,
+                         deadline=options.deadline)  # fmt: skip
 
     def results(self, batch: str | None = None) -> Iterator[Any]:
         """The results of a batch, in the order of its items: `.key` and `.output`, validated."""
@@ -205,9 +221,27 @@ class Pipeline:
             self._store_pid = os.getpid()
         return self._store
 
+    def store_if_there(self) -> Store | None:
+        """The pipeline's store, or None where there is none yet: nothing is made."""
+        if self._store is None and not is_there(self._where):
+            return None
+        return self.store
+
+    @property
+    def has_source(self) -> bool:
+        """Whether the pipeline says itself where its items come from."""
+        return self._source is not None
+
     def use_store(self, where: str | Path | Store) -> None:
         """Keep the state elsewhere than the definition says; the command's `--store` does this."""
         self._where, self._store = where, None
+
+    def _options(self, batch: str | None, key: KeyFrom, **said: Any) -> Options:
+        """What was said, checked; the pipeline must have something to run."""
+        name = check_name(batch if batch is not None else self.name, "batch")
+        if not self.stages:
+            raise UsageError(f"pipeline {self.name!r} has no stages: define one with @{self.name}.stage")
+        return Options.check(batch=name, key=key if key is not None else self._key, **said)
 
     def _items(self, items: Iterable[Any] | None) -> Iterable[Any] | None:
         found = items if items is not None else self._source

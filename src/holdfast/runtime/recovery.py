@@ -109,7 +109,7 @@ def recover(
             f"batch {batch!r} is in the store with {found.admitted:,} items, and can be read: there is nothing to "
             "rebuild; run it to go on, or give another batch name"
         )
-    described = definition.describe(pipeline.name, stages, definition.keyed_by(key, "key"))
+    described = definition.describe(pipeline.name, stages, definition.keyed_by(key, "key"), pipeline.patience)
     opened = store.open_batch(batch, pipeline.name, described, actor=by.actor)
     _admit(store, opened, stages[0], items, key, by)
     finder = _Finder(pipeline.name, opened, stages)

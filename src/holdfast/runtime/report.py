@@ -103,6 +103,11 @@ class Report:
         return 0 if self.counts.dead <= self.tolerated and not self.unverified else 1
 
     @property
+    def run_again(self) -> bool:
+        """Whether work is left that this run stopped before: the next one goes on with it."""
+        return self.state == "interrupted"
+
+    @property
     def metrics(self) -> statistics.Statistics:
         """Count, min, max, sum, mean, p50 and p95 of seconds, money, tokens and metrics, by stage."""
         pipeline = self._needed()
@@ -128,6 +133,7 @@ class Report:
             "state": self.state,
             "why": self.why,
             "exit_code": self.exit_code,
+            "run_again": self.run_again,
             "counts": self.counts.as_dict(),
             "totals": self.totals.as_dict(),
             "left": {"items": self.forecast.left, "seconds": self.forecast.seconds, "usd": _text(self.forecast.usd)},

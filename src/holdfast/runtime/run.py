@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError, StoreError, UsageError
 from holdfast.core.model import Batch, ItemNo, NewItem, Want
-from holdfast.runtime import checker, definition, renewal
+from holdfast.runtime import changed_code, checker, definition, renewal
 from holdfast.runtime.completion import complete_stages
 from holdfast.runtime.control import Control
 from holdfast.runtime.findings import Findings
@@ -103,11 +103,14 @@ class Run:
             )
         self.key = definition.remembered_key(known, options.key, options.identity)
         keyed = definition.keyed_by(self.key, options.identity)
+        if known is not None and items is None:
+            keyed = definition.remembered(known)
         described = definition.describe(pipeline.name, pipeline.stages, keyed, pipeline.patience)
         if known is not None:
             definition.check(known, pipeline.name, described, reads_items=items is not None)
-        if known is not None and items is None:
-            return known
+            settled = changed_code.settle(self.store, known, described, options.code, actor=self.owner)
+            described = settled.definition
+            self.warnings += settled.warnings
         return self.store.open_batch(options.batch, pipeline.name, described, actor=self.owner)
 
     def _want(self, batch: Batch) -> Want:

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
+from holdfast.core import canonical
 from holdfast.core.errors import UsageError
 
 
@@ -129,11 +130,33 @@ class Schema:
         annotation = self.annotation
         return annotation.__name__ if inspect.isclass(annotation) else str(annotation).removeprefix("typing.")
 
+    def shape(self) -> str:
+        """A digest of what is valid: of names, kinds and limits, not of descriptions. Rules written as functions are
+        not in it."""
+        try:
+            return canonical.fingerprint(_without_descriptions(self.adapter.json_schema()))
+        except (PydanticUserError, TypeError, ValueError):  # of what has no place in JSON, the name must do
+            return canonical.fingerprint(self.describe())
+
     def field(self, value: Any, name: str) -> Any:
         """The field of that name of a validated or raw value."""
         if isinstance(value, BaseModel) or not isinstance(value, dict):
             return getattr(value, name)
         return value[name]
+
+
+def _without_descriptions(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_descriptions(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    bare = {}
+    for name, value in schema.items():
+        if name in ("properties", "$defs"):  # here names are the user's
+            bare[name] = {each: _without_descriptions(shape) for each, shape in value.items()}
+        elif name not in ("description", "title", "examples"):
+            bare[name] = _without_descriptions(value)
+    return bare
 
 
 def _kinds_of_fields(annotation: Any) -> tuple[tuple[str, ...], tuple[type, ...]] | None:

@@ -2,14 +2,15 @@
 
 import inspect
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Literal, overload
 
 from pydantic import BaseModel
 
-from holdfast.core import canonical
 from holdfast.core.errors import UsageError
 from holdfast.core.retry import Policy
 from holdfast.runtime.checks import Adopter, Verifier
+from holdfast.runtime.code import code_of
 from holdfast.runtime.durations import Duration, seconds
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.policy import Retry
@@ -102,12 +103,17 @@ class Stage:
 
     def describe(self) -> dict[str, Any]:
         """The stage as it is remembered with the batch; the code as a digest only."""
+        return {**self._described, "sink": self.sink.describe() if self.sink is not None else None}
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        """Asked for once: the file of a handler may be edited while it runs."""
         return {
             "name": self.name,
             "input": self.input.describe(),
             "output": self.output.describe(),
-            "code": _code_of(self.function),
-            "sink": self.sink.describe() if self.sink is not None else None,
+            "code": code_of(self.function),
+            "shapes": [self.input.shape(), self.output.shape()],
         }
 
     def _check(self, what: str) -> None:
@@ -129,11 +135,3 @@ class Stage:
             raise UsageError(f"{what} is async: it runs on the event loop, not on processes")
         if self.metrics is not None and not (inspect.isclass(self.metrics) and issubclass(self.metrics, BaseModel)):
             raise UsageError(f"{what}: metrics={self.metrics!r} must be a pydantic model")
-
-
-def _code_of(function: Callable[..., Any]) -> str:
-    """A digest of the handler's source; of its name where the source cannot be had."""
-    try:
-        return canonical.fingerprint(inspect.getsource(function))
-    except (OSError, TypeError):
-        return canonical.fingerprint(getattr(function, "__qualname__", repr(type(function))))

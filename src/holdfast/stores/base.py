@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.core.canonical import decode
 from holdfast.core.errors import Damaged, DefinitionChanged
+from holdfast.core.ingest import Known
 from holdfast.core.model import (
     Act,
     Admitted,
@@ -98,6 +99,14 @@ class Store(Protocol):
         Guarantee: items, keys, chunk and entry are written together; known keys change nothing and are reported,
             with those whose payload differs. Of those that are dead letters at once, events are written.
         Raises: UsageError if the batch is unknown, Refused if it is sealed.
+        """
+        ...
+
+    def known(self, batch: BatchId, items: Sequence[NewItem]) -> Known:
+        """Which of some items the batch has, by their keys: index -> (number, whether the payload is the same).
+
+        Guarantee: nothing is changed; what `add_items` would say about keys that are in the store already.
+        Raises: UsageError if the batch is unknown.
         """
         ...
 

@@ -49,17 +49,22 @@ class MemoryStore(MemoryBatches):
     def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
         with self._lock:
             found = self._known_batch(batch)
-            known = {}
-            for index, item in enumerate(items):
-                n = self._numbers.get((batch, key_text(item.key)))
-                if n is not None:
-                    known[index] = (n, self._items[batch, n].payload == item.payload)
-            fresh, answer = ingest.sort_out(items, known, found.admitted)
+            fresh, answer = ingest.sort_out(items, self.known(batch, items), found.admitted)
             if not fresh and not (ended and found.ingested_at is None):
                 return answer
             course.check_open_to_items(found)
             self._admit(found, fresh, ended, actor)
             return answer
+
+    def known(self, batch: BatchId, items: Sequence[NewItem]) -> ingest.Known:
+        with self._lock:
+            self._known_batch(batch)
+            numbers = [self._numbers.get((batch, key_text(item.key))) for item in items]
+            return {
+                index: (n, self._items[batch, n].payload == items[index].payload)
+                for index, n in enumerate(numbers)
+                if n is not None
+            }
 
     def _admit(self, batch: Batch, fresh: list[NewItem], ended: bool, actor: str) -> None:
         lo, chunk = batch.admitted, ChunkId(len(self._chunks) + 1 if fresh else 0)

@@ -1,13 +1,14 @@
 """What can be read of a SQLite store, each verb in one view of the database."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.core.canonical import key_hash
 from holdfast.core.errors import UsageError
+from holdfast.core.ingest import Known
 from holdfast.core.limits import ITEMS
-from holdfast.core.model import Batch, BatchId, Chunk, Entry, ItemNo, Output, State, StoredEvent, StoredItem
+from holdfast.core.model import Batch, BatchId, Chunk, Entry, ItemNo, NewItem, Output, State, StoredEvent, StoredItem
 from holdfast.stores import owners
 from holdfast.stores import sqlite_keys as keys
 from holdfast.stores.base import further, stage_count
@@ -91,6 +92,10 @@ class SqliteReads:
     def find(self, batch: BatchId, key: str) -> ItemNo | None:
         with self._file.reading() as db:
             return keys.find(db, batch, key, key_hash(key))
+
+    def known(self, batch: BatchId, items: Sequence[NewItem]) -> Known:
+        with self._file.reading() as db:
+            return keys.known(db, batch, items) if self._known_batch(db, batch).admitted else {}
 
     def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
                 limit: int = 1000) -> list[Output]:  # fmt: skip

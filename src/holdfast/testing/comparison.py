@@ -97,7 +97,9 @@ class Comparison(RuleBasedStateMachine):
     @rule(rows=st.lists(st.tuples(KEYS, st.integers(0, 1)), max_size=6), ended=st.booleans())
     def admit(self, rows: list[tuple[Any, int]], ended: bool) -> None:
         items: list[NewItem] = [ingest.admit(key, b"%d" % edition, self.new_id()) for key, edition in rows]
+        self.both(lambda store: store.known(self.batch, items))
         self.both(lambda store: store.add_items(self.batch, items, ended=ended, actor="ann"))
+        self.both(lambda store: store.known(self.batch, items))
         self.both(lambda store: [store.find(self.batch, canonical.key_text(key)) for key, _ in rows])
 
     @rule(kind=st.sampled_from(["noted", "marked"]), once=st.booleans(), edition=st.integers(0, 1), pipeline=PIPELINES)

@@ -24,6 +24,7 @@ from holdfast.interfaces.cli import (
     export,
     importing,
     orphans,
+    plan,
     render,
     run,
     status,
@@ -42,6 +43,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
+app.command("plan")(plan.plan)
 app.command("status")(status.status)
 app.command("show")(status.show)
 app.command("why")(why.why)

@@ -48,6 +48,10 @@ def run(
         list[str] | None,
         typer.Option("--events", metavar="URL|file:PATH|-", help="Who receives events; may be repeated."),
     ] = None,
+    code: Annotated[
+        Literal["keep", "rerun", "refuse"] | None,
+        typer.Option("--code", help="The code of a stage changed since: keep what is done, or run it again."),
+    ] = None,
     progress: Annotated[
         bool | None, typer.Option("--progress/--no-progress", help="Show how far it is.", show_default=False)
     ] = None,
@@ -67,6 +71,7 @@ def run(
         "undo": undo,
         "changed": changed,
         "events": events,
+        "code": code,
         "tolerate": _tolerate(tolerate),
         "budget": _budget(budget),
         "progress": False if as_json and progress is None else progress,

@@ -113,8 +113,8 @@ class Sink(Protocol):
         """
         ...
 
-    def check(self, evidence: Evidence, *, full: bool) -> str | None:
-        """Why the output no longer counts, or None; one that was never published is published.
+    def check(self, evidence: Evidence, *, full: bool, publish: bool = True) -> str | None:
+        """Why the output no longer counts, or None; one that was never published is published, unless told not to.
 
         Guard: none. An answer of the kind `Obstructed` says that nothing is known before a person puts it right.
         Guarantee: changes no file but a name that is still ours. `full` reads every byte.

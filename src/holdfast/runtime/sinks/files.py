@@ -139,8 +139,10 @@ class Files:
         if trouble is not None:
             raise trouble
 
-    def check(self, evidence: Evidence, *, full: bool) -> str | None:
-        """Why the output no longer counts, or None; one that was never published is published now."""
+    def check(self, evidence: Evidence, *, full: bool, publish: bool = True) -> str | None:
+        """Why the output no longer counts, or None; one that was never published is published, unless told not to."""
+        if not full and disk.is_as_left(os.path.join(self._base, evidence.final), evidence):
+            return None
         final, staged = self._at(evidence.final), self._at(evidence.staged)
         found = disk.difference(final, evidence, full=full)
         if found is None:
@@ -148,7 +150,8 @@ class Files:
         if disk.difference(staged, evidence, full=full) is not None:
             return disk.difference(final, evidence, full=full)  # another run may have published it between our looks
         try:
-            self.publish([evidence])
+            if publish:
+                self.publish([evidence])
         except OSError:
             if isinstance(found, Obstructed):
                 return found

@@ -7,7 +7,8 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import BatchId, State, chain_of_batch
 from holdfast.core.outcome import Outcome
 from holdfast.stores.base import each_entry, each_item, each_output, lineage
-from holdfast.testing.conformance.kit import Kit, cancel, done, failed, proves, reset, skipped
+from holdfast.testing.conformance.kit import DEFINITION, Kit, cancel, done, failed, new_item, proves, reset, skipped
+from holdfast.testing.conformance.opening import TWINS
 
 
 def _mixed(kit: Kit) -> None:
@@ -103,6 +104,28 @@ def every_output_is_read_whatever_the_page(kit: Kit) -> None:
 def items_are_found_by_key(kit: Kit) -> None:
     kit.admit("a", 7, "b")
     assert [kit.store.find(kit.batch, key) for key in ("a", "7", "b", "c", "")] == [0, 1, 2, None, None]
+
+
+@proves("P9")
+def a_group_of_items_is_told_apart_without_changing_anything(kit: Kit) -> None:
+    kit.admit("a", 7, "b")
+    before = kit.everything()
+    asked = [new_item("a"), new_item("c"), new_item("7", b'"other"'), new_item("b"), new_item("c"), new_item("b", b"1")]
+    answer = dict(kit.store.known(kit.batch, asked))
+    assert answer == {0: (0, True), 2: (1, False), 3: (2, True), 5: (2, False)}
+    assert dict(kit.store.known(kit.batch, [])) == {}
+    assert kit.everything() == before
+    other = kit.store.open_batch("other", "pages", DEFINITION, actor="tester").id
+    assert dict(kit.store.known(other, asked)) == {}
+    with pytest.raises(UsageError):
+        kit.store.known(BatchId(99), asked)
+
+
+@proves()
+def keys_that_share_their_number_are_told_apart(kit: Kit) -> None:
+    kit.admit(TWINS[0], TWINS[1])
+    answer = dict(kit.store.known(kit.batch, [new_item(twin) for twin in reversed(TWINS)]))
+    assert answer == {1: (1, True), 2: (0, True)}
 
 
 @proves("E12", "B11")

@@ -1,0 +1,344 @@
+"""`process()` handles one message idempotently: admitted by key, claimed alone, run here, committed stage by stage."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.core.model import Want
+from holdfast.runtime import lookup, operations
+from holdfast.runtime.audit import verify
+from holdfast.stores import faults
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.clock import ManualClock
+from tests.runtime.support import Calls, run, wait_for
+
+AT_ONCE = hf.Retry(attempts=3, wait=("0s", "0s"))
+
+
+def define(book: hf.Pipeline, calls: Calls) -> hf.Pipeline:
+    @book.stage
+    def first(n: int) -> int:
+        calls(("first", n))
+        return n + 1
+
+    @book.stage(sink=hf.Files("out/{key}.json"), retry=AT_ONCE)
+    async def second(n: int, ctx: hf.Context) -> int:
+        calls(("second", n))
+        await asyncio.sleep(0)
+        if n == 11 and ctx.attempt < 3:
+            raise hf.Transient("not yet")
+        if n == 21:
+            raise hf.Permanent("no_such_page", "gone")
+        if n == 31:
+            raise hf.Skip("blank")
+        return n * 2
+
+    return book
+
+
+@pytest.fixture
+def calls() -> Calls:
+    return Calls()
+
+
+@pytest.fixture
+def pages(book: hf.Pipeline, calls: Calls) -> hf.Pipeline:
+    return define(book, calls)
+
+
+def test_a_message_goes_through_all_stages_here(pages: hf.Pipeline, calls: Calls, folder: Path) -> None:
+    result = pages.process(1)
+    assert (result.state, result.output, result.key, result.number) == ("done", 4, 1, 0)
+    assert (result.is_finished, result.run_again) == (True, False)
+    assert calls.seen == [("first", 1), ("second", 2)]
+    assert (folder / "out" / "1.json").read_text() == "4\n"
+
+
+@pytest.mark.promise("P8", "P11")
+def test_a_duplicate_is_answered_from_the_store(pages: hf.Pipeline, calls: Calls) -> None:
+    first = pages.process(1)
+    calls.clear()
+    reached: list[str] = []
+    faults.arm(reached.append)
+    again = pages.process(1)
+    faults.arm(None)
+    assert again == first
+    assert not calls.seen
+    assert not reached, "not one write"
+
+
+@pytest.mark.parametrize(
+    ("item", "state", "code", "attempts"),
+    [(10, "done", "", 3), (20, "dead", "no_such_page", 1), (30, "skipped", "skipped", 1)],
+)
+def test_every_end_is_told_and_told_again(
+    item: int, state: str, code: str, attempts: int, pages: hf.Pipeline, calls: Calls
+) -> None:
+    result = pages.process(item)
+    assert (result.state, result.code) == (state, code)
+    assert calls.seen.count(("second", item + 1)) == attempts
+    calls.clear()
+    assert pages.process(item) == result
+    assert not calls.seen
+
+
+def test_what_is_not_valid_is_a_dead_letter_at_once(pages: hf.Pipeline, calls: Calls) -> None:
+    told: list[hf.DeadLetter] = []
+    pages.on_failure(told.append)
+    result = pages.process("x")
+    assert (result.state, result.code, result.key) == ("dead", "invalid", "x")
+    assert [letter.code for letter in told] == ["invalid"]
+    assert not calls.seen
+
+
+def test_hooks_are_told_of_what_is_buried(pages: hf.Pipeline) -> None:
+    told: list[Any] = []
+    pages.on_failure(lambda letter: told.append(letter.code))
+    pages.process(20)
+    pages.process(20)
+    assert told == ["no_such_page"]
+
+
+def test_a_message_takes_a_handful_of_writes(pages: hf.Pipeline) -> None:
+    pages.process(0)
+    reached: list[str] = []
+    faults.arm(reached.append)
+    pages.process(1)
+    faults.arm(None)
+    writes = [point for point in reached if point.endswith(".written")]
+    assert writes == ["add_items.written", "claim.written", "commit.written", "commit.written"]
+
+
+def test_a_retry_that_is_not_due_is_left_for_later() -> None:
+    clock = ManualClock()
+    book, calls = hf.Pipeline("book", store=MemoryStore(clock=clock)), Calls()
+
+    @book.stage(retry=hf.Retry(attempts=3, wait=("10s", "10s")))
+    def only(n: int) -> int:
+        if calls(n) == 1:
+            raise hf.Transient("not now")
+        return n
+
+    result = book.process(7)
+    assert (result.state, result.due, result.run_again) == ("waiting", clock() + 10, True)
+    assert book.process(7).state == "waiting"
+    assert len(calls) == 1
+    clock.advance(10)
+    assert book.process(7).output == 7
+    assert len(calls) == 2
+
+
+def test_what_another_process_holds_is_running(pages: hf.Pipeline, calls: Calls) -> None:
+    pages.process(1)
+    batch = lookup.batch_named(pages.store, "book")
+    operations.reset(pages.store, batch, operations.By(actor="ann", reason="again"), "1")
+    (chunk,) = pages.store.chunks(batch.id)
+    pages.store.claim(Want(batch=batch.id, owner="elsewhere", limit=1, seconds=30.0))
+    calls.clear()
+    result = pages.process(1)
+    assert (result.state, result.run_again, calls.seen) == ("running", True, [])
+    assert chunk.owner is None
+
+
+def test_two_threads_with_the_same_message_run_it_once(book: hf.Pipeline) -> None:
+    calls, inside, leave = Calls(), threading.Event(), threading.Event()
+
+    @book.stage
+    def only(n: int) -> int:
+        calls(n)
+        inside.set()
+        assert leave.wait(20)
+        return n
+
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(book.process(1)))
+    thread.start()
+    assert inside.wait(20)
+    assert book.process(1).state == "running"
+    leave.set()
+    thread.join(20)
+    assert [result.state for result in found] == ["done"]
+    assert book.process(1).output == 1
+    assert len(calls) == 1
+
+
+def test_an_item_of_a_batch_that_was_read_from_a_source(pages: hf.Pipeline, calls: Calls) -> None:
+    """It stands in a chunk with others, which are not run."""
+    from holdfast.runtime import definition
+    from holdfast.runtime.control import Control
+    from holdfast.runtime.ingester import Ingester
+    from holdfast.runtime.ledger import Ledger
+
+    described = definition.describe("book", pages.stages, definition.keyed_by(None, "key"))
+    batch = pages.store.open_batch("book", "book", described, actor="reader")
+    ingester = Ingester(pages.store, batch, pages.stages[0].input, key=None, identity="key", changed="refuse",
+                        owner="reader", rerun=lambda *_: None)  # fmt: skip
+    ingester.read(range(5), Control(1), Ledger([]), lambda: None)
+    assert pages.process(3).output == 8
+    assert {n for _, n in calls.seen} == {3, 4}
+    assert run(pages, range(5)).counts.done == 5
+    assert calls.seen.count(("first", 3)) == 1
+    assert verify(pages.store, lookup.batch_named(pages.store, "book"), full=True).holds
+
+
+def test_another_payload_under_a_known_key(book: hf.Pipeline) -> None:
+    @book.stage
+    def only(row: dict) -> str:  # type: ignore[type-arg]
+        return str(row["word"])
+
+    assert book.process({"id": 1, "word": "a"}, key="id").output == "a"
+    with pytest.raises(hf.PayloadChanged):
+        book.process({"id": 1, "word": "b"}, key="id")
+    assert book.process({"id": 1, "word": "b"}, key="id", changed="keep").output == "a"
+    assert book.process({"id": 1, "word": "b"}, key="id", changed="rerun").output == "b"
+    with pytest.raises(hf.DefinitionChanged):
+        book.process({"id": 1, "word": "b"}, key=lambda row: row["id"])
+
+
+@pytest.mark.promise("P4")
+def test_a_finished_item_whose_file_is_gone_is_made_again(pages: hf.Pipeline, calls: Calls, folder: Path) -> None:
+    pages.process(1)
+    (folder / "out" / "1.json").unlink()
+    calls.clear()
+    assert pages.process(1).output == 4
+    assert calls.seen == [("second", 2)]
+    assert (folder / "out" / "1.json").exists()
+
+
+# -- time ------------------------------------------------------------------------------------------------------------
+
+
+def test_it_stops_at_a_checkpoint_before_its_time_is_over(book: hf.Pipeline) -> None:
+    calls, hangs = Calls(), threading.Event()
+
+    @book.stage
+    def first(n: int) -> int:
+        calls("first")
+        return n
+
+    @book.stage
+    def second(n: int) -> int:
+        if calls("second") == 1:
+            hangs.wait(20)
+        return n
+
+    began = time.monotonic()
+    result = book.process(1, deadline="0.5s")
+    assert (result.state, result.stage, result.run_again) == ("again", "second", True)
+    assert time.monotonic() - began < 15
+    again = book.process(1)
+    assert (again.state, again.output) == ("done", 1)
+    assert calls.seen == ["first", "second", "second"], "it went on at the checkpoint, at once"
+    hangs.set()
+
+
+def test_without_time_nothing_is_begun(pages: hf.Pipeline, calls: Calls) -> None:
+    result = pages.process(1, deadline=0)
+    assert (result.state, calls.seen) == ("again", [])
+    assert pages.process(1).state == "done"
+
+
+def test_a_timeout_of_a_plain_function_breaks_in(book: hf.Pipeline) -> None:
+    hangs = threading.Event()
+
+    @book.stage(timeout="0.2s", retry=hf.Retry(attempts=1))
+    def only(n: int) -> int:
+        hangs.wait(20)
+        return n
+
+    assert book.process(1).code == "timeout"
+    hangs.set()
+
+
+def test_a_slow_handler_keeps_its_lease(book: hf.Pipeline) -> None:
+    seen = threading.Event()
+
+    @book.stage
+    def only(n: int) -> int:
+        renewed: list[str] = []
+        faults.arm(renewed.append)
+        wait_for(lambda: renewed.count("renew.after") >= 3)
+        faults.arm(None)
+        seen.set()
+        return n
+
+    assert book.process(1, lease="0.3s").state == "done"
+    assert seen.is_set()
+
+
+# -- interrupted -----------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_is_not_held_against_the_item(book: hf.Pipeline) -> None:
+    calls = Calls()
+
+    @book.stage
+    def only(n: int) -> int:
+        if calls(n) == 1:
+            raise KeyboardInterrupt
+        return n
+
+    with pytest.raises(KeyboardInterrupt):
+        book.process(1)
+    assert book.process(1).state == "done", "at once: the lease was given back"
+
+
+def test_inside_a_running_loop(pages: hf.Pipeline) -> None:
+    async def main() -> Any:
+        return pages.process(1)
+
+    assert asyncio.run(main()).output == 4
+
+
+def test_sealed_cancelled_and_paused_batches(pages: hf.Pipeline) -> None:
+    from holdfast.core.model import Course
+
+    done = pages.process(1)
+    batch = lookup.batch_named(pages.store, "book")
+    pages.store.steer(batch.id, Course.PAUSED, actor="ann", reason="later")
+    assert pages.process(2).state == "waiting"
+    assert "paused" in pages.process(2).why
+    pages.store.steer(batch.id, Course.CANCELLED, actor="ann", reason="never")
+    assert pages.process(2).state == "cancelled"
+    assert pages.process(1) == done
+    with pytest.raises(hf.Refused):
+        pages.process(3)
+
+
+@pytest.mark.promise("C13")
+def test_a_commit_after_a_take_over_is_refused(book: hf.Pipeline) -> None:
+    calls = Calls()
+
+    @book.stage
+    def only(n: int) -> int:
+        if calls(n) == 1:
+            batch = lookup.batch_named(book.store, "book")
+            operations.reset(book.store, batch, operations.By(actor="ann", reason="mine"), str(n))
+        return n
+
+    assert book.process(1).state == "running"
+    assert book.process(1).state == "done"
+    assert verify(book.store, lookup.batch_named(book.store, "book"), full=True).holds
+
+
+def test_it_does_not_decide_about_changed_code(restart: Callable[..., hf.Pipeline]) -> None:
+    def old(book: hf.Pipeline) -> None:
+        @book.stage
+        def only(n: int) -> int:
+            return n
+
+    def new(book: hf.Pipeline) -> None:
+        @book.stage
+        def only(n: int) -> int:
+            return n + 1
+
+    assert restart(old).process(1).output == 1
+    assert restart(new).process(2).output == 3
+    book = restart(new)
+    assert run(book, [1, 2]).warnings, "the next run asks"

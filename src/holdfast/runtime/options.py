@@ -10,6 +10,7 @@ from typing import Any, Literal
 from holdfast.core import money
 from holdfast.core.changes import check_choice
 from holdfast.core.errors import UsageError
+from holdfast.core.limits import UNDO_SHARE
 from holdfast.core.verify import parse_allowed
 from holdfast.runtime import checker
 from holdfast.runtime.durations import Duration, moment, seconds
@@ -51,7 +52,7 @@ class Options:
         deadline: Duration | datetime | None = None,
         lease: Duration = "30s",
         verify: checker.Level = "quick",
-        undo: float | str,
+        undo: float | str = UNDO_SHARE,
         executor: Executor | str | None = None,
         progress: bool | Callable[[Any], None] | None = None,
         identity: Identity = "key",
@@ -75,7 +76,7 @@ class Options:
         check_choice(code)
         return Options(
             batch=batch, key=key, workers=workers, tolerate=_share(tolerate), verify=verify, executor=executor,
-            undo=parse_allowed(undo),            progress=progress, identity=identity, changed=changed, code=code,
+            undo=parse_allowed(undo), progress=progress, identity=identity, changed=changed, code=code,
             cap=None if budget is None else money.to_units(budget.usd),
             item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
             deadline=None if deadline is None else moment(deadline), lease=_lease(lease),

@@ -246,18 +246,21 @@ def test_beside_an_item_on_trial_the_worker_waits_and_does_not_spin(
 
 def test_an_item_that_waited_in_the_store_past_its_first_stage_is_verified_when_it_is_due() -> None:
     claim = Claim(
-        lease=Lease(chunk=ChunkId(1), fence=1, owner="ann", expires=0.0),
+        lease=Lease(chunk=ChunkId(1), fence=2, owner="ann", expires=0.0),
         batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(2), version=0, pending=2, blame=0,
     )  # fmt: skip
-    holding = Holding(claim, 2, 30.0, 0)
+    holding = Holding(claim, 2, 30.0, 0, guarded=frozenset({1}), adopting=frozenset({1}))
     holding.take_in(
         [Item(ItemNo(n), str(n), b"", b"1", Place(stage=1, due=due), False) for n, due in enumerate((0.0, 5.0))],
         now=1.0,
         from_store=True,
     )
     holding.wake(6.0)
-    assert holding.ready[1].count == 2
+    assert [item.n for item in holding.unasked] == [0, 1]
+    assert holding.ready[1].count == 0
     assert holding.resumed == {0, 1}
+    holding.clear_for_stage([holding.unasked.popleft()])
+    assert holding.ready[1].count == 1
 
 
 @pytest.mark.parametrize("kind", ["threads", "loop"])

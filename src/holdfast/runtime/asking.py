@@ -32,19 +32,20 @@ class Asker:
     def __init__(self) -> None:
         self._idle: list[_Voice] = []
         self._hung: list[_Voice] = []
+        self._lock = threading.Lock()
 
     def ask(self, function: Callable[..., Any], *args: Any, seconds: float) -> Any:
         """What the function answers; what it raises is raised here, and Silence when it takes too long."""
-        self._hung = [voice for voice in self._hung if voice.is_alive()]
-        if len(self._hung) >= HUNG_CHECKS:
-            raise Silence(f"{HUNG_CHECKS} checks hang already, so it was not asked")
+        if self._hung:
+            self._refuse_if_too_many_hang()
         voice = self._take()
         voice.todo.put((function, args, here.batch))
         try:
             answer, error = voice.answers.get(timeout=seconds)
         except queue.Empty:
             voice.todo.put(None)
-            self._hung.append(voice)
+            with self._lock:
+                self._hung.append(voice)
             raise Silence(f"it did not answer within {seconds:g} s") from None
         self._idle.append(voice)
         if error is not None:
@@ -55,6 +56,12 @@ class Asker:
         """Let the threads end that nobody needs."""
         while self._idle:
             self._take().todo.put(None)
+
+    def _refuse_if_too_many_hang(self) -> None:
+        with self._lock:
+            self._hung = [voice for voice in self._hung if voice.is_alive()]
+            if len(self._hung) >= HUNG_CHECKS:
+                raise Silence(f"{HUNG_CHECKS} checks hang already, so it was not asked")
 
     def _take(self) -> "_Voice":
         try:

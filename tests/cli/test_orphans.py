@@ -153,5 +153,8 @@ def test_a_run_tells_who_it_is_told_to(here: Path) -> None:
     )
     answer = python("run", "app.py:book", "--no-progress", "--events", "-", "--events", "file:told.jsonl", cwd=here)
     assert answer.code == 1, answer.err
-    assert answer.out.count('"type":"dev.holdfast.item.dead"') == 2
-    assert (here / "told.jsonl").read_text().count('"type":"dev.holdfast.item.dead"') == 2
+    rest = python("events", "--deliver", "-", cwd=here)  # on a busy machine something may be left
+    python("events", "--deliver", "file:told.jsonl", cwd=here)
+    for text in (answer.out + rest.out, (here / "told.jsonl").read_text()):
+        told = {line for line in text.splitlines() if '"type":"dev.holdfast.item.dead"' in line}
+        assert len(told) == 2

@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+import apsw
 import pytest
 
 import holdfast as hf
@@ -17,7 +18,7 @@ from tests.runtime.support import App, run, wait_for
 BY = By(actor="ada", reason="its owner does not answer")
 
 SLOW = """
-import os, pathlib, signal, sys
+import os, sys, time
 import holdfast as hf
 
 book = hf.Pipeline("book", orphan_after="1ms")
@@ -30,8 +31,8 @@ def first(page: dict) -> dict:
 def second(page: dict) -> dict:
     with open("calls", "a") as file:
         file.write(f"{os.getpid()} {page['number']}\\n")
-    if len(sys.argv) > 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
+    while len(sys.argv) > 1 and not os.path.exists("go"):
+        time.sleep(0.01)
     return page
 
 if __name__ == "__main__":
@@ -45,9 +46,10 @@ def test_a_stopped_owner_whose_item_was_requeued_and_finished_by_another_cannot_
     app = App(folder, SLOW)
     zombie = app.start("stop")
     try:
-        os.waitid(os.P_PID, zombie.pid, os.WSTOPPED | os.WNOWAIT)
+        wait_for((folder / "calls").exists)
         store = SqliteStore(app.store)
         batch = lookup.batch_named(store, "book")
+        stop_between_two_writes(zombie.pid, app.store)
         wait_for(lambda: next(orphans.find(store, batch), None) is not None)
         stuck = list(orphans.find(store, batch))
         assert ("second", True) in {(orphan.stage, orphan.is_held) for orphan in stuck}
@@ -56,6 +58,7 @@ def test_a_stopped_owner_whose_item_was_requeued_and_finished_by_another_cannot_
         assert heir.returncode == 0, heir.stderr
         assert heir.stdout.split() == ["complete", "3"]
         ledger = [(chunk.seq, chunk.head, chunk.counts, chunk.fence) for chunk in store.chunks(batch.id)]
+        (folder / "go").touch()
         os.kill(zombie.pid, signal.SIGCONT)
         out, err = zombie.communicate(timeout=60)
         assert zombie.returncode == 0, err
@@ -72,6 +75,17 @@ def test_a_stopped_owner_whose_item_was_requeued_and_finished_by_another_cannot_
     finally:
         zombie.kill()
         zombie.communicate()
+
+
+def stop_between_two_writes(pid: int, store: Path) -> None:
+    """A process that is stopped inside a transaction would hold up every writer."""
+    database = apsw.Connection(str(store))
+    database.set_busy_timeout(60_000)
+    database.execute("BEGIN IMMEDIATE")
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+    database.execute("ROLLBACK")
+    database.close()
 
 
 @pytest.mark.promise("A9")

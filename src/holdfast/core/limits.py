@@ -88,3 +88,18 @@ ORPHAN_GRACE: Final = 7200.0
 
 DEAD_SEEN: Final = 2_000
 """Dead letters whose codes a status counts; of more, it says that there are more."""
+
+UNDO_SHARE: Final = 0.1
+"""More than this share of what is done is not sent back without being told so."""
+
+UNDO_LEAST: Final = 100
+"""So many items may always go back: a share of few is less than one."""
+
+FINDINGS: Final = 1_000
+"""Findings of a reconciliation that are kept with all that is known about them; the others are counted."""
+
+FINDINGS_SEALED: Final = 100
+"""Findings that the journal lists; the others are counted."""
+
+NAMES_HELD: Final = 2_000_000
+"""Names of files held in memory, 8 bytes each, to find those that nothing names; of more, the folder is read again."""

@@ -12,6 +12,8 @@ from holdfast.runtime.stage import Stage
 FIELD = "the field "
 FUNCTION = "a function"
 DEFAULT = "the items themselves"
+CONTENT = "their content"
+NEW = "nothing: every item is new"
 
 
 def describe(pipeline: str, stages: Sequence[Stage], keyed: str) -> bytes:
@@ -22,7 +24,7 @@ def describe(pipeline: str, stages: Sequence[Stage], keyed: str) -> bytes:
 def keyed_by(key: KeyFrom, identity: Identity) -> str:
     """What identifies an item, in words."""
     if identity != "key":
-        return {"content": "their content", "new": "nothing: every item is new"}[identity]
+        return {"content": CONTENT, "new": NEW}[identity]
     if isinstance(key, str):
         return f"{FIELD}{key!r}"
     return DEFAULT if key is None else FUNCTION
@@ -34,6 +36,23 @@ def remembered_key(known: Batch | None, key: KeyFrom, identity: Identity) -> Key
         return key
     keyed = _read(known).get("keyed", DEFAULT)
     return keyed.removeprefix(FIELD)[1:-1] if keyed.startswith(FIELD) else None
+
+
+def remembered_identity(known: Batch) -> Identity:
+    """How the items of a batch were identified when it was last run."""
+    keyed = _read(known).get("keyed", DEFAULT)
+    if keyed == CONTENT:
+        return "content"
+    return "new" if keyed == NEW else "key"
+
+
+def check_key(known: Batch, key: KeyFrom, identity: Identity) -> None:
+    """Refuse to identify items of a batch by something else than before."""
+    before, now = _read(known).get("keyed", DEFAULT), keyed_by(key, identity)
+    if before != now:
+        raise DefinitionChanged(
+            f"the items of batch {known.name!r} were identified by {before}, and now by {now}: give the same key"
+        )
 
 
 def check(known: Batch, pipeline: str, definition: bytes, *, reads_items: bool) -> None:

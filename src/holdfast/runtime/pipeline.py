@@ -12,7 +12,8 @@ from pydantic import BaseModel
 
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BATCH_NAME_CHARS, STAGES
-from holdfast.runtime import remote
+from holdfast.core.reconcile import Reconciliation
+from holdfast.runtime import comparison, remote
 from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.hooks import Hooks
@@ -126,7 +127,7 @@ class Pipeline:
             budget: Budget | None = None, tolerate: int | float | str = 0, deadline: Duration | datetime | None = None,
             lease: Duration = "30s", verify: Level = "quick", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
-            changed: Changed = "refuse") -> Report:  # fmt: skip
+            changed: Changed = "refuse", seal: bool = False) -> Report:  # fmt: skip
         """Run the batch, or go on with it: nothing that is finished is done again.
 
         Without items, the pipeline's own source is read; where it has none, what is stored is finished.
@@ -153,8 +154,20 @@ class Pipeline:
             progress=progress,
             identity=identity,
             changed=changed,
+            seal=seal,
         )
         return Run(self, options).go(self._items(items))
+
+    def reconcile(self, batch: str | None = None, items: Iterable[Any] | None = None, *, key: KeyFrom = None,
+                  full: bool = False) -> Reconciliation:  # fmt: skip
+        """Compare what the batch should have, what is recorded of it and what is really there, in both directions.
+
+        The items, or else the pipeline's own source, say what there should be; without any, what was admitted does.
+        """
+        name = check_name(batch if batch is not None else self.name, "batch")
+        source = None if items is None and isinstance(self._source, Iterator) else self._items(items)
+        return comparison.compare(self, name, source, key if key is not None else self._key, full=full,
+                                  given=items is not None)  # fmt: skip
 
     def results(self, batch: str | None = None) -> Iterator[Any]:
         """The results of a batch, in the order of its items: `.key` and `.output`, validated."""

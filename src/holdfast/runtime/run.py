@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import HoldfastError, StoreError, UsageError
 from holdfast.core.limits import ORPHAN_GRACE
 from holdfast.core.model import Batch, ItemNo, NewItem, Want
-from holdfast.runtime import checker, definition, renewal
+from holdfast.core.reconcile import Reconciliation
+from holdfast.runtime import checker, definition, renewal, sealing
+from holdfast.runtime.closing import Closing
 from holdfast.runtime.completion import complete_stages
 from holdfast.runtime.control import Control
 from holdfast.runtime.heartbeat import Heartbeat
@@ -55,11 +57,15 @@ class Run:
         self.key: KeyFrom = None
         """What identifies an item, as given or as the batch remembers it."""
         self.warnings: list[str] = []
+        self.closing = Closing(self.store, pipeline.stages, options, self.owner)
 
     def go(self, items: Iterable[Any] | None) -> Report:
         """Open, verify, read, work, finish. Whatever happens, what was acknowledged is kept."""
         batch = self._open(items)
         stages = self.pipeline.stages
+        if batch.sealed_at is not None:
+            return self._report(batch, None, self.closing.again(batch, items, self.key))
+        self.closing.begin(batch)
         ledger = Ledger(self.store.chunks(batch.id), cap=self.options.cap, item_cost=self.options.item_cost)
         heartbeat = Heartbeat(self.store, self.options.lease, grace=ORPHAN_GRACE, on_trouble=self._halt)
         with self._signals(), open_lanes(self.pipeline, self.options, self.control, self.finished) as lanes:
@@ -97,7 +103,9 @@ class Run:
         described = definition.describe(pipeline.name, pipeline.stages, keyed)
         if known is not None:
             definition.check(known, pipeline.name, described, reads_items=items is not None)
-        if known is not None and items is None:
+            if not options.seal:
+                sealing.check_open(self.store, known)
+        if known is not None and (items is None or known.sealed_at is not None):
             return known
         return self.store.open_batch(options.batch, pipeline.name, described, actor=self.owner)
 
@@ -174,11 +182,19 @@ class Run:
         with _naming_outputs(fresh):  # another process may have died before its renames, after this one looked
             checker.publish_leftovers(self.store, fresh, self.pipeline.stages)
         complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
-        report = make(self.pipeline, batch.name, run=ledger.figures(), reason=self.control.reason,
-                      tolerated=self.options.tolerate, rewound=self.rewound, warnings=tuple(self.warnings))  # fmt: skip
+        if ledger.late:
+            self.warnings.append(f"{ledger.late:,} items came after the batch was sealed: their work is not recorded")
+        with _naming_outputs(fresh):
+            found = self.closing.end(fresh, read=ledger.ingested)
+        report = self._report(batch, ledger, found)
         if report.state.startswith("complete"):
             self.pipeline.hooks.after.call(report)
         return report
+
+    def _report(self, batch: Batch, ledger: Ledger | None, found: Reconciliation | None) -> Report:
+        return make(self.pipeline, batch.name, run=ledger.figures() if ledger is not None else None,
+                    reason=self.control.reason, tolerated=self.options.tolerate, rewound=self.rewound,
+                    warnings=(*self.warnings, *self.closing.warnings), found=found)  # fmt: skip
 
     # -- what threads tell each other -----------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from holdfast.runtime import lookup, status
 from holdfast.runtime.attempts import was_run
 from holdfast.runtime.durations import brief, in_words
 from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.words import when
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_entry, lineage
 
@@ -79,11 +80,6 @@ def tell(store: Store, batch: Batch, item: str) -> Story:
         next=then,
         commands=commands,
     )
-
-
-def when(at: float) -> str:
-    """A moment for people, in UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def to_the_millisecond(at: float) -> str:

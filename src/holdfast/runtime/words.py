@@ -1,11 +1,17 @@
-"""Numbers for people."""
+"""Numbers and moments for people."""
 
+from datetime import UTC, datetime
 from decimal import Decimal
 
 
 def many(count: int, noun: str) -> str:
     """`1 item`, `2 items`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def when(at: float) -> str:
+    """A moment, in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def usd(value: Decimal | None) -> str:

@@ -18,7 +18,7 @@ from holdfast.runtime import lookup, statistics
 from holdfast.runtime import status as standing
 from holdfast.runtime.durations import brief
 from holdfast.runtime.outputs import OutputReader
-from holdfast.runtime.story import when
+from holdfast.runtime.words import when
 from holdfast.stores.base import Store
 
 MANY_ATTEMPTS = 1_000_000

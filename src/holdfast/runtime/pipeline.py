@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BATCH_NAME_CHARS, STAGES
 from holdfast.core.reconcile import Reconciliation
-from holdfast.runtime import comparison, remote
+from holdfast.runtime import comparison, lookup, remote, sealing
 from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.hooks import Hooks
@@ -25,6 +25,7 @@ from holdfast.runtime.run import Run
 from holdfast.runtime.runner import here
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.stage import Stage, Where
+from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
 
@@ -164,10 +165,12 @@ class Pipeline:
 
         The items, or else the pipeline's own source, say what there should be; without any, what was admitted does.
         """
-        name = check_name(batch if batch is not None else self.name, "batch")
+        named = lookup.batch_named(self.store, check_name(batch if batch is not None else self.name, "batch"))
         source = None if items is None and isinstance(self._source, Iterator) else self._items(items)
-        return comparison.compare(self, name, source, key if key is not None else self._key, full=full,
-                                  given=items is not None)  # fmt: skip
+        found = comparison.compare(self, named, source, key if key is not None else self._key, full=full,
+                                   given=items is not None)  # fmt: skip
+        sealing.publish_end(self.store, named, found, actor=owners.new_owner())
+        return found
 
     def results(self, batch: str | None = None) -> Iterator[Any]:
         """The results of a batch, in the order of its items: `.key` and `.output`, validated."""

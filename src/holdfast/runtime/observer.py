@@ -11,7 +11,7 @@ from holdfast.core import canonical
 from holdfast.core.errors import SinkError
 from holdfast.core.limits import LOAD_BYTES
 from holdfast.core.model import Batch, Chunk, Output, State, StoredItem
-from holdfast.core.reconcile import GONE, Finding, How, judge
+from holdfast.core.reconcile import GONE, Finding, How, What, judge
 from holdfast.runtime import lookup
 from holdfast.runtime.digests import recorded_digests
 from holdfast.runtime.sinks.base import Evidence, Sink
@@ -65,7 +65,7 @@ class Observer:
             if self._is_plain(lo, upto):
                 self.states[State.DONE] += upto - lo
             else:
-                yield from self._closely(lo, upto)
+                yield from self._closely(lo, upto, counted_as_done=True)
             lo = upto
 
     def _is_plain(self, lo: int, hi: int) -> bool:
@@ -99,7 +99,14 @@ class Observer:
 
     # -- one by one -----------------------------------------------------------------------------------------------
 
-    def _closely(self, lo: int, hi: int, digests: Mapping[tuple[int, int], bytes] | None = None) -> Iterator[Finding]:
+    def _closely(
+        self,
+        lo: int,
+        hi: int,
+        digests: Mapping[tuple[int, int], bytes] | None = None,
+        *,
+        counted_as_done: bool = False,
+    ) -> Iterator[Finding]:
         for start in range(lo, hi, GROUP):
             end = min(hi, start + GROUP)
             rows: dict[int, list[Output]] = {}
@@ -107,6 +114,9 @@ class Observer:
                 rows.setdefault(row.n, []).append(row)
             for item in self._store.items(self._batch.id, lo=start, hi=end, limit=GROUP):
                 self.states[item.place.state] += 1
+                if counted_as_done and item.place.state is not State.DONE:
+                    why = f"its chunk counts it as done, and it is {item.place.state}: the store has lost its output"
+                    yield Finding(what=What.MISCOUNTED, why=why, n=item.n, key=item.key)
                 yield from self._of(item, rows.get(item.n, []), digests)
 
     def _of(

@@ -21,6 +21,7 @@ from holdfast.core.errors import (
     Transient,
     UsageError,
 )  # fmt: skip
+from holdfast.core.reconcile import Finding, Reconciliation
 from holdfast.runtime.context import Context
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.policy import Budget, Retry
@@ -33,8 +34,9 @@ from holdfast.runtime.stage import Stage
 __version__ = "0.1.0"
 
 __all__ = [
-    "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "DeadLetter", "Defer", "DefinitionChanged",
-    "File", "Files", "Folder", "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs", "PayloadChanged",
-    "Permanent", "Pipeline", "Refused", "Report", "Result", "Retry", "SchemaTooNew", "SinkError", "Skip", "Source",
-    "Stage", "StoreError", "StoreUnavailable", "Transient", "UsageError",
+    "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "DeadLetter", "Defer",
+    "DefinitionChanged", "File", "Files", "Finding", "Folder", "HoldfastError", "Incomplete", "JsonLines",
+    "LeaseLost", "NotOurs", "PayloadChanged", "Permanent", "Pipeline", "Reconciliation", "Refused", "Report",
+    "Result", "Retry", "SchemaTooNew", "SinkError", "Skip", "Source", "Stage", "StoreError", "StoreUnavailable",
+    "Transient", "UsageError",
 ]  # fmt: skip

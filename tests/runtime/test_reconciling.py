@@ -91,7 +91,8 @@ class Vandal:
         self.numbers = iter(self.chance.sample(numbers, len(numbers)))
 
     def go(self) -> Counter[Pair]:
-        ways = [self.delete, self.cut, self.alter, self.put_a_folder, self.rename, self.add, self.copy, self.touch]
+        ways = [self.delete, self.cut, self.alter, self.exchange, self.put_a_folder, self.rename, self.add, self.copy,
+                self.touch]  # fmt: skip
         return sum((self.chance.choice(ways)() for _ in range(self.chance.randint(1, 6))), Counter[Pair]())
 
     def delete(self) -> Counter[Pair]:
@@ -106,6 +107,15 @@ class Vandal:
     def alter(self) -> Counter[Pair]:
         path = page(n := next(self.numbers))
         path.write_bytes(path.read_bytes().replace(b"number", b"nUmber"))
+        return Counter([("different", n)])
+
+    def exchange(self) -> Counter[Pair]:
+        """Another file of the same size and time."""
+        path = page(n := next(self.numbers))
+        data, info = path.read_bytes().replace(b"number", b"nUmber"), path.stat()
+        Path("new").write_bytes(data)
+        os.utime("new", ns=(info.st_atime_ns, info.st_mtime_ns))
+        Path("new").rename(path)
         return Counter([("different", n)])
 
     def put_a_folder(self) -> Counter[Pair]:

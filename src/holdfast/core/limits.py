@@ -101,5 +101,5 @@ FINDINGS: Final = 1_000
 FINDINGS_SEALED: Final = 100
 """Findings that the journal lists; the others are counted."""
 
-NAMES_HELD: Final = 2_000_000
+NAMES_HELD: Final = 1_000_000
 """Names of files held in memory, 8 bytes each, to find those that nothing names; of more, the folder is read again."""

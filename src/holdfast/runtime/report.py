@@ -207,7 +207,7 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, t
     now = status.snapshot(store, batch)
     allowed = allowed_dead(tolerated, now.counts.expected)
     if found is None and run is None and now.is_complete:
-        found = reconcile(store, batch, how="sums")
+        found = reconcile(store, batch, sinks={}, how="sums")
     state, why = _state(now, reason, allowed, read=run is None or run.ingested, found=found)
     return Report(
         pipeline=pipeline.name,

@@ -64,7 +64,8 @@ def test_what_is_wrong_is_named_with_the_item_the_file_and_what_to_do(app: str, 
 def test_a_batch_that_is_not_finished_is_not_explained(world: World, holdfast: Command) -> None:
     answer = holdfast("reconcile", "moby-dick")
     assert answer.code == 1
-    assert "1 pending, the source was not read to its end" in answer.out
+    assert "not explained: 1 pending" in answer.out
+    assert "1 ready + 0 running + 0 waiting + 0 orphaned" in answer.out
 
 
 @pytest.mark.promise("P15")

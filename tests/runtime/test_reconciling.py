@@ -263,6 +263,24 @@ def test_an_output_that_was_recorded_and_never_named_is_published(finished: hf.P
     assert finished.reconcile().observed.published == 0
 
 
+@pytest.mark.promise("P15")
+def test_an_output_that_nothing_rests_on_any_more_is_left_as_it_is(finished: hf.Pipeline) -> None:
+    """Its item went back: neither does the old file get a final name now, nor is it called missing."""
+    batch = lookup.batch_named(finished.store, "book")
+    output = next(o for o in each_output(finished.store, batch.id, stage=1) if o.n == 7)
+    assert output.file is not None
+    evidence = Evidence.decode(output.file)
+    Path(evidence.final).rename(evidence.staged)
+    page(8).unlink()
+    for number in ("7", "8"):
+        operations.reset(finished.store, batch, BY, number)
+    before = everything()
+    for full in (False, True):
+        found = finished.reconcile(full=full)
+        assert (found.unexplained, found.observed.published) == (("2 pending",), 0)
+    assert everything() == before
+
+
 @pytest.mark.promise("A14")
 def test_two_items_whose_files_share_a_name_are_found(book: hf.Pipeline) -> None:
     @book.stage(sink=hf.Files("out/{key}.json"))

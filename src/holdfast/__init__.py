@@ -23,6 +23,7 @@ from holdfast.core.errors import (
     UndoRefused,
     UsageError,
 )  # fmt: skip
+from holdfast.core.reconcile import Finding, Reconciliation
 from holdfast.runtime.context import Context
 from holdfast.runtime.functions import lambda_handler
 from holdfast.runtime.pipeline import Pipeline
@@ -39,8 +40,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Damaged", "DeadLetter", "Defer",
-    "DefinitionChanged", "File", "Files", "Folder", "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs",
-    "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Refused", "Report", "Result", "Retry",
-    "SchemaTooNew", "SinkError", "Skip", "Source", "Stage", "StoreError", "StoreUnavailable", "Transient",
-    "UndoRefused", "UsageError", "lambda_handler",
+    "DefinitionChanged", "File", "Files", "Finding", "Folder", "HoldfastError", "Incomplete", "JsonLines", "LeaseLost",
+    "NotOurs", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Reconciliation", "Refused", "Report",
+    "Result", "Retry", "SchemaTooNew", "SinkError", "Skip", "Source", "Stage", "StoreError", "StoreUnavailable",
+    "Transient", "UndoRefused", "UsageError", "lambda_handler",
 ]  # fmt: skip

@@ -155,7 +155,7 @@ def run(given: argparse.Namespace) -> int:
         stop_between_writes(parcels.store, given.stop)
     items = source(given.items) if given.items else None
     report = parcels.run(items, batch=BATCH, key="number", workers=given.workers, lease=given.lease, tolerate=1_000,
-                         deadline=given.deadline, verify=given.verify, progress=False)  # fmt: skip
+                         deadline=given.deadline, verify=given.verify, progress=False, seal=given.seal)  # fmt: skip
     print(json.dumps(report.as_dict(), default=str))  # noqa: T201 - what the test reads
     return report.exit_code
 
@@ -175,6 +175,13 @@ def redrive(given: argparse.Namespace) -> int:
     by = operations.By(actor="operator", reason="the scale is back")
     result = operations.redrive(store, lookup.batch_named(store, BATCH), by, code=given.code)
     print(json.dumps(result.as_dict()))  # noqa: T201 - what the test reads
+    return 0
+
+
+def reopen(given: argparse.Namespace) -> int:
+    """An operator lifts the seal."""
+    store = open_store(STORE, must_exist=True)
+    store.reopen(lookup.batch_named(store, BATCH).id, actor="operator", reason=given.reason)
     return 0
 
 
@@ -215,7 +222,7 @@ def stop_between_writes(store: Any, spec: str) -> None:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["run", "redrive"])
+    parser.add_argument("what", choices=["run", "redrive", "reopen"])
     parser.add_argument("--items", type=int, default=0)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--lease", default="30s")
@@ -231,6 +238,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--stop")
     parser.add_argument("--busy-ms", type=int)
     parser.add_argument("--sabotage")
+    parser.add_argument("--seal", action="store_true")
+    parser.add_argument("--reason", default="one more look")
     return parser.parse_args(argv)
 
 
@@ -248,7 +257,7 @@ def main(argv: list[str]) -> int:
         lose_replies(given.lose_requests, at="commit.before")
     if given.busy_ms:
         sqlite_file.BUSY_MS = given.busy_ms
-    return run(given) if given.what == "run" else redrive(given)
+    return {"run": run, "redrive": redrive, "reopen": reopen}[given.what](given)
 
 
 if __name__ == "__main__":

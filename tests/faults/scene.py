@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from holdfast.core import journal
-from holdfast.core.model import Batch, Chunk, Output, StoredItem, chain_of_batch
+from holdfast.core.model import Batch, Chunk, Output, StoredEvent, StoredItem, chain_of_batch
 from holdfast.stores.base import Store, each_entry, each_item, each_output
 from holdfast.stores.open import open_store
 from tests.faults import app, oracle
 from tests.faults.nursery import Nursery, Process
 
 KILLED = -signal.SIGKILL
+ELSEWHERE = ("steer.", "seal.", "reopen.", "delivered.")
+"""Points that no plain run and no redrive reaches: each has tests of its own."""
 
 
 class Scene:
@@ -102,6 +104,11 @@ class Scene:
     def chunks(self) -> list[Chunk]:
         with self._batch() as (store, batch):
             return store.chunks(batch.id)
+
+    def events(self) -> list[StoredEvent]:
+        """What others hear of the batch."""
+        with self._batch() as (store, batch):
+            return [event for event in store.events(limit=10_000) if event.batch == batch.id]
 
     def kinds(self) -> list[str]:
         """What the chain of the batch itself tells, entry by entry."""

@@ -14,9 +14,13 @@ import pytest
 from holdfast.stores import sqlite_file, writers
 from holdfast.stores.faults import POINTS
 from tests.faults.nursery import Process
-from tests.faults.scene import Scene
+from tests.faults.scene import ELSEWHERE, Scene
 
-INSIDE = tuple(point for point in POINTS if point.endswith((".written", ".begun", ".outputs", ".statement")))
+INSIDE = tuple(
+    point
+    for point in POINTS
+    if point.endswith((".written", ".begun", ".outputs", ".statement")) and not point.startswith(ELSEWHERE)
+)
 LEASE = ("--lease", "0.3s")
 IMPATIENT = ("--busy-ms", "200")
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 
+from holdfast.core.canonical import decode
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.journal import Sealed, Steered
 from holdfast.core.model import Batch, Chunk, Counts, Course, Tolerance
@@ -37,11 +38,12 @@ def is_exceeded(tolerance: Tolerance | None, dead: int, batch: Batch) -> bool:
     return too_many or (tolerance.share is not None and ended and dead > tolerance.share * batch.admitted)
 
 
-def obstacle(batch: Batch, chunks: Sequence[Chunk]) -> str | None:
-    """Why a batch cannot be sealed, or None."""
+def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes) -> str | None:
+    """Why a batch cannot be sealed, or None. What was reconciled has to be what is sealed: where the reconciliation
+    says which heads it saw, they are still the heads."""
     if batch.sealed_at is not None:
         return "it is sealed already"
-    if batch.ingested_at is None:
+    if batch.ingested_at is None and batch.course is not Course.CANCELLED:
         return "its source was not read to its end: run it again"
     pending = sum(chunk.pending for chunk in chunks)
     if pending:
@@ -49,6 +51,9 @@ def obstacle(batch: Batch, chunks: Sequence[Chunk]) -> str | None:
     admitted = sum(chunk.size for chunk in chunks)
     if admitted != batch.admitted:
         return f"its chunks hold {admitted:,} items, {batch.admitted:,} were admitted: look at it with `holdfast audit`"
+    seen = decode(reconciliation).get("heads") if reconciliation else None
+    if seen is not None and seen != cover(chunks).hex():
+        return "it changed while it was reconciled: try again"
     return None
 
 

@@ -66,7 +66,7 @@ HUNG_CHECKS: Final = 100
 """Verifiers and adopters that hang at the same time, before no further one is asked."""
 
 UNDO_SHARE: Final = 0.10
-"""A run that would undo more than this share of what it looked at is refused, unless it is told that this is meant."""
+"""A run or a repair that would undo more than this share is refused, unless it is told that this is meant."""
 
 UNDO_ITEMS: Final = 100
 """Fewer items than this are undone without that question."""
@@ -124,3 +124,12 @@ EVENT_FLUSH_SECONDS: Final = 2.0
 
 DEAD_SEEN: Final = 2_000
 """Dead letters whose codes a status counts; of more, it says that there are more."""
+
+FINDINGS: Final = 1_000
+"""Findings of a reconciliation that are kept with all that is known about them; the others are counted."""
+
+FINDINGS_SEALED: Final = 100
+"""Findings that the journal lists; the others are counted."""
+
+NAMES_HELD: Final = 1_000_000
+"""Names of files held in memory, 8 bytes each, to find those that nothing names; of more, the folder is read again."""

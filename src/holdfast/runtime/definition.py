@@ -13,6 +13,8 @@ from holdfast.runtime.stage import Stage
 FIELD = "the field "
 FUNCTION = "a function"
 DEFAULT = "the items themselves"
+CONTENT = "their content"
+NEW = "nothing: every item is new"
 
 
 def describe(pipeline: str, stages: Sequence[Stage], keyed: str, patience: Patience = USUAL) -> bytes:
@@ -24,7 +26,7 @@ def describe(pipeline: str, stages: Sequence[Stage], keyed: str, patience: Patie
 def keyed_by(key: KeyFrom, identity: Identity) -> str:
     """What identifies an item, in words."""
     if identity != "key":
-        return {"content": "their content", "new": "nothing: every item is new"}[identity]
+        return {"content": CONTENT, "new": NEW}[identity]
     if isinstance(key, str):
         return f"{FIELD}{key!r}"
     return DEFAULT if key is None else FUNCTION
@@ -41,6 +43,23 @@ def remembered_key(known: Batch | None, key: KeyFrom, identity: Identity) -> Key
 def remembered(known: Batch) -> str:
     """What identified the items of a batch when they were read, in words."""
     return str(_read(known).get("keyed", DEFAULT))
+
+
+def remembered_identity(known: Batch) -> Identity:
+    """How the items of a batch were identified when it was last run."""
+    keyed = _read(known).get("keyed", DEFAULT)
+    if keyed == CONTENT:
+        return "content"
+    return "new" if keyed == NEW else "key"
+
+
+def check_key(known: Batch, key: KeyFrom, identity: Identity) -> None:
+    """Refuse to identify items of a batch by something else than before."""
+    before, now = _read(known).get("keyed", DEFAULT), keyed_by(key, identity)
+    if before != now:
+        raise DefinitionChanged(
+            f"the items of batch {known.name!r} were identified by {before}, and now by {now}: give the same key"
+        )
 
 
 def check(known: Batch, pipeline: str, definition: bytes, *, reads_items: bool) -> None:

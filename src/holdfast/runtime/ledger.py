@@ -48,6 +48,8 @@ class Ledger:
         self.began = time.monotonic()
         self.buried: list[ItemNo] = []
         """Items this run buried and nobody has heard of yet."""
+        self.late = 0
+        """Items whose work came after the batch was sealed."""
         self._item_cost = item_cost
         self._dearest: dict[int, int] = {}
         self._cheapest: dict[int, int] = {}

@@ -19,7 +19,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACT_ITEMS, OUTPUT_BYTES
 from holdfast.core.model import Act, Batch, Change, Chunk, Output, Place, State, StoredItem
 from holdfast.core.states import Transition, go_back, move
-from holdfast.runtime import lookup, status
+from holdfast.runtime import lookup, sealing, status
 from holdfast.stores.base import Store, each_item
 
 FRESH_BUDGET: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0, "code": "",
@@ -207,6 +207,7 @@ def act_on(
     store: Store, batch: Batch, items: Iterable[StoredItem], decide: Decide, *, kind: str, by: By, seize: bool = False
 ) -> Result:
     """Decide and write, group by group: memory stays flat, and no transaction is long."""
+    sealing.check_open(store, batch)
     changed, left = 0, Counter[str]()
     for group in _groups(items):
         decisions = [decide(item) for item in group]

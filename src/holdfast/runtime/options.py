@@ -40,6 +40,7 @@ class Options:
     identity: Identity
     changed: Changed
     code: Code | None
+    seal: bool = False
 
     @staticmethod
     def check(
@@ -58,6 +59,7 @@ class Options:
         identity: Identity = "key",
         changed: Changed = "refuse",
         code: Code | None = None,
+        seal: bool = False,
     ) -> "Options":
         if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= WORKERS:
             raise UsageError(f"workers={workers!r}: a whole number from 1 to {WORKERS:,}")
@@ -71,19 +73,21 @@ class Options:
             raise UsageError(f"budget={budget!r}: write hf.Budget(usd=…)")
         if not (progress is None or isinstance(progress, bool) or callable(progress)):
             raise UsageError(f"progress={progress!r}: say True or False, or give a function that takes the figures")
+        if not isinstance(seal, bool):
+            raise UsageError(f"seal={seal!r}: say True to seal the batch once every item is accounted for, else False")
         checker.check_level(verify)
         check_identity(identity, changed)
         check_choice(code)
         return Options(
-            batch=batch, key=key, workers=workers, tolerate=_share(tolerate), verify=verify, executor=executor,
-            undo=parse_allowed(undo), progress=progress, identity=identity, changed=changed, code=code,
+            batch=batch, key=key, workers=workers, tolerate=share_of(tolerate), verify=verify, executor=executor,
+            undo=parse_allowed(undo), progress=progress, identity=identity, changed=changed, code=code, seal=seal,
             cap=None if budget is None else money.to_units(budget.usd),
             item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
             deadline=None if deadline is None else moment(deadline), lease=_lease(lease),
         )  # fmt: skip
 
 
-def _share(tolerate: int | float | str) -> int | float:
+def share_of(tolerate: int | float | str) -> int | float:
     """How many dead letters are fine: a number of items, or a share such as 0.01 or "1%"."""
     share: Any = tolerate
     if isinstance(tolerate, str) and tolerate.endswith("%"):
@@ -94,6 +98,11 @@ def _share(tolerate: int | float | str) -> int | float:
     if type(share) is float and 0 <= share <= 1:
         return share
     raise UsageError(f"tolerate={tolerate!r}: a number of items such as 5, or a share such as 0.01 or '1%'")
+
+
+def allowed(tolerate: int | float, expected: int) -> int:
+    """How many dead letters are fine among so many items."""
+    return tolerate if isinstance(tolerate, int) else int(tolerate * expected + 1e-9)
 
 
 def _lease(lease: Duration) -> float:

@@ -7,17 +7,22 @@ from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.files import Files
 
 
+def sinks_of(batch: Batch) -> dict[int, Files]:
+    """The file sinks of a batch by stage, as it remembers them; relative paths begin at the current folder."""
+    stages = canonical.decode(batch.definition)["stages"]
+    sinks = [stage.get("sink") if isinstance(stage, dict) else None for stage in stages]
+    return {
+        stage: Files(sink["template"])
+        for stage, sink in enumerate(sinks)
+        if sink is not None and sink.get("kind") == "files"
+    }
+
+
 class OutputReader:
     """Reads outputs without the pipeline's code, by what the batch remembers of its sinks."""
 
     def __init__(self, batch: Batch) -> None:
-        stages = canonical.decode(batch.definition)["stages"]
-        sinks = [stage.get("sink") if isinstance(stage, dict) else None for stage in stages]
-        self._files = {
-            stage: Files(sink["template"])
-            for stage, sink in enumerate(sinks)
-            if sink is not None and sink.get("kind") == "files"
-        }
+        self._files = sinks_of(batch)
 
     def read(self, output: Output) -> bytes:
         """The JSON bytes of an output. Paths of files begin at the current folder, as they did in the run."""

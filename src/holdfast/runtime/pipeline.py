@@ -12,7 +12,8 @@ from pydantic import BaseModel
 
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BATCH_NAME_CHARS, STAGES, UNDO_SHARE
-from holdfast.runtime import planning, remote
+from holdfast.core.reconcile import Reconciliation
+from holdfast.runtime import comparison, lookup, planning, remote, sealing
 from holdfast.runtime.asking import here
 from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
@@ -32,6 +33,7 @@ from holdfast.runtime.report import Report
 from holdfast.runtime.run import Run
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.stage import Stage, Where
+from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.open import is_there, open_store
 
@@ -145,7 +147,8 @@ class Pipeline:
             lease: Duration = "30s", verify: Level = "quick", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
             changed: Changed = "refuse", undo: float | str = UNDO_SHARE,
-            events: Sequence[Target] | Target = (), code: Code | None = None) -> Report:  # fmt: skip
+            events: Sequence[Target] | Target = (), code: Code | None = None,
+            seal: bool = False) -> Report:  # fmt: skip
         """Run the batch, or go on with it: nothing that is finished is done again.
 
         Without items, the pipeline's own source is read; where it has none, what is stored is finished.
@@ -157,7 +160,7 @@ class Pipeline:
         options = self._options(
             batch, key, workers=workers, budget=budget, tolerate=tolerate, deadline=deadline, lease=lease,
             verify=verify, executor=executor, progress=progress, identity=identity, changed=changed, code=code,
-            undo=undo,
+            undo=undo, seal=seal,
         )  # fmt: skip
         if here.batch == (self.name, options.batch):
             raise UsageError(f"batch {options.batch!r} was run by one of its own handlers: it would wait for itself")
@@ -190,6 +193,19 @@ class Pipeline:
         options = self._options(batch, key, deadline=deadline, lease=lease, changed=changed)
         return Processor(self, batch=options.batch, key=options.key, changed=options.changed, lease=options.lease,
                          deadline=options.deadline)  # fmt: skip
+
+    def reconcile(self, batch: str | None = None, items: Iterable[Any] | None = None, *, key: KeyFrom = None,
+                  full: bool = False) -> Reconciliation:  # fmt: skip
+        """Compare what the batch should have, what is recorded of it and what is really there, in both directions.
+
+        The items, or else the pipeline's own source, say what there should be; without any, what was admitted does.
+        """
+        named = lookup.batch_named(self.store, check_name(batch if batch is not None else self.name, "batch"))
+        source = None if items is None and isinstance(self._source, Iterator) else self._items(items)
+        found = comparison.compare(self, named, source, key if key is not None else self._key, full=full,
+                                   given=items is not None)  # fmt: skip
+        sealing.publish_end(self.store, named, found, actor=owners.new_owner())
+        return found
 
     def results(self, batch: str | None = None) -> Iterator[Any]:
         """The results of a batch, in the order of its items: `.key` and `.output`, validated."""

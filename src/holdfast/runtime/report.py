@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core import money
 from holdfast.core.errors import Incomplete, UsageError
 from holdfast.core.model import Key, State
+from holdfast.core.reconcile import Reconciliation
 from holdfast.runtime import statistics, status
 from holdfast.runtime.durations import in_words
 from holdfast.runtime.findings import Finding, Findings
 from holdfast.runtime.ledger import Figures
+from holdfast.runtime.options import allowed as allowed_dead
+from holdfast.runtime.reconciler import reconcile
 from holdfast.runtime.results import Result, results
 from holdfast.runtime.words import many, usd
 from holdfast.stores.base import Store, each_item
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline
 
 DEAD_SHOWN = 20
+FINDINGS = "finished with findings"
 STATES = ("done", "skipped", "dead", "cancelled", "pending")
 
 
@@ -70,7 +74,7 @@ class Report:
     pipeline: str
     batch: str
     state: str
-    """complete, complete with dead letters, interrupted, paused, or open where nothing ran."""
+    """complete, complete with dead letters, finished with findings, interrupted, paused, or open where nothing ran."""
     why: str
     """What to know about the state, and what to do next."""
     counts: status.Counts
@@ -88,6 +92,8 @@ class Report:
     """The first recorded outputs that could not be verified; their items stay as they are."""
     unverified: int = 0
     """How many there are."""
+    reconciliation: Reconciliation | None = None
+    """What should be there, what is recorded and what is there, compared; None while the batch has not ended."""
     _pipeline: "Pipeline | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -97,7 +103,10 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 complete, 1 finished with findings or dead letters beyond what is tolerated, 75 run again to go on."""
+        """0 complete and reconciled, 1 finished with findings or with dead letters beyond what is tolerated, 75 run
+        again to go on."""
+        if self.state == FINDINGS:
+            return 1
         if not self.state.startswith("complete"):
             return 75
         return 0 if self.counts.dead <= self.tolerated and not self.unverified else 1
@@ -144,6 +153,7 @@ class Report:
             "warnings": list(self.warnings),
             "unverified": self.unverified,
             "findings": [_fields(each) for each in self.findings],
+            "reconciliation": None if self.reconciliation is None else self.reconciliation.as_dict(),
         }
 
     def __str__(self) -> str:
@@ -170,6 +180,8 @@ class Report:
         lines += [f"  dead     {d.key!r} at {d.stage}: {d.code}: {d.reason}" for d in self.dead[:5]]
         if c.dead > 5:
             lines.append(f"  dead     … and {c.dead - 5:,} more: holdfast dead list {self.batch}")
+        findings = self.reconciliation.findings if self.reconciliation is not None else ()
+        lines += [f"  finding  {f.what}: {f.file or f.key}: {f.why}" for f in findings[:5]]
         lines += [f"  note     {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
@@ -198,7 +210,8 @@ class Report:
 
 
 def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, tolerated: int | float, rewound: int = 0,
-         warnings: tuple[str, ...] = (), findings: Findings | None = None) -> Report:  # fmt: skip
+         warnings: tuple[str, ...] = (), findings: Findings | None = None,
+         compared: Reconciliation | None = None) -> Report:  # fmt: skip
     """The report of a batch as it stands in the store."""
     store = pipeline.store
     batch = store.batch(name)
@@ -206,8 +219,10 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, t
         known = ", ".join(repr(b.name) for b in store.batches()[-5:]) or "none"
         raise UsageError(f"there is no batch {name!r} in {store.url}; the last ones are: {known}")
     now = status.snapshot(store, batch)
-    allowed = tolerated if isinstance(tolerated, int) else int(tolerated * now.counts.expected + 1e-9)
-    state, why = _state(now, reason, allowed, read=run is None or run.ingested)
+    allowed = allowed_dead(tolerated, now.counts.expected)
+    if compared is None and run is None and now.is_complete:
+        compared = reconcile(store, batch, sinks={}, how="sums")
+    state, why = _state(now, reason, allowed, read=run is None or run.ingested, found=compared)
     found = findings if findings is not None else Findings()
     if found.count:
         why = f"{why} {many(found.count, 'output')} could not be verified."
@@ -227,13 +242,19 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, t
         warnings=(*warnings, *found.warnings()),
         findings=tuple(found.listed),
         unverified=found.count,
+        reconciliation=compared,
         _pipeline=pipeline,
     )
 
 
-def _state(now: status.Status, reason: str, tolerated: int, *, read: bool) -> tuple[str, str]:
+def _state(
+    now: status.Status, reason: str, tolerated: int, *, read: bool, found: Reconciliation | None
+) -> tuple[str, str]:
     """`read`: this run came to the end of its source, where it had one."""
     counts = now.counts
+    if now.is_complete and read and found is not None and not found.is_explained:
+        what = ", ".join(found.unexplained)
+        return FINDINGS, f"Nothing is left to do, but {what}: see `holdfast reconcile {now.batch}`."
     if now.is_complete and read:
         if not counts.dead:
             return "complete", f"{_all(counts.expected)} accounted for."

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError, StoreError, UsageError
 from holdfast.core.model import Batch, ItemNo, NewItem, Want
-from holdfast.runtime import changed_code, checker, definition, renewal
+from holdfast.core.reconcile import Reconciliation
+from holdfast.runtime import changed_code, checker, definition, renewal, sealing
+from holdfast.runtime.closing import Closing
 from holdfast.runtime.completion import complete_stages
 from holdfast.runtime.control import Control
 from holdfast.runtime.findings import Findings
@@ -59,11 +61,15 @@ class Run:
         self.key: KeyFrom = None
         """What identifies an item, as given or as the batch remembers it."""
         self.warnings: list[str] = []
+        self.closing = Closing(self.store, pipeline.stages, options, self.owner)
 
     def go(self, items: Iterable[Any] | None) -> Report:
         """Open, verify, read, work, finish. Whatever happens, what was acknowledged is kept."""
         batch = self._open(items)
         stages = self.pipeline.stages
+        if batch.sealed_at is not None:
+            return self._report(batch, None, self.closing.again(batch, items, self.key))
+        self.closing.begin(batch)
         ledger = Ledger(self.store.chunks(batch.id), cap=self.options.cap, item_cost=self.options.item_cost)
         grace = max(self.pipeline.patience.orphan_after, self.options.lease)
         heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, on_trouble=self._halt)
@@ -108,6 +114,10 @@ class Run:
         described = definition.describe(pipeline.name, pipeline.stages, keyed, pipeline.patience)
         if known is not None:
             definition.check(known, pipeline.name, described, reads_items=items is not None)
+            if not options.seal:
+                sealing.check_open(self.store, known)
+            if known.sealed_at is not None:
+                return known
             settled = changed_code.settle(self.store, known, described, options.code, actor=self.owner)
             described = settled.definition
             self.warnings += settled.warnings
@@ -196,12 +206,20 @@ class Run:
         with _naming_outputs(fresh):  # another process may have died before its renames, after this one looked
             checker.publish_leftovers(self.store, fresh, self.pipeline.stages, self.findings)
         complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
-        report = make(self.pipeline, batch.name, run=ledger.figures(), reason=self.control.reason,
-                      tolerated=self.options.tolerate, rewound=self.rewound, warnings=tuple(self.warnings),
-                      findings=self.findings)  # fmt: skip
+        if ledger.late:
+            self.warnings.append(f"{ledger.late:,} items came after the batch was sealed: their work is not recorded")
+        with _naming_outputs(fresh):
+            found = self.closing.end(fresh, read=ledger.ingested)
+        report = self._report(batch, ledger, found)
         if report.state.startswith("complete"):
             self.pipeline.hooks.after.call(report)
         return report
+
+    def _report(self, batch: Batch, ledger: Ledger | None, found: Reconciliation | None) -> Report:
+        return make(self.pipeline, batch.name, run=ledger.figures() if ledger is not None else None,
+                    reason=self.control.reason, tolerated=self.options.tolerate, rewound=self.rewound,
+                    warnings=(*self.warnings, *self.closing.warnings), findings=self.findings,
+                    compared=found)  # fmt: skip
 
     # -- what threads tell each other -----------------------------------------------------------------------------
 

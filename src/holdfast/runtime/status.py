@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.core import journal, money, orphans
 from holdfast.core.limits import DEAD_SEEN, ORPHAN_GRACE
 from holdfast.core.model import Batch, Chunk, ChunkId, State
-from holdfast.runtime import lookup, statistics
+from holdfast.runtime import lookup, sealing, statistics
 from holdfast.runtime.grants import last_grant
 from holdfast.runtime.patience import Patience
 from holdfast.stores import owners
@@ -102,6 +102,8 @@ class Status:
     leases: tuple[Held, ...]
     dead_codes: Mapping[str, int]
     dead_codes_complete: bool
+    seal: sealing.Seal | None = None
+    """Who sealed it, and what came after that."""
 
     @property
     def is_complete(self) -> bool:
@@ -116,6 +118,7 @@ class Status:
             "opened_at": self.opened_at,
             "ingested_at": self.ingested_at,
             "sealed_at": self.sealed_at,
+            "seal": None if self.seal is None else asdict(self.seal),
             "progressed_at": self.progressed_at,
             "complete": self.is_complete,
             "stages": list(self.stages),
@@ -157,6 +160,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         leases=tuple(_held(chunk, now, is_dead) for chunk in chunks if chunk.owner is not None and chunk.pending),
         dead_codes=MappingProxyType(dict(codes.most_common())),
         dead_codes_complete=counts.dead <= DEAD_SEEN,
+        seal=sealing.seal_of(store, batch),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.core import canonical, journal, money
 from holdfast.core.columns import FLOAT32, UINT16, unpack
 from holdfast.core.model import Batch, Chunk, Key, State, StoredItem, chain_of_batch
-from holdfast.runtime import lookup
+from holdfast.runtime import lookup, sealing
 from holdfast.runtime.attempts import was_run
 from holdfast.runtime.durations import brief, when
 from holdfast.runtime.outlook import look_ahead
@@ -112,6 +112,9 @@ class _Teller:
             for entry in each_entry(self._store, chunk.id):
                 header, body = journal.decode_header(entry.head), journal.decode_body(entry.body)
                 yield from self._of(header, body)
+        for late in sealing.late_for(self._store, self._batch, self._n):
+            text = f"{owners.short(late.owner)} came with work on it after the batch was sealed: it was refused"
+            yield Event(at=late.at, what="late", text=text, entry=late.entry, facts={"owner": late.owner})
         if self._grant is not None and self._is_pending and self._line[-1].owner is not None:
             yield self._grant
 

@@ -1,4 +1,4 @@
-"""Numbers for people."""
+"""Numbers and moments for people."""
 
 from decimal import Decimal
 

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from holdfast.core import lease as leases
 from holdfast.core.errors import CommitUnknown, StoreError, UsageError
 from holdfast.core.limits import CLAIM_ITEMS, LOAD_BYTES, LOAD_ITEMS, SUSPECT
-from holdfast.core.model import Item, Want
+from holdfast.core.model import Commit, Item, Want
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
 from holdfast.core.settle import NOTHING, Settled, commit, settle, start
+from holdfast.runtime import sealing
 from holdfast.runtime.assignment import Answer, Assignment
 from holdfast.runtime.control import Control
 from holdfast.runtime.gate import Gate, Passed
@@ -214,11 +215,16 @@ class Worker:
         receipts = self._write(commits)
         for lane in self.lanes:
             lane.publish([s for (_, s), receipt in zip(batch, receipts, strict=True) if receipt.landed])
+        self._report_late([c for c, receipt in zip(commits, receipts, strict=True) if receipt.reason == "sealed"])
         for (holding, settled), receipt, written in zip(batch, receipts, commits, strict=True):
             if receipt.landed:
                 self._landed(holding, settled, written.release)
             else:
                 self._drop(holding, f"its commit was refused ({receipt.reason})")
+
+    def _report_late(self, late: list[Commit]) -> None:
+        if late:
+            self.ledger.late += sealing.note_late(self.store, late, owner=self.want.owner)
 
     def _settle(self, holding: Holding, now: float) -> Settled:
         outcomes, holding.outcomes = holding.outcomes, []
@@ -419,8 +425,9 @@ class Worker:
             holding.drop_ready()
 
     def _drop(self, holding: Holding, why: str) -> None:
-        log.warning("chunk %d of batch %d (items %d to %d): %s; another worker goes on with it", holding.lease.chunk,
-                    holding.claim.batch, holding.claim.lo, holding.claim.hi - 1, why)  # fmt: skip
+        then = "the batch is finished" if "sealed" in why else "another worker goes on with it"
+        log.warning("chunk %d of batch %d (items %d to %d): %s; %s", holding.lease.chunk, holding.claim.batch,
+                    holding.claim.lo, holding.claim.hi - 1, why, then)  # fmt: skip
         holding.lose()
         holding.outcomes.clear()
         self._forget(holding)

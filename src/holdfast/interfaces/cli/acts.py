@@ -18,7 +18,7 @@ from holdfast.interfaces.cli.common import (
     opened,
     say_result,
 )
-from holdfast.runtime import lookup, operations, preview
+from holdfast.runtime import lookup, operations, preview, sealing
 from holdfast.runtime.durations import brief
 
 
@@ -36,6 +36,7 @@ def reset(
     """Begin an item, or a whole batch, again at a stage: a new epoch, no attempts used, owners at work fenced off."""
     with opened(store) as there:
         found = lookup.batch_named(there, batch)
+        sealing.check_open(there, found)
         shown = preview.preview_reset(there, found, item, to_stage=to_stage)
         if dry_run and as_json:
             render.document(shown.as_dict())

@@ -25,6 +25,7 @@ from holdfast.interfaces.cli import (
     importing,
     orphans,
     plan,
+    reconcile,
     render,
     run,
     status,
@@ -51,6 +52,8 @@ app.command("orphans")(orphans.orphans)
 app.add_typer(dead.app, name="dead")
 app.command("events")(events.events)
 app.command("reset")(acts.reset)
+app.command("reconcile")(reconcile.reconcile)
+app.command("reopen")(reconcile.reopen)
 app.add_typer(audit.app, name="audit")
 app.command("export")(export.export)
 app.command("import")(importing.import_)

@@ -27,7 +27,7 @@ from holdfast.interfaces.cli.common import (
     opened,
     say_result,
 )
-from holdfast.runtime import lookup, operations, story
+from holdfast.runtime import lookup, operations, sealing, story
 from holdfast.runtime.durations import when
 from holdfast.runtime.operations import By, Result
 from holdfast.stores.base import Store, each_item
@@ -218,6 +218,7 @@ class _Letters:
 
     def decide(self, verb: str, would: str, manner: Manner, act: Callable[..., Result]) -> None:
         """Show what would happen, ask, do it, and say what happened."""
+        sealing.check_open(self.there, self.batch)
         count, keys = self._look()
         if manner.dry_run and manner.as_json:
             render.document({"act": verb, "batch": self.batch.name, "items": count, "first": keys})

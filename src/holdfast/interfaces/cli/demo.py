@@ -1,4 +1,4 @@
-"""`holdfast demo`: a book through two stages, killed half-way, resumed, added up and audited.
+"""`holdfast demo`: a book through two stages, killed half-way, resumed, added up, reconciled and audited.
 
 It proves what it says: the kill is a real SIGKILL, the bill is the provider's own, and if anything does not add up the
 command ends with 1.
@@ -23,11 +23,13 @@ import typer
 import holdfast
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.model import Batch
+from holdfast.core.reconcile import Reconciliation
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption
 from holdfast.interfaces.cli.status import picture
 from holdfast.runtime import audit, lookup, statistics
 from holdfast.runtime import status as standing
+from holdfast.runtime.reconciler import reconcile
 from holdfast.runtime.remote import load_file
 from holdfast.stores.base import Store
 from holdfast.stores.open import DEFAULT, open_store
@@ -154,7 +156,9 @@ class _Demo:
             money = self._check_money(there, batch)
             files = len(list((self.here / "out").glob("page_*.json")))
             check(files == PAGES, f"files: {files} in out/, each with the content that was recorded")
-            found = self._audited(there, batch)
+            compared, found = self._looked_at(there, batch)
+        both_ways = f"{compared.observed.files} files read, {len(compared.findings)} findings"
+        check(compared.is_explained, f"reconciled: {both_ways}, every page is accounted for")
         seen = f"{found.entries} entries in {found.chains} chains, {found.items} items, {found.outputs} outputs"
         check(found.holds, f"journal: {seen} verify")
         for finding in found.findings[:5]:
@@ -181,12 +185,12 @@ class _Demo:
             "repeated_usd": str(bill.repeated_usd),
         }
 
-    def _audited(self, there: Store, batch: Batch) -> audit.Audit:
-        """With the files read, which are named from where the run was."""
+    def _looked_at(self, there: Store, batch: Batch) -> tuple[Reconciliation, audit.Audit]:
+        """Reconciled and audited, with the files read, which are named from where the run was."""
         before = Path.cwd()
         os.chdir(self.here)
         try:
-            return audit.verify(there, batch, full=True)
+            return reconcile(there, batch, how="full"), audit.verify(there, batch, full=True)
         finally:
             os.chdir(before)
 

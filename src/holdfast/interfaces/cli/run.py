@@ -52,6 +52,7 @@ def run(
         Literal["keep", "rerun", "refuse"] | None,
         typer.Option("--code", help="The code of a stage changed since: keep what is done, or run it again."),
     ] = None,
+    seal: Annotated[bool, typer.Option("--seal", help="Finish it for good, once every item is accounted for.")] = False,
     progress: Annotated[
         bool | None, typer.Option("--progress/--no-progress", help="Show how far it is.", show_default=False)
     ] = None,
@@ -72,7 +73,8 @@ def run(
         "changed": changed,
         "events": events,
         "code": code,
-        "tolerate": _tolerate(tolerate),
+        "seal": seal,
+        "tolerate": None if tolerate is None else tolerated(tolerate),
         "budget": _budget(budget),
         "progress": False if as_json and progress is None else progress,
     }
@@ -100,8 +102,9 @@ def _budget(text: str | None) -> Budget | None:
     return None if text is None else Budget(usd=text.strip().removeprefix("$"))
 
 
-def _tolerate(text: str | None) -> int | float | str | None:
-    if text is None or text.endswith("%"):
+def tolerated(text: str) -> int | float | str:
+    """How many dead letters are fine, as it was typed."""
+    if text.endswith("%"):
         return text
     try:
         return int(text) if text.isdigit() else float(text)

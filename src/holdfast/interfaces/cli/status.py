@@ -18,10 +18,13 @@ from holdfast.runtime import lookup, statistics
 from holdfast.runtime import status as standing
 from holdfast.runtime.durations import brief, when
 from holdfast.runtime.outputs import OutputReader
+from holdfast.stores import owners
 from holdfast.stores.base import Store
 
 MANY_ATTEMPTS = 1_000_000
 WORDS = {
+    "sealed": render.GOOD,
+    "sealed with dead letters": render.CARE,
     "complete": render.GOOD,
     "complete with dead letters": render.CARE,
     "running": render.GOOD,
@@ -119,8 +122,9 @@ def picture(seen: standing.Status) -> RenderableType:
 def state_of(seen: standing.Status) -> str:
     """One word for how the batch stands."""
     counts = seen.counts
-    if seen.is_complete:
-        return "complete with dead letters" if counts.dead else "complete"
+    if seen.is_complete or seen.sealed_at is not None:
+        word = "complete" if seen.sealed_at is None else "sealed"
+        return f"{word} with dead letters" if counts.dead else word
     if counts.running:
         return "running"
     if counts.orphaned:
@@ -155,6 +159,9 @@ def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
         rows.append(("rate", f"{render.number(forecast.rate)} items/s{left}"))
     if seen.progressed_at is not None:
         rows.append(("progress", f"{brief(max(0.0, seen.at - seen.progressed_at))} ago, at {when(seen.progressed_at)}"))
+    if seen.seal is not None:
+        rows.append(("sealed", f"at {when(seen.seal.at)} by {owners.short(seen.seal.by)}"))
+        rows += [("late", Text(render.clean(str(late)), style=render.CARE)) for late in seen.seal.late[:8]]
     rows += [("held by", _held(lease)) for lease in seen.leases[:8]]
     if len(seen.leases) > 8:
         rows.append(("", f"… and {len(seen.leases) - 8:,} more"))

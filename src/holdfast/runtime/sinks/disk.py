@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from holdfast.core.reconcile import GONE
 from holdfast.runtime.sinks.base import Evidence, Obstructed
 from holdfast.stores import faults
 
@@ -93,7 +94,7 @@ def difference(path: Path, evidence: Evidence, *, full: bool) -> str | None:
             return None
         return None if digest_of(path) == evidence.digest else "its content differs"
     except (FileNotFoundError, NotADirectoryError):
-        return "it is missing"
+        return GONE
     except PermissionError as error:
         return Obstructed(f"it cannot be read: {error.strerror}")
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import SinkError, UsageError
-from holdfast.runtime.sinks import disk, names
+from holdfast.runtime.sinks import disk, glance, names, patterns
 from holdfast.runtime.sinks.base import Evidence, Leftover, Obstructed, Provenance
 from holdfast.runtime.sinks.content import decode_content, encode_content
 from holdfast.stores import faults
@@ -169,6 +169,10 @@ class Files:
         reason = disk.difference(final, evidence, full=True) or "it was changed while it was read"
         raise SinkError(f"{evidence.final}: {reason}; verify the batch to make this output again")
 
+    def changed(self, evidence: Sequence[bytes], *, batch: str, stage: str) -> list[int]:
+        """The positions of those outputs that a quick look does not confirm: one `stat` for each of them."""
+        return glance.changed(str(self._base), self.pattern(batch, stage).prefix, evidence)
+
     # -- what is left behind --------------------------------------------------------------------------------------
 
     def leftovers(self) -> list[Leftover]:
@@ -195,6 +199,22 @@ class Files:
                 self._at(left.path).unlink(missing_ok=True)
                 swept.append(left)
         return swept
+
+    def pattern(self, batch: str, stage: str) -> patterns.Pattern:
+        """The names that its files can have for a stage of a batch."""
+        return patterns.pattern(self.template, batch, stage)
+
+    def count(self, batch: str, stage: str) -> int:
+        """How many files stand where those of a stage of a batch do, be they ours or not."""
+        return patterns.count(str(self._base), self.pattern(batch, stage))
+
+    def named_alike(self, batch: str, stage: str) -> Iterator[str]:
+        """Every file that has a name which an output of that stage of that batch could have."""
+        return patterns.walk(str(self._base), self.pattern(batch, stage))
+
+    def has(self, path: str) -> bool:
+        """Whether anything has this name."""
+        return os.path.lexists(self._at(path))
 
     # -- helpers --------------------------------------------------------------------------------------------------
 

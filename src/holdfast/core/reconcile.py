@@ -1,0 +1,239 @@
+"""Expected, recorded, observed: where they do not agree, and counts that must sum.
+
+Expected is what was admitted, and what the source has where it is at hand. Recorded is what the store says has become
+of every item. Observed is what is really there: outputs in the store, files in the folders of sinks. A batch is
+explained when the three agree, its source was read to its end and nothing is pending; dead letters are an explanation.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from holdfast.core.canonical import encode
+from holdfast.core.limits import FINDINGS_SEALED, REWINDS, UNDO_ITEMS
+from holdfast.core.model import Course, Key, Place, State, Value
+from holdfast.core.states import Transition, go_back
+
+GONE = "it is missing"
+"""What is said of an output that is not there at all; anything else said of one means that it is another."""
+How = Literal["sums", "files", "quick", "full"]
+
+
+class What(StrEnum):
+    """In which way expected, recorded and observed do not agree."""
+
+    MISSING = "missing"
+    DIFFERENT = "different"
+    EXTRA = "extra"
+    DUPLICATED = "duplicated"
+    NEVER_CREATED = "never created"
+    UNKNOWN = "unknown"
+    MISCOUNTED = "miscounted"
+
+
+REMEDIES = {
+    What.MISSING: "run the batch again, or repair: the item goes back to the stage that makes it",
+    What.DIFFERENT: "put the recorded file back, or repair: the item goes back to the stage that makes it",
+    What.EXTRA: "look at it, and move or delete it yourself if nobody needs it: Holdfast never does",
+    What.DUPLICATED: "keep one: give the sink names that differ, or move the copy away yourself",
+    What.NEVER_CREATED: "run the batch again with its source: the item is admitted then",
+    What.UNKNOWN: "ask why the source has it no more; nothing is taken back by itself",
+    What.MISCOUNTED: "do not go on: look at the store with `holdfast audit verify`",
+}
+REPAIRABLE = frozenset({What.MISSING, What.DIFFERENT})
+
+
+class Finding(Value, frozen=True, kw_only=True):
+    """One thing that does not agree: the item, the file, what is wrong with it, and what to do."""
+
+    what: What
+    why: str
+    n: int | None = None
+    """The number of the item, where it is about one."""
+    key: Key | None = None
+    stage: int | None = None
+    file: str = ""
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it."""
+        return REMEDIES[self.what]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"what": self.what.value, "item": self.key, "number": self.n, "stage": self.stage, "file": self.file,
+                "why": self.why, "remedy": self.remedy}  # fmt: skip
+
+
+class Expected(Value, frozen=True, kw_only=True):
+    """What there should be."""
+
+    admitted: int
+    read: bool
+    """The source was read to its end, or the batch was cancelled and takes no more."""
+    keys: int | None = None
+    """How many keys the source has, where it was compared."""
+
+
+class Recorded(Value, frozen=True, kw_only=True):
+    """How many items are in each state, each counted for itself."""
+
+    done: int = 0
+    skipped: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    ready: int = 0
+    running: int = 0
+    waiting: int = 0
+    orphaned: int = 0
+
+    @property
+    def pending(self) -> int:
+        return self.ready + self.running + self.waiting + self.orphaned
+
+    @property
+    def total(self) -> int:
+        return self.done + self.skipped + self.dead + self.cancelled + self.pending
+
+
+class Observed(Value, frozen=True, kw_only=True):
+    """What was looked at, and how closely."""
+
+    how: How
+    outputs: int = 0
+    files: int = 0
+    published: int = 0
+    """Files that were recorded, and got their final names only now."""
+
+
+class Reconciliation(Value, frozen=True, kw_only=True):
+    """What a batch should have, what is recorded of it and what is really there, compared."""
+
+    batch: str
+    course: Course
+    expected: Expected
+    recorded: Recorded
+    observed: Observed
+    heads: str
+    """A digest over the ends of all chains: the state of the batch that was compared."""
+    found: Mapping[What, int]
+    """How often each kind of finding was made."""
+    findings: tuple[Finding, ...] = ()
+    """The first ones, with all that is known about them."""
+
+    @property
+    def unexplained(self) -> tuple[str, ...]:
+        """What keeps the batch from being finished, in words; nothing where every item is accounted for."""
+        reasons = [f"{count:,} {what}" for what, count in self.found.items() if count]
+        if self.recorded.pending:
+            reasons.append(f"{self.recorded.pending:,} pending")
+        if not self.expected.read:
+            reasons.append("the source was not read to its end")
+        return tuple(reasons)
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether every item is accounted for."""
+        return not self.unexplained
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing is left to do; there may be findings."""
+        return self.expected.read and not self.recorded.pending
+
+    @property
+    def end(self) -> str:
+        """How the batch ended, once it did."""
+        if self.course is Course.CANCELLED:
+            return "cancelled"
+        return "complete with dead letters" if self.recorded.dead else "complete"
+
+    def exit_code(self, tolerated: int = 0) -> int:
+        """0 if every item is accounted for and no more are dead than is tolerated, else 1."""
+        return 0 if self.is_explained and self.recorded.dead <= tolerated else 1
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Every state, and what they must sum to."""
+        r = self.recorded
+        return {"expected": self.expected.admitted, "done": r.done, "skipped": r.skipped, "dead": r.dead,
+                "cancelled": r.cancelled, "pending": r.pending}  # fmt: skip
+
+    def facts(self) -> bytes:
+        """What the journal keeps: canonical, with the numbers of items and never their keys. The same state of the
+        batch with the same findings gives the same bytes."""
+        listed = [[f.what.value, f.n, f.stage] for f in self.findings if f.n is not None][:FINDINGS_SEALED]
+        found = {what.value: count for what, count in self.found.items() if count}
+        return encode({"counts": self.counts, "found": found, "findings": listed, "heads": self.heads})
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain values, for machines."""
+        r = self.recorded
+        split = {"ready": r.ready, "running": r.running, "waiting": r.waiting, "orphaned": r.orphaned}
+        return {
+            "batch": self.batch,
+            "explained": self.is_explained,
+            "unexplained": list(self.unexplained),
+            "end": self.end if self.is_ended else None,
+            "counts": {**self.counts, **split},
+            "source": {"read": self.expected.read, "keys": self.expected.keys},
+            "observed": {"how": self.observed.how, "outputs": self.observed.outputs, "files": self.observed.files,
+                         "published": self.observed.published},
+            "found": {what.value: self.found.get(what, 0) for what in What},
+            "findings": [finding.as_dict() for finding in self.findings],
+            "heads": self.heads,
+        }  # fmt: skip
+
+
+def judge(place: Place, stages: int, seen: Mapping[int, str | None]) -> Iterator[tuple[int, What, str]]:
+    """What is wrong with the outputs of an item, stage by stage. `seen` has an entry for every output that the store
+    has a row for: why it no longer counts, or None.
+
+    Only what a done or pending item stands on is judged. An output of a stage that the item has not passed, since it
+    went back, says nothing any more. Outputs of stages before may be absent, where a person settled the item by hand.
+    """
+    if place.state not in (State.DONE, State.PENDING):
+        return
+    reached = stages if place.state is State.DONE else place.stage
+    for stage in sorted(seen):
+        why = seen[stage]
+        if stage < reached and why is not None:
+            yield stage, What.MISSING if why == GONE else What.DIFFERENT, why
+    if reached > 0 and reached - 1 not in seen:
+        yield reached - 1, What.MISSING, "the store has no output of it"
+
+
+def conclude(
+    batch: str,
+    course: Course,
+    *,
+    expected: Expected,
+    recorded: Recorded,
+    observed: Observed,
+    heads: str,
+    found: Mapping[What, int],
+    findings: Sequence[Finding],
+) -> Reconciliation:
+    """The reconciliation. States that do not sum up to what was admitted are a finding of their own."""
+    counted, listed = dict(found), list(findings)
+    if recorded.total != expected.admitted or min(getattr(recorded, name) for name in recorded.__struct_fields__) < 0:
+        counted[What.MISCOUNTED] = counted.get(What.MISCOUNTED, 0) + 1
+        why = f"{expected.admitted:,} items were admitted, the states of all items sum up to {recorded.total:,}"
+        listed.insert(0, Finding(what=What.MISCOUNTED, why=why))
+    return Reconciliation(batch=batch, course=course, expected=expected, recorded=recorded, observed=observed,
+                          heads=heads, found=counted, findings=tuple(listed))  # fmt: skip
+
+
+def may_undo(items: int, done: int, share: float) -> bool:
+    """Whether so many items may go back without being told so: a few always, of more a share of what is done."""
+    return items <= max(UNDO_ITEMS, share * done)
+
+
+def rewind(place: Place, stage: int, stages: int, *, reason: str) -> Place:
+    """Where an item goes whose output does not hold; one that went back too often is buried."""
+    after = go_back(place, Transition.REWIND, stage, stages, reason=reason)
+    if place.rewinds < REWINDS:
+        return after
+    why = f"{reason} (rewound {place.rewinds} times)"
+    return replace(after, state=State.DEAD, code="rewound_too_often", reason=why, rewinds=place.rewinds)

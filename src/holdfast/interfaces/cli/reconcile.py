@@ -1,0 +1,237 @@
+"""`holdfast reconcile` and `holdfast reopen`: is every item accounted for, what would put it right, and the seal."""
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import UNDO_SHARE
+from holdfast.core.model import Batch
+from holdfast.core.reconcile import Finding, How, Reconciliation, What
+from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli.common import (
+    ActorOption,
+    BatchArgument,
+    DryRunOption,
+    JsonOption,
+    Manner,
+    ReasonOption,
+    StoreOption,
+    YesOption,
+    agreed,
+    opened,
+    whoever,
+)
+from holdfast.interfaces.cli.loading import load
+from holdfast.interfaces.cli.run import tolerated
+from holdfast.runtime import lookup, repair, sealing
+from holdfast.runtime.durations import when
+from holdfast.runtime.options import allowed, share_of
+from holdfast.runtime.pipeline import Pipeline
+from holdfast.runtime.reconciler import reconcile as look
+from holdfast.runtime.reconciler import repairable, sinks_among
+from holdfast.runtime.sinks.base import Sink
+from holdfast.stores.base import Store
+
+SHOWN = 20
+NEXT = {
+    What.MISSING: "holdfast reconcile {batch} --repair",
+    What.DIFFERENT: "holdfast reconcile {batch} --repair",
+    What.NEVER_CREATED: "holdfast run …",
+    What.MISCOUNTED: "holdfast audit verify {batch}",
+}
+
+
+def reconcile(
+    batch: BatchArgument,
+    full: Annotated[bool, typer.Option("--full", help="Read every output, instead of looking at it.")] = False,
+    source: Annotated[
+        str | None,
+        typer.Option("--source", metavar="TARGET", help="app.py:book: compare with the keys of its source, too."),
+    ] = None,
+    tolerate: Annotated[
+        str | None, typer.Option("--tolerate", metavar="N|SHARE", help="Dead letters that are fine: 5, 0.01 or 1%.")
+    ] = None,
+    mend: Annotated[
+        bool, typer.Option("--repair", help="Send items back whose output is missing or different.")
+    ] = False,
+    undo: Annotated[
+        str, typer.Option("--undo", metavar="SHARE", help="How much of what is done a repair may send back.")
+    ] = f"{UNDO_SHARE:.0%}",
+    seal: Annotated[bool, typer.Option("--seal", help="Finish it for good, if every item is accounted for.")] = False,
+    reason: ReasonOption = "",
+    actor: ActorOption = "",
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare what a batch should have, what is recorded, and what is there. Ends with 1 while it is unexplained."""
+    if mend and seal:
+        raise UsageError("--repair sends items back, so that there is nothing to seal yet: repair, run, then seal")
+    manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
+    who = actor if actor else whoever()
+    share, fine = _share(undo), share_of(tolerated(tolerate) if tolerate is not None else 0)
+    with _there(source, store, as_json) as (there, pipeline):
+        found = lookup.batch_named(there, batch)
+        result = _look(there, found, pipeline, full)
+        most = allowed(fine, result.expected.admitted)
+        extra: dict[str, Any] = {}
+        if not as_json:
+            _show(result, lookup.stage_names(found), most)
+        sealing.publish_end(there, found, result, actor=who)
+        if mend:
+            extra["repair"] = _repair(there, found, result, pipeline, share, manner)
+        if seal:
+            extra["sealed_at"] = _seal(there, found, result, who, most)
+    if as_json:
+        render.document({**result.as_dict(), "tolerated": most, "exit_code": result.exit_code(most), **extra})
+    elif seal:
+        render.say(f"{batch} is sealed: it takes no more items, commits or acts.", render.GOOD)
+    raise typer.Exit(result.exit_code(most))
+
+
+def reopen(
+    batch: BatchArgument,
+    reason: ReasonOption = "",
+    actor: ActorOption = "",
+    yes: YesOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Lift the seal of a batch, so that it can be worked on again. The journal keeps the seal, and who lifted it."""
+    with opened(store) as there:
+        found = lookup.batch_named(there, batch)
+        told = sealing.seal_of(there, found)
+        if told is None:
+            raise UsageError(f"batch {batch!r} is not sealed: nothing to reopen")
+        if not as_json:
+            render.say(f"{batch} was sealed at {when(told.at)} by {told.by}. It would take items, runs and acts again.")
+        manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=False, as_json=as_json)
+        by = agreed(f"Reopen {batch}", manner)
+        there.reopen(found.id, actor=by.actor, reason=by.reason)
+    if as_json:
+        render.document({"batch": batch, "reopened": True, "was_sealed_at": told.at, "was_sealed_by": told.by})
+    else:
+        render.say(f"{batch} is open again.", render.GOOD)
+
+
+@contextlib.contextmanager
+def _there(source: str | None, store: str | None, as_json: bool) -> Iterator[tuple[Store, Pipeline | None]]:
+    """The store; and the pipeline, where its source shall be compared. What its module prints is not our answer."""
+    if source is None:
+        with opened(store) as there:
+            yield there, None
+        return
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        pipeline = load(source)
+    if store is not None:
+        pipeline.use_store(store)
+    yield pipeline.store, pipeline
+
+
+def _look(there: Store, batch: Batch, pipeline: Pipeline | None, full: bool) -> Reconciliation:
+    if pipeline is None:
+        return look(there, batch, how=_how(full))
+    found = pipeline.reconcile(batch.name, full=full)
+    if found.expected.keys is None:
+        raise UsageError(f"pipeline {pipeline.name!r} has no source that could be read again: leave --source away")
+    return found
+
+
+def _seal(there: Store, batch: Batch, found: Reconciliation, who: str, most: int) -> float | None:
+    """Sealing what is sealed already changes nothing: perhaps the answer of the first time was lost."""
+    if batch.sealed_at is not None and found.is_explained:
+        return batch.sealed_at
+    return sealing.seal(there, batch, found, actor=who, tolerated=most).sealed_at
+
+
+def _how(full: bool) -> How:
+    return "full" if full else "quick"
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise UsageError(f"--undo {text}: a share of what is done, such as 10% or 0.1; nothing was changed")
+    return share
+
+
+def _repair(
+    there: Store, batch: Batch, found: Reconciliation, pipeline: Pipeline | None, share: float, manner: Manner
+) -> dict[str, Any]:
+    """Show what would be done, ask, do it, and say what was done."""
+    sealing.check_open(there, batch)
+    sinks: Mapping[int, Sink] | None = sinks_among(pipeline.stages) if pipeline is not None else None
+    findings = repairable(there, batch, sinks, _how(found.observed.how == "full"))
+    wanted = repair.plan(batch, found, findings)
+    if not manner.as_json:
+        _show_plan(wanted)
+    if wanted.items:
+        repair.check_share(wanted, share)
+    if manner.dry_run or not wanted.items:
+        return {"plan": wanted.as_dict(), "changed": 0}
+    by = agreed(f"Send {render.many(wanted.items, 'item')} of {batch.name} back", manner)
+    done = repair.repair(there, batch, findings, by)
+    if not manner.as_json:
+        render.say(f"{render.many(done.changed, 'item')} went back: run the batch to make them anew.", render.GOOD)
+    return {"plan": wanted.as_dict(), **done.as_dict()}
+
+
+def _show(found: Reconciliation, stages: list[str], tolerated_dead: int) -> None:
+    word = "every item is accounted for" if found.is_explained else "not explained: " + ", ".join(found.unexplained)
+    render.show(render.heading(f"{found.batch}", word, render.GOOD if found.is_explained else render.BAD))
+    counts, r = found.counts, found.recorded
+    sums = " + ".join(f"{counts[name]:,} {name}" for name in ("done", "skipped", "dead", "cancelled", "pending"))
+    source = "read to its end" if found.expected.read else "not read to its end: run it again"
+    if found.expected.keys is not None:
+        source += f"; {found.expected.keys:,} keys compared"
+    rows = [("expected", f"{counts['expected']:,} admitted, source {source}"), ("recorded", f"{r.total:,} = {sums}")]
+    if r.pending:
+        split = f"{r.ready:,} ready + {r.running:,} running + {r.waiting:,} waiting + {r.orphaned:,} orphaned"
+        rows.append(("pending", split))
+    seen = found.observed
+    closely = "read" if seen.how == "full" else "looked at"
+    named = f"; {seen.published:,} got their final names now" if seen.published else ""
+    rows.append(("observed", f"{seen.outputs:,} outputs {closely}, {seen.files:,} of them in files{named}"))
+    if r.dead > tolerated_dead:
+        rows.append(("dead", f"{r.dead:,}, tolerated are {tolerated_dead:,}: holdfast dead list {found.batch}"))
+    render.show(render.facts(rows))
+    if found.findings:
+        render.say()
+        columns = ["finding", "item", "stage", "file", "what is wrong", "what to do"]
+        render.show(render.table(columns, [_row(each, stages) for each in found.findings[:SHOWN]]))
+        total = sum(found.found.values())
+        if total > SHOWN:
+            render.say(f"… and {total - SHOWN:,} more; --json has the first {len(found.findings):,}", render.FAINT)
+        commands = dict.fromkeys(NEXT[what].format(batch=found.batch) for what in found.found if what in NEXT)
+        if commands:
+            render.say(f"\nNext: {' · '.join(commands)}", render.FAINT)
+
+
+def _row(finding: Finding, stages: list[str]) -> tuple[str, ...]:
+    key = "" if finding.key is None else str(finding.key)
+    stage = "" if finding.stage is None else stages[finding.stage]
+    return finding.what.value, key, stage, finding.file, finding.why, finding.remedy
+
+
+def _show_plan(wanted: repair.Plan) -> None:
+    render.say()
+    if not wanted.items:
+        render.say("There is nothing that a repair could put right.")
+    for stage, count in wanted.by_stage.items():
+        render.say(f"{render.many(count, 'item')} would begin again at {stage!r}, in a new epoch:", render.HEAD)
+    rows = [(key, stage, why) for key, stage, why in wanted.first]
+    if rows:
+        render.show(render.table(["item", "begins again at", "why"], rows))
+    if wanted.items > len(rows):
+        render.say(f"… and {wanted.items - len(rows):,} more", render.FAINT)
+    kinds = ", ".join(f"{count:,} {what}" for what, count in wanted.left.items())
+    if kinds:
+        render.say(f"Left alone: {kinds}. Nothing is ever deleted.", render.FAINT)

@@ -1,0 +1,122 @@
+"""The end of a batch: published once it is reconciled, sealed once that found nothing, and what comes too late."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from holdfast.core import canonical, events, journal
+from holdfast.core.errors import Refused
+from holdfast.core.limits import ACT_ITEMS
+from holdfast.core.model import Batch, Commit, Entry, chain_of_batch
+from holdfast.core.reconcile import Reconciliation
+from holdfast.runtime.durations import when
+from holdfast.runtime.words import many
+from holdfast.stores import owners
+from holdfast.stores.base import Store, each_entry
+
+log = logging.getLogger("holdfast.sealing")
+
+RECONCILED = "reconciled"
+LATE = "late"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """Work that came after the seal, and was refused."""
+
+    at: float
+    owner: str
+    items: tuple[int, ...]
+    entry: str
+
+    def __str__(self) -> str:
+        return f"{owners.short(self.owner)} came with {many(len(self.items), 'item')} at {when(self.at)}: refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """Who sealed a batch and when, and what came after it."""
+
+    at: float
+    by: str
+    late: tuple[Late, ...] = ()
+
+
+def publish_end(store: Store, batch: Batch, found: Reconciliation, *, actor: str) -> bool:
+    """Note how a batch that came to its end was reconciled and, if every item is accounted for, tell that it is
+    finished: both together, once for each end. Says whether that is new."""
+    if not found.is_ended:
+        return False
+    said = "every item is accounted for" if found.is_explained else ", ".join(found.unexplained)
+    body = journal.encode_body(journal.Acted(reason=said, note=found.facts()))
+    told = [events.finished(found.end, found.counts)] if found.is_explained else []
+    return store.note(batch.id, RECONCILED, body, actor=actor, once=True, events=told)
+
+
+def seal(store: Store, batch: Batch, found: Reconciliation, *, actor: str, tolerated: int = 0) -> Batch:
+    """Seal a batch that was just reconciled. What was compared has to be what is sealed: the store refuses if anything
+    changed meanwhile."""
+    if not found.is_explained:
+        raise Refused(
+            f"batch {batch.name!r} is not sealed: {', '.join(found.unexplained)}; see `holdfast reconcile {batch.name}`"
+        )
+    if found.recorded.dead > tolerated:
+        raise Refused(
+            f"batch {batch.name!r} is not sealed: {many(found.recorded.dead, 'dead letter')}, tolerated are "
+            f"{tolerated:,}; redrive, resolve or discard them, or say how many are fine (--tolerate)"
+        )
+    publish_end(store, batch, found, actor=actor)
+    return store.seal(batch.id, actor=actor, reconciliation=found.facts())
+
+
+def check_open(store: Store, batch: Batch) -> None:
+    """Refuse to change a batch that is sealed, and say since when, by whom, and what to do."""
+    told = seal_of(store, batch)
+    if told is not None:
+        raise Refused(
+            f"batch {batch.name!r} was sealed at {when(told.at)} by {owners.short(told.by)}: it is finished, and "
+            f"nothing was changed; to go on with it all the same, `holdfast reopen {batch.name} --reason …`, else "
+            "choose another batch name"
+        )
+
+
+def seal_of(store: Store, batch: Batch) -> Seal | None:
+    """The seal of a batch with what came after it; None if it is open."""
+    if batch.sealed_at is None:
+        return None
+    by, late = "?", list[Late]()
+    for entry in each_entry(store, chain_of_batch(batch.id)):
+        header = journal.decode_header(entry.head)
+        if header.kind == "sealed":
+            by, late = header.actor, []
+        late += _late(header, entry)
+    return Seal(at=batch.sealed_at, by=by, late=tuple(late))
+
+
+def late_for(store: Store, batch: Batch, n: int) -> list[Late]:
+    """What came too late for one item, whether the batch is still sealed or not."""
+    entries = each_entry(store, chain_of_batch(batch.id))
+    return [late for entry in entries for late in _late(journal.decode_header(entry.head), entry) if n in late.items]
+
+
+def _late(header: journal.Header, entry: Entry) -> Iterator[Late]:
+    body = journal.decode_body(entry.body) if header.kind == LATE else None
+    if isinstance(body, journal.Acted):
+        items = tuple(canonical.decode(body.note)["items"])
+        yield Late(at=header.at, owner=header.actor, items=items, entry=journal.name(header.chain, header.seq))
+
+
+def note_late(store: Store, commits: Sequence[Commit], *, owner: str) -> int:
+    """Report commits that came after the seal: an entry in the batch's chain, a warning for others, a line in the log.
+    Returns how many items they spoke of."""
+    seen: set[int] = set()
+    for commit in commits:
+        items = sorted({int(each.n) for some in (commit.outputs, commit.moves) for each in some})
+        seen.update(items)
+        facts = {"chunk": commit.chunk, "fence": commit.fence, "items": items[:ACT_ITEMS]}
+        body = journal.encode_body(journal.Acted(reason="the batch was sealed", note=canonical.encode(facts)))
+        text = f"work on {many(len(items), 'item')} came after the batch was sealed, and was refused"
+        warning = events.warning("late_commit", text, chunk=commit.chunk, items=len(items))
+        store.note(commit.batch, LATE, body, actor=owner, once=True, events=[warning])
+        log.warning("chunk %d of batch %d: %s", commit.chunk, commit.batch, text)
+    return len(seen)

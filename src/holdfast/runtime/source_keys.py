@@ -1,0 +1,57 @@
+"""The keys of a source against the keys of a batch: what was never created, and what the source has no more."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from holdfast.core import canonical
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Batch
+from holdfast.core.reconcile import Finding, What
+from holdfast.runtime import definition
+from holdfast.runtime.ingester import Ingester, KeyFrom
+from holdfast.runtime.schema import Schema
+from holdfast.stores.base import Store, each_item
+
+SALT = bytes(canonical.SALT_BYTES)
+
+
+class SourceKeys:
+    """Reads a source by key only. What was seen is kept as one bit for each item."""
+
+    def __init__(self, store: Store, batch: Batch, schema: Schema, items: Iterable[Any], key: KeyFrom) -> None:
+        self._store, self._batch, self._items = store, batch, items
+        identity = definition.remembered_identity(batch)
+        if identity == "new":
+            raise UsageError(f"every item of batch {batch.name!r} is new each time it is read: its source cannot be "
+                             "compared with it; leave the source away")  # fmt: skip
+        self._natural = getattr(items, "natural_key", None)
+        found = definition.remembered_key(batch, key, identity)
+        definition.check_key(batch, found, identity)
+        self._ingester = Ingester(store, batch, schema, key=found, identity=identity, changed="keep", owner="",
+                                  rerun=lambda n, item: None)  # fmt: skip
+        self.keys = 0
+
+    def findings(self) -> Iterator[Finding]:
+        seen = bytearray((self._batch.admitted + 7) // 8)
+        for raw in self._items:
+            key = canonical.key_text(self._ingester.admit(raw, SALT, self._natural).key)
+            n = self._store.find(self._batch.id, key)
+            if n is None:
+                self.keys += 1
+                yield Finding(what=What.NEVER_CREATED, key=key, why="the source has it, and it was never admitted")
+            elif n < self._batch.admitted:
+                self.keys += not seen[n >> 3] & 1 << (n & 7)
+                seen[n >> 3] |= 1 << (n & 7)
+        yield from self._unknown(seen)
+
+    def _unknown(self, seen: bytearray) -> Iterator[Finding]:
+        if self.keys_seen(seen) == self._batch.admitted:
+            return
+        for item in each_item(self._store, self._batch.id, hi=self._batch.admitted):
+            if not seen[item.n >> 3] & 1 << (item.n & 7):
+                why = "it was admitted, and the source does not have it"
+                yield Finding(what=What.UNKNOWN, n=item.n, key=item.key, why=why)
+
+    @staticmethod
+    def keys_seen(seen: bytearray) -> int:
+        return int.from_bytes(seen, "little").bit_count()

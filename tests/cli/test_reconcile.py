@@ -1,0 +1,161 @@
+"""`holdfast reconcile` and `holdfast reopen`, as a person types them."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from holdfast.stores.open import open_store
+from tests.cli.conftest import Command
+from tests.operations.world import World
+
+APP = """
+    import holdfast as hf
+
+    book = hf.Pipeline("book", source=lambda: range(20))
+
+    @book.stage(sink=hf.Files("out/{key}.json"))
+    def write(number: int) -> int:
+        if number == 13:
+            raise hf.Permanent("unlucky")
+        return number
+
+    bare = hf.Pipeline("bare")
+    bare.stage(sink=hf.Files("out/{key}.json"), name="write")(write.function)
+"""
+
+
+@pytest.fixture
+def app(here: Path, holdfast: Command) -> str:
+    (here / "app.py").write_text(textwrap.dedent(APP), encoding="utf-8")
+    assert holdfast("run", "app.py:book", "--no-progress", "--tolerate", "1").code == 0
+    return "app.py:book"
+
+
+@pytest.mark.promise("A14")
+def test_a_batch_is_explained_and_dead_letters_count_only_beyond_what_is_tolerated(app: str, holdfast: Command) -> None:
+    answer = holdfast("reconcile", "book", "--tolerate", "1", "--source", app)
+    assert answer.code == 0
+    assert "every item is accounted for" in answer.out
+    assert "20 = 19 done + 0 skipped + 1 dead + 0 cancelled + 0 pending" in answer.out
+    assert "20 keys compared" in answer.out
+    strict = holdfast("reconcile", "book")
+    assert strict.code == 1
+    assert "1, tolerated are 0: holdfast dead list book" in strict.out
+
+
+@pytest.mark.promise("A14")
+def test_what_is_wrong_is_named_with_the_item_the_file_and_what_to_do(app: str, here: Path, holdfast: Command) -> None:
+    (here / "out/5.json").unlink()
+    (here / "out/99.json").write_text("mine")
+    answer = holdfast("reconcile", "book")
+    assert answer.code == 1
+    assert "not explained: 1 missing, 1 extra" in answer.out
+    missing, extra = (line for line in answer.out.splitlines() if "out/" in line)
+    assert missing.split()[:4] == ["missing", "5", "write", "out/5.json"]
+    assert "Holdfast never does" in extra
+    assert "Next: holdfast reconcile book --repair" in answer.out
+    document = holdfast("reconcile", "book", "--json").document
+    assert (document["explained"], document["exit_code"], document["found"]["missing"]) == (False, 1, 1)
+    assert document["findings"][0]["file"] == "out/5.json"
+
+
+@pytest.mark.promise("A14")
+def test_a_batch_that_is_not_finished_is_not_explained(world: World, holdfast: Command) -> None:
+    answer = holdfast("reconcile", "moby-dick")
+    assert answer.code == 1
+    assert "not explained: 1 pending" in answer.out
+    assert "1 ready + 0 running + 0 waiting + 0 orphaned" in answer.out
+
+
+@pytest.mark.promise("P15")
+def test_a_repair_shows_its_plan_asks_and_sends_back(app: str, here: Path, holdfast: Command) -> None:
+    (here / "out/5.json").unlink()
+    (here / "out/99.json").write_text("mine")
+    asked = holdfast("reconcile", "book", "--repair")
+    assert (asked.code, "say --yes and --reason" in asked.err) == (2, True)
+    assert "1 item would begin again at 'write'" in asked.out
+    assert "Left alone: 1 extra. Nothing is ever deleted." in asked.out
+    planned = holdfast("reconcile", "book", "--repair", "--dry-run", "--json").document
+    assert (planned["repair"]["changed"], planned["repair"]["plan"]["rewound"]) == (0, 1)
+    done = holdfast("reconcile", "book", "--repair", "--yes", "--reason", "a disk was lost")
+    assert "1 item went back: run the batch to make them anew." in done.out
+    assert holdfast("run", app, "--no-progress", "--tolerate", "1").code == 0
+    assert (here / "out/5.json").exists()
+    assert (here / "out/99.json").read_text() == "mine"
+    (here / "out/99.json").unlink()
+    assert "nothing that a repair could put right" in holdfast("reconcile", "book", "--repair").out
+
+
+@pytest.mark.promise("P15")
+def test_a_repair_does_not_undo_much_unless_it_is_told_so(
+    app: str, here: Path, holdfast: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.core.reconcile.UNDO_ITEMS", 1)
+    (here / "out").rename(here / "moved")
+    sure = ("--repair", "--yes", "--reason", "so be it")
+    refused = holdfast("reconcile", "book", *sure)
+    assert refused.code == 1
+    assert "19 items of batch 'book' would go back, 100%" in refused.err
+    assert "say --undo 100%" in refused.err
+    assert holdfast("status", "book", "--json").document["counts"]["pending"] == 0
+    assert "19 items went back" in holdfast("reconcile", "book", *sure, "--undo", "100%").out
+
+
+@pytest.mark.promise("A14")
+def test_a_batch_is_sealed_shown_refuses_and_is_reopened(app: str, holdfast: Command) -> None:
+    not_yet = holdfast("reconcile", "book", "--seal")
+    assert (not_yet.code, "not sealed: 1 dead letter" in not_yet.err) == (1, True)
+    sealed = holdfast("reconcile", "book", "--seal", "--tolerate", "1", "--actor", "ann")
+    assert (sealed.code, "book is sealed" in sealed.out) == (0, True)
+    assert holdfast("reconcile", "book", "--seal", "--tolerate", "1").code == 0, "done again, it changes nothing"
+    shown = holdfast("status", "book").out
+    assert "sealed with dead letters" in shown
+    assert "by ann" in shown
+    document = holdfast("status", "book", "--json").document
+    assert (document["seal"]["by"], document["seal"]["late"]) == ("ann", [])
+    for command in (
+        ("run", app, "--no-progress"),
+        ("dead", "redrive", "book", "--all", "--yes", "--reason", "x"),
+        ("reset", "book", "--yes", "--reason", "x"),
+        ("reconcile", "book", "--repair"),
+    ):
+        refused = holdfast(*command)
+        assert (refused.code, "was sealed at" in refused.err) == (1, True), command
+        assert "by ann: it is finished" in refused.err
+        assert "holdfast reopen book --reason" in refused.err
+    assert holdfast("reopen", "book").code == 2
+    assert holdfast("reopen", "book", "--yes", "--reason", "one more").code == 0
+    assert holdfast("reopen", "book", "--yes", "--reason", "again").code == 2
+    assert holdfast("run", app, "--no-progress", "--tolerate", "1", "--seal").code == 0
+    assert holdfast("run", app, "--no-progress", "--tolerate", "1", "--seal").code == 0
+    assert holdfast("audit", "verify", "book").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("reconcile", "nobody"), 2, "there is no batch 'nobody'"),
+        (("reconcile", "book", "--undo", "much"), 2, "--undo much: a share"),
+        (("reconcile", "book", "--tolerate", "much"), 2, "--tolerate much"),
+        (("reconcile", "book", "--repair", "--seal"), 2, "nothing to seal yet"),
+        (("reconcile", "book", "--source", "app.py:bare"), 2, "belongs to pipeline 'book'"),
+        (("reconcile", "book", "--source", "nowhere.py"), 2, "there is no file nowhere.py"),
+        (("reopen", "book", "--yes", "--reason", "x"), 2, "is not sealed: nothing to reopen"),
+    ],
+)
+def test_bad_input_is_told_by_what_it_is(
+    app: str, holdfast: Command, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    answer = holdfast(*arguments)
+    assert (answer.code, said in answer.err) == (code, True), answer.err
+
+
+@pytest.mark.promise("A14")
+def test_the_command_publishes_an_end_that_no_run_has_seen(app: str, here: Path, holdfast: Command) -> None:
+    assert holdfast("dead", "discard", "book", "--all", "--yes", "--reason", "not needed").code == 0
+    assert holdfast("reconcile", "book").code == 0
+    store = open_store(here / ".holdfast/state.db")
+    kinds = [event.kind for event in store.events()]
+    store.close()
+    assert kinds.count("batch.finished") == 2

@@ -23,7 +23,7 @@ from holdfast.core.errors import (
 )  # fmt: skip
 from holdfast.runtime.context import Context
 from holdfast.runtime.pipeline import Pipeline
-from holdfast.runtime.policy import Budget, Retry
+from holdfast.runtime.policy import Breaker, Budget, Retry, Tolerance
 from holdfast.runtime.report import DeadLetter, Report
 from holdfast.runtime.results import Result
 from holdfast.runtime.sinks.files import Files
@@ -33,8 +33,8 @@ from holdfast.runtime.stage import Stage
 __version__ = "0.1.0"
 
 __all__ = [
-    "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "DeadLetter", "Defer", "DefinitionChanged",
-    "File", "Files", "Folder", "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs", "PayloadChanged",
-    "Permanent", "Pipeline", "Refused", "Report", "Result", "Retry", "SchemaTooNew", "SinkError", "Skip", "Source",
-    "Stage", "StoreError", "StoreUnavailable", "Transient", "UsageError",
+    "Breaker", "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "DeadLetter", "Defer",
+    "DefinitionChanged", "File", "Files", "Folder", "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs",
+    "PayloadChanged", "Permanent", "Pipeline", "Refused", "Report", "Result", "Retry", "SchemaTooNew", "SinkError",
+    "Skip", "Source", "Stage", "StoreError", "StoreUnavailable", "Tolerance", "Transient", "UsageError",
 ]  # fmt: skip

@@ -88,3 +88,25 @@ ORPHAN_GRACE: Final = 7200.0
 
 DEAD_SEEN: Final = 2_000
 """Dead letters whose codes a status counts; of more, it says that there are more."""
+
+DEFERRED_SECONDS: Final = 86_400.0
+"""Seconds that an item may be deferred at one stage in all, unless its policy says otherwise; then it is buried with
+the code `deferred_too_long`."""
+
+DEFERRED_LEAST: Final = 1.0
+"""What a shorter deferral counts as."""
+
+BREAKER_FAILURES: Final = 20
+"""Transient failures of different items in a row, with no answer between, that make a stage pause."""
+
+BREAKER_PAUSE: Final = 30.0
+"""Seconds of the first pause; each further one without an answer between is twice as long."""
+
+BREAKER_LONGEST: Final = 600.0
+"""Seconds of the longest pause."""
+
+BREAKER_SECONDS: Final = 3600.0
+"""Seconds that the breaker of a stage may be open in one run in all; then the run ends, to be run again later."""
+
+WINDOW_ITEMS: Final = 10_000
+"""The most items a tolerance looks back on; a larger window is refused."""

@@ -141,6 +141,12 @@ class Holding:
             item = heapq.heappop(self.waiting)[2]
             self.ready[item.place.stage].add(item, time.perf_counter())
 
+    def park(self, stage: int, until: float) -> None:
+        """What is ready for a stage that pauses waits like what is not due yet."""
+        while self.ready[stage].count:
+            for item in self.ready[stage].take(self.ready[stage].count)[1]:
+                heapq.heappush(self.waiting, (until, item.n, item))
+
     def next_due(self) -> float | None:
         return self.waiting[0][0] if self.waiting else None
 

@@ -21,6 +21,8 @@ class Figures:
     known: int
     seconds: float
     ingested: bool
+    paused: tuple[str, ...] = ()
+    """Stages whose breaker is open."""
 
 
 class Ledger:
@@ -39,6 +41,9 @@ class Ledger:
         self.began = time.monotonic()
         self.buried: list[ItemNo] = []
         """Items this run buried and nobody has heard of yet."""
+        self.paused: tuple[str, ...] = ()
+        self.notes: list[str] = []
+        """What the report shall mention."""
         self._item_cost = item_cost
         self._dearest: dict[int, int] = {}
         self._cheapest: dict[int, int] = {}
@@ -76,6 +81,7 @@ class Ledger:
                 self.known,
                 time.monotonic() - self.began,
                 self.ingested,
+                self.paused,
             )
 
     # -- money ----------------------------------------------------------------------------------------------------

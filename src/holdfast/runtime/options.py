@@ -12,7 +12,8 @@ from holdfast.core.errors import UsageError
 from holdfast.runtime import checker
 from holdfast.runtime.durations import Duration, moment, seconds
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom, check_identity
-from holdfast.runtime.policy import Budget
+from holdfast.runtime.policy import Budget, Tolerance
+from holdfast.runtime.steering import Until
 
 WORKERS = 10_000
 
@@ -26,8 +27,9 @@ class Options:
     workers: int
     cap: int | None
     item_cost: int | None
-    tolerate: int | float
+    tolerate: int | float | Tolerance
     deadline: float | None
+    until: Until | None
     lease: float
     verify: checker.Level
     executor: Executor | str | None
@@ -42,8 +44,9 @@ class Options:
         key: KeyFrom,
         workers: int,
         budget: Budget | None,
-        tolerate: int | float | str,
+        tolerate: int | float | str | Tolerance,
         deadline: Duration | datetime | None,
+        until: Duration | datetime | None = None,
         lease: Duration,
         verify: checker.Level,
         executor: Executor | str | None,
@@ -70,12 +73,15 @@ class Options:
             progress=progress, identity=identity, changed=changed,
             cap=None if budget is None else money.to_units(budget.usd),
             item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
-            deadline=None if deadline is None else moment(deadline), lease=_lease(lease),
+            deadline=None if deadline is None else moment(deadline), until=Until.of(until), lease=_lease(lease),
         )  # fmt: skip
 
 
-def _share(tolerate: int | float | str) -> int | float:
-    """How many dead letters are fine: a number of items, or a share such as 0.01 or "1%"."""
+def _share(tolerate: int | float | str | Tolerance) -> int | float | Tolerance:
+    """How many dead letters are fine: a number of items, a share such as 0.01 or "1%", or a Tolerance that stops the
+    run when there are more."""
+    if isinstance(tolerate, Tolerance):
+        return tolerate
     share: Any = tolerate
     if isinstance(tolerate, str) and tolerate.endswith("%"):
         with suppress(ValueError):
@@ -84,7 +90,9 @@ def _share(tolerate: int | float | str) -> int | float:
         return share
     if type(share) is float and 0 <= share <= 1:
         return share
-    raise UsageError(f"tolerate={tolerate!r}: a number of items such as 5, or a share such as 0.01 or '1%'")
+    raise UsageError(
+        f"tolerate={tolerate!r}: a number of items such as 5, a share such as 0.01 or '1%', or an hf.Tolerance"
+    )
 
 
 def _lease(lease: Duration) -> float:

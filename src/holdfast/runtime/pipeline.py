@@ -12,23 +12,26 @@ from pydantic import BaseModel
 
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BATCH_NAME_CHARS, STAGES
-from holdfast.runtime import remote
+from holdfast.core.model import Batch
+from holdfast.runtime import lookup, remote, steering
 from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom
+from holdfast.runtime.operations import By, Result
 from holdfast.runtime.options import Options
-from holdfast.runtime.policy import Budget, Retry
+from holdfast.runtime.policy import Breaker, Budget, Retry, Tolerance
 from holdfast.runtime.report import Report
 from holdfast.runtime.run import Run
 from holdfast.runtime.runner import here
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.stage import Stage, Where
+from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
 
 Function = Callable[..., Any]
-STAGE_OPTIONS = frozenset({"name", "retry", "sink", "timeout", "concurrency", "executor", "metrics"})
+STAGE_OPTIONS = frozenset({"name", "retry", "sink", "timeout", "concurrency", "executor", "metrics", "breaker"})
 
 
 class Pipeline:
@@ -76,6 +79,7 @@ class Pipeline:
         concurrency: int | None = None,
         executor: Where | None = None,
         metrics: type[BaseModel] | None = None,
+        breaker: Breaker | bool | None = None,
     ) -> Callable[[Function], Stage]: ...
 
     def stage(self, function: Function | None = None, **options: Any) -> Stage | Callable[[Function], Stage]:
@@ -123,7 +127,8 @@ class Pipeline:
     # -- running ------------------------------------------------------------------------------------------------
 
     def run(self, items: Iterable[Any] | None = None, batch: str | None = None, key: KeyFrom = None, workers: int = 16,
-            budget: Budget | None = None, tolerate: int | float | str = 0, deadline: Duration | datetime | None = None,
+            budget: Budget | None = None, tolerate: int | float | str | Tolerance = 0,
+            deadline: Duration | datetime | None = None, until: Duration | datetime | None = None,
             lease: Duration = "30s", verify: Level = "quick", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
             changed: Changed = "refuse") -> Report:  # fmt: skip
@@ -147,6 +152,7 @@ class Pipeline:
             budget=budget,
             tolerate=tolerate,
             deadline=deadline,
+            until=until,
             lease=lease,
             verify=verify,
             executor=executor,
@@ -155,6 +161,22 @@ class Pipeline:
             changed=changed,
         )
         return Run(self, options).go(self._items(items))
+
+    def pause(self, batch: str | None = None, *, reason: str, actor: str = "") -> None:
+        """Hand out nothing more: workers stop at their next checkpoint, and no run goes on before `resume`."""
+        steering.pause(self.store, self._known(batch), _by(actor, reason))
+
+    def resume(self, batch: str | None = None, *, reason: str, actor: str = "") -> None:
+        """Let a paused batch go on: the next run does."""
+        steering.resume(self.store, self._known(batch), _by(actor, reason))
+
+    def cancel(self, batch: str | None = None, *, reason: str, actor: str = "", at_once: bool = False) -> Result:
+        """Call a batch off, for good. What is in flight is finished or left at a checkpoint; with `at_once` its owners
+        are fenced off instead."""
+        return steering.cancel(self.store, self._known(batch), _by(actor, reason), at_once=at_once)
+
+    def _known(self, batch: str | None) -> Batch:
+        return lookup.batch_named(self.store, check_name(batch if batch is not None else self.name, "batch"))
 
     def results(self, batch: str | None = None) -> Iterator[Any]:
         """The results of a batch, in the order of its items: `.key` and `.output`, validated."""
@@ -206,3 +228,8 @@ def check_name(name: str, what: str) -> str:
             f"{what} name {name[:40]!r}…: at most {BATCH_NAME_CHARS} characters, none of them control characters"
         )
     return name
+
+
+def _by(actor: str, reason: str) -> By:
+    """Who acts from Python: this process, unless somebody is named."""
+    return By(actor=actor if actor else owners.short(owners.new_owner()), reason=reason)

@@ -80,6 +80,8 @@ def sentence(batch: str, figures: Figures) -> str:
         parts.append(f"${money.to_usd(before.spent + now.spent):.2f}")
     if before.dead + now.dead:
         parts.append(f"{before.dead + now.dead:,} dead")
+    if figures.paused:
+        parts.append(f"{', '.join(figures.paused)} paused")
     return ", ".join(parts)
 
 
@@ -125,6 +127,8 @@ class _Terminal:
             self.bar.stop()
 
     def _facts(self, figures: Figures, left: int) -> str:
+        from rich.markup import escape
+
         (first_at, first), (last_at, latest) = self.recent[0], self.recent[-1]
         rate = (latest - first) / (last_at - first_at) if last_at > first_at else 0.0
         parts = [
@@ -137,6 +141,7 @@ class _Terminal:
         parts.append(f"${money.to_usd(spent):.2f}" if spent else "")
         dead = figures.before.dead + figures.now.dead
         parts.append(f"[red]{dead:,} dead[/red]" if dead else "")
+        parts.append(f"[yellow]{escape(', '.join(figures.paused))} paused[/yellow]" if figures.paused else "")
         return " · ".join(part for part in parts if part)
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core import money
 from holdfast.core.errors import Incomplete, UsageError
 from holdfast.core.model import Key, State
-from holdfast.runtime import statistics, status
+from holdfast.runtime import statistics, status, verdict
 from holdfast.runtime.durations import in_words
 from holdfast.runtime.ledger import Figures
+from holdfast.runtime.policy import Tolerance
 from holdfast.runtime.results import Result, results
 from holdfast.runtime.words import many, usd
 from holdfast.stores.base import Store, each_item
@@ -69,7 +70,8 @@ class Report:
     pipeline: str
     batch: str
     state: str
-    """complete, complete with dead letters, interrupted, paused, or open where nothing ran."""
+    """At its end: complete, complete with dead letters, stopped, cancelled. Else: interrupted, paused, over tolerance,
+    or open where nothing ran."""
     why: str
     """What to know about the state, and what to do next."""
     counts: status.Counts
@@ -83,6 +85,9 @@ class Report:
     """What the `after` hooks returned, with the time each stage was complete."""
     tolerated: int
     warnings: tuple[str, ...] = ()
+    reason: str = ""
+    """What ended the run before the batch was complete: interrupted, deadline, budget, paused, cancelled, until,
+    tolerance, breaker, trouble."""
     _pipeline: "Pipeline | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -92,10 +97,17 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 complete, 1 finished with dead letters beyond what is tolerated, 75 run again to go on."""
+        """0 complete, 1 ended in part or with dead letters beyond what is tolerated, 75 run again to go on."""
+        if self.state in verdict.FINAL:
+            return 1
         if not self.state.startswith("complete"):
             return 75
         return 0 if self.counts.dead <= self.tolerated else 1
+
+    @property
+    def run_again(self) -> bool:
+        """Whether running it again goes on with it."""
+        return self.exit_code == 75
 
     @property
     def metrics(self) -> statistics.Statistics:
@@ -122,6 +134,8 @@ class Report:
             "batch": self.batch,
             "state": self.state,
             "why": self.why,
+            "reason": self.reason,
+            "run_again": self.run_again,
             "exit_code": self.exit_code,
             "counts": self.counts.as_dict(),
             "totals": self.totals.as_dict(),
@@ -184,7 +198,8 @@ class Report:
         return make(pipeline, batch, run=None, reason="", tolerated=0)
 
 
-def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, tolerated: int | float, rewound: int = 0,
+def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
+         tolerated: int | float | Tolerance, rewound: int = 0,
          warnings: tuple[str, ...] = ()) -> Report:  # fmt: skip
     """The report of a batch as it stands in the store."""
     store = pipeline.store
@@ -193,7 +208,7 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, t
         known = ", ".join(repr(b.name) for b in store.batches()[-5:]) or "none"
         raise UsageError(f"there is no batch {name!r} in {store.url}; the last ones are: {known}")
     now = status.snapshot(store, batch)
-    allowed = tolerated if isinstance(tolerated, int) else int(tolerated * now.counts.expected + 1e-9)
+    allowed = _allowed(tolerated, now.counts.expected)
     state, why = _state(now, reason, allowed, read=run is None or run.ingested)
     return Report(
         pipeline=pipeline.name,
@@ -209,13 +224,23 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, t
         stages=_stage_facts(store, batch.id),
         tolerated=allowed,
         warnings=warnings,
+        reason="" if state.startswith("complete") or reason == "ended" else reason,
         _pipeline=pipeline,
     )
+
+
+def _allowed(tolerated: int | float | Tolerance, expected: int) -> int:
+    if isinstance(tolerated, Tolerance):
+        return tolerated.allowed(expected)
+    return tolerated if isinstance(tolerated, int) else int(tolerated * expected + 1e-9)
 
 
 def _state(now: status.Status, reason: str, tolerated: int, *, read: bool) -> tuple[str, str]:
     """`read`: this run came to the end of its source, where it had one."""
     counts = now.counts
+    barred = verdict.of(now, reason, read=read)
+    if barred is not None:
+        return barred
     if now.is_complete and read:
         if not counts.dead:
             return "complete", f"{_all(counts.expected)} accounted for."

@@ -14,7 +14,7 @@ import typer
 
 import holdfast
 from holdfast.core.errors import HoldfastError, StoreUnavailable, UsageError
-from holdfast.interfaces.cli import acts, audit, dead, demo, doctor, export, render, run, status, why
+from holdfast.interfaces.cli import acts, audit, dead, demo, doctor, export, render, run, status, steering, why
 from holdfast.interfaces.cli.common import Declined
 
 INTERRUPTED = 75
@@ -33,6 +33,8 @@ app.command("show")(status.show)
 app.command("why")(why.why)
 app.add_typer(dead.app, name="dead")
 app.command("reset")(acts.reset)
+app.command("pause")(steering.pause)
+app.command("cancel")(steering.cancel)
 app.add_typer(audit.app, name="audit")
 app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)

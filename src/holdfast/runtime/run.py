@@ -17,7 +17,7 @@ from holdfast.core.limits import ORPHAN_GRACE
 from holdfast.core.model import Batch, Course, ItemNo, NewItem, Want
 from holdfast.runtime import checker, definition, renewal, steering
 from holdfast.runtime.completion import complete_stages
-from holdfast.runtime.control import Control
+from holdfast.runtime.control import ENDED_FOR_GOOD, Control
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.hooks import HookList
 from holdfast.runtime.ingester import Ingester, KeyFrom
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.run")
 
-ENDED_FOR_GOOD = ("cancelled", "until")
-"""Reasons after which what is left of the batch is cancelled."""
 LAST_SECONDS = 2.0
 """How long a run that was told to stop at once waits for its worker."""
 

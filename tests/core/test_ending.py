@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.course import barrier, has_ended, is_exceeded
+from holdfast.core.course import barrier, has_ended, is_exceeded, spare
 from holdfast.core.ending import End, end_of
 from holdfast.core.model import Batch, BatchId, Course, Tolerance
 from tests.core.made import NOW
@@ -60,3 +60,10 @@ def test_a_share_of_the_last_items_is_not_judged_by_all_of_them() -> None:
     assert is_exceeded(Tolerance(share=0.1), 11, batch())
     assert not is_exceeded(Tolerance(share=0.1, window=20), 11, batch())
     assert is_exceeded(Tolerance(share=0.1, window=20, count=10), 11, batch())
+
+
+def test_how_many_more_may_die_is_the_least_of_what_is_said() -> None:
+    assert spare(Tolerance(count=10), 4, batch()) == 6
+    assert spare(Tolerance(count=10), 40, batch()) == 0
+    assert spare(Tolerance(count=10, share=0.05), 4, batch()) == 1
+    assert spare(Tolerance(share=0.5, window=20), 40, batch()) == 10

@@ -36,7 +36,7 @@ def test_beyond_the_count_nothing_more_is_begun(restart: Restart) -> None:
     calls = Calls()
     report = run(restart(define(calls)), range(5000), workers=1, tolerate=hf.Tolerance(count=10))
     assert (report.state, report.reason, report.exit_code) == ("over tolerance", "tolerance", 1)
-    assert 11 <= report.counts.dead == len(calls) < 200, "what was in flight, not all that was claimed"
+    assert 11 <= report.counts.dead == len(calls) < 60, "what was in flight, not all that was claimed"
     assert "blank (" in report.why
     assert "redrive" in report.why.lower()
     assert not report.run_again
@@ -129,8 +129,8 @@ def test_several_processes_on_one_file_bury_no_more_than_the_count_and_what_was_
     assert {(state, code) for state, _, code in said} == {("over tolerance", 1)}
     dead = hf.Pipeline("book", store=app.store).report().counts.dead
     assert dead == sum(mine for _, mine, _ in said)
-    slice_, handed_over = 5, 2 * 2
-    assert 41 <= dead <= 40 + 3 * handed_over * slice_, said
+    together, handed_over = 40, 2 * 2
+    assert 41 <= dead <= 40 + 3 * handed_over * together < 4000, said
     tally(processes=3)
 
 

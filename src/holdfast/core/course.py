@@ -51,6 +51,16 @@ def is_exceeded(tolerance: Tolerance | None, dead: int, batch: Batch) -> bool:
     return too_many or (share is not None and dead > share * batch.admitted)
 
 
+def spare(tolerance: Tolerance, dead: int, batch: Batch) -> int:
+    """How many more items may die before the tolerance is exceeded, as far as that is known."""
+    limits = [] if tolerance.count is None else [tolerance.count - dead]
+    if tolerance.share is not None and tolerance.window is not None:
+        limits.append(int(tolerance.share * tolerance.window))
+    elif tolerance.share is not None:
+        limits.append(int(tolerance.share * batch.admitted) - dead)
+    return max(0, min(limits, default=0))
+
+
 def obstacle(batch: Batch, chunks: Sequence[Chunk]) -> str | None:
     """Why a batch cannot be sealed, or None."""
     if batch.sealed_at is not None:

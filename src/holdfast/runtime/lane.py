@@ -37,6 +37,8 @@ class Slots:
         self.free = size
         self.one_by_one = one_by_one
         """With a budget items travel alone: what each cost is known before the next is begun."""
+        self.most: int | None = None
+        """With a tolerance no more items travel together than may still die."""
 
 
 class Lane:
@@ -130,6 +132,8 @@ class Lane:
         if isinstance(self.pool, Remote) and self.stage.timeout is not None:
             return 1
         share = ready if inline else -(-ready // max(1, self._free()))
+        if self.slots.most is not None:
+            share = min(share, self.slots.most)
         return max(1, min(share, self.pace.slice(inline)))
 
     # -- finishing ------------------------------------------------------------------------------------------------

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Sequence
 from holdfast.core import course, journal, window
 from holdfast.core.model import Chunk, Course, Want
 from holdfast.runtime.control import Control
+from holdfast.runtime.lane import Slots
 from holdfast.stores.base import ENTRIES_AT_A_TIME, Idle, Store
 
 LOOK_SECONDS = 0.5
 """How often the batch is looked at."""
+TOGETHER = 8
+"""Items that may travel together however few of them may still die."""
 WINDOW_SECONDS = 0.25
 """The least time between two looks at the last items."""
 
@@ -18,9 +21,10 @@ WINDOW_SECONDS = 0.25
 class Watch:
     """Tells the run to stop when the batch shall not go on."""
 
-    def __init__(self, store: Store, name: str, control: Control, want: Want) -> None:
-        self._store, self._name, self._control, self._want = store, name, control, want
+    def __init__(self, store: Store, name: str, control: Control, want: Want, slots: Slots) -> None:
+        self._store, self._name, self._control, self._want, self._slots = store, name, control, want, slots
         self._looked_at = self._window_at = 0.0
+        self.after_burial()
 
     def look(self) -> None:
         """Now and then, see whether the batch may go on."""
@@ -60,12 +64,13 @@ class Watch:
     def after_burial(self) -> None:
         """Items were buried: count all that are dead, whoever buried them, before anything else is begun."""
         tolerance = self._want.tolerance
-        if tolerance is None:
+        batch = self._store.batch(self._name) if tolerance is not None else None
+        if tolerance is None or batch is None:
             return
-        batch = self._store.batch(self._name)
         dead = sum(chunk.counts.dead for chunk in self._store.chunks(self._want.batch))
-        if batch is not None and course.is_exceeded(tolerance, dead, batch):
+        if course.is_exceeded(tolerance, dead, batch):
             self._control.stop("tolerance")
+        self._slots.most = max(TOGETHER, course.spare(tolerance, dead, batch))
         self.before_claim()
 
 

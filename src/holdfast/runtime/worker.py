@@ -54,7 +54,7 @@ class Worker:
         self.finished = finished
         self.want = want
         self.pauses = Pauses(store, lanes, control, ledger, want)
-        self.watch = Watch(store, lanes[0].runner.batch, control, want)
+        self.watch = Watch(store, lanes[0].runner.batch, control, want, lanes[0].slots)
         self.policies = [lane.stage.policy for lane in lanes]
         self.holdings: list[Holding] = []
         self.idle: Idle | None = None

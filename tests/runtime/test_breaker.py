@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,25 @@ def test_a_storm_makes_the_stage_pause_and_nobody_is_buried(folder: Path) -> Non
     assert report.totals.attempts == 200 + 34, "every call is an attempt in the journal"
     entries = [entry.body for chunk in book.store.chunks(1) for entry in book.store.entries(chunk.id)]
     assert any(b"the breaker of stage 'fetch' is open" in body for body in entries)
+
+
+def test_while_it_pauses_nothing_is_started(folder: Path) -> None:
+    """The storm comes when the worker holds thousands of items that are ready."""
+    calls = Calls()
+    book = hf.Pipeline("book", store=SqliteStore(folder / "state.db", clock=ManualClock()))
+
+    @book.stage(breaker=hf.Breaker(failures=5))
+    def fetch(number: int) -> int:
+        time.sleep(0.001)
+        if number >= 400:
+            calls(number)
+            raise hf.Transient("down")
+        return number
+
+    report = run(book, range(4000), workers=4, deadline=3)
+    assert (report.counts.done, report.counts.pending) == (400, 3600)
+    handed_over = 2 * 4 * 10
+    assert 5 <= len(calls) <= 5 + handed_over + 10
 
 
 def test_without_a_breaker_the_same_storm_buries_items(folder: Path) -> None:

@@ -46,6 +46,14 @@ def test_beyond_the_count_nothing_more_is_begun(restart: Restart) -> None:
     assert run(restart(define(calls)), range(5000), tolerate=hf.Tolerance(count=5000)).exit_code == 0
 
 
+@pytest.mark.promise("A15")
+def test_of_a_large_claim_only_what_was_in_flight_dies(restart: Restart) -> None:
+    book = restart(define(Calls(), lambda number: number >= 3000))
+    report = run(book, range(20_000), workers=1, tolerate=hf.Tolerance(count=10))
+    assert report.state == "over tolerance"
+    assert 11 <= report.counts.dead < 100
+
+
 def test_exactly_as_many_as_are_tolerated_is_fine(restart: Restart) -> None:
     book = restart(define(Calls(), lambda number: number < 10))
     report = run(book, range(100), tolerate=hf.Tolerance(count=10))

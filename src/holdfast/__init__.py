@@ -28,7 +28,7 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.functions import lambda_handler
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.plan import Plan
-from holdfast.runtime.policy import Budget, Retry
+from holdfast.runtime.policy import Breaker, Budget, Retry, Tolerance
 from holdfast.runtime.processed import Processed
 from holdfast.runtime.report import DeadLetter, Report
 from holdfast.runtime.results import Result
@@ -39,9 +39,9 @@ from holdfast.runtime.stage import Stage
 __version__ = "0.1.0"
 
 __all__ = [
-    "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Damaged", "DeadLetter", "Defer",
-    "DefinitionChanged", "File", "Files", "Finding", "Folder", "HoldfastError", "Incomplete", "JsonLines", "LeaseLost",
-    "NotOurs", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Reconciliation", "Refused", "Report",
-    "Result", "Retry", "SchemaTooNew", "SinkError", "Skip", "Source", "Stage", "StoreError", "StoreUnavailable",
-    "Transient", "UndoRefused", "UsageError", "lambda_handler",
+    "Breaker", "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Damaged", "DeadLetter",
+    "Defer", "DefinitionChanged", "File", "Files", "Finding", "Folder", "HoldfastError", "Incomplete", "JsonLines",
+    "LeaseLost", "NotOurs", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Reconciliation",
+    "Refused", "Report", "Result", "Retry", "SchemaTooNew", "SinkError", "Skip", "Source", "Stage", "StoreError",
+    "StoreUnavailable", "Tolerance", "Transient", "UndoRefused", "UsageError", "lambda_handler",
 ]  # fmt: skip

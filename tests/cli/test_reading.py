@@ -47,7 +47,7 @@ def test_every_destructive_command_takes_yes_reason_and_dry_run(name: str) -> No
 def test_status_lists_the_batches(world: World, holdfast: Command) -> None:
     answer = holdfast("status")
     assert answer.code == 0
-    assert answer.out.splitlines()[1].split()[:6] == ["moby-dick", "stopped", "5", "1", "2", "1"]
+    assert answer.out.splitlines()[1].split()[:6] == ["moby-dick", "interrupted", "5", "1", "2", "1"]
 
 
 def test_status_of_a_batch_adds_up(world: World, holdfast: Command) -> None:

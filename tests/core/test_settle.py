@@ -74,6 +74,40 @@ def test_an_item_that_is_skipped_is_settled_with_its_reason() -> None:
     assert result.onward == []
 
 
+@pytest.mark.promise("A15")
+def test_an_item_is_deferred_for_a_day_in_all_and_then_buried() -> None:
+    one, waited = item(4), 0.0
+    while True:
+        result = settled(deferred(one, wait=7200.0), now=NOW + waited)
+        if result.counts.dead:
+            break
+        (one,), waited = result.onward, waited + 7200.0
+        assert (one.place.deferred, one.place.attempt) == (waited, 0)
+    place = result.moves[0].place
+    assert (place.state, place.code, waited) == (State.DEAD, "deferred_too_long", 86_400.0)
+    assert (result.attempts[0].outcome, result.onward) == ("bury", [])
+    assert [event.n for event in result.events] == [4]
+
+
+@pytest.mark.promise("A15")
+def test_an_item_that_defers_itself_without_a_wait_is_buried_too() -> None:
+    one, rounds, policies = item(4), 0, [Policy(defer_within=60.0)]
+    while not (result := settle([deferred(one, wait=0.0)], stages=1, policies=policies, now=NOW)).counts.dead:
+        (one,), rounds = result.onward, rounds + 1
+    assert rounds == 60
+
+
+def test_the_next_stage_begins_with_no_deferral() -> None:
+    waiting = settled(deferred(item(4))).onward[0]
+    assert waiting.place.deferred == 60.0
+    assert settled(done(waiting)).onward[0].place.deferred == 0.0
+
+
+def test_a_disk_that_fails_is_not_held_against_the_item() -> None:
+    trouble = Deferred(item(4, plain=False, deferred=86_400.0), 0.0, "disk full", 0.25, 0.5, None, trouble=True)
+    assert settled(trouble).counts.dead == 0
+
+
 @pytest.mark.promise("E7")
 def test_deferring_costs_no_attempt_and_leaves_the_budgets_alone() -> None:
     before = Place(stage=2, attempt=1, since=NOW - 50, spent=4)

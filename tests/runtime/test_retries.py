@@ -102,7 +102,7 @@ def test_waits_differ_from_item_to_item(folder: Path) -> None:
     clock = ManualClock()
 
     def define(book: hf.Pipeline) -> None:
-        @book.stage(retry=hf.Retry(attempts=3, wait=("2s", "30s")))
+        @book.stage(retry=hf.Retry(attempts=3, wait=("2s", "30s")), breaker=False)
         def read(number: int) -> int:
             raise hf.Transient("overloaded")
 

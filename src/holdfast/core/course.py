@@ -20,6 +20,20 @@ def steer(batch: Batch, course: Course, *, reason: str, ends_at: float | None) -
     return Steered(course=course, reason=reason, ends_at=ends_at)
 
 
+def has_ended(batch: Batch, now: float) -> bool:
+    """Whether the time of a batch is over: from its end on, nothing more is handed out."""
+    return batch.ends_at is not None and now >= batch.ends_at
+
+
+def barrier(batch: Batch, now: float) -> str:
+    """Why nothing more is handed out of a batch: `cancelled`, `until` (its end has come), `paused`; empty if it is."""
+    if batch.course is Course.CANCELLED:
+        return "cancelled"
+    if has_ended(batch, now):
+        return "until"
+    return "paused" if batch.course is Course.PAUSED else ""
+
+
 def check_open_to_items(batch: Batch) -> None:
     """Refuse items for a batch that takes no more."""
     if batch.sealed_at is not None:
@@ -30,12 +44,22 @@ def check_open_to_items(batch: Batch) -> None:
 
 def is_exceeded(tolerance: Tolerance | None, dead: int, batch: Batch) -> bool:
     """Whether a batch has more dead letters than it may. A share is judged once it is known how many items there
-    are: before, every new item would change it."""
+    are: before, every new item would change it. A share of the last items is another matter: see `window`."""
     if tolerance is None:
         return False
+    share = tolerance.share if tolerance.window is None and batch.ingested_at is not None else None
     too_many = tolerance.count is not None and dead > tolerance.count
-    ended = batch.ingested_at is not None
-    return too_many or (tolerance.share is not None and ended and dead > tolerance.share * batch.admitted)
+    return too_many or (share is not None and dead > share * batch.admitted)
+
+
+def spare(tolerance: Tolerance, dead: int, batch: Batch) -> int:
+    """How many more items may die before the tolerance is exceeded, as far as that is known."""
+    limits = [] if tolerance.count is None else [tolerance.count - dead]
+    if tolerance.share is not None and tolerance.window is not None:
+        limits.append(int(tolerance.share * tolerance.window))
+    elif tolerance.share is not None:
+        limits.append(int(tolerance.share * batch.admitted) - dead)
+    return max(0, min(limits, default=0))
 
 
 def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes) -> str | None:

@@ -133,3 +133,29 @@ FINDINGS_SEALED: Final = 100
 
 NAMES_HELD: Final = 1_000_000
 """Names of files held in memory, 8 bytes each, to find those that nothing names; of more, the folder is read again."""
+
+DEFERRED_SECONDS: Final = 86_400.0
+"""Seconds that an item may be deferred at one stage in all, unless its policy says otherwise; then it is buried with
+the code `deferred_too_long`."""
+
+DEFERRED_LEAST: Final = 1.0
+"""What a shorter deferral counts as."""
+
+BREAKER_FAILURES: Final = 20
+"""Transient failures of different items in a row, with no answer between, that make a stage pause."""
+
+BREAKER_PAUSE: Final = 30.0
+"""Seconds of the first pause; each further one without an answer between is twice as long."""
+
+BREAKER_LONGEST: Final = 600.0
+"""Seconds of the longest pause."""
+
+BREAKER_SECONDS: Final = 3600.0
+"""Seconds that the breaker of a stage may be open in one run in all; then the run ends, to be run again later."""
+
+WINDOW_ITEMS: Final = 10_000
+"""The most items a tolerance looks back on; a larger window is refused."""
+
+FLIGHT_SECONDS: Final = 3600.0
+"""Seconds that what is in flight may take to its checkpoint when its batch ends or is cancelled; then the run ends
+without it."""

@@ -143,6 +143,8 @@ class Place(Value, frozen=True, kw_only=True):
     rewinds: int = 0
     requeues: int = 0
     """How often an operator has sent it on its way again since it last made progress."""
+    deferred: float = 0.0
+    """Seconds that it was deferred at this stage in this epoch, in all."""
     code: str = ""
     reason: str = ""
 
@@ -237,6 +239,8 @@ class Tolerance(Value, frozen=True, kw_only=True):
 
     count: int | None = None
     share: float | None = None
+    window: int | None = None
+    """The share is of so many items that were settled last, not of all."""
 
 
 class Output(msgspec.Struct, frozen=True, gc=False):

@@ -11,6 +11,7 @@ from ssl import SSLCertVerificationError, SSLError
 import msgspec
 
 from holdfast.core.errors import Permanent, Transient
+from holdfast.core.limits import DEFERRED_LEAST, DEFERRED_SECONDS
 from holdfast.core.model import Place
 from holdfast.core.outcome import Failed
 
@@ -24,6 +25,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     wait_max: float = 30.0
     money: int | None = None
     """In units; None is no limit."""
+    defer_within: float = DEFERRED_SECONDS
+    """Seconds that the item may be deferred in all."""
 
 
 class Again(msgspec.Struct, frozen=True):
@@ -51,6 +54,12 @@ def decide(place: Place, failed: Failed, policy: Policy, *, now: float, spent: i
     if due > deadline(place, policy, now - failed.seconds):
         return GiveUp(f"the next attempt would come after the {policy.within:g} s the item has")
     return Again(due)
+
+
+def deferred(place: Place, wait: float) -> float:
+    """How long an item will have been deferred at its stage, once it has waited so long. One that does not wait at all
+    counts too: it must not be deferred for ever."""
+    return place.deferred + max(wait, DEFERRED_LEAST)
 
 
 def backoff(policy: Policy, attempt: int, draw: float, after: float | None = None) -> float:

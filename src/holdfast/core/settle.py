@@ -201,9 +201,7 @@ class _Ledger:
             self.tally["skipped"] += 1
             self._keep(outcome, place, "skip", place.code, place.reason)
         elif isinstance(outcome, Deferred):
-            place = move(item.place, Transition.DEFER, stages=self.stages, due=self.now + outcome.wait,
-                         spent=item.place.spent + spent, code="deferred", reason=_cut(outcome.why))  # fmt: skip
-            self._keep(outcome, place, "defer", place.code, place.reason)
+            self._deferred(outcome, item.place.spent + spent)
         else:
             self._failed(outcome, item.place.spent + spent)
 
@@ -229,6 +227,22 @@ class _Ledger:
                 to_stage=place.stage,
             )  # fmt: skip
         )
+
+    def _deferred(self, outcome: Deferred, spent: int) -> None:
+        """Later, at no cost of an attempt; but not for ever. A disk that fails is not held against the item."""
+        place = outcome.item.place
+        policy, why = self.policies[place.stage], _cut(outcome.why)
+        total = place.deferred if outcome.trouble else retry.deferred(place, outcome.wait)
+        if total > policy.defer_within:
+            why = f"{why} (deferred for {total:,.0f} s in all, it may be for {policy.defer_within:,.0f} s)"
+            after = move(place, Transition.BURY, stages=self.stages, due=0.0, attempt=place.attempt + 1, spent=spent,
+                         code="deferred_too_long", reason=why)  # fmt: skip
+            self._bury(outcome.item, after)
+            self._keep(outcome, after, "bury", after.code, after.reason)
+            return
+        after = move(place, Transition.DEFER, stages=self.stages, due=self.now + outcome.wait, spent=spent,
+                     deferred=total, code="deferred", reason=why)  # fmt: skip
+        self._keep(outcome, after, "defer", after.code, after.reason)
 
     def _failed(self, failed: Failed, spent: int) -> None:
         place = failed.item.place

@@ -99,7 +99,8 @@ def checkpoint(place: Place, reached: int, stages: int) -> Place:
     return move(place, Transition.CHECKPOINT, stage=reached, stages=stages, **_FRESH)
 
 
-_FRESH: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0, "code": "", "reason": ""}
+_FRESH: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0, "deferred": 0.0,
+                           "code": "", "reason": ""}  # fmt: skip
 
 
 def go_back(place: Place, transition: Transition, stage: int, stages: int, *, reason: str) -> Place:

@@ -3,6 +3,10 @@
 import threading
 import time
 
+from holdfast.core.limits import FLIGHT_SECONDS
+
+ENDED_FOR_GOOD = ("cancelled", "until")
+"""Reasons after which what is left of the batch is cancelled."""
 TURN_SECONDS = 1.0
 """The longest the reading of a source waits for handlers to come to a pause."""
 LOOK_SECONDS = 0.05
@@ -21,13 +25,14 @@ class Control:
         self.reading = False
         """The calling thread is inside the user's source, where an interrupt may break in."""
         self.reason = ""
-        """Why the run stops: interrupted, deadline, budget, or trouble with a sentence."""
+        """Why the run stops: interrupted, deadline, budget, paused, cancelled, until, tolerance, breaker, trouble."""
         self.trouble: BaseException | None = None
         self.at_once = False
         self.stopping = False
         self.crowded = True
         """Handlers on other threads need the interpreter all the time; taken for granted until they are known."""
         self._began = time.monotonic()
+        self._stopped_at = 0.0
         self._room = threading.Event()
         self._room.set()
 
@@ -35,6 +40,7 @@ class Control:
         """Start nothing new; with `at_once`, do not wait for what is in flight either. A signal may call this in the
         middle of anything, so it takes no lock: plain values only."""
         if not self.reason:
+            self._stopped_at = time.monotonic()
             self.reason = reason
         self.at_once = self.at_once or at_once
         self.stopping = True
@@ -46,10 +52,13 @@ class Control:
         self.stop("trouble")
 
     def watch_deadline(self, slowest: float) -> None:
-        """Stop early enough for what is in flight; at the deadline itself, at once."""
+        """Stop early enough for what is in flight; at the deadline itself, at once. A batch that is over does not wait
+        for ever either."""
+        now = time.monotonic()
+        if self.reason in ENDED_FOR_GOOD and now >= self._stopped_at + FLIGHT_SECONDS:
+            self.at_once = True
         if self.deadline is None:
             return
-        now = time.monotonic()
         early = min(SHARE_OF_TIME * (self.deadline - self._began), 0.05 + 1.5 * slowest)
         if now >= self.deadline:
             self.stop("deadline", at_once=True)

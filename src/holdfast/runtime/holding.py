@@ -173,6 +173,12 @@ class Holding:
         while self.waiting and self.waiting[0][0] <= now:
             self._sort_in(heapq.heappop(self.waiting)[2], time.perf_counter())
 
+    def park(self, stage: int, until: float) -> None:
+        """What is ready for a stage that pauses waits like what is not due yet."""
+        while self.ready[stage].count:
+            for item in self.ready[stage].take(self.ready[stage].count)[1]:
+                heapq.heappush(self.waiting, (until, item.n, item))
+
     def next_due(self) -> float | None:
         return self.waiting[0][0] if self.waiting else None
 

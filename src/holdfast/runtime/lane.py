@@ -8,10 +8,12 @@ from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Settled
 from holdfast.runtime.assignment import Answer, Assignment, clock
+from holdfast.runtime.breaker import StageBreaker
 from holdfast.runtime.control import Control
 from holdfast.runtime.holding import Holding
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.pace import Pace
+from holdfast.runtime.policy import Breaker
 from holdfast.runtime.pools import Finished, Pool, Threads
 from holdfast.runtime.processes import Remote
 from holdfast.runtime.runner import StageRunner
@@ -35,6 +37,8 @@ class Slots:
         self.free = size
         self.one_by_one = one_by_one
         """With a budget items travel alone: what each cost is known before the next is begun."""
+        self.most: int | None = None
+        """With a tolerance no more items travel together than may still die."""
 
 
 class Lane:
@@ -51,6 +55,8 @@ class Lane:
         self.control = control
         self.finished = finished
         self.pace = Pace()
+        said = self.stage.breaker
+        self.breaker = StageBreaker(self.stage.name, said.rule() if isinstance(said, Breaker) else None)
         self.used = 0
         """Slots this lane holds."""
         self.active: dict[int, Assignment] = {}
@@ -64,6 +70,8 @@ class Lane:
 
     def can_start(self, holding: Holding) -> bool:
         if holding.lost or not holding.ready[self.index].count or self._free() < 1:
+            return False
+        if self.breaker.until and self.breaker.blocks(self.runner.now(), self.used):
             return False
         if holding.alone or self.suspects:
             return holding.running == 0 and self._pool_is_idle()
@@ -115,7 +123,7 @@ class Lane:
 
     def _how_many(self, holding: Holding, inline: bool) -> int:
         ready = holding.ready[self.index].count
-        if holding.alone or self.suspects:
+        if holding.alone or self.suspects or self.breaker.until:
             return 1
         if self.slots.one_by_one and not isinstance(self.pool, Loop):
             return 1
@@ -124,6 +132,8 @@ class Lane:
         if isinstance(self.pool, Remote) and self.stage.timeout is not None:
             return 1
         share = ready if inline else -(-ready // max(1, self._free()))
+        if self.slots.most is not None:
+            share = min(share, self.slots.most)
         return max(1, min(share, self.pace.slice(inline)))
 
     # -- finishing ------------------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ class Figures:
     """Of what was done before, items that the look at what is recorded sent back."""
     looking: str = ""
     """How far the look at what is recorded has come, while there is one."""
+    paused: tuple[str, ...] = ()
+    """Stages whose breaker is open."""
 
 
 class Ledger:
@@ -50,6 +52,9 @@ class Ledger:
         """Items this run buried and nobody has heard of yet."""
         self.late = 0
         """Items whose work came after the batch was sealed."""
+        self.paused: tuple[str, ...] = ()
+        self.notes: list[str] = []
+        """What the report shall mention."""
         self._item_cost = item_cost
         self._dearest: dict[int, int] = {}
         self._cheapest: dict[int, int] = {}
@@ -91,6 +96,7 @@ class Ledger:
                 self.rewound,
                 self.undone,
                 self.looking,
+                self.paused,
             )
 
     # -- money ----------------------------------------------------------------------------------------------------

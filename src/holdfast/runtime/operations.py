@@ -22,8 +22,8 @@ from holdfast.core.states import Transition, go_back, move
 from holdfast.runtime import lookup, sealing, status
 from holdfast.stores.base import Store, each_item
 
-FRESH_BUDGET: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0, "code": "",
-                                "reason": ""}  # fmt: skip
+FRESH_BUDGET: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0,
+                                "deferred": 0.0, "code": "", "reason": ""}  # fmt: skip
 CUT_PAYLOAD = "too_large"
 RESOLVED = "resolved"
 RECOVERED = "recovered"

@@ -15,7 +15,8 @@ from holdfast.core.verify import parse_allowed
 from holdfast.runtime import checker
 from holdfast.runtime.durations import Duration, moment, seconds
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom, check_identity
-from holdfast.runtime.policy import Budget
+from holdfast.runtime.policy import Budget, Tolerance
+from holdfast.runtime.steering import Until
 
 WORKERS = 10_000
 Code = Literal["keep", "rerun", "refuse"]
@@ -30,8 +31,9 @@ class Options:
     workers: int
     cap: int | None
     item_cost: int | None
-    tolerate: int | float
+    tolerate: int | float | Tolerance
     deadline: float | None
+    until: Until | None
     lease: float
     verify: checker.Level
     undo: float
@@ -49,8 +51,9 @@ class Options:
         key: KeyFrom,
         workers: int = 16,
         budget: Budget | None = None,
-        tolerate: int | float | str = 0,
+        tolerate: int | float | str | Tolerance = 0,
         deadline: Duration | datetime | None = None,
+        until: Duration | datetime | None = None,
         lease: Duration = "30s",
         verify: checker.Level = "quick",
         undo: float | str = UNDO_SHARE,
@@ -83,12 +86,15 @@ class Options:
             undo=parse_allowed(undo), progress=progress, identity=identity, changed=changed, code=code, seal=seal,
             cap=None if budget is None else money.to_units(budget.usd),
             item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
-            deadline=None if deadline is None else moment(deadline), lease=_lease(lease),
+            deadline=None if deadline is None else moment(deadline), until=Until.of(until), lease=_lease(lease),
         )  # fmt: skip
 
 
-def share_of(tolerate: int | float | str) -> int | float:
-    """How many dead letters are fine: a number of items, or a share such as 0.01 or "1%"."""
+def share_of(tolerate: int | float | str | Tolerance) -> int | float | Tolerance:
+    """How many dead letters are fine: a number of items, a share such as 0.01 or "1%", or a Tolerance that stops the
+    run when there are more."""
+    if isinstance(tolerate, Tolerance):
+        return tolerate
     share: Any = tolerate
     if isinstance(tolerate, str) and tolerate.endswith("%"):
         with suppress(ValueError):
@@ -97,11 +103,15 @@ def share_of(tolerate: int | float | str) -> int | float:
         return share
     if type(share) is float and 0 <= share <= 1:
         return share
-    raise UsageError(f"tolerate={tolerate!r}: a number of items such as 5, or a share such as 0.01 or '1%'")
+    raise UsageError(
+        f"tolerate={tolerate!r}: a number of items such as 5, a share such as 0.01 or '1%', or an hf.Tolerance"
+    )
 
 
-def allowed(tolerate: int | float, expected: int) -> int:
+def allowed(tolerate: int | float | Tolerance, expected: int) -> int:
     """How many dead letters are fine among so many items."""
+    if isinstance(tolerate, Tolerance):
+        return tolerate.allowed(expected)
     return tolerate if isinstance(tolerate, int) else int(tolerate * expected + 1e-9)
 
 

@@ -12,19 +12,20 @@ from pydantic import BaseModel
 
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BATCH_NAME_CHARS, STAGES, UNDO_SHARE
+from holdfast.core.model import Batch
 from holdfast.core.reconcile import Reconciliation
-from holdfast.runtime import comparison, lookup, planning, remote, sealing
+from holdfast.runtime import comparison, lookup, planning, remote, sealing, steering
 from holdfast.runtime.asking import here
 from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom
-from holdfast.runtime.operations import By
+from holdfast.runtime.operations import By, Result
 from holdfast.runtime.options import Code, Options
 from holdfast.runtime.outbox import delivering
 from holdfast.runtime.patience import Patience
 from holdfast.runtime.plan import Plan
-from holdfast.runtime.policy import Budget, Retry
+from holdfast.runtime.policy import Breaker, Budget, Retry, Tolerance
 from holdfast.runtime.processed import Processed
 from holdfast.runtime.processing import Processor
 from holdfast.runtime.receivers import Target, receivers
@@ -38,7 +39,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.open import is_there, open_store
 
 Function = Callable[..., Any]
-STAGE_OPTIONS = frozenset({"name", "retry", "sink", "timeout", "concurrency", "executor", "metrics"})
+STAGE_OPTIONS = frozenset({"name", "retry", "sink", "timeout", "concurrency", "executor", "metrics", "breaker"})
 
 
 class Pipeline:
@@ -91,6 +92,7 @@ class Pipeline:
         concurrency: int | None = None,
         executor: Where | None = None,
         metrics: type[BaseModel] | None = None,
+        breaker: Breaker | bool | None = None,
     ) -> Callable[[Function], Stage]: ...
 
     def stage(self, function: Function | None = None, **options: Any) -> Stage | Callable[[Function], Stage]:
@@ -143,7 +145,8 @@ class Pipeline:
     # -- running ------------------------------------------------------------------------------------------------
 
     def run(self, items: Iterable[Any] | None = None, batch: str | None = None, key: KeyFrom = None, workers: int = 16,
-            budget: Budget | None = None, tolerate: int | float | str = 0, deadline: Duration | datetime | None = None,
+            budget: Budget | None = None, tolerate: int | float | str | Tolerance = 0,
+            deadline: Duration | datetime | None = None, until: Duration | datetime | None = None,
             lease: Duration = "30s", verify: Level = "quick", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
             changed: Changed = "refuse", undo: float | str = UNDO_SHARE,
@@ -160,7 +163,7 @@ class Pipeline:
         options = self._options(
             batch, key, workers=workers, budget=budget, tolerate=tolerate, deadline=deadline, lease=lease,
             verify=verify, executor=executor, progress=progress, identity=identity, changed=changed, code=code,
-            undo=undo, seal=seal,
+            undo=undo, seal=seal, until=until,
         )  # fmt: skip
         if here.batch == (self.name, options.batch):
             raise UsageError(f"batch {options.batch!r} was run by one of its own handlers: it would wait for itself")
@@ -206,6 +209,22 @@ class Pipeline:
                                    given=items is not None)  # fmt: skip
         sealing.publish_end(self.store, named, found, actor=owners.new_owner())
         return found
+
+    def pause(self, batch: str | None = None, *, reason: str, actor: str = "") -> None:
+        """Hand out nothing more: workers stop at their next checkpoint, and no run goes on before `resume`."""
+        steering.pause(self.store, self._known(batch), _by(actor, reason))
+
+    def resume(self, batch: str | None = None, *, reason: str, actor: str = "") -> None:
+        """Let a paused batch go on: the next run does."""
+        steering.resume(self.store, self._known(batch), _by(actor, reason))
+
+    def cancel(self, batch: str | None = None, *, reason: str, actor: str = "", at_once: bool = False) -> Result:
+        """Call a batch off, for good. What is in flight is finished or left at a checkpoint; with `at_once` its owners
+        are fenced off instead."""
+        return steering.cancel(self.store, self._known(batch), _by(actor, reason), at_once=at_once)
+
+    def _known(self, batch: str | None) -> Batch:
+        return lookup.batch_named(self.store, check_name(batch if batch is not None else self.name, "batch"))
 
     def results(self, batch: str | None = None) -> Iterator[Any]:
         """The results of a batch, in the order of its items: `.key` and `.output`, validated."""
@@ -289,3 +308,8 @@ def check_name(name: str, what: str) -> str:
             f"{what} name {name[:40]!r}…: at most {BATCH_NAME_CHARS} characters, none of them control characters"
         )
     return name
+
+
+def _by(actor: str, reason: str) -> By:
+    """Who acts from Python: this process, unless somebody is named."""
+    return By(actor=actor if actor else owners.short(owners.new_owner()), reason=reason)

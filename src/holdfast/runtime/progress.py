@@ -82,6 +82,8 @@ def sentence(batch: str, figures: Figures) -> str:
         parts.append(f"{before.dead + now.dead:,} dead")
     if figures.looking:
         parts.append(figures.looking)
+    if figures.paused:
+        parts.append(f"{', '.join(figures.paused)} paused")
     return ", ".join(parts)
 
 
@@ -127,6 +129,8 @@ class _Terminal:
             self.bar.stop()
 
     def _facts(self, figures: Figures, left: int) -> str:
+        from rich.markup import escape
+
         (first_at, first), (last_at, latest) = self.recent[0], self.recent[-1]
         rate = (latest - first) / (last_at - first_at) if last_at > first_at else 0.0
         parts = [
@@ -140,6 +144,7 @@ class _Terminal:
         dead = figures.before.dead + figures.now.dead
         parts.append(f"[red]{dead:,} dead[/red]" if dead else "")
         parts.append(figures.looking)
+        parts.append(f"[yellow]{escape(', '.join(figures.paused))} paused[/yellow]" if figures.paused else "")
         return " · ".join(part for part in parts if part)
 
 

@@ -10,11 +10,12 @@ from holdfast.core import money
 from holdfast.core.errors import Incomplete, UsageError
 from holdfast.core.model import Key, State
 from holdfast.core.reconcile import Reconciliation
-from holdfast.runtime import statistics, status
+from holdfast.runtime import statistics, status, verdict
 from holdfast.runtime.durations import in_words
 from holdfast.runtime.findings import Finding, Findings
 from holdfast.runtime.ledger import Figures
 from holdfast.runtime.options import allowed as allowed_dead
+from holdfast.runtime.policy import Tolerance
 from holdfast.runtime.reconciler import reconcile
 from holdfast.runtime.results import Result, results
 from holdfast.runtime.words import many, usd
@@ -74,7 +75,8 @@ class Report:
     pipeline: str
     batch: str
     state: str
-    """complete, complete with dead letters, finished with findings, interrupted, paused, or open where nothing ran."""
+    """At its end: complete, complete with dead letters, finished with findings, stopped, cancelled. Else: interrupted,
+    paused, over tolerance, or open where nothing ran."""
     why: str
     """What to know about the state, and what to do next."""
     counts: status.Counts
@@ -94,6 +96,9 @@ class Report:
     """How many there are."""
     reconciliation: Reconciliation | None = None
     """What should be there, what is recorded and what is there, compared; None while the batch has not ended."""
+    reason: str = ""
+    """What ended the run before the batch was complete: interrupted, deadline, budget, paused, cancelled, until,
+    tolerance, breaker, trouble."""
     _pipeline: "Pipeline | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -103,9 +108,9 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 complete and reconciled, 1 finished with findings or with dead letters beyond what is tolerated, 75 run
-        again to go on."""
-        if self.state == FINDINGS:
+        """0 complete and reconciled, 1 ended in part, with findings, or with dead letters beyond what is tolerated, 75
+        run again to go on."""
+        if self.state == FINDINGS or self.state in verdict.FINAL:
             return 1
         if not self.state.startswith("complete"):
             return 75
@@ -114,7 +119,7 @@ class Report:
     @property
     def run_again(self) -> bool:
         """Whether work is left that this run stopped before: the next one goes on with it."""
-        return self.state == "interrupted"
+        return self.exit_code == 75
 
     @property
     def metrics(self) -> statistics.Statistics:
@@ -141,6 +146,7 @@ class Report:
             "batch": self.batch,
             "state": self.state,
             "why": self.why,
+            "reason": self.reason,
             "exit_code": self.exit_code,
             "run_again": self.run_again,
             "counts": self.counts.as_dict(),
@@ -209,7 +215,8 @@ class Report:
         return make(pipeline, batch, run=None, reason="", tolerated=0)
 
 
-def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, tolerated: int | float, rewound: int = 0,
+def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
+         tolerated: int | float | Tolerance, rewound: int = 0,
          warnings: tuple[str, ...] = (), findings: Findings | None = None,
          compared: Reconciliation | None = None) -> Report:  # fmt: skip
     """The report of a batch as it stands in the store."""
@@ -243,6 +250,7 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str, t
         findings=tuple(found.listed),
         unverified=found.count,
         reconciliation=compared,
+        reason="" if state.startswith("complete") or reason == "ended" else reason,
         _pipeline=pipeline,
     )
 
@@ -255,6 +263,9 @@ def _state(
     if now.is_complete and read and found is not None and not found.is_explained:
         what = ", ".join(found.unexplained)
         return FINDINGS, f"Nothing is left to do, but {what}: see `holdfast reconcile {now.batch}`."
+    barred = verdict.of(now, reason, read=read)
+    if barred is not None:
+        return barred
     if now.is_complete and read:
         if not counts.dead:
             return "complete", f"{_all(counts.expected)} accounted for."

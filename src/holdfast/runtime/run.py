@@ -11,13 +11,14 @@ from collections.abc import Iterable, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import HoldfastError, StoreError, UsageError
-from holdfast.core.model import Batch, ItemNo, NewItem, Want
+from holdfast.core import course, ending
+from holdfast.core.errors import HoldfastError, Refused, StoreError, UsageError
+from holdfast.core.model import Batch, Course, ItemNo, NewItem, Want
 from holdfast.core.reconcile import Reconciliation
-from holdfast.runtime import changed_code, checker, definition, renewal, sealing
+from holdfast.runtime import changed_code, checker, definition, renewal, sealing, steering
 from holdfast.runtime.closing import Closing
 from holdfast.runtime.completion import complete_stages
-from holdfast.runtime.control import Control
+from holdfast.runtime.control import ENDED_FOR_GOOD, Control
 from holdfast.runtime.findings import Findings
 from holdfast.runtime.gate import Gate
 from holdfast.runtime.heartbeat import Heartbeat
@@ -26,7 +27,9 @@ from holdfast.runtime.ingester import Ingester, KeyFrom
 from holdfast.runtime.lanes import open_lanes
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.looking import Looker
+from holdfast.runtime.operations import By
 from holdfast.runtime.options import Options
+from holdfast.runtime.policy import Tolerance
 from holdfast.runtime.pools import Finished
 from holdfast.runtime.progress import Progress
 from holdfast.runtime.report import DeadLetter, Report, make
@@ -65,13 +68,17 @@ class Run:
 
     def go(self, items: Iterable[Any] | None) -> Report:
         """Open, verify, read, work, finish. Whatever happens, what was acknowledged is kept."""
-        batch = self._open(items)
+        batch = steering.set_end(self.store, self._open(items), self.options.until, actor=self.owner)
         stages = self.pipeline.stages
         if batch.sealed_at is not None:
             return self._report(batch, None, self.closing.again(batch, items, self.key))
         self.closing.begin(batch)
         ledger = Ledger(self.store.chunks(batch.id), cap=self.options.cap, item_cost=self.options.item_cost)
         grace = max(self.pipeline.patience.orphan_after, self.options.lease)
+        if barred := course.barrier(batch, self.store.now()):
+            self.control.stop(barred)
+            ledger.ingested = barred == "until" and batch.ingested_at is not None
+            return self._finish(batch, ledger)
         heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, on_trouble=self._halt)
         with self._signals(), open_lanes(self.pipeline, self.options, self.control, self.finished) as lanes:
             self.pipeline.hooks.before.call(batch.name)
@@ -130,6 +137,7 @@ class Run:
             limit=self.options.workers,
             seconds=self.options.lease,
             cap=self.options.cap,
+            tolerance=self.options.tolerate.facts() if isinstance(self.options.tolerate, Tolerance) else None,
         )
 
     def _work(self, worker: Worker) -> None:
@@ -155,6 +163,10 @@ class Run:
                 ledger.ingested = batch.ingested_at is not None and not self.control.stopping
         except _Interrupted:
             pass
+        except Refused as error:
+            self._stop_if_barred(batch)  # it may have been cancelled while the source was read
+            if self.control.reason != "cancelled":
+                self.control.fail(error)
         except BaseException as error:  # noqa: BLE001 - whatever a source raises reaches the caller after a clean end
             self.control.fail(error)
         self.control.reading = False
@@ -171,6 +183,11 @@ class Run:
                 allowed=self.options.undo, findings=self.findings, stopping=lambda: self.control.stopping, tell=tell,
             ).recheck()  # fmt: skip
         ledger.undone, ledger.looking = self.rewound, ""
+
+    def _stop_if_barred(self, batch: Batch) -> None:
+        fresh = self.store.batch(batch.name)
+        if fresh is not None and (barred := course.barrier(fresh, self.store.now())):
+            self.control.stop(barred)
 
     def _ingester(self, batch: Batch) -> Ingester:
         options = self.options
@@ -203,13 +220,16 @@ class Run:
             raise self.control.trouble
         fresh = self.store.batch(batch.name)
         assert fresh is not None
+        self._cancel_the_rest(fresh)
         with _naming_outputs(fresh):  # another process may have died before its renames, after this one looked
             checker.publish_leftovers(self.store, fresh, self.pipeline.stages, self.findings)
-        complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
+        if self.control.reason not in ENDED_FOR_GOOD:
+            complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
         if ledger.late:
             self.warnings.append(f"{ledger.late:,} items came after the batch was sealed: their work is not recorded")
         with _naming_outputs(fresh):
             found = self.closing.end(fresh, read=ledger.ingested)
+        self.warnings += ledger.notes
         report = self._report(batch, ledger, found)
         if report.state.startswith("complete"):
             self.pipeline.hooks.after.call(report)
@@ -220,6 +240,15 @@ class Run:
                     reason=self.control.reason, tolerated=self.options.tolerate, rewound=self.rewound,
                     warnings=(*self.warnings, *self.closing.warnings), findings=self.findings,
                     compared=found)  # fmt: skip
+
+    def _cancel_the_rest(self, batch: Batch) -> None:
+        """The batch was cancelled, or its end has come: whatever nobody holds is cancelled now."""
+        if self.control.reason in ENDED_FOR_GOOD:
+            if batch.course is Course.CANCELLED:
+                code, why = ending.CANCELLED, steering.why(self.store, batch, "cancelled")
+            else:
+                code, why = ending.ENDED, f"the batch ended at {steering.in_utc(batch.ends_at or 0.0)}"
+            steering.clear(self.store, batch, By(actor=self.owner, reason=why), code=code)
 
     # -- what threads tell each other -----------------------------------------------------------------------------
 

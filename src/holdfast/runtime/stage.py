@@ -13,7 +13,7 @@ from holdfast.runtime.checks import Adopter, Verifier
 from holdfast.runtime.code import code_of
 from holdfast.runtime.durations import Duration, seconds
 from holdfast.runtime.hooks import Hooks
-from holdfast.runtime.policy import Retry
+from holdfast.runtime.policy import Breaker, Retry
 from holdfast.runtime.schema import Schema, of_parameters
 from holdfast.runtime.sinks.base import Sink
 
@@ -26,7 +26,8 @@ class Stage:
 
     def __init__(self, function: Callable[..., Any], *, name: str | None = None, retry: Retry | None = None,
                  sink: Sink | None = None, timeout: Duration | None = None, concurrency: int | None = None,
-                 executor: Where | None = None, metrics: type[BaseModel] | None = None) -> None:  # fmt: skip
+                 executor: Where | None = None, metrics: type[BaseModel] | None = None,
+                 breaker: Breaker | bool | None = None) -> None:  # fmt: skip
         self.function = function
         self.name: str = name if name is not None else getattr(function, "__name__", type(function).__name__)
         what = f"stage {self.name!r}"
@@ -40,6 +41,8 @@ class Stage:
         self.concurrency = concurrency
         self.executor = executor
         self.metrics = metrics
+        self.breaker = Breaker() if breaker in (None, True) else breaker
+        """What makes it pause; False where nothing does."""
         self.hooks = Hooks(what)
         self.verifier: Verifier | None = None
         self.adopter: Adopter | None = None
@@ -125,6 +128,10 @@ class Stage:
             raise UsageError(f'{what}: sink={self.sink!r}: write hf.Files("out/{{key}}.json")')
         if self.concurrency is not None and (type(self.concurrency) is not int or self.concurrency < 1):
             raise UsageError(f"{what}: concurrency={self.concurrency!r}: a whole number, 1 or more")
+        if not (self.breaker is False or isinstance(self.breaker, Breaker)):
+            raise UsageError(
+                f"{what}: breaker={self.breaker!r}: write hf.Breaker(failures=…, pause=…), or False for none"
+            )
         if self.timeout is not None and self.timeout <= 0:
             raise UsageError(f"{what}: timeout={self.timeout:g} must be more than 0 s")
         if self.executor not in (None, "threads", "processes"):

@@ -13,9 +13,10 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
-from holdfast.core import journal, money, orphans
+from holdfast.core import course, journal, money, orphans
+from holdfast.core.ending import ENDED, End, end_of
 from holdfast.core.limits import DEAD_SEEN, ORPHAN_GRACE
-from holdfast.core.model import Batch, Chunk, ChunkId, State
+from holdfast.core.model import Batch, Chunk, ChunkId, Course, State
 from holdfast.runtime import lookup, sealing, statistics
 from holdfast.runtime.grants import last_grant
 from holdfast.runtime.patience import Patience
@@ -94,6 +95,10 @@ class Status:
     opened_at: float
     ingested_at: float | None
     sealed_at: float | None
+    course: Course
+    ends_at: float | None
+    end: End | None
+    """How it ended, or None while it may go on."""
     progressed_at: float | None
     stages: tuple[str, ...]
     counts: Counts
@@ -119,6 +124,9 @@ class Status:
             "ingested_at": self.ingested_at,
             "sealed_at": self.sealed_at,
             "seal": None if self.seal is None else asdict(self.seal),
+            "course": self.course.value,
+            "ends_at": self.ends_at,
+            "end": None if self.end is None else self.end.value,
             "progressed_at": self.progressed_at,
             "complete": self.is_complete,
             "stages": list(self.stages),
@@ -152,6 +160,9 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         opened_at=batch.opened_at,
         ingested_at=batch.ingested_at,
         sealed_at=batch.sealed_at,
+        course=batch.course,
+        ends_at=batch.ends_at,
+        end=_end(store, batch, counts, now),
         progressed_at=max((chunk.touched_at for chunk in chunks), default=None),
         stages=tuple(lookup.stage_names(batch)),
         counts=counts,
@@ -162,6 +173,16 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         dead_codes_complete=counts.dead <= DEAD_SEEN,
         seal=sealing.seal_of(store, batch),
     )
+
+
+def _end(store: Store, batch: Batch, counts: Counts, now: float) -> End | None:
+    over = course.has_ended(batch, now)
+    looks = over and counts.cancelled and not counts.pending and batch.course is not Course.CANCELLED
+    cancelled = each_item(store, batch.id, state=State.CANCELLED) if looks else ()
+    return end_of(
+        batch.course, over=over, was_read=batch.ingested_at is not None, pending=counts.pending, dead=counts.dead,
+        cut_short=any(item.place.code == ENDED for item in cancelled),
+    )  # fmt: skip
 
 
 def count(

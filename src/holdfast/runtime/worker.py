@@ -11,11 +11,13 @@ import queue
 import time
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.core import lease as leases
 from holdfast.core.errors import CommitUnknown, StoreError, UsageError
 from holdfast.core.limits import CLAIM_ITEMS, LOAD_BYTES, LOAD_ITEMS, SUSPECT
 from holdfast.core.model import Commit, Item, Want
-from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
+from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
 from holdfast.core.settle import NOTHING, Settled, commit, settle, start
 from holdfast.runtime import sealing
 from holdfast.runtime.assignment import Answer, Assignment
@@ -25,8 +27,10 @@ from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.holding import Holding
 from holdfast.runtime.lane import Lane
 from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.pauses import Pauses
 from holdfast.runtime.pools import Broken, Finished
 from holdfast.runtime.processes import Tried
+from holdfast.runtime.watch import Watch
 from holdfast.stores.base import Idle, Receipt, Store
 
 log = logging.getLogger("holdfast.worker")
@@ -53,6 +57,8 @@ class Worker:
         self.want = want
         self.gate = gate
         self.adopting = frozenset(lane.index for lane in lanes if lane.stage.adopter is not None)
+        self.pauses = Pauses(store, lanes, control, ledger, want)
+        self.watch = Watch(store, lanes[0].runner.batch, control, want, lanes[0].slots)
         self.policies = [lane.stage.policy for lane in lanes]
         self.holdings: list[Holding] = []
         self.idle: Idle | None = None
@@ -75,6 +81,7 @@ class Worker:
             self._commit()
             self._free_slots()
             self.control.watch_deadline(max(lane.pace.mean for lane in self.lanes))
+            self.watch.look()
             self._look_after_timeouts()
             if self.control.stopping:
                 self._drop_what_is_ready()
@@ -143,6 +150,9 @@ class Worker:
         count = len(outcomes) + len(unrun)
         self._answered.append((work, count))
         lane.pace.learn(outcomes)
+        odd = [outcome for outcome in outcomes if not isinstance(outcome, Done)]
+        if odd or not lane.breaker.is_calm:
+            outcomes = self.pauses.judge(lane, outcomes)
         holding.running -= count
         if not holding.lost:
             holding.put_back(work, unrun)
@@ -150,7 +160,7 @@ class Worker:
             holding.outcomes += [each for each in outcomes if not isinstance(each, Lost)] if lost else outcomes
             if lost or lane.runner.reads_files:
                 self.gate.hear(holding, lost, others=len(outcomes) - len(lost))
-        self._stop_at_trouble(outcomes)
+        self._stop_at_trouble(odd)
 
     def _stop_at_trouble(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
@@ -221,6 +231,8 @@ class Worker:
                 self._landed(holding, settled, written.release)
             else:
                 self._drop(holding, f"its commit was refused ({receipt.reason})")
+        if any(settled.counts.dead for _, settled in batch):
+            self.watch.after_burial()
 
     def _report_late(self, late: list[Commit]) -> None:
         if late:
@@ -264,7 +276,10 @@ class Worker:
     # -- claim and load -------------------------------------------------------------------------------------------
 
     def _may_claim(self) -> bool:
-        """Whether to look for more: not while a page of what is held was not read, and not beside a suspect."""
+        """Whether to look for more: not while a page of what is held was not read, not beside a suspect, and not while
+        the stage at which items begin pauses."""
+        if self.lanes[0].breaker.until and self.holdings:
+            return False
         return (self.idle is None or time.monotonic() >= self.look_again_at) and all(
             h.loaded_all and not h.alone for h in self.holdings
         )
@@ -293,14 +308,17 @@ class Worker:
         limit = max(self.control.workers, min(CLAIM_ITEMS, int(self._speed() * AHEAD_SECONDS)))
         reserve, most = self.ledger.reserve(), self.ledger.most_at_once()
         self.heartbeat.catch_up(self.store.now())
-        answer = self.store.claim(Want(
-            batch=self.want.batch, owner=self.want.owner, seconds=self.want.seconds, cap=self.want.cap,
-            reserve=reserve, limit=limit if most is None else min(limit, most)))  # fmt: skip
+        self.watch.before_claim()
+        if self.control.stopping:
+            return False
+        most = limit if most is None else min(limit, most)
+        answer = self.store.claim(msgspec.structs.replace(self.want, reserve=reserve, limit=most))
         if isinstance(answer, Idle):
             self.idle = answer
             self.look_again_at = time.monotonic() + self._wait_for_work(answer)
             if answer.broke and not answer.held:
                 self.control.stop("budget")
+            self.watch.refused(answer)
             return False
         self.idle = None
         for lane in self.lanes:
@@ -385,6 +403,7 @@ class Worker:
     def _let_go(self) -> None:
         """Release what only waits for longer than is worth holding it, or has nothing left in memory."""
         now = self.store.now()
+        self.pauses.park(self.holdings, now)
         for holding in [h for h in self.holdings if h.is_idle]:
             due = holding.next_due()
             if due is None or due - now > self.want.seconds / 2:

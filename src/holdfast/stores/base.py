@@ -52,6 +52,8 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
     """The budget allows no further item."""
     course: Course = Course.OPEN
     """Why nothing is handed out, where that is not open."""
+    ended: bool = False
+    """Nothing is handed out because the end of the batch has come."""
     exceeded: bool = False
     """Nothing is handed out because the batch has more dead letters than is tolerated."""
 
@@ -113,8 +115,9 @@ class Store(Protocol):
     def claim(self, want: Want) -> Claim | Idle:
         """Lease a chunk that is due and free, cutting off what is more than wanted.
 
-        Guard: the batch is open, its dead letters are within the tolerance, its budget allows for an item, and
-            nobody holds the chunk: released, expired by the store's clock, or its process is known to be dead.
+        Guard: the batch is open, its end has not come, its dead letters are within the tolerance, its budget allows
+            for an item, and nobody holds the chunk: released, expired by the store's clock, or its process is known
+            to be dead.
         Guarantee: the fence is one higher than ever before; the entry with the snapshot of attempts is durable.
         Raises: StoreUnavailable.
         """

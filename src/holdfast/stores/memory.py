@@ -94,8 +94,10 @@ class MemoryStore(MemoryBatches):
             batch = self._known_batch(want.batch)
             dead = sum(chunk.counts.dead for chunk in self.chunks(want.batch))
             exceeded = course.is_exceeded(want.tolerance, dead, batch)
-            if batch.course is not Course.OPEN or exceeded:
-                return replace(self._idle(want.batch, broke=False), course=batch.course, exceeded=exceeded)
+            ended = course.has_ended(batch, now)
+            if batch.course is not Course.OPEN or ended or exceeded:
+                idle = self._idle(want.batch, broke=False)
+                return replace(idle, course=batch.course, ended=ended, exceeded=exceeded)
             chunk = self._claimable(want, now)
             afford = self._affordable(want, now)
             if chunk is None or afford == 0:

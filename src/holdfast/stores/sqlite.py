@@ -135,11 +135,12 @@ class SqliteStore(SqliteBatches):
         """A chunk that may be claimed, or why there is none."""
         batch = self._known_batch(db, want.batch)
         exceeded = want.tolerance is not None and course.is_exceeded(want.tolerance, self._dead(db, batch.id), batch)
-        if batch.course is Course.OPEN and not exceeded:
+        ended = course.has_ended(batch, now)
+        if batch.course is Course.OPEN and not ended and not exceeded:
             chunk = self._claimable(db, want, now, waited)
             if chunk is not None:
                 return chunk
-        return replace(self._idle(db, want.batch), course=batch.course, exceeded=exceeded)
+        return replace(self._idle(db, want.batch), course=batch.course, ended=ended, exceeded=exceeded)
 
     def _dead(self, db: SqliteFile, batch: BatchId) -> int:
         return int(db.execute(SQL["dead_count"], (batch,))[0][0])

@@ -123,7 +123,7 @@ SELECT id, key, salt, payload FROM items WHERE id >= ? AND id < ? ORDER BY id LI
 
 -- name: load_any
 SELECT i.id, i.key, i.salt, i.payload, o.id, o.data, o.file,
-       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues, p.code, p.reason
+       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues, p.deferred, p.code, p.reason
 FROM items AS i
 LEFT JOIN places AS p ON p.id = i.id
 LEFT JOIN outputs AS o ON o.id = CASE
@@ -135,13 +135,13 @@ ORDER BY i.id LIMIT ?;
 
 -- name: records_any
 SELECT i.id, i.key, i.payload, i.salt, (SELECT max(id) FROM outputs WHERE id >= i.id * 64 AND id < i.id * 64 + 64),
-       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues, p.code, p.reason
+       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues, p.deferred, p.code, p.reason
 FROM items AS i LEFT JOIN places AS p ON p.id = i.id
 WHERE i.id >= ? AND i.id < ? ORDER BY i.id LIMIT ?;
 
 -- name: records_settled
 SELECT i.id, i.key, i.payload, i.salt, NULL,
-       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues, p.code, p.reason
+       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues, p.deferred, p.code, p.reason
 FROM places AS p JOIN items AS i ON i.id = p.id
 WHERE p.state = ? AND p.state <> 'pending' AND p.state <> 'done' AND p.id >= ? AND p.id < ? ORDER BY p.id LIMIT ?;
 
@@ -158,7 +158,7 @@ SELECT c.fence, c.version, c.owner, c.seq, c.head, c.lo, c.hi, b.sealed_at FROM 
 INSERT OR REPLACE INTO outputs (id, epoch, data, file) VALUES
 
 -- name: put_places (bulk)
-INSERT OR REPLACE INTO places (id, stage, state, epoch, attempt, due, since, spent, rewinds, requeues, code, reason) VALUES
+INSERT OR REPLACE INTO places (id, stage, state, epoch, attempt, due, since, spent, rewinds, requeues, deferred, code, reason) VALUES
 
 -- name: advance_chunk
 UPDATE chunks SET version = version + 1, seq = ?, head = ?, progressed = 1, blame = 0, touched_at = ?, expires = max(expires, ?),

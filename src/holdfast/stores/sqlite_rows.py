@@ -33,7 +33,7 @@ BATCH_SHAPE = (WHOLE, TEXT, TEXT, BYTES, NUMBER, WHOLE, MOMENT, TEXT, MOMENT, MO
 CHUNK_SHAPE = (*[WHOLE] * 4, (int, NOTHING), WHOLE, WHOLE, (str, NOTHING), NUMBER, NUMBER, *[WHOLE] * 10, NUMBER, WHOLE,
                BYTES, NUMBER)  # fmt: skip
 EVENT_SHAPE = (WHOLE, WHOLE, NUMBER, TEXT, BYTES, (int, NOTHING))
-PLACE_SHAPE = (WHOLE, TEXT, WHOLE, WHOLE, NUMBER, NUMBER, WHOLE, WHOLE, WHOLE, TEXT, TEXT)
+PLACE_SHAPE = (WHOLE, TEXT, WHOLE, WHOLE, NUMBER, NUMBER, WHOLE, WHOLE, WHOLE, NUMBER, TEXT, TEXT)
 
 
 def checked(row: Any, shape: tuple[tuple[type, ...], ...]) -> Any:
@@ -106,14 +106,16 @@ def stored_item_of(row: Any, base: int, stages: int) -> StoredItem:
 
 
 def place_of(columns: Any) -> Place:
-    stage, state, epoch, attempt, due, since, spent, rewinds, requeues, code, reason = checked(columns, PLACE_SHAPE)
+    stage, state, epoch, attempt, due, since, spent, rewinds, requeues, deferred, code, reason = checked(
+        columns, PLACE_SHAPE
+    )
     return Place(stage=stage, state=state_of(state), epoch=epoch, attempt=attempt, due=due, since=since, spent=spent,
-                 rewinds=rewinds, requeues=requeues, code=code, reason=reason)  # fmt: skip
+                 rewinds=rewinds, requeues=requeues, deferred=deferred, code=code, reason=reason)  # fmt: skip
 
 
 def place_row(p: Place) -> tuple[Any, ...]:
-    return (p.stage, p.state.value, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues, p.code,
-            p.reason)  # fmt: skip
+    return (p.stage, p.state.value, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues,
+            p.deferred, p.code, p.reason)  # fmt: skip
 
 
 def rows_of_commit(commit: Commit) -> tuple[list[Any], list[Any]]:

@@ -29,6 +29,7 @@ from holdfast.interfaces.cli import (
     render,
     run,
     status,
+    steering,
     why,
 )
 from holdfast.interfaces.cli.common import Declined
@@ -54,6 +55,8 @@ app.command("events")(events.events)
 app.command("reset")(acts.reset)
 app.command("reconcile")(reconcile.reconcile)
 app.command("reopen")(reconcile.reopen)
+app.command("pause")(steering.pause)
+app.command("cancel")(steering.cancel)
 app.add_typer(audit.app, name="audit")
 app.command("export")(export.export)
 app.command("import")(importing.import_)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import typer
@@ -11,7 +12,7 @@ from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
 from holdfast.interfaces.cli.loading import load
-from holdfast.runtime.policy import Budget
+from holdfast.runtime.policy import Budget, Tolerance
 from holdfast.runtime.report import Report
 
 
@@ -30,6 +31,19 @@ def run(
     ] = None,
     deadline: Annotated[
         str | None, typer.Option("--deadline", metavar="TIME", help="End in time: 30s, 15m, 2h.")
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="TIME", help="The end of the batch: 12h from now, or 2026-12-01T06:00+00:00."),
+    ] = None,
+    stop_beyond: Annotated[
+        str | None,
+        typer.Option(
+            "--stop-beyond", metavar="N|SHARE", help="Stop when more items than this are dead: 5, 0.01 or 1%."
+        ),
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option("--window", min=1, help="With --stop-beyond SHARE: of so many items settled last.")
     ] = None,
     lease: Annotated[
         str | None, typer.Option("--lease", metavar="TIME", help="How long a silent worker keeps its items.")
@@ -74,7 +88,8 @@ def run(
         "events": events,
         "code": code,
         "seal": seal,
-        "tolerate": None if tolerate is None else tolerated(tolerate),
+        "until": _until(until),
+        "tolerate": _tolerance(stop_beyond, window, tolerate),
         "budget": _budget(budget),
         "progress": False if as_json and progress is None else progress,
     }
@@ -100,6 +115,35 @@ def _tell(report: Report, as_json: bool) -> None:
 
 def _budget(text: str | None) -> Budget | None:
     return None if text is None else Budget(usd=text.strip().removeprefix("$"))
+
+
+def _until(text: str | None) -> str | datetime | None:
+    """A moment where it begins like a date, else a time from now."""
+    if text is None or not text[:4].isdigit() or text[4:5] != "-":
+        return text
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"--until {text}: write a time such as 12h, or a moment such as 2026-12-01T06:00+00:00"
+        ) from None
+
+
+def _tolerance(
+    stop_beyond: str | None, window: int | None, tolerate: str | None
+) -> int | float | str | Tolerance | None:
+    if stop_beyond is None:
+        if window is not None:
+            raise UsageError("--window belongs to --stop-beyond: say which share of those items may be dead")
+        return None if tolerate is None else tolerated(tolerate)
+    if tolerate is not None:
+        raise UsageError("--tolerate judges at the end, --stop-beyond stops the run: say one of them")
+    limit = tolerated(stop_beyond)
+    if isinstance(limit, str):
+        limit = float(tolerated(limit[:-1])) / 100
+    if isinstance(limit, int):
+        return Tolerance(count=limit, window=window)
+    return Tolerance(share=limit, window=window)
 
 
 def tolerated(text: str) -> int | float | str:

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from holdfast.core import canonical
-from holdfast.core.model import Batch, StoredItem
+from holdfast.core.model import Batch, Course, StoredItem
 from holdfast.interfaces.cli import figures, render
 from holdfast.interfaces.cli.common import BatchArgument, JsonOption, StoreOption, opened
 from holdfast.runtime import lookup, statistics
@@ -29,7 +29,10 @@ WORDS = {
     "complete with dead letters": render.CARE,
     "running": render.GOOD,
     "waiting": render.CARE,
-    "stopped": render.CARE,
+    "stopped": render.BAD,
+    "cancelled": render.BAD,
+    "paused": render.CARE,
+    "interrupted": render.CARE,
     "orphaned": render.BAD,
     "not begun": render.FAINT,
 }
@@ -105,7 +108,7 @@ def _watch(there: Store, batch: str | None, every: float) -> None:
                     live.update(shown, refresh=True)
                 else:
                     render.show(shown)
-                if seen and all(each.is_complete for each in seen):
+                if seen and all(each.end is not None and not each.counts.running for each in seen):
                     return
                 time.sleep(every)
     except KeyboardInterrupt:
@@ -122,16 +125,19 @@ def picture(seen: standing.Status) -> RenderableType:
 def state_of(seen: standing.Status) -> str:
     """One word for how the batch stands."""
     counts = seen.counts
-    if seen.is_complete or seen.sealed_at is not None:
-        word = "complete" if seen.sealed_at is None else "sealed"
-        return f"{word} with dead letters" if counts.dead else word
+    if seen.sealed_at is not None:
+        return "sealed with dead letters" if counts.dead else "sealed"
+    if seen.end is not None:
+        return seen.end
+    if seen.course is Course.PAUSED:
+        return "paused"
     if counts.running:
         return "running"
     if counts.orphaned:
         return "orphaned"
     if counts.waiting and not counts.ready:
         return "waiting"
-    return "stopped" if counts.settled or seen.totals.attempts else "not begun"
+    return "interrupted" if counts.settled or seen.totals.attempts else "not begun"
 
 
 def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
@@ -144,6 +150,7 @@ def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
         rows.append(
             ("pending", f"{c.ready:,} ready + {c.running:,} running + {c.waiting:,} waiting + {c.orphaned:,} orphaned")
         )
+    rows += _course(seen)
     money = f"{render.usd(totals.usd)} so far" if totals.usd else "nothing spent"
     if c.pending and forecast.usd:
         money += f", about {render.usd(forecast.usd)} more for what is left"
@@ -170,6 +177,21 @@ def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
         rows.append(("dead", Text(render.clean(f"{codes}  (holdfast dead list {seen.batch})"), style=render.BAD)))
     if c.orphaned:
         rows.append(("orphaned", f"no progress for long: run the batch again, or see holdfast orphans {seen.batch}"))
+    return rows
+
+
+def _course(seen: standing.Status) -> list[tuple[str, str | Text]]:
+    """Whether it may go on, and when it ends."""
+    rows: list[tuple[str, str | Text]] = []
+    if seen.course is Course.PAUSED:
+        text = f"paused by a person; to go on: holdfast pause {seen.batch} --off --reason …, then run it"
+        rows.append(("course", Text(render.clean(text), style=render.CARE)))
+    if seen.course is Course.CANCELLED:
+        left = f"; {seen.counts.pending:,} items are left with their owners" if seen.counts.pending else ""
+        rows.append(("course", Text(f"cancelled, for good{left}", style=render.BAD)))
+    if seen.ends_at is not None:
+        away = seen.ends_at - seen.at
+        rows.append(("end", f"{when(seen.ends_at)}, {f'in {brief(away)}' if away > 0 else f'{brief(-away)} ago'}"))
     return rows
 
 

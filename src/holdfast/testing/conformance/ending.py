@@ -70,6 +70,22 @@ def steering_where_a_batch_goes_already_changes_nothing(kit: Kit) -> None:
         kit.store.steer(NOBODY, Course.PAUSED, actor="operator", reason="nobody there")
 
 
+@proves("A15")
+def nothing_is_handed_out_from_the_end_of_a_batch_on(kit: Kit) -> None:
+    kit.admit("a", "b")
+    held = kit.claim("ann", limit=1)
+    kit.store.steer(kit.batch, Course.OPEN, actor="run", reason="an end", ends_at=kit.clock() + 10)
+    kit.clock.advance(9.0)
+    kit.claim("bob")
+    kit.clock.advance(1.0)
+    kit.admit("c")
+    assert kit.idle("cid").ended
+    kit.land(held, [done(kit.load(held)[0])])
+    kit.store.steer(kit.batch, Course.OPEN, actor="run", reason="a later end", ends_at=kit.clock() + 60)
+    kit.claim("cid")
+    kit.check()
+
+
 # -- the seal ---------------------------------------------------------------------------------------------------------
 
 

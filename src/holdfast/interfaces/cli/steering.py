@@ -1,0 +1,100 @@
+"""`holdfast pause` and `holdfast cancel`: how a batch goes on, decided by a person."""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.core.model import Batch
+from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli.common import (
+    ActorOption,
+    BatchArgument,
+    DryRunOption,
+    JsonOption,
+    Manner,
+    ReasonOption,
+    StoreOption,
+    YesOption,
+    agreed,
+    opened,
+    say_result,
+)
+from holdfast.runtime import lookup, steering
+
+
+def pause(
+    batch: BatchArgument,
+    off: Annotated[bool, typer.Option("--off", help="Let it go on: the next run does.")] = False,
+    reason: ReasonOption = "",
+    actor: ActorOption = "",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Pause a batch: workers stop at their next checkpoint, and no run goes on before `--off`. Nothing is lost."""
+    with opened(store) as there:
+        found = lookup.batch_named(there, batch)
+        manner = Manner(yes=True, reason=reason, actor=actor, dry_run=False, as_json=as_json)
+        by = agreed(f"Let {batch} go on" if off else f"Pause {batch}", manner)
+        steered = (steering.resume if off else steering.pause)(there, found, by)
+        if as_json:
+            render.document({"batch": batch, "course": steered.course.value, "changed": steered.seq != found.seq})
+            return
+        render.say(_said(found, steered, off), render.GOOD if steered.seq != found.seq else "")
+
+
+def _said(before: Batch, after: Batch, off: bool) -> str:
+    if before.seq == after.seq:
+        return f"{after.name} is {after.course} already: nothing was changed."
+    if off:
+        return f"{after.name} may go on: run it again."
+    return (
+        f"{after.name} is paused: workers stop at their next checkpoint. To go on: "
+        f"holdfast pause {after.name} --off --reason …, then run it again."
+    )
+
+
+def cancel(
+    batch: BatchArgument,
+    at_once: Annotated[
+        bool, typer.Option("--at-once", help="Fence owners at work off: what they do is not committed.")
+    ] = False,
+    reason: ReasonOption = "",
+    actor: ActorOption = "",
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Call a batch off, for good: what is pending is cancelled, what is in flight is finished or left."""
+    with opened(store) as there:
+        found = lookup.batch_named(there, batch)
+        shown = steering.preview_cancel(there, found, at_once=at_once)
+        finished = steering.is_finished(there, found)
+        if dry_run and as_json:
+            render.document(shown.as_dict())
+            return
+        if not as_json:
+            _show(shown, finished)
+        if dry_run:
+            return
+        manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
+        by = agreed(f"Cancel {batch}", manner, nothing_to_do=finished)
+        say_result(steering.cancel(there, found, by, at_once=at_once), as_json)
+
+
+def _show(shown: steering.CancelPreview, finished: bool) -> None:
+    if finished:
+        render.say(f"{shown.batch} is finished: there is nothing that would be cancelled.")
+        return
+    render.say(f"{render.many(shown.items, 'item')} of {shown.batch} would be cancelled, for good:", render.HEAD)
+    rows = [("now", f"{render.many(shown.free, 'item')} that nobody works on")]
+    if shown.in_flight:
+        who = ", ".join(shown.owners)
+        then = (
+            "taken from them at once: what they are doing is thrown away, and may have cost something"
+            if shown.at_once
+            else "those they have begun are finished or left at the next checkpoint, the rest is cancelled"
+        )
+        rows.append(("in flight", f"{render.many(shown.in_flight, 'item')} held by {who}: {then}"))
+    rows.append(("kept", f"{render.many(shown.settled, 'item')} that are settled, with their outputs"))
+    render.show(render.facts(rows))

@@ -1,0 +1,153 @@
+"""`holdfast pause`, `holdfast cancel` and the end of a batch, as a person types and sees them."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.model import Course
+from tests.cli.conftest import Command
+from tests.operations.world import World
+
+APP = """
+import holdfast as hf
+
+book = hf.Pipeline("book", source=range(20))
+
+@book.stage
+def read(number: int) -> int:
+    if number % 2:
+        raise hf.Permanent("odd")
+    return number
+"""
+WHY = ("--reason", "because", "--actor", "ada")
+
+
+@pytest.fixture
+def app(here: Path) -> Path:
+    (here / "app.py").write_text(APP, encoding="utf-8")
+    return here
+
+
+def course(world: World) -> Course:
+    return world.batch.course
+
+
+def test_a_pause_is_shown_and_lifted(world: World, holdfast: Command) -> None:
+    answer = holdfast("pause", "moby-dick", *WHY)
+    assert (answer.code, course(world)) == (0, Course.PAUSED)
+    assert "--off" in answer.out
+    assert "nothing was changed" in holdfast("pause", "moby-dick", *WHY).out
+    shown = holdfast("status", "moby-dick").out
+    assert "paused" in shown.splitlines()[0]
+    assert "--off" in shown
+    assert holdfast("status", "moby-dick", "--json").document["course"] == "paused"
+    assert holdfast("pause", "moby-dick", "--off", "--json", *WHY).document == {
+        "batch": "moby-dick",
+        "course": "open",
+        "changed": True,
+    }
+    assert course(world) is Course.OPEN
+
+
+def test_a_pause_needs_a_reason_and_a_batch_that_exists(world: World, holdfast: Command) -> None:
+    answer = holdfast("pause", "moby-dick")
+    assert (answer.code, course(world)) == (2, Course.OPEN)
+    assert "--reason" in answer.err
+    assert "did you mean 'moby-dick'" in holdfast("pause", "moby-dik", *WHY).err
+
+
+def test_cancel_shows_counts_and_asks_first(world: World, holdfast: Command) -> None:
+    for more in ([], ["--reason", "x"], ["--yes"], ["--json"]):
+        answer = holdfast("cancel", "moby-dick", *more)
+        assert answer.code == 2
+        assert "nothing was changed" in answer.err
+    shown = holdfast("cancel", "moby-dick", "--dry-run").out
+    assert "1 item of moby-dick would be cancelled" in shown
+    assert "4 items that are settled" in shown
+    assert course(world) is Course.OPEN
+    assert holdfast("cancel", "moby-dick", "--dry-run", "--json").document["free"] == 1
+
+
+@pytest.mark.promise("A15")
+def test_cancel_ends_a_batch_and_doing_it_again_does_no_harm(world: World, holdfast: Command) -> None:
+    answer = holdfast("cancel", "moby-dick", "--yes", *WHY)
+    assert answer.code == 0
+    assert "cancelled: 1 item" in answer.out
+    assert holdfast("cancel", "moby-dick", "--yes", "--json", *WHY).document["changed"] == 0
+    shown = holdfast("status", "moby-dick")
+    assert "cancelled" in shown.out.splitlines()[0]
+    assert holdfast("status", "moby-dick", "--json").document["end"] == "cancelled"
+    assert "because" in holdfast("why", "moby-dick", "rest").out
+    assert holdfast("audit", "verify").code == 0
+    assert "was cancelled, for good" in holdfast("pause", "moby-dick", "--off", *WHY).err
+
+
+def test_cancel_leaves_what_somebody_holds_unless_told_otherwise(world: World, holdfast: Command) -> None:
+    world.claim(owner="elsewhere", seconds=3600)
+    shown = holdfast("cancel", "moby-dick", "--yes", *WHY)
+    assert "held by elsewhere" in shown.out
+    assert "left alone: 1 (in flight" in shown.out
+    assert "1 items are left with their owners" in holdfast("status", "moby-dick").out
+    at_once = holdfast("cancel", "moby-dick", "--at-once", "--yes", *WHY)
+    assert "thrown away" in at_once.out
+    assert "cancelled: 1 item" in at_once.out
+    assert holdfast("audit", "verify").code == 0
+
+
+def test_a_cancelled_batch_asked_to_run_again_answers_with_1(app: Path, holdfast: Command) -> None:
+    assert holdfast("run", "app.py:book", "--deadline", "0s").code == 75
+    assert holdfast("cancel", "book", "--yes", *WHY).code == 0
+    answer = holdfast("run", "app.py:book")
+    assert answer.code == 1
+    assert "choose another batch name" in answer.out
+
+
+def test_a_paused_batch_asked_to_run_answers_with_75(app: Path, holdfast: Command) -> None:
+    holdfast("run", "app.py:book", "--deadline", "0s")
+    holdfast("pause", "book", *WHY)
+    answer = holdfast("run", "app.py:book", "--json")
+    assert answer.code == 75
+    assert (answer.document["reason"], answer.document["run_again"]) == ("paused", True)
+    assert "holdfast pause book --off" in answer.document["why"]
+
+
+def test_a_batch_gets_its_end_from_the_command_line(app: Path, holdfast: Command) -> None:
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="seconds")
+    assert holdfast("run", "app.py:book", "--until", tomorrow).code == 1
+    seen = holdfast("status", "book", "--json").document
+    assert seen["ends_at"] == datetime.fromisoformat(tomorrow).timestamp()
+    assert any(hours in holdfast("status", "book").out for hours in ("in 23 h", "in 24 h"))
+    assert holdfast("run", "app.py:book", "--until", "2h").code == 1
+    assert holdfast("status", "book", "--json").document["ends_at"] < time.time() + 7201
+    for wrong in ("2020-01-01T00:00+00:00", "2999-01-01", "2999-99-01", "soon"):
+        answer = holdfast("run", "app.py:book", "--until", wrong)
+        assert (answer.code, "until" in answer.err) == (2, True), answer
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "state"),
+    [
+        (["--stop-beyond", "3"], 1, "over tolerance"),
+        (["--stop-beyond", "10%"], 1, ""),
+        (["--stop-beyond", "0.2", "--window", "4"], 1, ""),
+        (["--stop-beyond", "60%"], 0, "complete with dead letters"),
+        (["--stop-beyond", "3", "--window", "4"], 2, ""),
+        (["--stop-beyond", "3", "--tolerate", "3"], 2, ""),
+        (["--window", "3"], 2, ""),
+        (["--stop-beyond", "many"], 2, ""),
+        (["--stop-beyond", "many%"], 2, ""),
+    ],
+)
+def test_a_tolerance_from_the_command_line(
+    app: Path, holdfast: Command, options: list[str], code: int, state: str
+) -> None:
+    answer = holdfast("run", "app.py:book", "--workers", "1", "--json", *options)
+    assert answer.code == code, answer
+    assert state == "" or answer.document["state"] == state
+
+
+def test_watching_ends_with_the_batch(world: World, holdfast: Command) -> None:
+    holdfast("cancel", "moby-dick", "--yes", *WHY)
+    assert "cancelled" in holdfast("status", "moby-dick", "--watch").out

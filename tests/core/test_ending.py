@@ -1,0 +1,69 @@
+"""How a batch ended, and whether it may go on: derived from facts."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.course import barrier, has_ended, is_exceeded, spare
+from holdfast.core.ending import End, end_of
+from holdfast.core.model import Batch, BatchId, Course, Tolerance
+from tests.core.made import NOW
+
+
+def batch(**facts: Any) -> Batch:
+    facts = {"admitted": 100, "ingested_at": NOW, **facts}
+    return Batch(id=BatchId(1), name="book", pipeline="book", definition=b"", opened_at=NOW, **facts)
+
+
+def end(**facts: Any) -> End | None:
+    plain: dict[str, Any] = {"over": False, "was_read": True, "pending": 0, "dead": 0}
+    return end_of(facts.pop("course", Course.OPEN), **{**plain, **facts})
+
+
+@pytest.mark.promise("A15")
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({}, End.COMPLETE),
+        ({"dead": 1}, End.WITH_DEAD),
+        ({"pending": 1}, None),
+        ({"was_read": False}, None),
+        ({"over": True}, End.COMPLETE),
+        ({"over": True, "dead": 2}, End.WITH_DEAD),
+        ({"over": True, "pending": 1}, End.STOPPED),
+        ({"over": True, "was_read": False}, End.STOPPED),
+        ({"over": True, "cut_short": True}, End.STOPPED),
+        ({"course": Course.PAUSED, "pending": 1}, None),
+        ({"course": Course.CANCELLED, "pending": 1}, End.CANCELLED),
+        ({"course": Course.CANCELLED, "over": True}, End.CANCELLED),
+    ],
+)
+def test_the_end_follows_from_course_time_and_counts(facts: dict[str, Any], expected: End | None) -> None:
+    assert end(**facts) is expected
+
+
+def test_a_batch_ends_at_its_end_and_not_before() -> None:
+    assert not has_ended(batch(), NOW + 1e9)
+    assert not has_ended(batch(ends_at=NOW + 1), NOW + 0.999)
+    assert has_ended(batch(ends_at=NOW + 1), NOW + 1)
+
+
+def test_what_is_for_good_is_said_before_what_is_for_now() -> None:
+    late = {"ends_at": NOW - 1}
+    assert barrier(batch(), NOW) == ""
+    assert barrier(batch(course=Course.PAUSED), NOW) == "paused"
+    assert barrier(batch(course=Course.PAUSED, **late), NOW) == "until"
+    assert barrier(batch(course=Course.CANCELLED, **late), NOW) == "cancelled"
+
+
+def test_a_share_of_the_last_items_is_not_judged_by_all_of_them() -> None:
+    assert is_exceeded(Tolerance(share=0.1), 11, batch())
+    assert not is_exceeded(Tolerance(share=0.1, window=20), 11, batch())
+    assert is_exceeded(Tolerance(share=0.1, window=20, count=10), 11, batch())
+
+
+def test_how_many_more_may_die_is_the_least_of_what_is_said() -> None:
+    assert spare(Tolerance(count=10), 4, batch()) == 6
+    assert spare(Tolerance(count=10), 40, batch()) == 0
+    assert spare(Tolerance(count=10, share=0.05), 4, batch()) == 1
+    assert spare(Tolerance(share=0.5, window=20), 40, batch()) == 10

@@ -1,0 +1,227 @@
+"""A storm of transient failures makes a stage pause; it burns no attempts, and other stages go on."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.core import events
+from holdfast.core.breaker import Rule
+from holdfast.core.canonical import decode
+from holdfast.core.model import State
+from holdfast.core.outcome import Deferred, Failed
+from holdfast.runtime.breaker import StageBreaker
+from holdfast.stores.base import each_item
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.clock import ManualClock
+from tests.core.made import NOW, done, failed, item
+from tests.runtime.support import Calls, FasterClock, run
+
+LEASE = "3h"
+"""On a clock that runs fast, leases have to be long."""
+
+
+class Service:
+    """Fails until it was called so often."""
+
+    def __init__(self, fails: int) -> None:
+        self.calls, self.fails = Calls(), fails
+
+    def __call__(self, number: int) -> int:
+        self.calls(number)
+        if len(self.calls) <= self.fails:
+            raise hf.Transient("down", code="http_503")
+        return number
+
+
+def open_book(folder: Path, clock: FasterClock, service: Callable[[int], int], **options: Any) -> hf.Pipeline:
+    book = hf.Pipeline("book", store=SqliteStore(folder / "state.db", clock=clock))
+
+    @book.stage(**options)
+    def fetch(number: int) -> int:
+        return service(number)
+
+    return book
+
+
+@pytest.mark.promise("A15")
+def test_a_storm_makes_the_stage_pause_and_nobody_is_buried(folder: Path) -> None:
+    clock, service = FasterClock(300), Service(fails=34)
+    book = open_book(folder, clock, service)
+    report = run(book, range(200), workers=32, lease=LEASE)
+    assert report.state == "complete", report
+    assert report.counts.done == 200
+    assert any("pauses for 30.0 s" in warning for warning in report.warnings)
+    assert any("http_503" in warning for warning in report.warnings)
+    assert warnings(book)[0]["code"] == "breaker_open"
+    assert report.totals.attempts == 200 + 34, "every call is an attempt in the journal"
+    entries = [entry.body for chunk in book.store.chunks(1) for entry in book.store.entries(chunk.id)]
+    assert any(b"the breaker of stage 'fetch' is open" in body for body in entries)
+
+
+def test_while_it_pauses_nothing_is_started(folder: Path) -> None:
+    """The storm comes when the worker holds thousands of items that are ready."""
+    calls = Calls()
+    book = hf.Pipeline("book", store=SqliteStore(folder / "state.db", clock=ManualClock()))
+
+    @book.stage(breaker=hf.Breaker(failures=5))
+    def fetch(number: int) -> int:
+        time.sleep(0.001)
+        if number >= 400:
+            calls(number)
+            raise hf.Transient("down")
+        return number
+
+    report = run(book, range(4000), workers=4, deadline=3)
+    assert (report.counts.done, report.counts.pending) == (400, 3600)
+    handed_over = 2 * 4 * 10
+    assert 5 <= len(calls) <= 5 + handed_over + 10
+
+
+def test_without_a_breaker_the_same_storm_buries_items(folder: Path) -> None:
+    service = Service(fails=200)
+    book = open_book(folder, FasterClock(300), service, breaker=False)
+    report = run(book, range(50), lease=LEASE)
+    assert report.counts.dead == 50
+
+
+def test_few_failures_or_those_between_successes_are_no_storm(folder: Path) -> None:
+    calls = Calls()
+
+    def every_third(number: int) -> int:
+        if calls(number) == 1 and number % 3:
+            raise hf.Transient("busy")
+        return number
+
+    report = run(open_book(folder, FasterClock(300), every_third), range(300), lease=LEASE)
+    assert report.state == "complete"
+    assert not report.warnings
+
+
+@pytest.mark.promise("A7", "A15")
+def test_a_service_that_stays_away_ends_the_run_after_a_stated_time_and_costs_no_item(folder: Path) -> None:
+    clock, service = FasterClock(20_000), Service(fails=10**9)
+    patient = hf.Retry(attempts=500, within="90d")
+    book = open_book(folder, clock, service, breaker=hf.Breaker(failures=5, pause="5m"), retry=patient)
+    report = run(book, range(100), workers=8, lease="23h")
+    assert (report.state, report.reason, report.exit_code) == ("paused", "breaker", 75)
+    assert report.run_again
+    assert (report.counts.pending, report.counts.dead) == (100, 0)
+    burned = sum(item.place.attempt for item in each_item(book.store, 1))
+    assert 5 <= burned < 100, "those that opened it"
+    assert any(item.place.code == "deferred" for item in each_item(book.store, 1)), "and those that came later did not"
+    service.fails = 0
+    clock.advance(86_400)
+    assert run(book, range(100), lease="23h").state == "complete"
+
+
+def test_a_refusal_is_an_answer_and_not_part_of_a_storm(folder: Path) -> None:
+    def refuses(number: int) -> int:
+        if number % 10 == 9:
+            raise hf.Permanent("http_404")
+        raise hf.Transient("busy")
+
+    book = open_book(folder, FasterClock(300), refuses, retry=hf.Retry(attempts=1))
+    report = run(book, range(100), workers=1, lease=LEASE)
+    assert report.counts.dead == 100
+    assert not report.warnings
+
+
+def test_other_stages_go_on_while_one_pauses(folder: Path) -> None:
+    """The first stage finishes all items while the second is away; only then does the second come back."""
+    clock, first, back = ManualClock(), Calls(), threading.Event()
+    book = hf.Pipeline("book", store=SqliteStore(folder / "state.db", clock=clock))
+
+    @book.stage
+    def read(number: int) -> int:
+        if first(number) and len(first) == 1000:
+            back.set()
+            clock.advance(3700)
+        return number
+
+    @book.stage(breaker=hf.Breaker(failures=3, pause="1h"), retry=hf.Retry(attempts=3, within="10h"))
+    def send(number: int) -> int:
+        if not back.is_set():
+            raise hf.Transient("away")
+        return number
+
+    report = run(book, range(1000), workers=4, lease="30m")
+    assert back.is_set()
+    assert report.state == "complete", report
+
+
+@pytest.mark.parametrize("workers", [1, 12])
+def test_a_try_that_fails_doubles_the_pause_and_one_that_succeeds_lets_all_go_on(folder: Path, workers: int) -> None:
+    def until_it_paused_twice(number: int) -> int:
+        if len(warnings(book)) < 2:
+            raise hf.Transient("down")
+        return number
+
+    patient = hf.Retry(attempts=500, within="10h")
+    breaker = hf.Breaker(failures=10, pause="10s")
+    book = open_book(folder, FasterClock(300), until_it_paused_twice, breaker=breaker, retry=patient)
+    report = run(book, range(60), workers=workers, lease=LEASE)
+    assert report.state == "complete"
+    assert ["pauses for 10.0 s" in report.warnings[0], "pauses for 20.0 s" in report.warnings[1]] == [True, True]
+    assert "failed again" in report.warnings[1]
+
+
+def warnings(book: hf.Pipeline) -> list[dict[str, Any]]:
+    return [decode(event.body) for event in book.store.events() if event.kind == events.WARNING]
+
+
+def test_after_the_pause_one_item_is_tried_while_the_others_wait() -> None:
+    breaker = StageBreaker("fetch", Rule(failures=2, pause=30.0))
+    breaker.judge([failed(item(1)), failed(item(2))], NOW)
+    assert breaker.blocks(NOW + 29, 0)
+    assert not breaker.blocks(NOW + 30, 0), "nothing is in flight: one may be tried"
+    assert breaker.blocks(NOW + 30, 1), "one is"
+    breaker.judge([done(item(3))], NOW + 31)
+    assert not breaker.blocks(NOW + 31, 5)
+
+
+def test_what_fails_while_it_is_open_is_deferred_until_it_may_close() -> None:
+    breaker = StageBreaker("fetch", Rule(failures=2, pause=30.0))
+    spent = failed(item(3), usd=5)
+    first, second, third = breaker.judge([failed(item(1)), failed(item(2)), spent], NOW)
+    assert [type(each) for each in (first, second, third)] == [Failed, Failed, Deferred]
+    assert (third.wait, third.spend) == (30.0, spent.spend)
+    (longer,) = breaker.judge([failed(item(4), after=300.0)], NOW + 10)
+    assert longer.wait == 300.0
+    permanent = failed(item(5), transient=False)
+    assert breaker.judge([permanent], NOW + 10) == [permanent]
+
+
+@pytest.mark.parametrize("wrong", [{"failures": 0}, {"failures": True}, {"pause": 0}, {"pause": "2h"}, {"pause": "x"}])
+def test_a_breaker_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(hf.UsageError, match=r"Breaker\("):
+        hf.Breaker(**wrong)
+
+
+def test_a_stage_takes_a_breaker_or_none(book: hf.Pipeline) -> None:
+    with pytest.raises(hf.UsageError, match="breaker="):
+        book.stage(name="read", breaker=5)(lambda number: number)
+
+
+def test_an_item_that_is_deferred_for_too_long_is_buried(folder: Path) -> None:
+    clock = FasterClock(1000)
+
+    def closed(number: int) -> int:
+        raise hf.Defer(60, "closed")
+
+    book = open_book(folder, clock, closed, retry=hf.Retry(defer_within="5m"))
+    report = run(book, [1], lease=LEASE)
+    (found,) = each_item(book.store, 1)
+    assert (found.place.state, found.place.code) == (State.DEAD, "deferred_too_long")
+    assert "closed" in found.place.reason
+    assert report.totals.attempts == 6
+
+
+def test_a_breaker_without_a_rule_changes_nothing() -> None:
+    assert StageBreaker("fetch", None).judge([], 0.0) == []
+    assert json.dumps(StageBreaker("fetch", None).until) == "0.0"

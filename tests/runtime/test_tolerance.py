@@ -1,0 +1,170 @@
+"""How many dead letters a batch may have before its run stops, however many processes bury them."""
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import holdfast as hf
+from holdfast.runtime.operations import By, redrive
+from tests.runtime.support import App, Calls, run
+
+Restart = Callable[..., hf.Pipeline]
+
+
+def define(calls: Calls, dies: Callable[[int], bool] = lambda number: True) -> Callable[[hf.Pipeline], None]:
+    def one(book: hf.Pipeline) -> None:
+        @book.stage
+        def read(number: int) -> int:
+            calls(number)
+            if dies(number):
+                raise hf.Permanent("blank", "nothing on it")
+            return number
+
+    return one
+
+
+def test_plain_numbers_are_judged_at_the_end_only(restart: Restart) -> None:
+    report = run(restart(define(Calls())), range(30), tolerate=2)
+    assert (report.state, report.exit_code, report.counts.dead) == ("complete with dead letters", 1, 30)
+
+
+@pytest.mark.promise("A15")
+def test_beyond_the_count_nothing_more_is_begun(restart: Restart) -> None:
+    calls = Calls()
+    report = run(restart(define(calls)), range(5000), workers=1, tolerate=hf.Tolerance(count=10))
+    assert (report.state, report.reason, report.exit_code) == ("over tolerance", "tolerance", 1)
+    assert 11 <= report.counts.dead == len(calls) < 60, "what was in flight, not all that was claimed"
+    assert "blank (" in report.why
+    assert "redrive" in report.why.lower()
+    assert not report.run_again
+    calls.clear()
+    again = run(restart(define(calls)), range(5000), tolerate=hf.Tolerance(count=10))
+    assert (again.state, len(calls)) == ("over tolerance", 0)
+    assert run(restart(define(calls)), range(5000), tolerate=hf.Tolerance(count=5000)).exit_code == 0
+
+
+@pytest.mark.promise("A15")
+def test_of_a_large_claim_only_what_was_in_flight_dies(restart: Restart) -> None:
+    book = restart(define(Calls(), lambda number: number >= 3000))
+    report = run(book, range(20_000), workers=1, tolerate=hf.Tolerance(count=10))
+    assert report.state == "over tolerance"
+    assert 11 <= report.counts.dead < 100
+
+
+def test_exactly_as_many_as_are_tolerated_is_fine(restart: Restart) -> None:
+    book = restart(define(Calls(), lambda number: number < 10))
+    report = run(book, range(100), tolerate=hf.Tolerance(count=10))
+    assert (report.state, report.exit_code) == ("complete with dead letters", 0)
+
+
+def test_a_share_is_judged_once_the_source_is_read(restart: Restart) -> None:
+    book = restart(define(Calls(), lambda number: number < 60))
+    report = run(book, range(1000), workers=1, tolerate=hf.Tolerance(share=0.05))
+    assert (report.state, report.counts.expected) == ("over tolerance", 1000)
+    assert 51 <= report.counts.dead <= 60
+    assert run(book, range(1000), tolerate=hf.Tolerance(share=0.06)).exit_code == 0
+
+
+@pytest.mark.promise("A15")
+def test_a_share_of_the_last_items_stops_a_run_that_went_well_for_long(restart: Restart) -> None:
+    calls = Calls()
+    tolerance = hf.Tolerance(share=0.5, window=50)
+    define_it = define(calls, lambda number: number >= 3000)
+    report = run(restart(define_it), range(20_000), workers=1, tolerate=tolerance)
+    assert report.state == "over tolerance"
+    assert report.counts.done == 3000
+    assert 26 <= report.counts.dead < 16_000
+    calls.clear()
+    assert run(restart(define_it), range(20_000), tolerate=tolerance).state == "over tolerance"
+    assert not calls.seen
+    book = restart(define(calls, lambda number: False))
+    redrive(book.store, book.store.batch("book"), By(actor="ada", reason="the scanner is mended"))
+    assert run(book, range(20_000), tolerate=tolerance).state == "complete", "what was put right does not count"
+
+
+def test_a_few_dead_letters_before_the_window_is_full_say_nothing(restart: Restart) -> None:
+    book = restart(define(Calls(), lambda number: number < 5))
+    report = run(book, range(500), workers=1, tolerate=hf.Tolerance(share=0.1, window=100))
+    assert report.state == "complete with dead letters"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"count": -1},
+        {"count": True},
+        {"count": 1.5},
+        {"share": 2},
+        {"share": "1%"},
+        {"share": 0.1, "window": 0},
+        {"count": 5, "window": 10},
+        {"share": 0.1, "window": 10**9},
+    ],
+)
+def test_a_tolerance_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(hf.UsageError, match=r"Tolerance\("):
+        hf.Tolerance(**wrong)
+
+
+APP = """
+    import json, sys, time
+    import holdfast as hf
+
+    book = hf.Pipeline("book")
+
+    @book.stage
+    def read(number: int) -> int:
+        time.sleep(0.002)
+        raise hf.Permanent("blank")
+
+    if __name__ == "__main__":
+        report = book.run(range(4000), workers=2, progress=False, tolerate=hf.Tolerance(count=40))
+        print(json.dumps([report.state, report.this_run.dead, report.exit_code]))
+"""
+
+
+@pytest.mark.promise("A15")
+def test_several_processes_on_one_file_bury_no_more_than_the_count_and_what_was_in_flight(
+    folder: Path, tally: Callable[..., None]
+) -> None:
+    app = App(folder, APP)
+    processes = [app.start() for _ in range(3)]
+    said = [json.loads(process.communicate(timeout=100)[0]) for process in processes]
+    assert {(state, code) for state, _, code in said} == {("over tolerance", 1)}
+    dead = hf.Pipeline("book", store=app.store).report().counts.dead
+    assert dead == sum(mine for _, mine, _ in said)
+    together, handed_over = 40, 2 * 2
+    assert 41 <= dead <= 40 + 3 * handed_over * together < 4000, said
+    tally(processes=3)
+
+
+def test_a_worker_without_dead_letters_of_its_own_stops_too(restart: Restart) -> None:
+    """Two runs of one batch: one buries, the other is refused when it claims."""
+    ends, calls = threading.Event(), Calls()
+
+    def one(book: hf.Pipeline) -> None:
+        @book.stage
+        def read(number: int) -> int:
+            calls(number)
+            ends.wait(30)
+            if number < 20:
+                raise hf.Permanent("blank")
+            return number
+
+    reports: list[hf.Report] = []
+    tolerance = hf.Tolerance(count=0)
+    threads = [
+        threading.Thread(target=lambda: reports.append(run(restart(one), range(3000), workers=2, tolerate=tolerance)))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    ends.set()
+    for thread in threads:
+        thread.join(60)
+    assert [report.state for report in reports] == ["over tolerance"] * 2
+    assert len(calls) < 3000

@@ -22,8 +22,8 @@ from holdfast.core.reconcile import (
     conclude,
     judge,
     may_undo,
-    rewind,
 )
+from holdfast.core.verify import rewound
 from tests.core.made import PROPERTY, STATES, chunk
 
 STAGES = 4
@@ -148,9 +148,9 @@ def test_a_few_may_always_be_undone_and_of_many_no_more_than_the_share(items: in
 def test_an_item_that_went_back_too_often_is_buried() -> None:
     place = Place(state=State.DONE, stage=2)
     for turn in range(REWINDS):
-        place = rewind(place, 1, 2, reason="gone")
+        place = rewound(place, 1, 2, reason="gone")
         assert (place.state, place.stage, place.epoch, place.rewinds) == (State.PENDING, 1, turn + 1, turn + 1)
-    place = rewind(place, 1, 2, reason="gone")
+    place = rewound(place, 1, 2, reason="gone")
     assert (place.state, place.code) == (State.DEAD, "rewound_too_often")
 
 

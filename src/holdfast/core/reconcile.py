@@ -9,12 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal
 
-from msgspec.structs import replace
-
 from holdfast.core.canonical import encode
-from holdfast.core.limits import FINDINGS_SEALED, REWINDS, UNDO_ITEMS
+from holdfast.core.ending import End
+from holdfast.core.limits import FINDINGS_SEALED, UNDO_ITEMS
 from holdfast.core.model import Course, Key, Place, State, Value
-from holdfast.core.states import Transition, go_back
 
 GONE = "it is missing"
 """What is said of an output that is not there at all; anything else said of one means that it is another."""
@@ -71,7 +69,7 @@ class Expected(Value, frozen=True, kw_only=True):
 
     admitted: int
     read: bool
-    """The source was read to its end, or the batch was cancelled and takes no more."""
+    """The source was read to its end, or the batch was cancelled or its end came, and it takes no more."""
     keys: int | None = None
     """How many keys the source has, where it was compared."""
 
@@ -112,6 +110,8 @@ class Reconciliation(Value, frozen=True, kw_only=True):
 
     batch: str
     course: Course
+    stopped: bool
+    """Its end came while there was work left."""
     expected: Expected
     recorded: Recorded
     observed: Observed
@@ -146,8 +146,10 @@ class Reconciliation(Value, frozen=True, kw_only=True):
     def end(self) -> str:
         """How the batch ended, once it did."""
         if self.course is Course.CANCELLED:
-            return "cancelled"
-        return "complete with dead letters" if self.recorded.dead else "complete"
+            return End.CANCELLED
+        if self.stopped:
+            return End.STOPPED
+        return End.WITH_DEAD if self.recorded.dead else End.COMPLETE
 
     def exit_code(self, tolerated: int = 0) -> int:
         """0 if every item is accounted for and no more are dead than is tolerated, else 1."""
@@ -208,6 +210,7 @@ def conclude(
     batch: str,
     course: Course,
     *,
+    stopped: bool = False,
     expected: Expected,
     recorded: Recorded,
     observed: Observed,
@@ -221,19 +224,10 @@ def conclude(
         counted[What.MISCOUNTED] = counted.get(What.MISCOUNTED, 0) + 1
         why = f"{expected.admitted:,} items were admitted, the states of all items sum up to {recorded.total:,}"
         listed.insert(0, Finding(what=What.MISCOUNTED, why=why))
-    return Reconciliation(batch=batch, course=course, expected=expected, recorded=recorded, observed=observed,
-                          heads=heads, found=counted, findings=tuple(listed))  # fmt: skip
+    return Reconciliation(batch=batch, course=course, stopped=stopped, expected=expected, recorded=recorded,
+                          observed=observed, heads=heads, found=counted, findings=tuple(listed))  # fmt: skip
 
 
 def may_undo(items: int, done: int, share: float) -> bool:
     """Whether so many items may go back without being told so: a few always, of more a share of what is done."""
     return items <= max(UNDO_ITEMS, share * done)
-
-
-def rewind(place: Place, stage: int, stages: int, *, reason: str) -> Place:
-    """Where an item goes whose output does not hold; one that went back too often is buried."""
-    after = go_back(place, Transition.REWIND, stage, stages, reason=reason)
-    if place.rewinds < REWINDS:
-        return after
-    why = f"{reason} (rewound {place.rewinds} times)"
-    return replace(after, state=State.DEAD, code="rewound_too_often", reason=why, rewinds=place.rewinds)

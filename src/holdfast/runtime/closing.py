@@ -32,7 +32,8 @@ class Closing:
         """Once nothing is in flight any more: reconcile, publish, seal. None while there is something left to do.
         `read`: this run came to the end of its source."""
         chunks = self._store.chunks(batch.id)
-        has_ended = (read and batch.ingested_at is not None) or batch.course is Course.CANCELLED
+        is_over = batch.course is Course.CANCELLED or course.has_ended(batch, self._store.now())
+        has_ended = is_over or (read and batch.ingested_at is not None)
         if not has_ended or any(chunk.pending for chunk in chunks):
             return None
         found = reconcile(self._store, batch, sinks=sinks_among(self._stages), how=self._depth(course.cover(chunks)))

@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 
 from holdfast.core import course
+from holdfast.core.ending import End
 from holdfast.core.errors import StoreError
 from holdfast.core.limits import FINDINGS
 from holdfast.core.model import Batch, Chunk, Course, State
@@ -111,13 +111,16 @@ class _Reconciler:
                 self._listed.append(finding)
 
     def _conclude(self, batch: Batch, chunks: Sequence[Chunk], seen: Observer) -> Reconciliation:
-        counts = asdict(status.count(chunks, now=self._store.now()))
-        states = {name: counts[name] for name in Recorded.__struct_fields__}
+        now = self._store.now()
+        counts = status.count(chunks, now=now)
+        states = {name: getattr(counts, name) for name in Recorded.__struct_fields__}
         keys = self._source.keys if self._source is not None else None
-        read = batch.ingested_at is not None or batch.course is Course.CANCELLED
+        stopped = status.end_of_batch(self._store, batch, counts, now) is End.STOPPED
+        read = batch.ingested_at is not None or batch.course is Course.CANCELLED or stopped
         return conclude(
             batch.name,
             batch.course,
+            stopped=stopped,
             expected=Expected(admitted=batch.admitted, read=read, keys=keys),
             recorded=Recorded(**states),
             observed=Observed(how=self._how, outputs=seen.outputs, files=seen.files, published=seen.published),

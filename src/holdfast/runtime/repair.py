@@ -12,7 +12,8 @@ from holdfast.core import events
 from holdfast.core.errors import Refused
 from holdfast.core.limits import ACT_ITEMS, UNDO_ITEMS, UNDO_SHARE
 from holdfast.core.model import Act, Batch, Change, State
-from holdfast.core.reconcile import REPAIRABLE, Finding, Reconciliation, may_undo, rewind
+from holdfast.core.reconcile import REPAIRABLE, Finding, Reconciliation, may_undo
+from holdfast.core.verify import rewound
 from holdfast.runtime import lookup
 from holdfast.runtime.operations import By, Result
 from holdfast.runtime.reconciler import Findings
@@ -94,7 +95,7 @@ def _act(store: Store, batch: Batch, group: Sequence[Finding], stages: int, by: 
         item = lookup.item_of(store, batch, finding.n)
         if item is None or item.place.state not in (State.DONE, State.PENDING) or item.place.stage <= finding.stage:
             continue
-        place = rewind(item.place, finding.stage, stages, reason=finding.why)
+        place = rewound(item.place, finding.stage, stages, reason=finding.why)
         changes.append(Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=place))
         if place.state is State.DEAD:
             told.append(events.item_dead(item.n, item.key, place))

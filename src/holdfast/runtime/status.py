@@ -162,7 +162,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         sealed_at=batch.sealed_at,
         course=batch.course,
         ends_at=batch.ends_at,
-        end=_end(store, batch, counts, now),
+        end=end_of_batch(store, batch, counts, now),
         progressed_at=max((chunk.touched_at for chunk in chunks), default=None),
         stages=tuple(lookup.stage_names(batch)),
         counts=counts,
@@ -175,7 +175,8 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
     )
 
 
-def _end(store: Store, batch: Batch, counts: Counts, now: float) -> End | None:
+def end_of_batch(store: Store, batch: Batch, counts: Counts, now: float) -> End | None:
+    """How a batch ended; None while it may go on."""
     over = course.has_ended(batch, now)
     looks = over and counts.cancelled and not counts.pending and batch.course is not Course.CANCELLED
     cancelled = each_item(store, batch.id, state=State.CANCELLED) if looks else ()

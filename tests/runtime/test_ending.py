@@ -74,7 +74,7 @@ def test_at_its_end_what_is_in_flight_is_finished_and_the_rest_is_cancelled(fold
     calls.clear()
     again = run(book, range(1000))
     assert (again.state, again.counts) == ("stopped", report.counts)
-    assert "give it another end" in again.why
+    assert "a later end" in again.why
     assert not calls.seen
     with pytest.raises(hf.Incomplete):
         again.raise_unless_complete()

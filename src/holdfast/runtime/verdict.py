@@ -46,7 +46,7 @@ def _stopped(now: Status) -> str:
     flight = f", {counts.pending:,} still in flight" if counts.pending else ""
     return (
         f"Its end came{unread}: {counts.done:,} of {many(counts.expected, 'item')} done, {counts.cancelled:,} "
-        f"cancelled{flight}; to go on, give it another end (until=…) and reset what was cancelled."
+        f"cancelled{flight}. What was cancelled stays so, unless it is reset and the batch gets a later end."
     )
 
 

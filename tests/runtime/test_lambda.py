@@ -135,7 +135,7 @@ def test_a_timer_runs_what_is_left_and_says_whether_to_come_again(book: hf.Pipel
 
     book.source(lambda: range(4))
     handle = hf.lambda_handler(book, margin="1s")
-    answer = handle({"source": "aws.events"}, Context(1_600))
+    answer = handle({"source": "aws.events"}, Context(3_000))
     assert (answer["again"], answer["counts"]["done"], answer["counts"]["waiting"]) == (True, 3, 1)
     assert handle({}, Context(900)) == {"again": True, "state": "interrupted", "counts": {}}
 

@@ -1,7 +1,8 @@
 """Killed at every named point and at every hit of it, then resumed: the oracle finds nothing to complain about.
 
 What a point means stands in `holdfast.stores.faults`. Most are reached by a plain run of the app; the heartbeat needs
-a run that lasts, an operator's points need an operator. A point that nothing reaches fails the test.
+a run that lasts, an operator's points need an operator, and those of the end a batch that ends (`test_endings.py`). A
+point that nothing reaches fails the test.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +17,8 @@ Make = Callable[..., Scene]
 SLOW_RUN = ("--lease", "0.15s", "--pace", "0.02")
 HEARTBEAT = tuple(point for point in POINTS if point.startswith("renew."))
 OPERATOR = tuple(point for point in POINTS if point.startswith("act."))
-PLAIN = tuple(point for point in POINTS if point not in HEARTBEAT + OPERATOR)
+ENDING = tuple(point for point in POINTS if point.startswith(("steer.", "seal.", "reopen.", "delivered.")))
+PLAIN = tuple(point for point in POINTS if point not in HEARTBEAT + OPERATOR + ENDING)
 ITEMS = 12
 """Enough for every fate of the script, few enough to be killed at every hit."""
 
@@ -30,7 +32,7 @@ def test_every_point_is_reached(scenes: Make) -> None:
     reached = set(scenes().count_points()) | set(scenes().count_points(*SLOW_RUN))
     scene = scenes()
     scene.finish()
-    reached |= set(scene.count_points(what="redrive"))
+    reached |= set(scene.count_points(what="redrive")) | set(scenes().count_points(what="end"))
     assert reached == set(POINTS), (
         "every point is reached by a scene of this file, and every one that is reached is named"
     )

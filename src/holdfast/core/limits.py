@@ -59,6 +59,9 @@ BLAME: Final = 3
 REWINDS: Final = 3
 """Rewinds of one item before it is buried."""
 
+REQUEUES: Final = 3
+"""How often an orphan is sent on its way again without any progress before it is buried."""
+
 MONEY_DIGITS: Final = 12
 """Money is kept in whole 10**-12 of a dollar; what is finer is rounded."""
 

@@ -9,6 +9,7 @@ from random import Random
 
 import msgspec
 
+from holdfast.core.model import Tolerance
 from holdfast.core.retry import Policy
 
 LEASE = 30.0
@@ -58,6 +59,25 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     spend: int
     """The most an attempt costs, in units; 0 for nothing."""
     cap: int | None
+    checks: float
+    """How often outputs break and are looked at: seconds between two looks, 0 for never."""
+    adopts: bool
+    """Whether a worker finds what another made and could not record."""
+    halts: float
+    """How often the batch is paused, 0 for never."""
+    cancel: float
+    """When the batch is cancelled, 0 for never."""
+    stuck: float
+    """How often somebody takes items for stuck and sends them on their way again, 0 for never."""
+    seals: float
+    """How often somebody tries to seal the batch, 0 for never."""
+    hears: float
+    """How often a receiver asks for events."""
+    deaf: float
+    """How often nobody learns that it heard."""
+    tolerance: Tolerance | None
+    watched: bool
+    """Whether items are counted one by one after every change."""
 
 
 def draw(seed: int) -> Plan:
@@ -98,6 +118,16 @@ def draw(seed: int) -> Plan:
         killer=(f"k{int(rng.random() * 6)}", int(rng.random() * stages)) if some(0.1) else None,
         spend=spend,
         cap=_cap(rng, policies, groups, spend) if spend and some(0.4) else None,
+        checks=some(0.12) * (10 + rng.random() * 30),
+        adopts=bool(some(0.3)),
+        halts=some(0.12) * (10 + rng.random() * 40),
+        cancel=some(0.06) * (5 + rng.random() * 60),
+        stuck=some(0.15) * (5 + rng.random() * 25),
+        seals=some(0.2) * (10 + rng.random() * 40),
+        hears=20 + rng.random() * 60,
+        deaf=some(0.3) * rng.random() * 0.6,
+        tolerance=_tolerance(rng) if some(0.15) else None,
+        watched=bool(some(0.1)),
     )
 
 
@@ -142,3 +172,9 @@ def _groups(rng: Random) -> list[list[tuple[object, bytes]]]:
 def _cap(rng: Random, policies: list[Policy], groups: list[list[tuple[object, bytes]]], spend: int) -> int:
     most = spend * sum(policy.attempts for policy in policies)
     return int(most * sum(map(len, groups)) * (0.2 + 0.8 * rng.random()))
+
+
+def _tolerance(rng: Random) -> Tolerance:
+    if rng.random() < 0.6:
+        return Tolerance(count=int(rng.random() * 3))
+    return Tolerance(share=rng.random() * 0.4)

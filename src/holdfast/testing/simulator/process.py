@@ -9,7 +9,7 @@ from collections.abc import Generator, Sequence
 from holdfast.core import canonical, lease, settle
 from holdfast.core.journal import Spend
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import Claim, Commit, Item, ItemNo, Want
+from holdfast.core.model import Claim, Commit, Course, Item, ItemNo, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, Settled
@@ -17,7 +17,8 @@ from holdfast.stores.base import Idle, Receipt
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.plan import LEASE, most_per_item
 from holdfast.testing.simulator.wire import Wire
-from holdfast.testing.simulator.world import Actor, Effect, World, output_of
+from holdfast.testing.simulator.outside import Effect
+from holdfast.testing.simulator.world import Actor, World, output_of
 
 BEATS = 3
 MISSED_BEATS = 3
@@ -205,7 +206,9 @@ class Process:
         return False
 
     def _at_end(self, idle: Idle) -> bool:
-        return not self.world.faulty and not self.world.ingesting and idle.pending == 0
+        world = self.world
+        at_rest = not world.faulty and not world.ingesting and idle.pending == 0
+        return at_rest and (world.course is Course.CANCELLED or not world.outside.all_that_do_not_hold())
 
     def _patience(self, idle: Idle | None) -> float:
         """How long to wait: until an own item is due, or the store said that something may be claimable."""
@@ -236,7 +239,7 @@ class Process:
     def _claim(self) -> Hand | Idle:
         world, plan = self.world, self.world.plan
         want = Want(batch=world.batch.id, owner=self.name, limit=plan.limit, seconds=LEASE, cap=world.cap,
-                    reserve=self._reserve())  # fmt: skip
+                    reserve=self._reserve(), tolerance=world.tolerance)  # fmt: skip
         answer = world.store.claim(want)
         if isinstance(answer, Idle):
             return answer
@@ -290,13 +293,30 @@ class Process:
             if busy is None:
                 return
             item = busy.ready.pop(0)
-            if self.world.goes_wrong(self.world.plan.lost) and item.place.stage:
-                busy.outcomes.append(Lost(item, item.place.stage - 1, "its input is gone"))
+            found = self._look(item)
+            if found is not None:
+                busy.outcomes.append(found)
                 continue
             busy.effects.append(self.world.about_to_run(item, self.now()))
             seconds = self._seconds()
             yield seconds
             busy.outcomes.append(self._handle(item, seconds))
+
+    def _look(self, item: Item) -> Outcome | None:
+        """Before anything is run: whether its input is still there, and whether its output is there already."""
+        world, (n, place) = self.world, (int(item.n), item.place)
+        broken = world.outside.broken_below(n, place.stage)
+        if broken is None and place.stage and world.goes_wrong(world.plan.lost):
+            broken = place.stage - 1
+        if broken is not None:
+            return Lost(item, broken, "its input is gone")
+        effect = (n, place.stage, place.epoch)
+        if not world.plan.adopts or not world.outside.has(effect):
+            return None
+        world.counts["adopted"] += 1
+        output = output_of(item)
+        spend = world.outside.made[effect]
+        return Done(item, output, canonical.digest(item.salt, output), 0.0, 0.0, spend, adopted=True)
 
     def _note_start(self, hand: Hand) -> Generator[float, None, bool]:
         """An item on trial is run only after that is durable."""
@@ -336,6 +356,7 @@ class Process:
         luck -= plan.skip
         if luck < plan.defer:
             return Deferred(item, 5 + 60 * world.chance(), "closed", 0.1, seconds)
+        world.outside.make((int(item.n), item.place.stage, item.place.epoch), spend)
         output = output_of(item)
         return Done(item, output, canonical.digest(item.salt, output), 0.1, seconds, spend)
 

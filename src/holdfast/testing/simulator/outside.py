@@ -38,6 +38,11 @@ class Outside:
         outputs = self._store.outputs(self._batch, lo=n, hi=n + 1) if self.broken else ()
         return next((each.stage for each in outputs if each.stage < stage and self.is_broken(each)), None)
 
+    def rests_on_broken(self, n: int, stage: int) -> bool:
+        """Whether the input of a stage is gone, whatever was looked at."""
+        inputs = self._store.outputs(self._batch, lo=n, hi=n + 1, stage=stage - 1) if self.broken and stage else ()
+        return any(self.is_broken(each) for each in inputs)
+
     def is_broken(self, output: Output) -> bool:
         return (int(output.n), output.stage, output.epoch) in self.broken
 

@@ -39,6 +39,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How often a commit lands and its reply is lost."""
     unsent: float
     """How often a commit is lost on the way, or comes late."""
+    lingers: float
+    """How often a worker that has finished a chunk holds on to it for a while."""
     doubled: float
     """How often a commit arrives twice."""
     slow_reply: float
@@ -104,6 +106,7 @@ def draw(seed: int) -> Plan:
         pause=some(0.5) * rng.random() * 0.04,
         unheard=some(0.4) * rng.random() * 0.3,
         unsent=some(0.4) * rng.random() * 0.3,
+        lingers=some(0.3) * rng.random() * 0.5,
         doubled=some(0.3) * rng.random() * 0.3,
         slow_reply=some(0.3) * rng.random() * 0.3,
         missed_beat=some(0.3) * rng.random() * 0.6,
@@ -118,7 +121,7 @@ def draw(seed: int) -> Plan:
         killer=(f"k{int(rng.random() * 6)}", int(rng.random() * stages)) if some(0.1) else None,
         spend=spend,
         cap=_cap(rng, policies, groups, spend) if spend and some(0.4) else None,
-        checks=some(0.12) * (10 + rng.random() * 30),
+        checks=some(0.12) * (8 + rng.random() * 20),
         adopts=bool(some(0.3)),
         halts=some(0.12) * (10 + rng.random() * 40),
         cancel=some(0.06) * (5 + rng.random() * 60),
@@ -127,7 +130,7 @@ def draw(seed: int) -> Plan:
         hears=20 + rng.random() * 60,
         deaf=some(0.3) * rng.random() * 0.6,
         tolerance=_tolerance(rng) if some(0.15) else None,
-        watched=bool(some(0.1)),
+        watched=bool(some(0.05)),
     )
 
 

@@ -11,11 +11,11 @@ from holdfast.core.journal import Spend
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Claim, Commit, Course, Item, ItemNo, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
-from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, Settled
 from holdfast.stores.base import Idle, Receipt
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.plan import LEASE, most_per_item
+from holdfast.testing.simulator.watch import check_waits
 from holdfast.testing.simulator.wire import Wire
 from holdfast.testing.simulator.outside import Effect
 from holdfast.testing.simulator.world import Actor, World, output_of
@@ -214,7 +214,7 @@ class Process:
         """How long to wait: until an own item is due, or the store said that something may be claimable."""
         now, longest = self.now(), 20 + 30 * self.world.chance()
         waits = [due - now for hand in self.hands if (due := hand.next_due()) is not None]
-        if idle is not None and idle.next_due is not None and not idle.broke:
+        if idle is not None and idle.next_due is not None and not (idle.broke or idle.exceeded or idle.course != "open"):
             waits.append(idle.next_due - self.world.clock.now + 0.01)
         return max(0.05, min(longest, *waits)) if waits else longest
 
@@ -386,7 +386,8 @@ class Process:
 
     def _commit_of(self, hand: Hand, settled: Settled, *, release: bool = False, due: float = 0.0) -> Commit:
         left = hand.left + len(settled.onward)
-        release = release or (hand.loaded_all and not left)
+        lingers = self.world.goes_wrong(self.world.plan.lingers)
+        release = release or (hand.loaded_all and not left and not lingers)
         reserved = self._reserve() * max(0, hand.claim.pending)
         return settle.commit(
             self._holder(hand), settled, commit_id=self.world.new_id(), release=release, due=due, reserved=reserved
@@ -424,22 +425,6 @@ class Process:
                 commit = self._commit_of(hand, settle.NOTHING, release=True, due=_grid(due, now))
                 self.hands.remove(hand)
                 yield from self._write([commit])
-
-
-def check_waits(outcomes: Sequence[Outcome], settled: Settled, policies: Sequence[Policy], now: float) -> None:
-    """Every wait lies between the least and the growing most; what is permanent never waits."""
-    asked = {outcome.item.n: outcome for outcome in outcomes if isinstance(outcome, Failed)}
-    for attempt in settled.attempts:
-        if attempt.outcome != "retry":
-            continue
-        failed, policy = asked[ItemNo(attempt.n)], policies[attempt.stage]
-        if not failed.transient:
-            raise Violation(f"item {attempt.n} failed for good ({attempt.code}) and is tried again")
-        most = max(policy.wait_min, min(policy.wait_max, policy.wait_min * 2**attempt.attempt), failed.after or 0.0)
-        wait = attempt.due - now
-        if not policy.wait_min - 1e-6 <= wait <= most + 1e-6:
-            bounds = f"{policy.wait_min:.3f} to {most:.3f}"
-            raise Violation(f"item {attempt.n} waits {wait:.3f} s after attempt {attempt.attempt}, not {bounds}")
 
 
 def world_pause(chance: float) -> float:

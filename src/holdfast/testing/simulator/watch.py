@@ -1,14 +1,18 @@
-"""What is looked at from outside, without asking the core: what a seal covers, that items add up, what is tolerated."""
+"""What is looked at from outside, without asking the core: what a seal covers, that items add up, what is
+tolerated, how long waits are."""
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 
 from holdfast.core import journal
-from holdfast.core.model import BatchId, State, Tolerance, chain_of_batch
+from holdfast.core.model import BatchId, ItemNo, State, Tolerance, chain_of_batch
+from holdfast.core.outcome import Failed, Outcome
+from holdfast.core.retry import Policy
+from holdfast.core.settle import Settled
 from holdfast.stores.base import Store
-from holdfast.testing.replay import Violation
+from holdfast.testing.replay import EVERYTHING, Violation
 
-EVERYTHING = 1 << 30
 
 
 class Seal:
@@ -66,3 +70,19 @@ def is_over(tolerance: Tolerance, store: Store, batch: BatchId, ended: bool) -> 
         return True
     admitted = len(store.items(batch, limit=EVERYTHING))
     return tolerance.share is not None and ended and dead > tolerance.share * admitted
+
+
+def check_waits(outcomes: Sequence[Outcome], settled: Settled, policies: Sequence[Policy], now: float) -> None:
+    """Every wait lies between the least and the growing most; what is permanent never waits."""
+    asked = {outcome.item.n: outcome for outcome in outcomes if isinstance(outcome, Failed)}
+    for attempt in settled.attempts:
+        if attempt.outcome != "retry":
+            continue
+        failed, policy = asked[ItemNo(attempt.n)], policies[attempt.stage]
+        if not failed.transient:
+            raise Violation(f"item {attempt.n} failed for good ({attempt.code}) and is tried again")
+        most = max(policy.wait_min, min(policy.wait_max, policy.wait_min * 2**attempt.attempt), failed.after or 0.0)
+        wait = attempt.due - now
+        if not policy.wait_min - 1e-6 <= wait <= most + 1e-6:
+            bounds = f"{policy.wait_min:.3f} to {most:.3f}"
+            raise Violation(f"item {attempt.n} waits {wait:.3f} s after attempt {attempt.attempt}, not {bounds}")

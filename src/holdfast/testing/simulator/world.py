@@ -221,7 +221,7 @@ class World:
         plan, now, chunks = self.plan, self.clock.now, self.store.chunks(self.batch.id)
         used = sum(chunk.counts.spent for chunk in chunks)
         if with_reservations:
-            used += sum(chunk.reserved for chunk in chunks if self.is_live(chunk, now))
+            used += sum(chunk.reserved for chunk in chunks if chunk.pending and self.is_live(chunk, now))
         in_flight = most_per_item(plan) * self.store.batches()[0].admitted
         most = self.cap + (in_flight if plan.pause or plan.missed_beat or plan.unsent else 0)
         if used > most:
@@ -241,6 +241,8 @@ class World:
             raise Violation(
                 f"item {n} is run at stage {place.stage} of epoch {place.epoch}, its checkpoint is at {row.place.stage}"
             )
+        if self.outside.rests_on_broken(n, place.stage):
+            raise Violation(f"item {n} is run at stage {place.stage}, and what it rests on does not hold")
         expected = self._inputs.setdefault((n, place.stage), row.payload if not place.stage else item.input)
         if item.input != expected:
             raise Violation(f"item {n} gets {item.input!r} at stage {place.stage}, it was {expected!r}")

@@ -29,7 +29,7 @@ def checker(world: World) -> Actor:
 
 def break_something(world: World) -> None:
     for output in world.store.outputs(world.batch.id):
-        if world.chance() < 0.2:
+        if world.chance() < 0.35:
             world.outside.broken.add((int(output.n), output.stage, output.epoch))
             world.counts["outputs broken"] += 1
             world.say("world", f"output of item {output.n} at stage {output.stage}, epoch {output.epoch}, is gone")

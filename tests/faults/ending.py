@@ -1,5 +1,5 @@
-"""How a small batch comes to its end, verb by verb: paused, resumed, worked on, sent on its way again, cancelled, sealed,
-reopened, sealed again; and a receiver that hears of all of it.
+"""How a small batch comes to its end, verb by verb: paused, resumed, worked on, sent on its way again, cancelled,
+sealed, reopened, sealed again; and a receiver that hears of all of it.
 
 What is left to do is derived from what is stored, so whoever is killed anywhere in it is followed by one that goes on.
 """

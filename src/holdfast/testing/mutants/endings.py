@@ -1,4 +1,4 @@
-"""Broken endings: batches that go on though they are paused or cancelled, seals that hold nothing, events of nothing."""
+"""Broken endings: batches that go on though they were paused or cancelled, empty seals, events without facts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,9 +23,7 @@ def _as_if(name: str, **facts: Any) -> Patch:
             return verb(store, *args, **named)
         finally:
             for number, row in rows.items():
-                store._batches[number] = replace(
-                    store._batches[number], **{fact: getattr(row, fact) for fact in facts}
-                )
+                store._batches[number] = replace(store._batches[number], **{fact: getattr(row, fact) for fact in facts})
 
     return wrapped(MemoryStore, name, mistaken)
 
@@ -158,7 +156,9 @@ def an_act_tells_of_items_that_it_left_alone() -> Patch:
 
 @simulation
 def a_seal_tells_nobody() -> Patch:
-    return wrapped(MemoryStore, "seal", lambda seal, store, batch, **named: seal(store, batch, **{**named, "events": ()}))
+    return wrapped(
+        MemoryStore, "seal", lambda seal, store, batch, **named: seal(store, batch, **{**named, "events": ()})
+    )
 
 
 @simulation

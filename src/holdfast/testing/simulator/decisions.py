@@ -7,6 +7,7 @@ from holdfast.core.limits import REQUEUES, REWINDS
 from holdfast.core.model import Change, Event, Place, State, StoredItem
 from holdfast.core.states import Transition, go_back, move
 
+
 def rewound(place: Place, stage: int, stages: int) -> Place:
     """The place of an item whose output of a stage does not hold; one that went back too often is buried."""
     after = go_back(place, Transition.REWIND, stage, stages, reason="gone")

@@ -19,10 +19,13 @@ def pauser(world: World) -> Actor:
         if not world.faulty or not world.steer(Course.PAUSED):
             continue
         yield world.chance() * 40
-        while world.course is Course.PAUSED and not world.steer(Course.OPEN):
-            if not world.faulty:
-                return  # sealed, for good
-            yield 10.0
+        yield from resume(world)
+
+
+def resume(world: World) -> Actor:
+    """Lets the batch go on; nobody can while it is sealed."""
+    while world.course is Course.PAUSED and not world.steer(Course.OPEN) and world.faulty:
+        yield 10.0
 
 
 def canceller(world: World) -> Actor:
@@ -68,9 +71,7 @@ def try_to_seal(world: World) -> None:
     pending = len(world.store.items(world.batch.id, state=State.PENDING))
     obstacle = bool(pending or not world.ended)
     try:
-        world.store.seal(
-            world.batch.id, actor="sealer", reconciliation=b"{}", events=[events.finished("complete", {})]
-        )
+        world.store.seal(world.batch.id, actor="sealer", reconciliation=b"{}", events=[events.finished("complete", {})])
     except Refused:
         if not obstacle:
             raise Violation("a batch of which nothing is open cannot be sealed") from None

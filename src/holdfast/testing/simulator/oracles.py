@@ -69,10 +69,11 @@ def check_events(world: World, story: Story) -> None:
     """Events are those of what is in the journal, and no others; the receiver heard them all, in their order."""
     stored = world.store.events(limit=EVERYTHING)
     resolved = [n for kind, _, n in story.acted if kind in ("requeued", "buried")]
-    wanted = Counter([(events.ITEM_DEAD, n) for n in story.buried] + [(events.ORPHAN_RESOLVED, n) for n in resolved])
+    wanted: Counter[tuple[str, int | None]] = Counter((events.ITEM_DEAD, n) for n in story.buried)
+    wanted.update((events.ORPHAN_RESOLVED, n) for n in resolved)
     wanted[events.BATCH_OPENED, None] = 1
     wanted[events.BATCH_FINISHED, None] = story.seals
-    told = Counter((event.kind, event.n) for event in stored)
+    told: Counter[tuple[str, int | None]] = Counter((event.kind, event.n) for event in stored)
     if +wanted != told:
         raise Violation(f"events without a fact: {+(told - wanted)}; facts without an event: {+(wanted - told)}")
     if list(dict.fromkeys(world.heard)) != [event.id for event in stored]:

@@ -14,10 +14,10 @@ from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.settle import Holder, Settled
 from holdfast.stores.base import Idle, Receipt
 from holdfast.testing.replay import Violation
+from holdfast.testing.simulator.outside import Effect
 from holdfast.testing.simulator.plan import LEASE, most_per_item
 from holdfast.testing.simulator.watch import check_waits
 from holdfast.testing.simulator.wire import Wire
-from holdfast.testing.simulator.outside import Effect
 from holdfast.testing.simulator.world import Actor, World, output_of
 
 BEATS = 3
@@ -214,7 +214,11 @@ class Process:
         """How long to wait: until an own item is due, or the store said that something may be claimable."""
         now, longest = self.now(), 20 + 30 * self.world.chance()
         waits = [due - now for hand in self.hands if (due := hand.next_due()) is not None]
-        if idle is not None and idle.next_due is not None and not (idle.broke or idle.exceeded or idle.course != "open"):
+        if (
+            idle is not None
+            and idle.next_due is not None
+            and not (idle.broke or idle.exceeded or idle.course != "open")
+        ):
             waits.append(idle.next_due - self.world.clock.now + 0.01)
         return max(0.05, min(longest, *waits)) if waits else longest
 
@@ -305,7 +309,7 @@ class Process:
     def _look(self, item: Item) -> Outcome | None:
         """Before anything is run: whether its input is still there, and whether its output is there already."""
         world, (n, place) = self.world, (int(item.n), item.place)
-        broken = world.outside.broken_below(n, place.stage)
+        broken = world.outside.broken_below(n, place.stage) if world.outside.broken else None
         if broken is None and place.stage and world.goes_wrong(world.plan.lost):
             broken = place.stage - 1
         if broken is not None:

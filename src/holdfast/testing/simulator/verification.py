@@ -38,7 +38,5 @@ def break_something(world: World) -> None:
 def rewind(world: World, item: StoredItem, stage: int) -> None:
     """Without taking it from anybody: an owner looks before it runs."""
     after = decisions.rewound(item.place, stage, world.stages)
-    changed = world.act(
-        "checker", "rewound", [decisions.change_of(item, after)], events=decisions.burial(item, after)
-    )
+    changed = world.act("checker", "rewound", [decisions.change_of(item, after)], events=decisions.burial(item, after))
     world.counts["rewinds"] += len(changed)

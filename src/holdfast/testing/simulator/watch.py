@@ -14,7 +14,6 @@ from holdfast.stores.base import Store
 from holdfast.testing.replay import EVERYTHING, Violation
 
 
-
 class Seal:
     """How a batch stood when it was sealed."""
 

@@ -241,7 +241,7 @@ class World:
             raise Violation(
                 f"item {n} is run at stage {place.stage} of epoch {place.epoch}, its checkpoint is at {row.place.stage}"
             )
-        if self.outside.rests_on_broken(n, place.stage):
+        if self.outside.broken and self.outside.rests_on_broken(n, place.stage):
             raise Violation(f"item {n} is run at stage {place.stage}, and what it rests on does not hold")
         expected = self._inputs.setdefault((n, place.stage), row.payload if not place.stage else item.input)
         if item.input != expected:

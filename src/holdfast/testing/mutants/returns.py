@@ -114,7 +114,7 @@ def what_was_adopted_costs_nothing() -> Patch:
 def an_item_is_sent_on_its_way_without_fencing_its_owner() -> Patch:
     def gentle(apply: Any, act: Act, chunk: Chunk, *args: Any) -> Any:
         effect = apply(act, chunk, *args)
-        return replace(effect, seized=False, fence=chunk.fence) if act.kind == "requeued" else effect
+        return replace(effect, seized=False, fence=chunk.fence) if act.kind.startswith("requeue") else effect
 
     return wrapped(acts, "apply", gentle)
 

@@ -1,23 +1,29 @@
 """A store with a life behind it, its bytes to be spoilt, and what must be read from it or not be read at all."""
 
+import os
 import random
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 
+from holdfast.core import events
 from holdfast.core.canonical import key_text
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import Spend
-from holdfast.core.model import Batch, Chunk, Claim, Place, State, Want
+from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Course, Place, State, StoredItem, Want
+from holdfast.core.states import Transition, move
 from holdfast.runtime import audit, doctor, operations
 from holdfast.runtime.operations import By
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite_epoch import Epoch
 from tests.operations.world import OWNER, Clock, World, deferred, done, failed, skipped
 
 FILES = ("", "-wal", "-fence")
 PAGE = 4096
 FRAME = 24 + PAGE
+LOG_HEADER = 32
 BY = By(actor="ada", reason="because")
 Facts = dict[Any, Any]
 
@@ -39,12 +45,22 @@ class Original(msgspec.Struct, frozen=True):
 
 
 def make(folder: Path, *, closed: bool) -> Original:
-    """A store that was closed, or one whose process died and left a log behind."""
+    """A store that was closed, or one whose process died and left a log behind. Its bytes are the same every time, but
+    for the numbers that SQLite draws for its log: a flip that was found once is found again."""
+    with (
+        mock.patch.object(os, "urandom", random.Random(2).randbytes),
+        mock.patch.object(Epoch, "_identity", return_value="that of another file"),
+    ):
+        return _make(folder, closed)
+
+
+def _make(folder: Path, closed: bool) -> Original:
     folder.mkdir()
     path, clock = folder / "state.db", Clock()
     store = SqliteStore(path, clock=clock)
     world = World(store, clock)
     live(world)
+    end(World(store, clock, batch="typee"))
     older = log_of(path)
     work_on(world)
     undone, sizes = [facts(store)], [len(log_of(path))]
@@ -60,6 +76,16 @@ def make(folder: Path, *, closed: bool) -> Original:
         store.close()
     (folder / "next").mkdir()
     return Original(files, truth | next_claim(restore(files, folder / "next")), undone, *sizes, older)
+
+
+def written(original: Original, file: str) -> list[int]:
+    """Where something is written. The headers of a log are, whatever numbers SQLite drew for them."""
+    data = original.files[file]
+    if file == "-wal":
+        return [
+            at for at, byte in enumerate(data) if byte or at < LOG_HEADER or (at - LOG_HEADER) % FRAME < FRAME - PAGE
+        ]
+    return [at for at, byte in enumerate(data) if byte]
 
 
 def log_of(path: Path) -> bytes:
@@ -87,6 +113,26 @@ def work_on(world: World) -> None:
     operations.redrive(world.store, world.batch, BY, code="http_503")
     operations.discard(world.store, world.batch, BY)
     operations.reset(world.store, world.batch, BY, f"page-{rng.randrange(9)}")
+    send_on_its_way(world, world.store.items(world.id, state=State.PENDING)[-1])
+
+
+def send_on_its_way(world: World, item: StoredItem) -> None:
+    after = move(item.place, Transition.REQUEUE, stages=len(world.stages), requeues=item.place.requeues + 1)
+    change = Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=after)
+    world.store.act(Act(id=os.urandom(16), batch=world.id, kind="requeued", actor="ada", reason="so",
+                        at_items=(change,), seize=True))  # fmt: skip
+
+
+def end(world: World) -> None:
+    """A batch of which nothing is left: given an end, paused, finished, cancelled, sealed; and heard of."""
+    store = world.store
+    world.add(*range(4))
+    for course, ends_at in ((Course.OPEN, 1.8e9), (Course.PAUSED, 1.8e9), (Course.OPEN, 1.8e9)):
+        store.steer(world.id, course, actor="ada", reason="so", ends_at=ends_at)
+    world.finish()
+    store.steer(world.id, Course.CANCELLED, actor="ada", reason="so", ends_at=1.9e9)
+    store.seal(world.id, actor="ada", reconciliation=b"{}", events=[events.finished("cancelled", {"done": 4})])
+    store.delivered("clerk", 3)
 
 
 def facts(store: SqliteStore) -> Facts:
@@ -123,9 +169,9 @@ def claimed(store: SqliteStore) -> Facts:
 
 
 def plain_batch(batch: Batch) -> Batch:
-    """Without times. No batch is sealed yet, so nothing would tell that one is."""
-    ended = None if batch.ingested_at is None else 1.0
-    return msgspec.structs.replace(batch, opened_at=0.0, ingested_at=ended, sealed_at=None)
+    """Without times: whether the source ended and the batch is sealed is proved, and not when."""
+    ended, sealed = (None if at is None else 1.0 for at in (batch.ingested_at, batch.sealed_at))
+    return msgspec.structs.replace(batch, opened_at=0.0, ingested_at=ended, sealed_at=sealed)
 
 
 def plain_chunk(chunk: Chunk) -> Chunk:

@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.model import Batch
 from holdfast.runtime import audit
 from holdfast.stores import sqlite_log
-from tests.damage.original import Original, verdict
+from tests.damage.original import Original, make, verdict, written
 from tests.simulation.conftest import seeds_of_this_commit
 
 PROMISES = pytest.mark.promise("A8", "E12")
@@ -25,9 +25,9 @@ FLIPS = {"": 900, "-wal": 350}
 def flip(original: Original, file: str, spot: Path, seed: int, flips: int) -> Counter[str]:
     """Flip one bit after the other, each in a file that is whole but for it, where something is written."""
     rng, found = random.Random(seed), Counter[str]()
-    written = [at for at, byte in enumerate(original.files[file]) if byte]
+    places = written(original, file)
     for _ in range(flips):
-        at, bit = rng.choice(written), rng.randrange(8)
+        at, bit = rng.choice(places), rng.randrange(8)
         data = bytearray(original.files[file])
         data[at] ^= 1 << bit
         said = verdict(original, original.files | {file: bytes(data)}, spot)
@@ -49,6 +49,13 @@ def test_no_flipped_bit_of_a_database_is_silent(closed: Original, spot: Path, ta
 def test_rows_out_of_order_are_not_read_round_and_round(closed: Original, spot: Path) -> None:
     """A seed that a soak found: a row whose number was changed led the audit back to where it had been."""
     flip(closed, "", spot, 3688482234, 200)
+
+
+def test_the_same_bytes_are_spoilt_every_time(closed: Original, killed: Original, place: Path) -> None:
+    for original, name in ((closed, "closed"), (killed, "killed")):
+        again = make(place / f"{name} again", closed=original is closed)
+        assert [written(again, file) for file in again.files] == [written(original, file) for file in original.files]
+    assert make(place / "once more", closed=True).files == closed.files
 
 
 @PROMISES
@@ -100,4 +107,4 @@ def test_without_a_look_at_the_log_acknowledged_work_would_be_forgotten(
 ) -> None:
     monkeypatch.setattr(sqlite_log, "is_damaged", lambda _db: False)
     with pytest.raises(AssertionError, match=r"of state\.db-wal: (silent|undone)"):
-        flip(killed, "-wal", spot, 1, 200)
+        flip(killed, "-wal", spot, 3, 200)

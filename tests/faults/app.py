@@ -28,6 +28,7 @@ from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.ledger import Ledger
 from holdfast.stores import faults, sqlite_file
 from holdfast.stores.open import open_store
+from tests.faults import ending
 
 BATCH = "parcels"
 STORE = "state.db"
@@ -185,6 +186,12 @@ def reopen(given: argparse.Namespace) -> int:
     return 0
 
 
+def end(_: argparse.Namespace) -> int:
+    """Another, small batch comes to its end."""
+    ending.Ending().live()
+    return 0
+
+
 def count_points(target: Path) -> None:
     """Write down how often each fault point was reached, whatever happens to the process."""
     file = os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -222,7 +229,7 @@ def stop_between_writes(store: Any, spec: str) -> None:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["run", "redrive", "reopen"])
+    parser.add_argument("what", choices=["run", "redrive", "reopen", "end"])
     parser.add_argument("--items", type=int, default=0)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--lease", default="30s")
@@ -257,7 +264,7 @@ def main(argv: list[str]) -> int:
         lose_replies(given.lose_requests, at="commit.before")
     if given.busy_ms:
         sqlite_file.BUSY_MS = given.busy_ms
-    return {"run": run, "redrive": redrive, "reopen": reopen}[given.what](given)
+    return {"run": run, "redrive": redrive, "reopen": reopen, "end": end}[given.what](given)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Broken versions of Holdfast, one decision removed in each. An oracle that passes any of them is worth nothing."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -15,13 +16,14 @@ from holdfast.stores import sqlite
 from holdfast.stores.base import Receipt
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite_file import SqliteFile
+from tests.faults import ending
 
 replace = msgspec.structs.replace
 
 
 def commit_it(name: str) -> None:
     """Break this process in the way of that name."""
-    WAYS[name]()
+    (WAYS | ENDINGS)[name]()
 
 
 def unfenced_commit() -> None:
@@ -160,6 +162,66 @@ def journal_falls_behind() -> None:
     SqliteStore._commit_one = commit_one  # type: ignore[method-assign]
 
 
+def in_a_second_write(name: str, is_left: Callable[..., bool]) -> None:
+    """What a helper of the store writes is left for a second transaction, where it is of that kind."""
+    real, writing = getattr(SqliteStore, name), SqliteFile.writing
+    left: list[Any] = []
+
+    def later(self: SqliteStore, db: SqliteFile, *args: Any) -> Any:
+        return left.append((self, args)) if is_left(*args) else real(self, db, *args)
+
+    @contextmanager
+    def then_the_rest(self: SqliteFile, verb: str) -> Iterator[SqliteFile]:
+        with writing(self, verb) as db:
+            yield db
+        while left:
+            store, args = left.pop(0)
+            with writing(self, "note") as db:
+                real(store, db, *args)
+
+    setattr(SqliteStore, name, later)
+    SqliteFile.writing = then_the_rest  # type: ignore[method-assign]
+
+
+def events_in_a_second_write() -> None:
+    """What others hear of is written after what it tells."""
+    in_a_second_write("_tell", lambda _batch, told: bool(told))
+
+
+def seal_in_a_second_write() -> None:
+    """The row says that the batch is sealed before its chain does."""
+    in_a_second_write("_link_batch", lambda _batch, _seq, _head, kind, *_: kind == "sealed")
+
+
+def course_in_a_second_write() -> None:
+    """The row has the new course before the chain does."""
+    in_a_second_write("_link_batch", lambda _batch, _seq, _head, kind, *_: kind == "steered")
+
+
+def acknowledged_before_it_is_heard() -> None:
+    """That a receiver has an event is written down before it does."""
+
+    def hear(self: ending.Ending) -> None:
+        after = self.store.delivered(ending.RECEIVER)
+        for event in self.store.events(after):
+            self.store.delivered(ending.RECEIVER, event.id)
+            ending.deliver({"id": event.id, "kind": event.kind})
+
+    ending.Ending.hear = hear  # type: ignore[method-assign]
+
+
+def delivered_is_not_written() -> None:
+    """How far a receiver is lives in memory only."""
+    at: dict[str, int] = {}
+
+    def delivered(_: SqliteStore, receiver: str, up_to: int = 0) -> int:
+        with _._file.writing("delivered"):
+            at[receiver] = max(up_to, at.get(receiver, 0))
+        return at[receiver]
+
+    SqliteStore.delivered = delivered  # type: ignore[method-assign]
+
+
 WAYS: dict[str, Callable[[], None]] = {
     way.__name__: way
     for way in (
@@ -167,3 +229,12 @@ WAYS: dict[str, Callable[[], None]] = {
         totals_in_a_second_write, steal_from_the_living, items_by_position, attempts_forgotten, journal_falls_behind,
     )
 }  # fmt: skip
+
+ENDINGS: dict[str, Callable[[], None]] = {
+    way.__name__: way
+    for way in (
+        events_in_a_second_write, seal_in_a_second_write, course_in_a_second_write, acknowledged_before_it_is_heard,
+        delivered_is_not_written,
+    )
+}  # fmt: skip
+"""Broken versions that only the end of a batch shows."""

@@ -13,7 +13,7 @@ from holdfast.core import journal
 from holdfast.core.model import Batch, Chunk, Output, StoredEvent, StoredItem, chain_of_batch
 from holdfast.stores.base import Store, each_entry, each_item, each_output
 from holdfast.stores.open import open_store
-from tests.faults import app, oracle
+from tests.faults import app, ending_oracle, oracle
 from tests.faults.nursery import Nursery, Process
 
 KILLED = -signal.SIGKILL
@@ -70,6 +70,13 @@ class Scene:
         assert status == 0, f"the clean run ended with {status}\n{process.err}"
         self.last = process
         return process
+
+    def end(self) -> list[str]:
+        """The end of the small batch, undisturbed; returns what its oracle has to say."""
+        process = self.start(what="end")
+        status = process.wait()
+        assert status == 0, f"the clean end ended with {status}\n{process.err}"
+        return ending_oracle.check(self.folder, crashes=len(self.crashed))
 
     def complaints(self, **facts: Any) -> list[str]:
         """What the oracle has to say."""

@@ -1,7 +1,8 @@
 """Killed at every named point and at every hit of it, then resumed: the oracle finds nothing to complain about.
 
 What a point means stands in `holdfast.stores.faults`. Most are reached by a plain run of the app; the heartbeat needs
-a run that lasts, an operator's points need an operator. A point that nothing reaches fails the test.
+a run that lasts, an operator's points need an operator, and those of the end a batch that ends (`test_endings.py`). A
+point that nothing reaches fails the test.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,8 +31,8 @@ def test_every_point_is_reached(scenes: Make) -> None:
     reached = set(scenes().count_points()) | set(scenes().count_points(*SLOW_RUN))
     scene = scenes()
     scene.finish()
-    reached |= set(scene.count_points(what="redrive"))
-    assert reached == {point for point in POINTS if not point.startswith(ELSEWHERE)}, (
+    reached |= set(scene.count_points(what="redrive")) | set(scenes().count_points(what="end"))
+    assert reached == set(POINTS), (
         "every point is reached by a scene of this file, and every one that is reached is named"
     )
 

@@ -9,8 +9,9 @@ import apsw
 import msgspec
 import pytest
 
-from holdfast.core import canonical, ingest, journal
-from holdfast.core.model import Claim, Want
+from holdfast.core import canonical, events, ingest, journal
+from holdfast.core.model import Act, Change, Claim, Course, State, Want
+from holdfast.core.states import Transition, move
 from holdfast.runtime import operations
 from holdfast.runtime.operations import By
 from holdfast.stores import faults, sqlite_file
@@ -21,7 +22,8 @@ from tests.powerloss.recorder import BASE, Ignores, Op, ignore_nothing, recordin
 BY = By(actor="ada", reason="because")
 BATCH = "moby-dick"
 KEYS = 110
-TABLES = ("batches", "chunks", "items", "keys", "places", "outputs", "journal")
+OTHER = "typee"
+TABLES = ("batches", "chunks", "items", "keys", "places", "outputs", "journal", "events", "receivers")
 """Everything but `meta`, which tells a file from its copies."""
 
 
@@ -87,7 +89,29 @@ def live(opened: Callable[[Clock], SqliteStore]) -> None:
     operations.discard(store, world.batch, BY)
     note = journal.Acted(reason="complete", note=b"{}")
     store.note(world.id, "stage_completed", journal.encode_body(note), actor="test")
+    end(World(store, clock, batch=OTHER))
     store.close()
+
+
+def end(world: World) -> None:
+    """A small batch that is paused, resumed, worked on, cancelled, sealed, reopened and sealed again; and heard of."""
+    store = world.store
+    world.add(1, 2)
+    for course in (Course.PAUSED, Course.OPEN):
+        store.steer(world.id, course, actor="ada", reason="because")
+    world.work(lambda item: failed(item, transient=False), limit=1)
+    store.steer(world.id, Course.CANCELLED, actor="ada", reason="because")
+    (left,) = store.items(world.id, state=State.PENDING)
+    gone = move(left.place, Transition.CANCEL, stages=len(world.stages))
+    change = Change(n=left.n, state=left.place.state, epoch=left.place.epoch, place=gone)
+    store.act(Act(id=bytes(16), batch=world.id, kind="cancelled", actor="ada", reason="because", at_items=(change,)))
+    for turn in range(2):
+        told = [events.finished("cancelled", {"turn": turn})]
+        store.seal(world.id, actor="ada", reconciliation=b"{}", events=told)
+        if not turn:
+            store.reopen(world.id, actor="ada", reason="because")
+    for event in store.events():
+        store.delivered("clerk", event.id)
 
 
 def add(world: World, first: int, last: int, *, size: int = 10) -> None:

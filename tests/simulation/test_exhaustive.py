@@ -20,11 +20,14 @@ FAILING = ("done", "transient", "permanent", "skip")
 QUICK = {
     "two commits on their way": Scope(stages=1, letters=2),
     "every outcome of a stage": Scope(stages=1, letters=1, fates=FAILING, attempts=2),
+    "paused and stopped": Scope(stages=1, letters=1, acts=("pause", "stop"), act_count=2),
 }
 WHOLE = {
     "two stages": Scope(stages=2, letters=2),
     "two items": Scope(items=2, stages=1, letters=1),
     "an operator": Scope(stages=1, letters=1, fates=("done", "permanent"), acts=("redrive", "reset!", "cancel")),
+    "sealed and reopened": Scope(stages=1, letters=1, acts=("seal", "reopen", "reset!"), act_count=2),
+    "sent on its way twice": Scope(stages=1, letters=1, acts=("requeue", "requeue!"), act_count=2),
     "leaving early": Scope(stages=1, letters=1, fates=("done", "transient"), attempts=2, lets_go=True),
 }
 AT_FIRST = {
@@ -72,6 +75,7 @@ def see_all(scope: Scope, tally: Callable[..., None]) -> None:
     [
         Scope(stages=1, letters=1, fates=("done", "transient"), attempts=2),
         Scope(stages=1, letters=1, acts=("reset!",)),
+        Scope(stages=1, letters=1, acts=("pause", "stop", "seal"), act_count=1),
     ],
 )
 def test_stores_of_one_kind_have_one_future(scope: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,6 +91,8 @@ def test_stores_of_one_kind_have_one_future(scope: Scope, monkeypatch: pytest.Mo
             places=store._places,
             outputs=store._outputs,
             entries=store._entries,
+            batches=store._batches,
+            events=store._events,
             landed=shelf._landed,
         )
         return number
@@ -99,6 +105,9 @@ def test_stores_of_one_kind_have_one_future(scope: Scope, monkeypatch: pytest.Mo
 
 ACTS = Scope(letters=1, acts=("reset", "reset!", "cancel", "cancel!"))
 FATES = Scope(letters=1, fates=("done", "transient", "permanent", "skip"), attempts=2)
+STOPPED = Scope(stages=1, letters=1, acts=("pause", "stop"))
+SEALED = Scope(stages=1, letters=1, acts=("cancel", "seal", "pause", "reset"), act_count=2)
+REQUEUED = Scope(stages=1, letters=1, acts=("requeue", "requeue!"), act_count=2)
 CUT = Scope(items=2, limit=1, stages=1, letters=1)
 
 BROKEN = {
@@ -128,6 +137,14 @@ ALSO = {
     "an_act_changes_what_is_in_flight": ACTS,
     "seizing_does_not_raise_the_fence": ACTS,
     "a_child_does_not_link_its_parent": CUT,
+    "a_paused_batch_is_worked_on": STOPPED,
+    "steering_leaves_no_entry": STOPPED,
+    "a_cancelled_batch_goes_on": Scope(stages=1, letters=1, acts=("stop", "pause"), act_count=2),
+    "a_batch_is_sealed_with_pending_items": SEALED,
+    "an_act_is_taken_after_the_seal": SEALED,
+    "a_sealed_batch_is_steered": SEALED,
+    "the_seal_does_not_cover_the_heads": SEALED,
+    "an_item_is_sent_on_its_way_without_fencing_its_owner": REQUEUED,
 }
 
 

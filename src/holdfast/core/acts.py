@@ -84,13 +84,14 @@ def heard(act: Act, changed: Sequence[ItemNo]) -> list[Event]:
 
 def _holds(change: Change, place: Place) -> bool:
     """Whether the item still stands where it stood when the change was decided. Within an epoch nothing leads back:
-    not to a stage that was passed since, and for a pending item not to an attempt before the last. What stands as it
-    shall stand is left alone: it was done before."""
+    not to a stage that was passed since, and for a pending item not to an attempt or a re-enqueueing before the last.
+    What stands as it shall stand is left alone: it was done before."""
     after = change.place
     if (place.state, place.epoch) != (change.state, change.epoch) or after == place:
         return False
     if after.epoch != place.epoch:
         return True
     if place.state is State.PENDING and change.output is None:
-        return (after.stage, after.attempt) == (place.stage, place.attempt)
+        requeues = place.requeues + (after.state is State.PENDING)
+        return (after.stage, after.attempt, after.requeues) == (place.stage, place.attempt, requeues)
     return after.stage >= place.stage

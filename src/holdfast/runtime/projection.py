@@ -37,6 +37,7 @@ class Trouble(msgspec.Struct):
     due: float = 0.0
     said: tuple[str, str] | None = ("", "")
     """The code, and the reason in words; None where the journal does not tell."""
+    requeues: int = 0
 
 
 CLEAN = Trouble()
@@ -131,10 +132,11 @@ class Projection:
     def _moved(self, moved: journal.Moved) -> None:
         at = self._at(moved.n)
         before = self._trouble.get(at, CLEAN)
-        if moved.after != State.PENDING:
+        here = (self._stage[at], self._epoch[at])
+        if moved.after != State.PENDING and moved.epoch == self._epoch[at]:
             self._trouble[at] = msgspec.structs.replace(before, said=None)
-        elif moved.before == State.PENDING and moved.epoch == self._epoch[at]:  # sent on its way again
-            self._trouble[at] = Trouble(before.attempt, said=None)
+        elif moved.before == moved.after and here == (moved.stage_after, moved.epoch):  # sent on its way again
+            self._trouble[at] = Trouble(before.attempt, said=None, requeues=before.requeues + 1)
         else:
             self._trouble[at] = Trouble(said=None)
         self._state[at] = STATES.index(State(moved.after))
@@ -185,8 +187,9 @@ class Projection:
             return f"it is {_words(place.state, place.stage, place.epoch)}, but its journal says {_words(*told)}"
         trouble = self._trouble.get(at, CLEAN)
         said = (place.code, place.reason) if trouble.said is not None else None
-        if trouble != Trouble(place.attempt, place.due, said):
-            return f"it had {place.attempt} attempts and waits until {place.due} ({said}), its journal says {trouble}"
+        held = Trouble(place.attempt, place.due, said, place.requeues)
+        if trouble != held:
+            return f"it is {held}, its journal says {trouble}"
         return None
 
     def chunk_difference(self, chunk: Chunk) -> str | None:
@@ -218,9 +221,9 @@ def _after(before: Trouble, attempt: journal.Attempted) -> Trouble:
     if attempt.outcome == "rewind":
         return Trouble(said=("", attempt.message))
     if attempt.attempt == 0:
-        return Trouble(before.attempt, before.due, ("rewound_too_often", attempt.message))
+        return Trouble(before.attempt, before.due, ("rewound_too_often", attempt.message), before.requeues)
     count = attempt.attempt if attempt.outcome in ("retry", "bury") else before.attempt
-    return Trouble(count, attempt.due, (attempt.code, attempt.message))
+    return Trouble(count, attempt.due, (attempt.code, attempt.message), before.requeues)
 
 
 def _span(at: int) -> slice:

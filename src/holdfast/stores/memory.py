@@ -92,8 +92,7 @@ class MemoryStore(MemoryBatches):
         with self._lock:
             now = self.now()
             batch = self._known_batch(want.batch)
-            dead = sum(chunk.counts.dead for chunk in self.chunks(want.batch))
-            exceeded = course.is_exceeded(want.tolerance, dead, batch)
+            exceeded = want.tolerance is not None and course.is_exceeded(want.tolerance, self._dead(want.batch), batch)
             ended = course.has_ended(batch, now)
             if batch.course is not Course.OPEN or ended or exceeded:
                 idle = self._idle(want.batch, broke=False)
@@ -147,6 +146,9 @@ class MemoryStore(MemoryBatches):
         spent = sum(chunk.counts.spent for chunk in chunks)
         reserved = sum(chunk.reserved for chunk in chunks if chunk.pending and self._is_held(chunk, now))
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
+
+    def _dead(self, batch: BatchId) -> int:
+        return sum(chunk.counts.dead for chunk in self._chunks.values() if chunk.batch == batch)
 
     def _idle(self, batch: BatchId, *, broke: bool) -> Idle:
         chunks = [chunk for chunk in self._chunks.values() if chunk.batch == batch and chunk.pending]

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.core import course, journal
 from holdfast.core.canonical import decode
 from holdfast.core.columns import FLOAT32, UINT16, unpack
-from holdfast.core.limits import SUSPECT
+from holdfast.core.limits import REQUEUES, REWINDS, SUSPECT
 from holdfast.core.model import Batch, BatchId, Chunk, Counts, Course, Entry, State, chain_of_batch
 from holdfast.core.retry import Policy
 from holdfast.stores.base import Store
@@ -37,6 +37,9 @@ class Told(msgspec.Struct):
     due: float = 0.0
     deadline: float = 0.0
     spent: int = 0
+    requeues: int = 0
+    rewinds: int | None = 0
+    """None after an act of which nobody can tell whether it was a rewind."""
 
 
 class Link(msgspec.Struct):
@@ -71,6 +74,13 @@ class Story(msgspec.Struct):
     """(item, epoch) of outputs that a person gave."""
     waits: list[tuple[int, journal.Attempted, float]]
     """(chunk, attempt, when) of everything that waits."""
+    adopted: set[tuple[int, int, int]]
+    """(item, stage, epoch) of what was found, not made."""
+    buried: list[int]
+    """Items, as often as they were buried."""
+    acted: list[tuple[str, bytes, int]]
+    """(kind, act, item) of everything that was done to items outside of a lease."""
+    seals: int = 0
 
 
 def replay(store: Store, batch: BatchId, policies: Sequence[Policy] | None = None) -> Story:
@@ -82,12 +92,13 @@ def compare(store: Store, batch: BatchId, story: Story) -> None:
     """Hold the story against what the store says."""
     for row in store.items(batch, limit=EVERYTHING):
         told, place = story.items[row.n], row.place
-        same = (told.stage, told.state, told.epoch, told.attempt) == (
+        same = (told.stage, told.state, told.epoch, told.attempt, told.requeues) == (
             place.stage,
             place.state,
             place.epoch,
             place.attempt,
-        )
+            place.requeues,
+        ) and told.rewinds in (None, place.rewinds)
         _must(same, f"item {row.n} stands at {place}, its journal says {told}")
     _must(len(story.items) == _batch(store, batch).admitted, "the journal does not tell of every item")
     chunks = store.chunks(batch)
@@ -144,7 +155,8 @@ class _Teller:
         self.course = Course.OPEN
         self.ends_at: float | None = None
         self.seal: journal.Sealed | None = None
-        self.story = Story(items={}, links={}, advanced={}, attempts={}, spends=[], given=set(), waits=[])
+        self.story = Story(items={}, links={}, advanced={}, attempts={}, spends=[], given=set(), waits=[],
+                           adopted=set(), buried=[], acted=[])  # fmt: skip
 
     def tell(self) -> Story:
         chain = chain_of_batch(self.batch.id)
@@ -180,6 +192,7 @@ class _Teller:
             case journal.Sealed():
                 _must(self.seal is None, f"{where} seals what is sealed")
                 self.seal = body
+                self.story.seals += 1
             case journal.Reopened():
                 _must(self.seal is not None, f"{where} reopens what is open")
                 _must(bool(header.actor and body.reason), f"{where} does not say who reopened the batch, and why")
@@ -207,6 +220,7 @@ class _Teller:
             self.story.items[n] = Told()
         for n, _ in body.invalid:
             self.story.items[n].state = State.DEAD
+            self.story.buried.append(n)
         if body.hi > body.lo:
             self.story.links[body.chunk] = Link(id=body.chunk, lo=body.lo, hi=body.hi, start=entry.hash)
 
@@ -306,10 +320,12 @@ class _Teller:
             )
             self.story.advanced[at] = self.story.advanced.get(at, 0) + 1
             _must(self.story.advanced[at] == 1, f"{where} tells a second time that item {n} passed stage {body.stage}")
-            if not body.adopted:
+            if body.adopted:
+                self.story.adopted.add(at)
+            else:
                 self._count(link, at)
             told.stage += 1
-            told.attempt, told.due, told.deadline, told.spent = 0, 0.0, 0.0, 0
+            told.attempt, told.due, told.deadline, told.spent, told.requeues = 0, 0.0, 0.0, 0, 0
             told.state = State.DONE if body.finished else State.PENDING
         if not body.adopted:
             link.seconds += sum(unpack(FLOAT32, body.seconds))
@@ -323,9 +339,10 @@ class _Teller:
         if a.code == "lost":
             _must(a.to_stage <= told.stage, f"{where} rewinds item {a.n} forward")
             if a.outcome == "bury":
-                told.state = State.DEAD
+                self._bury(a.n)
             else:
-                self.story.items[a.n] = Told(stage=a.to_stage, epoch=told.epoch + 1)
+                rewinds = self._one_more(where, a.n, told.rewinds)
+                self.story.items[a.n] = Told(stage=a.to_stage, epoch=told.epoch + 1, rewinds=rewinds)
             return
         _must(a.attempt == told.attempt + 1, f"{where} is attempt {a.attempt} of item {a.n}, there were {told.attempt}")
         self._count(link, (a.n, a.stage, a.epoch))
@@ -336,8 +353,20 @@ class _Teller:
         if a.outcome in ("retry", "defer"):
             self.story.waits.append((link.id, a, at))
             told.due = a.due
+        elif a.outcome == "bury":
+            self._bury(a.n)
         else:
-            told.state = {"skip": State.SKIPPED, "bury": State.DEAD}[a.outcome]
+            _must(a.outcome == "skip", f"{where} says that item {a.n} was {a.outcome!r}, which means nothing")
+            told.state = State.SKIPPED
+
+    def _bury(self, n: int) -> None:
+        self.story.items[n].state = State.DEAD
+        self.story.buried.append(n)
+
+    def _one_more(self, where: str, n: int, rewinds: int | None) -> int | None:
+        """How often an item was rewound, once it is again: not too often."""
+        _must(rewinds is None or rewinds < REWINDS, f"{where} rewinds item {n} after it was rewound {rewinds} times")
+        return None if rewinds is None else rewinds + 1
 
     def _check_budget(self, where: str, a: journal.Attempted, told: Told) -> None:
         if self.policies is None:
@@ -376,13 +405,28 @@ class _Teller:
             _must(body.seized or not in_flight, f"{where} changes item {moved.n} in the hands of {link.owner}")
             if moved.output_digest:
                 self.story.given.add((moved.n, moved.epoch))
-            is_fresh = moved.after == State.PENDING and (moved.before != State.PENDING or moved.epoch != told.epoch)
-            attempt = 0 if is_fresh else told.attempt
-            self.story.items[moved.n] = Told(
-                stage=moved.stage_after, state=State(moved.after), epoch=moved.epoch, attempt=attempt
-            )
+            self.story.acted.append((header.kind, header.commit_id, moved.n))
+            self.story.items[moved.n] = self._after(where, header.kind, told, moved)
+            if moved.after == State.DEAD:
+                self._bury(moved.n)
         if body.seized:
             link.fence, link.owner, link.progressed = header.fence, None, True
+
+    def _after(self, where: str, kind: str, told: Told, moved: journal.Moved) -> Told:
+        """The item after an act. Who begins anew has no attempts; who is sent on its way again keeps them."""
+        rewinds, requeues, attempt = told.rewinds, told.requeues, told.attempt
+        if moved.epoch != told.epoch:
+            rewinds, requeues = {"reset": 0, "rewound": rewinds}.get(kind), 0
+            if kind == "rewound" and moved.after == State.PENDING:
+                rewinds = self._one_more(where, moved.n, told.rewinds)
+        if moved.after == State.PENDING:
+            is_requeued = (moved.before, moved.stage_after, moved.epoch) == (State.PENDING, told.stage, told.epoch)
+            attempt, requeues = (attempt, requeues + 1) if is_requeued else (0, 0)
+            _must(requeues <= REQUEUES, f"{where} sends item {moved.n} on its way for the {requeues}th time")
+        elif moved.epoch != told.epoch:
+            attempt = 0
+        return Told(stage=moved.stage_after, state=State(moved.after), epoch=moved.epoch, attempt=attempt,
+                    rewinds=rewinds, requeues=requeues)  # fmt: skip
 
     def _pending(self, where: str, link: Link, n: int) -> Told:
         _must(link.lo <= n < link.hi, f"{where} touches item {n}, which is not in the chunk")

@@ -5,6 +5,7 @@ import sys
 import time
 
 from holdfast.testing.exhaustive import Counterexample, Scope, explore
+from holdfast.testing.exhaustive.scope import ON_BATCH, ON_ITEMS
 
 
 def main() -> int:
@@ -13,7 +14,8 @@ def main() -> int:
         default = Scope.__struct_defaults__[Scope.__struct_fields__.index(name)]
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
     parser.add_argument("--fates", nargs="+", default=["done"], help="done, transient, permanent, skip, lost")
-    parser.add_argument("--acts", nargs="+", default=[], help="reset, cancel, redrive; with ! seizing the chunk")
+    acts = f"on items {', '.join(ON_ITEMS)}, with ! seizing the chunk; on the batch {', '.join(ON_BATCH)}"
+    parser.add_argument("--acts", nargs="+", default=[], help=acts)
     parser.add_argument("--lets-go", action="store_true", help="workers may release what is not finished")
     parser.add_argument("--most", type=int, default=10_000_000, help="how many states to see at most")
     given = vars(parser.parse_args())

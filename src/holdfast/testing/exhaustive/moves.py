@@ -4,20 +4,22 @@ Each is worked out once for each state of the part of the world that it depends 
 memory store; the search then puts the parts together.
 """
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.core.model import Act, BatchId, Change, Commit, Place, State, StoredItem
+from holdfast.core.limits import REQUEUES
+from holdfast.core.model import Act, BatchId, Change, Commit, Course, Place, State, StoredItem
 from holdfast.core.states import Transition, go_back, move
 from holdfast.testing.exhaustive import hand as hands
 from holdfast.testing.exhaustive.hand import IDLE, Hand, Phase
-from holdfast.testing.exhaustive.scope import Scope
+from holdfast.testing.exhaustive.scope import ON_BATCH, Scope
 from holdfast.testing.exhaustive.shelf import Raised, Shelf
 from holdfast.testing.replay import Violation
 
 replace = msgspec.structs.replace
 P = TypeVar("P")
+FRESH: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0, "code": "", "reason": ""}
 
 
 class Letter(msgspec.Struct, frozen=True):
@@ -206,16 +208,16 @@ class Moves:
     def of_operator(self, store: int, number: int) -> tuple[Move, ...]:
         """Look at an item and decide; later do it, whatever has become of the item since."""
         desk = self.desks.values[number]
+        found = self._of_batch(store, desk)
         if desk.change is not None:
-            return (self._act(store, desk),)
+            return (self._act(store, desk), *found)
         if not desk.left:
-            return ()
-        found = []
+            return tuple(found)
         for row in self._items(store):
-            for word in self.scope.acts:
+            for word in [word for word in self.scope.acts if word not in ON_BATCH]:
                 place = _decided(word.rstrip("!"), row.place, self.scope.stages)
                 if place is not None:
-                    change = Change(n=row.n, state=row.place.state, epoch=row.place.epoch, place=place)
+                    change = _change(row, place)
                     kind, seize = word.rstrip("!"), word.endswith("!")
                     after = self.desks.number(Desk(left=desk.left - 1, kind=kind, change=change, seize=seize))
                     told = f"decides to {kind} item {row.n}{', seizing it' if seize else ''}"
@@ -224,19 +226,47 @@ class Moves:
 
     def _act(self, store: int, desk: Desk) -> Move:
         assert desk.change is not None
-        act = Act(
-            id=b"",
-            batch=BatchId(0),
-            kind=desk.kind,
-            actor="operator",
-            reason="because",
-            at_items=(desk.change,),
-            seize=desk.seize,
-        )
         self.trying = "the operator does it"
-        after, changed, raised = self.shelf.act(store, act)
+        after, changed, raised = self.shelf.act(store, _act(desk.kind, desk.change, seize=desk.seize))
         told = f"does it: {'done' if changed else 'the item moved on meanwhile'}"
         return Move(told, True, after, self.desks.number(Desk(left=desk.left)), raised)
+
+    def _of_batch(self, store: int, desk: Desk) -> list[Move]:
+        """What may be done to the batch as a whole. A pause always ends, and what is left of a batch that was stopped
+        is always cancelled: these need nobody's leave."""
+        shelf, own, found = self.shelf, self.desks.number(desk), list[Move]()
+        if shelf.course(store) is Course.PAUSED and not shelf.is_sealed(store):
+            self.trying = "the operator lets the batch go on"
+            found.append(Move("lets the batch go on", True, shelf.steer(store, Course.OPEN), own))
+        if shelf.course(store) is Course.CANCELLED:
+            found += self._cancel_the_rest(store, own)
+        less = self.desks.number(replace(desk, left=desk.left - 1)) if desk.left else own
+        for word in self.scope.acts if desk.left else ():
+            after = self._done_to_batch(store, word)
+            if after != store:
+                found.append(Move(f"{word}s the batch", False, after, less))
+        return found
+
+    def _done_to_batch(self, store: int, word: str) -> int:
+        shelf = self.shelf
+        self.trying = f"the operator tries to {word} the batch"
+        if word == "pause":
+            return shelf.steer(store, Course.PAUSED)
+        if word == "stop":
+            return shelf.steer(store, Course.CANCELLED)
+        if word == "seal":
+            return shelf.seal(store)
+        return shelf.reopen(store) if word == "reopen" and shelf.is_sealed(store) else store
+
+    def _cancel_the_rest(self, store: int, own: int) -> list[Move]:
+        """The first item of a stopped batch that is pending and in nobody's hands."""
+        for row in self._items(store):
+            if row.place.state is State.PENDING and self.shelf.is_free(store, row.n):
+                change = _change(row, move(row.place, Transition.CANCEL, stages=self.scope.stages))
+                self.trying = f"what is left of the batch is cancelled: item {row.n}"
+                after, _, raised = self.shelf.act(store, _act("cancelled", change, seize=True))
+                return [Move(f"cancels item {row.n}, which is left", True, after, own, raised)]
+        return []
 
     def _items(self, store: int) -> tuple[StoredItem, ...]:
         if store not in self._items_of:
@@ -244,14 +274,22 @@ class Moves:
         return self._items_of[store]
 
 
+def _change(row: StoredItem, place: Place) -> Change:
+    return Change(n=row.n, state=row.place.state, epoch=row.place.epoch, place=place)
+
+
+def _act(kind: str, change: Change, *, seize: bool) -> Act:
+    return Act(id=b"", batch=BatchId(0), kind=kind, actor="operator", reason="because", at_items=(change,), seize=seize)
+
+
 def _decided(kind: str, place: Place, stages: int) -> Place | None:
     """Where an item goes, or None when it cannot."""
     if kind == "reset":
         return go_back(place, Transition.RESET, 0, stages, reason="because")
+    if kind == "requeue" and place.state is State.PENDING and place.requeues < REQUEUES:
+        return move(place, Transition.REQUEUE, stages=stages, due=0.0, since=0.0, requeues=place.requeues + 1)
     if kind == "cancel" and place.state is State.PENDING:
         return move(place, Transition.CANCEL, stages=stages)
     if kind == "redrive" and place.state is State.DEAD:
-        return move(
-            place, Transition.REDRIVE, stages=stages, attempt=0, due=0.0, since=0.0, spent=0, code="", reason=""
-        )
+        return move(place, Transition.REDRIVE, stages=stages, **FRESH)
     return None

@@ -6,7 +6,9 @@ from holdfast.core.errors import UsageError
 from holdfast.core.retry import Policy
 
 FATES = ("done", "transient", "permanent", "skip", "lost")
-ACTS = ("reset", "cancel", "redrive", "reset!", "cancel!", "redrive!")
+ON_ITEMS = ("reset", "cancel", "redrive", "requeue")
+ON_BATCH = ("pause", "stop", "seal", "reopen")
+ACTS = (*ON_ITEMS, *(f"{act}!" for act in ON_ITEMS), *ON_BATCH)
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +23,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     fates: tuple[str, ...] = ("done",)
     """How a handler may end: `done`, `transient`, `permanent`, `skip`, `lost`."""
     acts: tuple[str, ...] = ()
-    """What an operator may do to any item: `reset`, `cancel`, `redrive`; with a `!` behind it, seizing the chunk."""
+    """What an operator may do to any item: `reset`, `cancel`, `redrive`, `requeue`; with a `!` behind it, seizing the
+    chunk. And to the batch: `pause`, `stop` (cancel it), `seal`, `reopen`."""
     act_count: int = 1
     """How often."""
     letters: int = 2

@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 from holdfast.core import canonical, ingest
+from holdfast.core.errors import Refused, UsageError
+from holdfast.core.events import finished
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import (
     Act,
@@ -21,11 +23,13 @@ from holdfast.core.model import (
     ChunkId,
     Claim,
     Commit,
+    Course,
     Entry,
     Item,
     ItemNo,
     Lease,
     State,
+    StoredEvent,
     StoredItem,
     Want,
 )
@@ -34,6 +38,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import START
 from holdfast.testing.exhaustive.scope import Scope
 from holdfast.testing.replay import Violation, compare, replay
+from holdfast.testing.simulator.watch import Seal
 
 LEASE = 30.0
 OWNER = "worker"
@@ -51,6 +56,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     places: dict[Any, Any]
     outputs: dict[Any, Any]
     entries: dict[int, list[Entry]]
+    batches: dict[Any, Batch]
+    events: list[StoredEvent]
     landed: dict[int, tuple[ChunkId, bytes]]
     """Letter -> chunk and id of its commit: those that are in the journal and that somebody may still ask for."""
     reached: list[tuple[int, int]]
@@ -83,6 +90,8 @@ class Shelf:
         claim = self._store.claim(want)
         if not isinstance(claim, Claim):
             return None
+        if self._row(kept).course is not Course.OPEN or self.is_sealed(number):
+            raise Violation(f"a chunk is granted, the batch is {self._row(kept).course}")
         after = self._moved(kept)
         return after, claim, self._raised(kept, claim.lease.chunk)
 
@@ -108,6 +117,8 @@ class Shelf:
         grown = len(self._store._entries[commit.chunk]) - len(kept.entries[commit.chunk])
         if grown and overtaken:
             raise Violation("a commit was taken from an owner whose chunk was granted to somebody else")
+        if grown and self.is_sealed(number):
+            raise Violation("a commit was taken after the batch was sealed")
         if grown and known:
             raise Violation("a commit was written a second time")
         if receipt.landed and not grown and not known:
@@ -126,11 +137,61 @@ class Shelf:
 
     def act(self, number: int, act: Act) -> tuple[int, tuple[ItemNo, ...], Raised | None]:
         kept = self._take(number)
-        changed = self._store.act(replace(act, id=self._new_id(), batch=self._batch.id))
+        try:
+            changed = self._store.act(replace(act, id=self._new_id(), batch=self._batch.id))
+        except Refused:
+            if not self.is_sealed(number):
+                raise
+            return number, (), None
+        if self.is_sealed(number):
+            raise Violation("an item of a sealed batch was changed")
         after = self._moved(kept)
         seized = (chunk for chunk in kept.chunks.values() if self._store._chunks[chunk.id].fence != chunk.fence)
         chunk = next(seized, None)
         return after, tuple(changed), None if chunk is None else self._raised(kept, chunk.id)
+
+    def steer(self, number: int, course: Course) -> int:
+        """The state after somebody gave the batch another course; the same where nobody can."""
+        kept = self._take(number)
+        try:
+            self._store.steer(self._batch.id, course, actor="operator", reason="because")
+        except (Refused, UsageError):
+            return number
+        is_over = self.course(number) is Course.CANCELLED and course is not Course.CANCELLED
+        if self.is_sealed(number) or is_over:
+            raise Violation(f"a batch that had come to its end is {course}")
+        return self._moved(kept)
+
+    def seal(self, number: int) -> int:
+        """The state after somebody tried to seal the batch."""
+        kept = self._take(number)
+        try:
+            self._store.seal(self._batch.id, actor="operator", reconciliation=b"", events=[finished("complete", {})])
+        except Refused:
+            if self.finished[number] and not self.is_sealed(number):
+                raise
+            return number
+        Seal(self._store, self._batch.id)
+        return self._moved(kept)
+
+    def reopen(self, number: int) -> int:
+        kept = self._take(number)
+        self._store.reopen(self._batch.id, actor="operator", reason="because")
+        return self._moved(kept)
+
+    def is_sealed(self, number: int) -> bool:
+        return self._row(self.states[number]).sealed_at is not None
+
+    def course(self, number: int) -> Course:
+        return self._row(self.states[number]).course
+
+    def is_free(self, number: int, n: ItemNo) -> bool:
+        """Whether nobody holds the item, or its owner has lost its lease."""
+        chunks = self.states[number].chunks.values()
+        return any(chunk.lo <= n < chunk.hi and (chunk.owner is None or chunk.expires < START) for chunk in chunks)
+
+    def _row(self, kept: Kept) -> Batch:
+        return kept.batches[self._batch.id]
 
     def expiries(self, number: int) -> list[tuple[int, ChunkId]]:
         """The states in which one more lease has expired."""
@@ -160,6 +221,7 @@ class Shelf:
     def _take(self, number: int) -> Kept:
         kept, store = self.states[number], self._store
         store._chunks, store._places, store._outputs = dict(kept.chunks), dict(kept.places), dict(kept.outputs)
+        store._batches, store._events = dict(kept.batches), kept.events.copy()
         store._entries = {chain: entries.copy() for chain, entries in kept.entries.items()}
         self._landed = kept.landed
         return kept
@@ -196,7 +258,9 @@ class Shelf:
 
     def _put(self) -> int:
         store = self._store
+        row = store._batches[self._batch.id]
         key = (
+            (row.course, row.sealed_at is not None),
             tuple(_kind(chunk) for chunk in store._chunks.values()),
             tuple(sorted(store._places.items(), key=itemgetter(0))),
             tuple(store._outputs[at] for at in sorted(store._outputs)),
@@ -213,6 +277,8 @@ class Shelf:
                     places=store._places,
                     outputs=store._outputs,
                     entries=store._entries,
+                    batches=store._batches,
+                    events=store._events,
                     landed=self._landed,
                     reached=[(place.epoch, place.stage) for place in places],
                 )

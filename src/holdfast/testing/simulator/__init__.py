@@ -24,10 +24,13 @@ import msgspec
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.replay import Violation
+from holdfast.testing.simulator.ending import canceller, last_words, pauser, sealer
 from holdfast.testing.simulator.oracles import check
-from holdfast.testing.simulator.people import ingester, operator
+from holdfast.testing.simulator.people import caretaker, ingester, operator
 from holdfast.testing.simulator.plan import draw
 from holdfast.testing.simulator.process import Process
+from holdfast.testing.simulator.receiver import hear_the_rest, receiver
+from holdfast.testing.simulator.verification import checker
 from holdfast.testing.simulator.world import MakeStore, World
 
 __all__ = ["Failure", "Violation", "in_folders", "in_memory", "search", "simulate", "tell"]
@@ -65,8 +68,11 @@ def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] |
             world.begin(ingester(world, f"source{number}"))
         for number in range(world.plan.workers):
             world.begin(Process(world, number).start, world.chance())
-        world.begin(operator(world))
+        for actor in (operator, caretaker, checker, pauser, canceller, sealer, receiver):
+            world.begin(actor(world))
         world.run()
+        last_words(world)
+        hear_the_rest(world)
         check(world)
     finally:
         world.store.close()

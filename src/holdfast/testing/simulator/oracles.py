@@ -1,8 +1,10 @@
 """What must be true when a world has come to its end."""
 
-from holdfast.core import canonical
-from holdfast.core.model import State
-from holdfast.testing.replay import Story, Violation, compare, replay
+from collections import Counter
+
+from holdfast.core import canonical, events
+from holdfast.core.model import Course, State
+from holdfast.testing.replay import EVERYTHING, Story, Violation, compare, replay
 from holdfast.testing.simulator.world import World
 
 
@@ -12,7 +14,10 @@ def check(world: World) -> Story:
     compare(world.store, world.batch.id, story)
     check_admitted(world, story)
     check_effects(world, story)
+    check_adopted(world, story)
     check_money(story)
+    check_events(world, story)
+    check_requeues(story)
     check_ended(world, story)
     world.heads = [chunk.head for chunk in world.store.chunks(world.batch.id)]
     world.counts["items"] += len(story.items)
@@ -27,6 +32,8 @@ def check_admitted(world: World, story: Story) -> None:
     wanted = {key if key is not None else payload for key, payload in rows}
     held = [row.key for row in world.store.items(world.batch.id)]
     keys = {canonical.key_text(key) for key in held}
+    if world.course is Course.CANCELLED and len(keys) == len(held) <= len(wanted):
+        return  # it takes no more from then on
     if len(held) != len(wanted) or len(keys) != len(held) or len(story.items) != len(held):
         raise Violation(f"the source has {len(wanted)} different keys, {len(held)} items were admitted: {held}")
     missing = {key for key in wanted if isinstance(key, str)} - keys
@@ -47,6 +54,42 @@ def check_effects(world: World, story: Story) -> None:
             raise Violation(f"(item, stage, epoch) {effect} ran {ran} times, {told} are told, {cut_off} were cut off")
 
 
+def check_adopted(world: World, story: Story) -> None:
+    """What was adopted was made, in the same epoch, and what it cost is told."""
+    paid = {spend.metrics["run"] for spend in story.spends}
+    for effect in story.adopted:
+        if not world.runs[effect]:
+            raise Violation(f"(item, stage, epoch) {effect} was adopted, and nobody made it")
+        spend = world.outside.made[effect]
+        if spend is not None and spend.metrics["run"] not in paid:
+            raise Violation(f"(item, stage, epoch) {effect} was adopted, and what it cost is not told")
+
+
+def check_events(world: World, story: Story) -> None:
+    """Events are those of what is in the journal, and no others; the receiver heard them all, in their order."""
+    stored = world.store.events(limit=EVERYTHING)
+    resolved = [n for kind, _, n in story.acted if kind in ("requeued", "buried")]
+    wanted: Counter[tuple[str, int | None]] = Counter((events.ITEM_DEAD, n) for n in story.buried)
+    wanted.update((events.ORPHAN_RESOLVED, n) for n in resolved)
+    wanted[events.BATCH_OPENED, None] = 1
+    wanted[events.BATCH_FINISHED, None] = story.seals
+    told: Counter[tuple[str, int | None]] = Counter((event.kind, event.n) for event in stored)
+    if +wanted != told:
+        raise Violation(f"events without a fact: {+(told - wanted)}; facts without an event: {+(wanted - told)}")
+    if list(dict.fromkeys(world.heard)) != [event.id for event in stored]:
+        raise Violation(f"events {[event.id for event in stored]} were to be heard, in this order: {world.heard}")
+    if len(world.heard) > len(stored) and not world.plan.deaf:
+        raise Violation(f"events were heard more than once, though nothing was lost: {world.heard}")
+
+
+def check_requeues(story: Story) -> None:
+    """Whoever asks twice for the same thing gets it once."""
+    redriven = {n for kind, _, n in story.acted if kind == "redriven"}
+    twice = [each for each, times in Counter(story.acted).items() if times > 1 and each[2] not in redriven]
+    if twice:
+        raise Violation(f"acts that were sent twice have changed an item twice: {twice}")
+
+
 def check_money(story: Story) -> None:
     """No run is paid for twice."""
     seen: set[bytes] = set()
@@ -60,8 +103,13 @@ def check_money(story: Story) -> None:
 def check_ended(world: World, story: Story) -> None:
     """When nothing goes wrong any more, everything comes to its end; a killer is buried, not run for ever."""
     waiting = [n for n, told in story.items.items() if told.state is State.PENDING]
+    broken = [output for output in world.store.outputs(world.batch.id) if world.outside.is_broken(output)]
+    resting = [o.n for o in broken if story.items[o.n].state is State.DONE and world.course is not Course.CANCELLED]
+    if resting:
+        raise Violation(f"items {resting} are done, and rest on outputs that do not hold")
     if waiting:
         raise Violation(f"items {waiting} never came to an end")
     held = [chunk.id for chunk in world.store.chunks(world.batch.id) if chunk.owner is not None]
-    if held and not (world.counts["crashes"] or world.counts["leases lost"] or world.counts["commits late or lost"]):
+    excuses = ("crashes", "leases lost", "commits late or lost", "seals")
+    if held and not any(world.counts[excuse] for excuse in excuses):
         raise Violation(f"chunks {held} were never released")

@@ -1,8 +1,10 @@
-"""Everybody else: who admits the items, and operators who act while workers work."""
+"""Everybody else: who admits the items, and who acts on them while workers work."""
 
-from holdfast.core import ingest
-from holdfast.core.model import Act, Change, Place, State, StoredItem
+from holdfast.core import events, ingest
+from holdfast.core.model import Change, Place, State, StoredItem
 from holdfast.core.states import Transition, go_back, move
+from holdfast.testing.replay import Violation
+from holdfast.testing.simulator import decisions
 from holdfast.testing.simulator.world import Actor, World
 
 KINDS = {
@@ -25,10 +27,11 @@ def ingester(world: World, name: str) -> Actor:
                 yield 5 + world.chance() * 10
                 break
             items = [ingest.admit(key, payload, world.new_id()) for key, payload in group]
-            answer = world.store.add_items(world.batch.id, items, actor=name)
-            world.say(name, f"admits {answer.added} items, {answer.known} were known")
+            if not world.admit(name, items):
+                world.ingesting -= 1
+                return
         else:
-            world.store.add_items(world.batch.id, [], ended=True, actor=name)
+            world.admit(name, [], ended=True)
             world.ingesting -= 1
             world.say(name, "came to the end of the source")
             return
@@ -48,25 +51,39 @@ def operator(world: World) -> Actor:
             continue
         kind = changes[0][0]
         chosen = tuple(change for other, change in changes if other == kind)
-        seize = world.chance() < 0.5
-        if seize:
-            world.seized.update(
-                chunk.id
-                for chunk in world.store.chunks(world.batch.id)
-                if any(chunk.lo <= c.n < chunk.hi for c in chosen)
-            )
-        act = Act(
-            id=world.new_id(),
-            batch=world.batch.id,
-            kind=kind,
-            actor="operator",
-            reason="because",
-            at_items=chosen,
-            seize=seize,
-        )
-        changed = world.store.act(act)
-        world.counts["acts"] += bool(changed)
-        world.say("operator", kind, "items", [c.n for c in chosen], "seizing" if seize else "", "→", changed)
+        world.act("operator", kind, chosen, seize=world.chance() < 0.5)
+
+
+def caretaker(world: World) -> Actor:
+    """Takes items for stuck and sends them on their way again, whoever has them; sometimes twice, unknowingly."""
+    while world.plan.stuck:
+        yield world.plan.stuck * (0.5 + world.chance())
+        if not world.faulty:
+            return
+        pending = world.store.items(world.batch.id, state=State.PENDING)
+        for item in [item for item in pending if world.chance() < 0.4]:
+            yield world.chance() * 3
+            act_id, after = world.new_id(), decisions.requeued(item.place, world.stages)
+            for _ in range(1 + (world.chance() < 0.3)):
+                if world.faulty:
+                    _requeue(world, item, after, act_id)
+                yield world.chance() * 5
+
+
+def _requeue(world: World, item: StoredItem, after: Place, act_id: bytes) -> None:
+    """Whoever was at work on it cannot commit any more, however slow or alive."""
+    told = events.orphan_resolved(item.n, item.key, after, strategy="requeue", actor="caretaker", reason="because")
+    (now,) = world.store.items(world.batch.id, lo=item.n, hi=item.n + 1)
+    (held,) = [chunk for chunk in world.store.chunks(world.batch.id) if chunk.lo <= item.n < chunk.hi]
+    kind = "buried" if after.state is State.DEAD else "requeued"
+    changed = world.act("caretaker", kind, [decisions.change_of(item, after)], seize=True, act_id=act_id,
+                        events=(*decisions.burial(item, after), told))  # fmt: skip
+    if now.place == item.place and not changed and world.sealed is None:
+        raise Violation(f"item {item.n} was to be {kind} and stands where it stood")
+    (free,) = [chunk for chunk in world.store.chunks(world.batch.id) if chunk.id == held.id]
+    if changed and held.owner is not None and (free.owner is not None or free.fence <= held.fence):
+        raise Violation(f"item {item.n} was {kind}, and its owner was not fenced out")
+    world.counts["requeues"] += len(changed)
 
 
 def _change(world: World, row: StoredItem) -> tuple[str, Change] | None:
@@ -79,7 +96,7 @@ def _change(world: World, row: StoredItem) -> tuple[str, Change] | None:
         )
     elif place.state is State.DEAD and luck < 0.7:
         kind = Transition.REDRIVE
-        after = move(place, kind, stages=stages, attempt=0, due=0.0, since=0.0, spent=0, code="", reason="")
+        after = move(place, kind, stages=stages, attempt=0, due=0.0, since=0.0, spent=0, requeues=0, code="", reason="")
     elif place.state is State.DEAD:
         kind = Transition.DISCARD if luck < 0.9 else Transition.RESOLVE
         after = move(place, kind, to=State.CANCELLED if luck < 0.9 else State.SKIPPED, stages=stages)
@@ -88,4 +105,4 @@ def _change(world: World, row: StoredItem) -> tuple[str, Change] | None:
         after = move(place, kind, stages=stages)
     if after is None:
         return None
-    return KINDS[kind], Change(n=row.n, state=place.state, epoch=place.epoch, place=after)
+    return KINDS[kind], decisions.change_of(row, after)

@@ -9,6 +9,7 @@ from random import Random
 
 import msgspec
 
+from holdfast.core.model import Tolerance
 from holdfast.core.retry import Policy
 
 LEASE = 30.0
@@ -38,6 +39,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How often a commit lands and its reply is lost."""
     unsent: float
     """How often a commit is lost on the way, or comes late."""
+    lingers: float
+    """How often a worker that has finished a chunk holds on to it for a while."""
     doubled: float
     """How often a commit arrives twice."""
     slow_reply: float
@@ -58,6 +61,25 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     spend: int
     """The most an attempt costs, in units; 0 for nothing."""
     cap: int | None
+    checks: float
+    """How often outputs break and are looked at: seconds between two looks, 0 for never."""
+    adopts: bool
+    """Whether a worker finds what another made and could not record."""
+    halts: float
+    """How often the batch is paused, 0 for never."""
+    cancel: float
+    """When the batch is cancelled, 0 for never."""
+    stuck: float
+    """How often somebody takes items for stuck and sends them on their way again, 0 for never."""
+    seals: float
+    """How often somebody tries to seal the batch, 0 for never."""
+    hears: float
+    """How often a receiver asks for events."""
+    deaf: float
+    """How often nobody learns that it heard."""
+    tolerance: Tolerance | None
+    watched: bool
+    """Whether items are counted one by one after every change."""
 
 
 def draw(seed: int) -> Plan:
@@ -84,6 +106,7 @@ def draw(seed: int) -> Plan:
         pause=some(0.5) * rng.random() * 0.04,
         unheard=some(0.4) * rng.random() * 0.3,
         unsent=some(0.4) * rng.random() * 0.3,
+        lingers=some(0.3) * rng.random() * 0.5,
         doubled=some(0.3) * rng.random() * 0.3,
         slow_reply=some(0.3) * rng.random() * 0.3,
         missed_beat=some(0.3) * rng.random() * 0.6,
@@ -98,6 +121,16 @@ def draw(seed: int) -> Plan:
         killer=(f"k{int(rng.random() * 6)}", int(rng.random() * stages)) if some(0.1) else None,
         spend=spend,
         cap=_cap(rng, policies, groups, spend) if spend and some(0.4) else None,
+        checks=some(0.12) * (8 + rng.random() * 20),
+        adopts=bool(some(0.3)),
+        halts=some(0.12) * (10 + rng.random() * 40),
+        cancel=some(0.06) * (5 + rng.random() * 60),
+        stuck=some(0.1) * (5 + rng.random() * 25),
+        seals=some(0.15) * (10 + rng.random() * 40),
+        hears=20 + rng.random() * 60,
+        deaf=some(0.3) * rng.random() * 0.6,
+        tolerance=_tolerance(rng) if some(0.15) else None,
+        watched=bool(some(0.05)),
     )
 
 
@@ -142,3 +175,9 @@ def _groups(rng: Random) -> list[list[tuple[object, bytes]]]:
 def _cap(rng: Random, policies: list[Policy], groups: list[list[tuple[object, bytes]]], spend: int) -> int:
     most = spend * sum(policy.attempts for policy in policies)
     return int(most * sum(map(len, groups)) * (0.2 + 0.8 * rng.random()))
+
+
+def _tolerance(rng: Random) -> Tolerance:
+    if rng.random() < 0.6:
+        return Tolerance(count=int(rng.random() * 3))
+    return Tolerance(share=rng.random() * 0.4)

@@ -9,15 +9,16 @@ from collections.abc import Generator, Sequence
 from holdfast.core import canonical, lease, settle
 from holdfast.core.journal import Spend
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import Claim, Commit, Item, ItemNo, Want
+from holdfast.core.model import Claim, Commit, Course, Item, ItemNo, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
-from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, Settled
 from holdfast.stores.base import Idle, Receipt
 from holdfast.testing.replay import Violation
+from holdfast.testing.simulator.outside import Effect
 from holdfast.testing.simulator.plan import LEASE, most_per_item
+from holdfast.testing.simulator.watch import check_waits
 from holdfast.testing.simulator.wire import Wire
-from holdfast.testing.simulator.world import Actor, Effect, World, output_of
+from holdfast.testing.simulator.world import Actor, World, output_of
 
 BEATS = 3
 MISSED_BEATS = 3
@@ -205,13 +206,19 @@ class Process:
         return False
 
     def _at_end(self, idle: Idle) -> bool:
-        return not self.world.faulty and not self.world.ingesting and idle.pending == 0
+        world = self.world
+        at_rest = not world.faulty and not world.ingesting and idle.pending == 0
+        return at_rest and (world.course is Course.CANCELLED or not world.outside.all_that_do_not_hold())
 
     def _patience(self, idle: Idle | None) -> float:
         """How long to wait: until an own item is due, or the store said that something may be claimable."""
         now, longest = self.now(), 20 + 30 * self.world.chance()
         waits = [due - now for hand in self.hands if (due := hand.next_due()) is not None]
-        if idle is not None and idle.next_due is not None and not idle.broke:
+        if (
+            idle is not None
+            and idle.next_due is not None
+            and not (idle.broke or idle.exceeded or idle.course != "open")
+        ):
             waits.append(idle.next_due - self.world.clock.now + 0.01)
         return max(0.05, min(longest, *waits)) if waits else longest
 
@@ -236,7 +243,7 @@ class Process:
     def _claim(self) -> Hand | Idle:
         world, plan = self.world, self.world.plan
         want = Want(batch=world.batch.id, owner=self.name, limit=plan.limit, seconds=LEASE, cap=world.cap,
-                    reserve=self._reserve())  # fmt: skip
+                    reserve=self._reserve(), tolerance=world.tolerance)  # fmt: skip
         answer = world.store.claim(want)
         if isinstance(answer, Idle):
             return answer
@@ -290,13 +297,30 @@ class Process:
             if busy is None:
                 return
             item = busy.ready.pop(0)
-            if self.world.goes_wrong(self.world.plan.lost) and item.place.stage:
-                busy.outcomes.append(Lost(item, item.place.stage - 1, "its input is gone"))
+            found = self._look(item)
+            if found is not None:
+                busy.outcomes.append(found)
                 continue
             busy.effects.append(self.world.about_to_run(item, self.now()))
             seconds = self._seconds()
             yield seconds
             busy.outcomes.append(self._handle(item, seconds))
+
+    def _look(self, item: Item) -> Outcome | None:
+        """Before anything is run: whether its input is still there, and whether its output is there already."""
+        world, (n, place) = self.world, (int(item.n), item.place)
+        broken = world.outside.broken_below(n, place.stage) if world.outside.broken else None
+        if broken is None and place.stage and world.goes_wrong(world.plan.lost):
+            broken = place.stage - 1
+        if broken is not None:
+            return Lost(item, broken, "its input is gone")
+        effect = (n, place.stage, place.epoch)
+        if not world.plan.adopts or not world.outside.has(effect):
+            return None
+        world.counts["adopted"] += 1
+        output = output_of(item)
+        spend = world.outside.made[effect]
+        return Done(item, output, canonical.digest(item.salt, output), 0.0, 0.0, spend, adopted=True)
 
     def _note_start(self, hand: Hand) -> Generator[float, None, bool]:
         """An item on trial is run only after that is durable."""
@@ -336,6 +360,7 @@ class Process:
         luck -= plan.skip
         if luck < plan.defer:
             return Deferred(item, 5 + 60 * world.chance(), "closed", 0.1, seconds)
+        world.outside.make((int(item.n), item.place.stage, item.place.epoch), spend)
         output = output_of(item)
         return Done(item, output, canonical.digest(item.salt, output), 0.1, seconds, spend)
 
@@ -365,7 +390,8 @@ class Process:
 
     def _commit_of(self, hand: Hand, settled: Settled, *, release: bool = False, due: float = 0.0) -> Commit:
         left = hand.left + len(settled.onward)
-        release = release or (hand.loaded_all and not left)
+        lingers = self.world.goes_wrong(self.world.plan.lingers)
+        release = release or (hand.loaded_all and not left and not lingers)
         reserved = self._reserve() * max(0, hand.claim.pending)
         return settle.commit(
             self._holder(hand), settled, commit_id=self.world.new_id(), release=release, due=due, reserved=reserved
@@ -403,22 +429,6 @@ class Process:
                 commit = self._commit_of(hand, settle.NOTHING, release=True, due=_grid(due, now))
                 self.hands.remove(hand)
                 yield from self._write([commit])
-
-
-def check_waits(outcomes: Sequence[Outcome], settled: Settled, policies: Sequence[Policy], now: float) -> None:
-    """Every wait lies between the least and the growing most; what is permanent never waits."""
-    asked = {outcome.item.n: outcome for outcome in outcomes if isinstance(outcome, Failed)}
-    for attempt in settled.attempts:
-        if attempt.outcome != "retry":
-            continue
-        failed, policy = asked[ItemNo(attempt.n)], policies[attempt.stage]
-        if not failed.transient:
-            raise Violation(f"item {attempt.n} failed for good ({attempt.code}) and is tried again")
-        most = max(policy.wait_min, min(policy.wait_max, policy.wait_min * 2**attempt.attempt), failed.after or 0.0)
-        wait = attempt.due - now
-        if not policy.wait_min - 1e-6 <= wait <= most + 1e-6:
-            bounds = f"{policy.wait_min:.3f} to {most:.3f}"
-            raise Violation(f"item {attempt.n} waits {wait:.3f} s after attempt {attempt.attempt}, not {bounds}")
 
 
 def world_pause(chance: float) -> float:

@@ -55,11 +55,14 @@ class Wire:
         world = self.world
         receipts = world.store.commit(commits)
         world.check_budget(with_reservations=False)
+        world.changed()
         for commit, receipt in zip(commits, receipts, strict=True):
             if world.trace is not None:
                 world.say(who, "commits", _told(commit), "→", "landed" if receipt.landed else receipt.reason)
             world.counts["commits landed" if receipt.landed else "commits refused"] += 1
             if receipt.landed:
+                if world.sealed is not None and commit.id not in world.landed:
+                    raise Violation(f"{_told(commit)} was taken after the batch was sealed")
                 world.landed.add(commit.id)
             elif commit.id in world.landed:
                 raise Violation(f"the store took {_told(commit)} and now says it is {receipt.reason}")

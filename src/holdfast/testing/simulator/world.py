@@ -8,23 +8,24 @@ plan: the same seed gives the same events.
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from random import Random
 
 from holdfast.core import canonical
-from holdfast.core.model import Batch, Chunk, Claim, Item
+from holdfast.core.errors import Refused, UsageError
+from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Course, Event, Item, ItemNo, NewItem, State
 from holdfast.stores.base import Store
 from holdfast.testing.clock import START, ManualClock
 from holdfast.testing.replay import Violation
+from holdfast.testing.simulator.outside import Effect, Outside
 from holdfast.testing.simulator.plan import Plan, most_per_item
+from holdfast.testing.simulator.watch import Seal, check_sums, is_over
 
 EVENTS = 20_000
 """More than any world needs: one that has not come to its end by then makes no progress."""
 
 Actor = Generator[float, None, None]
 Happening = Callable[[], object]
-Effect = tuple[int, int, int]
-"""An item at a stage in an epoch."""
 MakeStore = Callable[[Callable[[], float], Callable[[str], bool]], Store]
 
 
@@ -43,6 +44,15 @@ class World:
         self.trace = trace
         self.faulty = True
         self.cap = plan.cap
+        self.tolerance = plan.tolerance
+        self.course = Course.OPEN
+        self.ended = False
+        """Whether the source was read to its end."""
+        self.sealed: Seal | None = None
+        self.outside = Outside(self.store, self.batch.id)
+        self.heard: list[int] = []
+        """The events that the receiver heard, in the order in which it did."""
+        self.acknowledged = 0
         self.ingesting = plan.ingesters
         self.runs: Counter[Effect] = Counter()
         """How often a handler was run."""
@@ -85,7 +95,7 @@ class World:
         raise Violation(f"no end after {EVENTS} events: the batch makes no progress")
 
     def _calm(self) -> None:
-        self.faulty, self.cap = False, None
+        self.faulty, self.cap, self.tolerance = False, None, None
         self.say("world", "from here on nothing goes wrong")
 
     def begin(self, actor: Actor | Happening, after: float = 0.0) -> None:
@@ -104,16 +114,104 @@ class World:
             told = " ".join(str(fact) for fact in facts)
             self.trace.append(f"{self.clock.now - START:8.2f}  {who:<8} {what} {told}".rstrip())
 
+    # -- what people do -----------------------------------------------------------------------------------------
+
+    def steer(self, course: Course) -> bool:
+        """Give the batch another course; False where it has come to an end before."""
+        may_not = self.sealed is not None or (self.course is Course.CANCELLED and course is not Course.CANCELLED)
+        try:
+            self.store.steer(self.batch.id, course, actor="operator", reason="because")
+        except (Refused, UsageError):
+            if not may_not:
+                raise
+            return False
+        if may_not:
+            raise Violation(f"a batch that is {'sealed' if self.sealed else self.course} is {course} now")
+        self.course = course
+        self.counts[f"batches {course}"] += 1
+        self.say("operator", f"the batch is {course}")
+        return True
+
+    def act(
+        self, who: str, kind: str, changes: Sequence[Change], *, seize: bool = False, events: tuple[Event, ...] = (),
+        act_id: bytes | None = None,
+    ) -> list[ItemNo]:  # fmt: skip
+        """What somebody does to items; nothing, once the batch is sealed."""
+        if seize:
+            touched = {change.n for change in changes}
+            chunks = self.store.chunks(self.batch.id)
+            self.seized.update(chunk.id for chunk in chunks if any(chunk.lo <= n < chunk.hi for n in touched))
+        act = Act(id=self.new_id() if act_id is None else act_id, batch=self.batch.id, kind=kind, actor=who,
+                  reason="because", at_items=tuple(changes), seize=seize, events=events)  # fmt: skip
+        try:
+            changed = self.store.act(act)
+        except Refused:
+            if self.sealed is None:
+                raise
+            self.counts["acts refused"] += 1
+            return []
+        if self.sealed is not None:
+            raise Violation(f"items {changed} of a sealed batch were {kind}")
+        self.counts["acts"] += bool(changed)
+        self.say(who, kind, "items", [c.n for c in changes], "seizing" if seize else "", "→", changed)
+        self.changed()
+        return changed
+
+    def admit(self, who: str, items: list[NewItem], *, ended: bool = False) -> bool:
+        """Items arrive; False where the batch takes no more."""
+        is_closed = self.sealed is not None or self.course is Course.CANCELLED
+        try:
+            answer = self.store.add_items(self.batch.id, items, ended=ended, actor=who)
+        except Refused:
+            if not is_closed:
+                raise
+            self.say(who, "is refused")
+            return False
+        if is_closed and answer.added:
+            raise Violation(f"{answer.added} items were admitted to a batch that takes no more")
+        self.ended = self.ended or ended
+        self.say(who, f"admits {answer.added} items, {answer.known} were known")
+        return True
+
+    def seal(self) -> None:
+        """The batch was sealed."""
+        self.sealed = Seal(self.store, self.batch.id)
+        self.counts["seals"] += 1
+        self.say("sealer", "the batch is sealed")
+
+    def unseal(self) -> None:
+        self.check_seal()
+        self.sealed = None
+        self.store.reopen(self.batch.id, actor="sealer", reason="because")
+        self.counts["seals lifted"] += 1
+        self.say("sealer", "the batch is open again")
+
+    def check_seal(self) -> None:
+        if self.sealed is not None:
+            self.sealed.check(self.store)
+
+    def is_pending(self) -> bool:
+        return bool(self.store.items(self.batch.id, state=State.PENDING, limit=1))
+
     # -- what must stay true while it happens ------------------------------------------------------------------
 
     def granted(self, claim: Claim) -> None:
         """Fences grow for every item, whatever chunk it is in; the budget holds."""
         fence = claim.lease.fence
+        if self.course is not Course.OPEN or self.sealed is not None:
+            raise Violation(f"chunk {claim.lease.chunk} is granted, the batch is {self.course}")
+        if self.tolerance is not None and is_over(self.tolerance, self.store, self.batch.id, self.ended):
+            raise Violation(f"chunk {claim.lease.chunk} is granted, though there are more dead letters than tolerated")
         for n in range(claim.lo, claim.hi):
             if fence <= self._fences.get(n, 0):
                 raise Violation(f"item {n} is granted under fence {fence} after fence {self._fences[n]}")
             self._fences[n] = fence
         self.check_budget(with_reservations=True)
+
+    def changed(self) -> None:
+        """Something was written: in a world that is watched, everything is counted."""
+        if self.plan.watched:
+            check_sums(self.store, self.batch.id)
 
     def check_budget(self, *, with_reservations: bool) -> None:
         """What is spent, and at every grant also what live owners have set aside, stays within the budget of the batch.
@@ -123,13 +221,14 @@ class World:
         plan, now, chunks = self.plan, self.clock.now, self.store.chunks(self.batch.id)
         used = sum(chunk.counts.spent for chunk in chunks)
         if with_reservations:
-            used += sum(chunk.reserved for chunk in chunks if self._is_live(chunk, now))
+            used += sum(chunk.reserved for chunk in chunks if chunk.pending and self.is_live(chunk, now))
         in_flight = most_per_item(plan) * self.store.batches()[0].admitted
         most = self.cap + (in_flight if plan.pause or plan.missed_beat or plan.unsent else 0)
         if used > most:
             raise Violation(f"{used} units are spent or set aside, the budget is {self.cap}")
 
-    def _is_live(self, chunk: Chunk, now: float) -> bool:
+    def is_live(self, chunk: Chunk, now: float) -> bool:
+        """Whether somebody holds a chunk who may be at work."""
         return chunk.owner is not None and chunk.expires >= now and chunk.owner not in self.dead
 
     def about_to_run(self, item: Item, now: float) -> Effect:
@@ -142,6 +241,8 @@ class World:
             raise Violation(
                 f"item {n} is run at stage {place.stage} of epoch {place.epoch}, its checkpoint is at {row.place.stage}"
             )
+        if self.outside.broken and self.outside.rests_on_broken(n, place.stage):
+            raise Violation(f"item {n} is run at stage {place.stage}, and what it rests on does not hold")
         expected = self._inputs.setdefault((n, place.stage), row.payload if not place.stage else item.input)
         if item.input != expected:
             raise Violation(f"item {n} gets {item.input!r} at stage {place.stage}, it was {expected!r}")

@@ -15,7 +15,7 @@ from holdfast.stores.sqlite import SqliteStore
 from tests.faults.nursery import Nursery
 from tests.operations.world import Clock, World, done, failed, skipped
 
-NEWER = {"batches": ("course", "ends_at"), "places": ("requeues",)}
+NEWER = {"batches": ("course", "ends_at"), "places": ("requeues", "deferred")}
 """Columns that files of the first format do not have, by table."""
 TABLES = ("events", "receivers")
 

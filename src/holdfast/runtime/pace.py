@@ -1,5 +1,7 @@
-"""How fast a stage is, measured: it decides how many items travel together and where they run."""
+"""How fast a stage is, and how fast a whole run, measured: it decides how many items travel together and where they
+run, and how many are claimed."""
 
+import time
 from collections.abc import Sequence
 
 from holdfast.core.limits import SLICE_ITEMS
@@ -13,6 +15,8 @@ SLICE_SECONDS = 0.01
 INLINE_SECONDS = 0.04
 SAMPLE = 100
 """Outcomes of a group that are looked at: its mean is known well enough from these."""
+RATE_SECONDS = 0.2
+"""How often the rate of a run is measured."""
 MEMORY = 0.2
 """Weight of the newest group of outcomes against the older ones."""
 
@@ -47,3 +51,23 @@ class Pace:
             return 1
         budget = INLINE_SECONDS if inline else SLICE_SECONDS
         return max(1, min(SLICE_ITEMS, int(budget / max(self.mean, 1e-6))))
+
+
+class Rate:
+    """How many items a run settles in a second."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self._since = time.monotonic()
+        self._count = 0
+
+    def learn(self, count: int) -> bool:
+        """So many more were settled; says whether the rate was measured anew."""
+        self._count += count
+        elapsed = time.monotonic() - self._since
+        if elapsed < RATE_SECONDS:
+            return False
+        rate = self._count / elapsed
+        self.value = rate if not self.value else self.value + 0.5 * (rate - self.value)
+        self._since, self._count = time.monotonic(), 0
+        return True

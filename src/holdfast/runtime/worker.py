@@ -27,6 +27,7 @@ from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.holding import Holding
 from holdfast.runtime.lane import Lane
 from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.pace import Rate
 from holdfast.runtime.pauses import Pauses
 from holdfast.runtime.pools import Broken, Finished
 from holdfast.runtime.processes import Tried
@@ -63,9 +64,7 @@ class Worker:
         self.holdings: list[Holding] = []
         self.idle: Idle | None = None
         self.look_again_at = 0.0
-        self.rate = 0.0
-        self._rate_since = time.monotonic()
-        self._rate_count = 0
+        self.rate = Rate()
         self._gave_back = False
         self._answered: list[tuple[Assignment, int]] = []
         """What came back and holds its slots until it is committed: so far may the workers run ahead of the disk."""
@@ -257,21 +256,13 @@ class Worker:
         self.ledger.add(settled)
         if self.ledger.broke:
             self.control.stop("budget")
-        self._learn_rate(settled.counts.settled)
+        if self.rate.learn(settled.counts.settled):
+            self.control.crowded = self.rate.value > CROWDED
         if released:
             self._forget(holding)
             self.idle = None
         else:
             holding.take_in(settled.onward, self.store.now(), from_store=False)
-
-    def _learn_rate(self, count: int) -> None:
-        self._rate_count += count
-        elapsed = time.monotonic() - self._rate_since
-        if elapsed >= 0.2:
-            rate = self._rate_count / elapsed
-            self.rate = rate if not self.rate else self.rate + 0.5 * (rate - self.rate)
-            self._rate_since, self._rate_count = time.monotonic(), 0
-            self.control.crowded = self.rate > CROWDED
 
     # -- claim and load -------------------------------------------------------------------------------------------
 
@@ -292,8 +283,8 @@ class Worker:
     def _speed(self) -> float:
         """Items per second: measured, or for handlers that take next to no time, what they could do."""
         if all(lane.pace.quick for lane in self.lanes):
-            return max(self.rate, 1 / sum(lane.pace.mean for lane in self.lanes) / 4)
-        return self.rate
+            return max(self.rate.value, 1 / sum(lane.pace.mean for lane in self.lanes) / 4)
+        return self.rate.value
 
     def _top_up(self) -> None:
         """Load further pages of what is held; claim more when even that is not enough."""

@@ -14,6 +14,7 @@ from holdfast.interfaces.cli.common import BatchArgument, StoreOption, opened
 from holdfast.runtime import evidence as bundles
 from holdfast.runtime import export as exporting
 from holdfast.runtime import lookup
+from holdfast.runtime.reconciler import reconcile
 from holdfast.runtime.sinks.names import safe_name
 from holdfast.stores.base import Store
 
@@ -55,7 +56,9 @@ def _export_evidence(there: Store, batch: Batch, out: Path | None, as_json: bool
     if out is not None and out.suffix != bundles.SUFFIX:
         raise UsageError(f"--out {out}: evidence is one archive, name it …{bundles.SUFFIX}")
     path = out if out is not None else Path(f"{safe_name(batch.name)}-evidence{bundles.SUFFIX}")
-    summary = bundles.write(there, batch, path, {}, made_by=f"holdfast {holdfast.__version__}")
+    summary = bundles.write(
+        there, batch, path, reconcile(there, batch).as_dict(), made_by=f"holdfast {holdfast.__version__}"
+    )
     if as_json:
         render.document(summary.as_dict())
         return

@@ -50,7 +50,7 @@ def reconcile(
     full: Annotated[bool, typer.Option("--full", help="Read every output, instead of looking at it.")] = False,
     source: Annotated[
         str | None,
-        typer.Option("--source", metavar="TARGET", help="app.py:book: compare with the keys of its source, too."),
+        typer.Option("--source", metavar="TARGET", help="Compare with the keys of its source, too: app.py:book."),
     ] = None,
     tolerate: Annotated[
         str | None, typer.Option("--tolerate", metavar="N|SHARE", help="Dead letters that are fine: 5, 0.01 or 1%.")

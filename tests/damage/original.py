@@ -186,10 +186,17 @@ def plain_chunk(chunk: Chunk) -> Chunk:
 
 
 def plain_place(place: Place) -> Place:
-    """Without the beginning of its time budget, the money and the rewinds of its stage; the words of an act."""
+    """Without the beginning of its time budget, the money, the rewinds and the deferrals of its stage; the words of an
+    act."""
     known = place.attempt > 0 or place.due > 0
     return msgspec.structs.replace(
-        place, since=0.0, spent=0, rewinds=0, code=place.code if known else "", reason=place.reason if known else ""
+        place,
+        since=0.0,
+        spent=0,
+        rewinds=0,
+        deferred=0.0,
+        code=place.code if known else "",
+        reason=place.reason if known else "",
     )
 
 

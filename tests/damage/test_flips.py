@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from holdfast.core.model import Batch
 from holdfast.runtime import audit
 from holdfast.stores import sqlite_log
-from tests.damage.original import Original, make, verdict, written
+from tests.damage.original import Original, make, restore, verdict, written
 from tests.simulation.conftest import seeds_of_this_commit
 
 PROMISES = pytest.mark.promise("A8", "E12")
@@ -47,8 +48,36 @@ def test_no_flipped_bit_of_a_database_is_silent(closed: Original, spot: Path, ta
 
 @PROMISES
 def test_rows_out_of_order_are_not_read_round_and_round(closed: Original, spot: Path) -> None:
-    """A seed that a soak found: a row whose number was changed led the audit back to where it had been."""
+    """Seeds that a soak found: a row whose number was changed led the audit back to where it had been."""
     flip(closed, "", spot, 3688482234, 200)
+
+
+@PROMISES
+def test_how_often_an_item_was_sent_on_its_way_is_proved(closed: Original, spot: Path) -> None:
+    changed = "UPDATE places SET requeues = requeues + 1 WHERE id = (SELECT max(id) FROM places)"
+    assert after(changed, closed, spot) == "found"
+
+
+def after(statement: str, original: Original, spot: Path) -> str:
+    """The verdict on a file in which somebody changed a row."""
+    path = restore(original.files, spot)
+    db = apsw.Connection(str(path))
+    db.execute(statement)
+    db.close()
+    return verdict(original, original.files | {"": path.read_bytes()}, spot)
+
+
+@PROMISES
+@pytest.mark.parametrize(
+    "change", ["course = 'paused'", "course = 'open'", "ends_at = 1.0", "ends_at = NULL", "sealed_at = NULL"]
+)
+def test_how_a_batch_ended_is_proved(change: str, closed: Original, spot: Path) -> None:
+    assert after(f"UPDATE batches SET {change} WHERE name = 'typee'", closed, spot) == "found"
+
+
+@PROMISES
+def test_a_batch_that_was_never_sealed_is_not_taken_for_sealed(closed: Original, spot: Path) -> None:
+    assert after("UPDATE batches SET sealed_at = 1.0 WHERE name = 'moby-dick'", closed, spot) == "found"
 
 
 def test_the_same_bytes_are_spoilt_every_time(closed: Original, killed: Original, place: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core import journal
-from holdfast.core.model import State, chain_of_batch
+from holdfast.core.model import Batch, State, chain_of_batch
 from holdfast.runtime import audit, completion
 from holdfast.runtime.sinks.names import FOLDER
 from holdfast.stores.base import each_entry, each_item, each_output
@@ -44,9 +44,20 @@ def hold(folder: Path, runs: int) -> list[str]:
         notes = [e for e in each_entry(store, chain_of_batch(batch.id)) if kind_of(e) == completion.KIND]
         if len(notes) != 1:
             complaints.append(f"the completion is noted {len(notes)} times")
-        return complaints + look_at_files(folder)
+        return complaints + look_at_end(store, batch) + look_at_files(folder)
     finally:
         store.close()
+
+
+def look_at_end(store: SqliteStore, batch: Batch) -> list[str]:
+    """It is sealed, once, and others heard of what happened, and of nothing else."""
+    seals = [entry for entry in each_entry(store, chain_of_batch(batch.id)) if kind_of(entry) == "sealed"]
+    found = [] if batch.sealed_at is not None and len(seals) == 1 else [f"it is sealed {len(seals)} times"]
+    told = store.events()
+    if tuple(event.kind for event in told) != life.TOLD:
+        found.append(f"the outbox tells {[event.kind for event in told]}")
+    at = store.delivered(life.RECEIVER)
+    return found if at == told[-1].id else [*found, f"the receiver is at {at}, the last event is {told[-1].id}"]
 
 
 def look_at_items(store: SqliteStore, batch: Any) -> list[str]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.core import canonical, journal
+from holdfast.core import canonical, events, journal
 from holdfast.core.errors import HoldfastError
 from holdfast.core.model import Batch, Claim, Item, Want
 from holdfast.core.outcome import Done, Failed, Outcome
@@ -38,6 +38,8 @@ MORTAL = 2
 STAGES = ("read", "bind")
 POLICIES = [Policy()] * len(STAGES)
 COST = 7
+RECEIVER = "clerk"
+TOLD = (events.BATCH_OPENED, events.ITEM_DEAD, events.BATCH_FINISHED)
 LONG = 600
 """Makes a payload longer than a page of the file is likely to have room for."""
 TYPED = 70
@@ -80,9 +82,24 @@ class Life:
         with self.verb("note"):
             store.note(batch.id, completion.KIND, COMPLETED, actor=self.owner, once=True)
         self.ack("noted")
+        self.end(store, batch)
         with self.verb("close"):
             store.close()
         self.reopen()
+
+    def end(self, store: SqliteStore, batch: Batch) -> None:
+        """The batch is sealed, once, and a receiver hears of all there was."""
+        with self.verb("seal"):
+            (row,) = store.batches()
+            if row.sealed_at is None:
+                store.seal(
+                    batch.id, actor=self.owner, reconciliation=b"{}", events=[events.finished("complete", {"done": 2})]
+                )
+        self.ack("sealed")
+        with self.verb("delivered"):
+            told = store.events()
+            heard = store.delivered(RECEIVER, told[-1].id)
+        self.ack("delivered", up_to=heard)
 
     def reopen(self) -> None:
         """A look at what is there, by a store that does not know it yet."""

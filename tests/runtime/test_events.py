@@ -177,7 +177,7 @@ def test_a_function_that_raises_gets_the_event_again(book: hf.Pipeline) -> None:
 def test_a_user_and_a_password_in_the_url_are_sent_as_such_and_never_shown(book: hf.Pipeline, inbox: Inbox) -> None:
     run(failing(book), range(2))
     to = Webhook(f"http://ada:s%3Acret@127.0.0.1:{inbox.port}/hook?key=hush")
-    assert deliver_all(book.store, to) == 2
+    assert deliver_all(book.store, to) == 3
     assert inbox.headers[0]["Authorization"] == "Basic YWRhOnM6Y3JldA=="
     assert to.title == f"http://127.0.0.1:{inbox.port}/…"
     assert "ada" not in to.name
@@ -190,10 +190,10 @@ def test_each_receiver_has_its_own_place_and_hears_of_its_pipeline_only(folder: 
     run(failing(hf.Pipeline("two", store=store)), range(2), events=inbox.url)
     assert {event["data"]["pipeline"] for event in inbox.got} == {"two"}
     shared = SqliteStore(store)
-    assert deliver_all(shared, Webhook(inbox.url)) == 2
+    assert deliver_all(shared, Webhook(inbox.url)) == 3
     assert deliver_all(shared, Webhook(inbox.url)) == 0
-    assert deliver_all(shared, Webhook(inbox.url + "2")) == 4
-    assert len(inbox.got) == 8
+    assert deliver_all(shared, Webhook(inbox.url + "2")) == 6
+    assert len(inbox.got) == 12
     shared.close()
 
 
@@ -274,7 +274,7 @@ def test_a_file_that_cannot_be_written_keeps_its_events(book: hf.Pipeline, folde
     with pytest.raises(Undelivered, match="No such file"):
         deliver_all(book.store, EventFile(folder / "nowhere" / "events.jsonl"))
     (folder / "nowhere").mkdir()
-    assert deliver_all(book.store, EventFile(folder / "nowhere" / "events.jsonl")) == 2
+    assert deliver_all(book.store, EventFile(folder / "nowhere" / "events.jsonl")) == 3
 
 
 def test_a_page_of_other_pipelines_is_passed_over(folder: Path) -> None:
@@ -286,7 +286,7 @@ def test_a_page_of_other_pipelines_is_passed_over(folder: Path) -> None:
     while delivery.deliver():
         pass
     assert {event["data"]["pipeline"] for event in heard} == {"two"}
-    assert len(heard) == 2
+    assert len(heard) == 3
 
 
 def test_who_is_told_to_stop_half_way_goes_on_there_next_time(book: hf.Pipeline) -> None:

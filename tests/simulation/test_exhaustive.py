@@ -26,8 +26,8 @@ WHOLE = {
     "two stages": Scope(stages=2, letters=2),
     "two items": Scope(items=2, stages=1, letters=1),
     "an operator": Scope(stages=1, letters=1, fates=("done", "permanent"), acts=("redrive", "reset!", "cancel")),
-    "sealed and reopened": Scope(stages=1, letters=1, acts=("seal", "reopen", "reset!"), act_count=2),
-    "sent on its way twice": Scope(stages=1, letters=1, acts=("requeue", "requeue!"), act_count=2),
+    "sealed and reopened": Scope(stages=1, letters=1, acts=("seal", "reopen", "reset"), act_count=2),
+    "sent on its way twice": Scope(stages=1, letters=1, acts=("requeue!",), act_count=2),
     "leaving early": Scope(stages=1, letters=1, fates=("done", "transient"), attempts=2, lets_go=True),
 }
 AT_FIRST = {
@@ -56,7 +56,7 @@ def test_every_state_of_larger_worlds_keeps_every_promise(name: str, tally: Call
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", AT_FIRST)
 def test_the_first_moves_of_every_story_keep_every_promise(name: str, tally: Callable[..., None]) -> None:
-    seen = explore(AT_FIRST[name], most=150_000)
+    seen = explore(AT_FIRST[name], most=100_000)
     assert seen.deepest >= 10
     tally(states=seen.states, moves=seen.moves)
 

@@ -119,7 +119,7 @@ class Report:
     @property
     def run_again(self) -> bool:
         """Whether work is left that this run stopped before: the next one goes on with it."""
-        return self.exit_code == 75
+        return self.exit_code == 75 and bool(self.reason or self.counts.pending)
 
     @property
     def metrics(self) -> statistics.Statistics:

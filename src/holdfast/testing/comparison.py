@@ -21,6 +21,7 @@ from holdfast.core import canonical, ingest
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import warning
 from holdfast.core.journal import Spend
+from holdfast.core.limits import REQUEUES
 from holdfast.core.model import (
     Act,
     Change,
@@ -50,6 +51,7 @@ STAGES = 2
 LATE = 60
 """A batch is not cancelled before so many ids were given out: nothing much happens after."""
 POLICIES = [Policy(attempts=2), Policy(attempts=3, money=20)]
+FRESH: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0, "code": "", "reason": ""}
 DEFINITIONS = [canonical.encode({"stages": ["a", "b"], "edition": edition}) for edition in range(2)]
 OWNERS = st.sampled_from(["ann", "bob", "cid"])
 KEYS = st.sampled_from(["a", "\0a", "\0\0a", "b", 7, "7", None, *(f"k{n}" for n in range(12))])
@@ -254,7 +256,7 @@ def comparison(make_store: MakeStore) -> type[Comparison]:
 
 def _change(data: st.DataObject, row: StoredItem) -> Change | None:
     kind = data.draw(st.sampled_from([None, None, None, *_LEGAL[row.place.state]]))
-    if kind is None:
+    if kind is None or (kind is Transition.REQUEUE and row.place.requeues >= REQUEUES):
         return None
     if kind is Transition.RESET:
         after = go_back(
@@ -263,7 +265,7 @@ def _change(data: st.DataObject, row: StoredItem) -> Change | None:
     elif kind is Transition.REQUEUE:
         after = move(row.place, kind, stages=STAGES, due=0.0, since=0.0, requeues=row.place.requeues + 1)
     elif kind is Transition.REDRIVE:
-        after = move(row.place, kind, stages=STAGES, attempt=0, due=0.0, since=0.0, spent=0, code="", reason="")
+        after = move(row.place, kind, stages=STAGES, **FRESH)
     else:
         after = move(row.place, kind, to=State.SKIPPED if kind is Transition.RESOLVE else None, stages=STAGES)
     return Change(n=row.n, state=row.place.state, epoch=row.place.epoch, place=after)

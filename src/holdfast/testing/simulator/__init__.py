@@ -1,12 +1,15 @@
 """A deterministic simulation of several workers on the real core, under virtual time, with everything that goes wrong.
 
-`simulate(seed)` draws a small world from its seed (a batch, workers, an ingester, an operator, some faults), lets it
+`simulate(seed)` draws a small world from its seed (a batch, workers, an ingester, people, some faults), lets it
 happen in virtual time on a real store, and checks what must be true:
 
 - the journal verifies, and retold from its first entry it gives the items, totals and outputs that the store has;
 - every stage of an item succeeds once in each epoch, in order, under the fence of the grant that committed it;
 - a handler ran at least once for each recorded attempt, and never more often than crashes and lost leases explain;
 - fences grow, waits and budgets are kept, no cost is counted twice, nobody loses a lease without a reason;
+- nobody rests on an output that does not hold; what was made and not recorded is adopted, at no cost of an attempt;
+- a batch that is paused, cancelled or sealed keeps to it, and a seal covers everything;
+- every event has its fact and every fact its event, and the receiver hears them all, in order;
 - when faults stop, every item comes to its end.
 
 The same seed gives the same events: `python -m holdfast.testing.simulator --seed 7 --trace` tells the story of one.

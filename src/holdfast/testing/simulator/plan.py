@@ -121,16 +121,16 @@ def draw(seed: int) -> Plan:
         killer=(f"k{int(rng.random() * 6)}", int(rng.random() * stages)) if some(0.1) else None,
         spend=spend,
         cap=_cap(rng, policies, groups, spend) if spend and some(0.4) else None,
-        checks=some(0.12) * (8 + rng.random() * 20),
+        checks=some(0.1) * (8 + rng.random() * 20),
         adopts=bool(some(0.3)),
         halts=some(0.12) * (10 + rng.random() * 40),
         cancel=some(0.06) * (5 + rng.random() * 60),
-        stuck=some(0.1) * (5 + rng.random() * 25),
-        seals=some(0.15) * (10 + rng.random() * 40),
-        hears=20 + rng.random() * 60,
+        stuck=some(0.08) * (5 + rng.random() * 25),
+        seals=some(0.13) * (10 + rng.random() * 40),
+        hears=30 + rng.random() * 90,
         deaf=some(0.3) * rng.random() * 0.6,
         tolerance=_tolerance(rng) if some(0.15) else None,
-        watched=bool(some(0.05)),
+        watched=bool(some(0.03)),
     )
 
 

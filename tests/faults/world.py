@@ -4,6 +4,7 @@ handlers wrote down themselves.
 
 import json
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -128,8 +129,18 @@ def gather(store: SqliteStore, folder: Path, items: int, crashed: frozenset[int]
 def read_effects(path: Path) -> list[Effect]:
     if not path.exists():
         return []
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return [Effect(**{"attempt": 0, "fence": 0} | line) for line in lines]
+    lines = [whole(line) for line in path.read_text().splitlines()]
+    return [Effect(**{"attempt": 0, "fence": 0} | line) for line in lines if line is not None]
+
+
+def whole(line: str) -> dict[str, Any] | None:
+    """What a line says. A kill can cut a write where a page of the file ends, and the next line then stands behind the
+    torn one: the handler that wrote that never came back, so its effect counts for nobody."""
+    for at in (at for at, character in enumerate(line) if character == "{"):
+        with suppress(json.JSONDecodeError):
+            found: dict[str, Any] = json.loads(line[at:])
+            return found
+    return None
 
 
 def take_grant(world: World, header: journal.Header, body: journal.Claimed) -> None:

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from holdfast.core import journal
-from holdfast.core.model import Want
+from holdfast.core.model import Act, Change, Place, State, StoredItem, Want
+from holdfast.core.states import Transition, go_back, move
 from holdfast.runtime import audit, operations
 from holdfast.runtime.operations import By
 from holdfast.stores.base import Idle
@@ -74,6 +75,48 @@ def test_every_store_verifies(world: World) -> None:
 def test_an_empty_batch_verifies(world: World) -> None:
     found = audit.verify(world.store, world.batch)
     assert (found.holds, found.chains, found.entries) == (True, 1, 1)
+
+
+def changed(world: World, kind: str, item: StoredItem, after: Place) -> None:
+    change = Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=after)
+    act = Act(id=bytes(16), batch=world.id, kind=kind, actor="ada", reason="so", at_items=(change,), seize=True)
+    assert world.store.act(act) == [item.n]
+
+
+@pytest.mark.promise("E12")
+def test_an_item_that_failed_and_then_went_back_too_often_verifies(world: World) -> None:
+    world.add("a")
+    world.work(done)
+    world.work(failed)
+    (item,) = world.store.items(world.id)
+    assert item.place.attempt == 1
+    gone = go_back(item.place, Transition.REWIND, 0, 2, reason="gone")
+    changed(world, "rewound", item, msgspec.structs.replace(gone, state=State.DEAD, code="rewound_too_often"))
+    assert audit.verify(world.store, world.batch).findings == ()
+
+
+@pytest.mark.promise("A13", "E12")
+def test_how_often_an_item_was_sent_on_its_way_again_is_held_against_the_journal(world: World) -> None:
+    world.add("a")
+    world.work(failed)
+    for count in (1, 2):
+        (item,) = world.store.items(world.id)
+        changed(world, "requeued", item, move(item.place, Transition.REQUEUE, stages=2, due=0.0, requeues=count))
+    assert audit.verify(world.store, world.batch).findings == ()
+    world.work(done)
+    assert world.store.items(world.id)[0].place.requeues == 0
+    assert audit.verify(world.store, world.batch).findings == ()
+
+
+@pytest.mark.promise("A11")
+def test_what_was_decided_before_an_item_was_sent_on_its_way_again_does_not_set_the_count_back(world: World) -> None:
+    world.add("a")
+    (seen,) = world.store.items(world.id)
+    changed(world, "requeued", seen, move(seen.place, Transition.REQUEUE, stages=2, requeues=1))
+    late = Change(n=seen.n, state=seen.place.state, epoch=0, place=move(seen.place, Transition.CANCEL, stages=2))
+    act = Act(id=bytes(16), batch=world.id, kind="cancelled", actor="ada", reason="so", at_items=(late,))
+    assert world.store.act(act) == []
+    assert world.store.items(world.id)[0].place.requeues == 1
 
 
 def test_a_batch_in_flight_verifies(world: World) -> None:

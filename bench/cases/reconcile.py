@@ -1,10 +1,12 @@
-"""What does it cost to see that every item is accounted for, outputs in files? Beside it, a bare loop of `os.stat`.
+"""What does it cost to see that every item is accounted for, or what a run would do, outputs in files? Beside both, a
+bare loop of `os.stat`.
 
 A million files take minutes to make: they are measured with --full only.
 """
 
 import os
 from pathlib import Path
+from typing import Any
 
 from bench import subject
 from bench.case import Case, Goal, Probe, Reading, Size, Stopwatch
@@ -19,10 +21,13 @@ NOTE = (
 
 def prepare(place: Path, seed: int, count: int) -> None:
     """Not synced: what is measured is looking, not writing."""
+    subject.timed_run(with_files(place), items(count, seed), count)
+
+
+def with_files(place: Path) -> Any:
     import holdfast as hf  # the harness must work where Holdfast does not
 
-    pipeline = subject.pipeline(place, sink=hf.Files(f"{place}/out/{{key}}.json", sync=False))
-    subject.timed_run(pipeline, items(count, seed), count)
+    return subject.pipeline(place, sink=hf.Files(f"{place}/out/{{key}}.json", sync=False))
 
 
 def bare(place: Path, seed: int, count: int) -> Reading:
@@ -49,6 +54,14 @@ def holdfast(place: Path, seed: int, count: int) -> Reading:  # noqa: ARG001 - t
     return Reading(items=count, seconds=watch.seconds, worked=0)
 
 
+def planned(place: Path, seed: int, count: int) -> Reading:  # noqa: ARG001 - the files are there
+    pipeline = with_files(place)
+    with Stopwatch() as watch:
+        plan = pipeline.plan(batch="bench")
+    assert [(row.fate, row.count) for row in plan.rows] == [("skip", count)], plan.rows
+    return Reading(items=count, seconds=watch.seconds, worked=0)
+
+
 def case(size: Size) -> Case:
     count = 1_000_000 if size.full else size.scaled(100_000)
     return Case(
@@ -59,12 +72,18 @@ def case(size: Size) -> Case:
         probes=(
             Probe(name="stat", label="bare loop of os.stat", prepare=prepare, run=bare, items=count),
             Probe(
-                name="holdfast", label="Holdfast, quick", prepare=prepare, run=holdfast, items=count,
+                name="holdfast", label="Holdfast, reconcile", prepare=prepare, run=holdfast, items=count,
+                durability="nothing to write",
+            ),
+            Probe(
+                name="plan", label="Holdfast, plan", prepare=prepare, run=planned, items=count,
                 durability="nothing to write",
             ),
         ),
         goals=(
-            Goal(says="Holdfast ÷ bare os.stat", of="holdfast", over="stat", metric="cost", at_most=3),
-            Goal(says="Holdfast, peak memory", of="holdfast", metric="peak", at_most=LIMIT),
+            Goal(says="reconcile ÷ bare os.stat", of="holdfast", over="stat", metric="cost", at_most=3),
+            Goal(says="reconcile, peak memory", of="holdfast", metric="peak", at_most=LIMIT),
+            Goal(says="plan ÷ bare os.stat", of="plan", over="stat", metric="cost", at_most=3),
+            Goal(says="plan, peak memory", of="plan", metric="peak", at_most=LIMIT),
         ),
     )  # fmt: skip

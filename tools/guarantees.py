@@ -285,6 +285,8 @@ def soaked(soak: dict[str, Any]) -> Iterator[str]:
         return
     yield f"On record: **{soak['hours']:g} hours**, {soak['seeds']:,} seeds, **{soak['failures']} failures**;"
     yield f"{soak['date']}, commit `{soak['commit']}`, drawn from seed {soak['base']}."
+    if soak.get("about"):
+        yield soak["about"]
     yield from ["", "| what | how many |", "|---|---|"]
     yield from (f"| {what} | {count:,} |" for what, count in sorted(soak["totals"].items()))
     yield ""

@@ -38,6 +38,9 @@ class Nursery:
             env={**os.environ, "PYTHONPATH": PATH, **(env or {})},
             bufsize=0, start_new_session=True,  # Ctrl-C is for the one who started it
         )  # fmt: skip
+        assert self._server.stdout is not None
+        self._news = select.poll()  # `select` cannot wait for the handles of a process that has more than a thousand
+        self._news.register(self._server.stdout, select.POLLIN | select.POLLHUP)
         self._unread = b""
         self._orders = 0
         self._pids: dict[int, int] = {}
@@ -97,8 +100,7 @@ class Nursery:
     def listen(self, seconds: float) -> bool:
         """Take in news from the nursery; False when there were none in that time."""
         assert self._server.stdout is not None
-        ready, _, _ = select.select([self._server.stdout], [], [], max(0.0, seconds))
-        if not ready:
+        if not self._news.poll(max(0.0, seconds) * 1000):
             return False
         data = os.read(self._server.stdout.fileno(), 65_536)
         if not data:

@@ -18,6 +18,7 @@ from holdfast.core.errors import UndoRefused, UsageError
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, BatchId, Change, Chunk, Item, Key, Output, State, StoredItem
 from holdfast.core.verify import Decision, GoesBack, Unclear
+from holdfast.runtime import status
 from holdfast.runtime.findings import Finding, Findings
 from holdfast.runtime.looking import IN_THE_WAY, Looker, Past
 from holdfast.runtime.sinks.base import Evidence
@@ -167,10 +168,23 @@ class Checker:
 
 
 def send_back(store: Store, batch: BatchId, changes: Sequence[tuple[Past, Change]], reason: str, actor: str) -> int:
-    """Rewind items, all for the same reason; returns how many went."""
+    """Rewind items, all for the same reason; returns how many went. Whoever is alive and holds one keeps it: it looks
+    for itself before it goes on. From the dead, it is taken."""
+    now = store.now()
+    held = [(chunk.lo, chunk.hi) for chunk in store.chunks(batch) if status.is_live(chunk, now)]
+    kept: list[tuple[Past, Change]] = []
+    free: list[tuple[Past, Change]] = []
+    for past, change in changes:
+        (kept if any(lo <= past.n < hi for lo, hi in held) else free).append((past, change))
+    return sum(_send(store, batch, some, reason, actor, seize=some is free) for some in (free, kept) if some)
+
+
+def _send(
+    store: Store, batch: BatchId, changes: Sequence[tuple[Past, Change]], reason: str, actor: str, *, seize: bool
+) -> int:
     buried = [(past, change) for past, change in changes if change.place.state is State.DEAD]
     act = Act(
-        id=os.urandom(16), batch=batch, kind="rewound", actor=actor, reason=reason,
+        id=os.urandom(16), batch=batch, kind="rewound", actor=actor, reason=reason, seize=seize,
         at_items=tuple(change for _, change in changes),
         events=tuple(events.item_dead(past.n, past.key, change.place) for past, change in buried),
     )  # fmt: skip

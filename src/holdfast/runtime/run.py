@@ -90,8 +90,7 @@ class Run:
             heartbeat.start()
             progress.start()
             try:
-                thread.start()
-                self._feed(batch, items, ledger)
+                self._feed(batch, items, ledger, thread)
                 self._wait(thread, ledger, stages)
             finally:
                 self.control.stop("ended")
@@ -150,12 +149,17 @@ class Run:
         finally:
             self._break_in()
 
-    def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger) -> None:
-        """On the calling thread: look at what is recorded, then read the source."""
+    def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger, worker: threading.Thread) -> None:
+        """On the calling thread: look at what is recorded, then read the source. The worker begins beside it; a full
+        look comes first, because what the worker holds could not be sent back under its hands."""
         try:
+            if self.options.verify != "full":
+                worker.start()
             if self.options.verify != "none":
                 self._recheck(batch, ledger)
-            if self.rewound:
+            if self.options.verify == "full":
+                worker.start()
+            elif self.rewound:
                 self._wake()
             if items is not None:
                 self._ingester(batch).read(items, self.control, ledger, self._wake)
@@ -169,6 +173,8 @@ class Run:
                 self.control.fail(error)
         except BaseException as error:  # noqa: BLE001 - whatever a source raises reaches the caller after a clean end
             self.control.fail(error)
+        if worker.ident is None:
+            worker.start()  # it finds that the run ends, and ends
         self.control.reading = False
         self.control.ingested = True
         self._wake()

@@ -69,7 +69,9 @@ def try_to_seal(world: World) -> None:
     if world.outside.all_that_do_not_hold():
         return
     pending = len(world.store.items(world.batch.id, state=State.PENDING))
-    obstacle = bool(pending or not world.ended)
+    fresh = world.store.batch(world.batch.name)
+    takes_no_more = world.ended or (fresh is not None and fresh.course is Course.CANCELLED)
+    obstacle = bool(pending or not takes_no_more)
     try:
         world.store.seal(world.batch.id, actor="sealer", reconciliation=b"{}", events=[events.finished("complete", {})])
     except Refused:
@@ -77,7 +79,7 @@ def try_to_seal(world: World) -> None:
             raise Violation("a batch of which nothing is open cannot be sealed") from None
         return
     if obstacle:
-        raise Violation(f"a batch is sealed, {pending} of its items are pending, its source has ended: {world.ended}")
+        raise Violation(f"a batch is sealed, {pending} of its items are pending, it takes no more: {takes_no_more}")
     world.seal()
 
 

@@ -225,3 +225,36 @@ def test_an_item_that_is_deferred_for_too_long_is_buried(folder: Path) -> None:
 def test_a_breaker_without_a_rule_changes_nothing() -> None:
     assert StageBreaker("fetch", None).judge([], 0.0) == []
     assert json.dumps(StageBreaker("fetch", None).until) == "0.0"
+
+
+@pytest.mark.promise("A15", "A5")
+def test_items_that_go_back_do_not_wait_for_a_first_stage_that_pauses(restart: Callable[..., hf.Pipeline]) -> None:
+    """All that is left at the first stage is buried while its breaker opens: nothing is there to be tried, and what the
+    gate withholds until everything was asked must not be withheld for ever."""
+    made: set[int] = set()
+
+    def define(*, down: bool) -> Callable[[hf.Pipeline], None]:
+        def stages(book: hf.Pipeline) -> None:
+            @book.stage(retry=hf.Retry(attempts=1), breaker=hf.Breaker(failures=3, pause="10ms"))
+            def scan(number: int) -> int:
+                if number >= 3:
+                    raise hf.Transient("down") if down else hf.Defer(0.01)
+                made.add(number)
+                return number
+
+            @scan.verify
+            def is_there(number: int) -> bool:
+                return number in made
+
+            @book.stage
+            def read(number: int) -> int:
+                if not down:
+                    raise hf.Defer(0.01)
+                return number
+
+        return stages
+
+    run(restart(define(down=False)), range(6), workers=3, deadline="500ms")
+    made.discard(0)
+    report = run(restart(define(down=True)), range(6), workers=3, deadline="20s")
+    assert (report.state, report.counts.done, report.counts.dead) == ("complete with dead letters", 3, 3), report

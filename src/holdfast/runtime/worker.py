@@ -268,8 +268,9 @@ class Worker:
 
     def _may_claim(self) -> bool:
         """Whether to look for more: not while a page of what is held was not read, not beside a suspect, and not while
-        the stage at which items begin pauses."""
-        if self.lanes[0].breaker.until and self.holdings:
+        the stage at which items begin pauses and has some to try."""
+        first = self.lanes[0]
+        if first.breaker.until and (first.used or any(h.ready[0].count or h.waiting for h in self.holdings)):
             return False
         return (self.idle is None or time.monotonic() >= self.look_again_at) and all(
             h.loaded_all and not h.alone for h in self.holdings

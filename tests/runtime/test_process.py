@@ -342,3 +342,57 @@ def test_it_does_not_decide_about_changed_code(restart: Callable[..., hf.Pipelin
     assert restart(new).process(2).output == 3
     book = restart(new)
     assert run(book, [1, 2]).warnings, "the next run asks"
+
+
+@pytest.mark.promise("P8")
+def test_what_a_killed_process_left_at_the_first_stage_is_adopted(folder: Path) -> None:
+    clock, paid = ManualClock(), Calls()
+    book = hf.Pipeline("book", store=MemoryStore(clock=clock))
+
+    @book.stage
+    def pay(n: int) -> int:
+        paid(n)
+        return n
+
+    @pay.adopt
+    def find(n: int, ctx: hf.Context) -> int | None:
+        return n if n in paid.seen else None
+
+    with book.processor(lease="30s") as killed:
+        n = killed.store.add_items(killed.batch.id, [killed.ingester.freeze(7, b"0" * 16, None)]).lo
+        killed.store.claim(Want(batch=killed.batch.id, owner="killed", limit=1, seconds=30, only=n))
+        paid(7)
+    clock.advance(31)
+    assert (book.process(7).state, paid.seen) == ("done", [7])
+
+
+def test_no_thread_is_left_behind(book: hf.Pipeline) -> None:
+    @book.stage
+    def read(n: int) -> int:
+        return n
+
+    @read.verify
+    def is_there(n: int) -> bool:
+        return True
+
+    before = threading.active_count()
+    for n in range(3):
+        assert book.process(n).state == "done"
+    wait_for(lambda: threading.active_count() <= before)
+
+
+@pytest.mark.promise("A15")
+def test_after_the_end_of_a_batch_a_message_is_not_handed_over_again(folder: Path) -> None:
+    clock = ManualClock()
+    book = hf.Pipeline("book", store=MemoryStore(clock=clock))
+
+    @book.stage
+    def read(n: int) -> int:
+        return n
+
+    batch = book.processor().batch
+    book.store.steer(batch.id, batch.course, actor="ann", reason="it ends", ends_at=clock() + 1)
+    assert book.process(1).state == "done"
+    clock.advance(2)
+    late = book.process(2)
+    assert (late.state, late.is_finished, late.why) == ("cancelled", True, "the end of the batch has come")

@@ -86,6 +86,8 @@ class Processor:
             self._heartbeat.stop()
         self.inline.close()
         self.looker.close()
+        for runner in self.runners:
+            runner.close()
 
     def process(self, raw: Any) -> Processed:
         """Admit the item, or find it; then bring it as far as it comes."""
@@ -175,7 +177,7 @@ class Processor:
         holding = self._hold(claim)
         try:
             item = self._load(claim, n)
-            resumed = item is not None and item.place.stage > 0
+            resumed = item is not None and (item.place.stage > 0 or claim.lease.fence > 1)
             while item is not None and not holding.lost:
                 lost = ask(self.looker, self.store, item, holding, random.random()) if resumed else None  # noqa: S311
                 outcome = lost if lost is not None else self._outcome(item, holding, resumed)
@@ -329,6 +331,8 @@ class Processor:
             return self._answer(stored)
         if idle.course is Course.CANCELLED:
             return processed.describe(stored, self.stages, state=State.CANCELLED, why="the batch was cancelled")
+        if idle.ended:
+            return processed.describe(stored, self.stages, state=State.CANCELLED, why="the end of the batch has come")
         if idle.course is Course.PAUSED:
             return processed.describe(stored, self.stages, state=WAITING, why="the batch is paused")
         if not idle.held and idle.next_due is not None:

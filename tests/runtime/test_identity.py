@@ -7,6 +7,9 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
+from holdfast.core.events import ITEM_DEAD
+from holdfast.core.model import BatchId, chain_of_batch
+from holdfast.stores.base import each_entry
 from tests.runtime.support import Calls, outputs, run
 
 
@@ -84,6 +87,26 @@ def test_a_changed_payload_is_handled_again_on_request_and_no_other(restart: Cal
     assert (report.counts.expected, report.counts.done) == (2, 2)
     assert report.saved.items == 1
     assert outputs(again) == {1: "ONE", 2: "ZWEI"}
+
+
+def test_the_journal_says_which_fields_changed_and_nothing_of_what_is_in_them(
+    restart: Callable[..., hf.Pipeline],
+) -> None:
+    book = restart(definition(Calls()))
+    run(book, OLD, key="number")
+    run(book, NEW, key="number", changed="rerun")
+    chains = [chain_of_batch(BatchId(1)), *(int(chunk.id) for chunk in book.store.chunks(BatchId(1)))]
+    bodies = b"".join(entry.body for chain in chains for entry in each_entry(book.store, chain))
+    assert b"came again with another payload: image differ" in bodies
+    assert b"zwei" not in bodies
+
+
+def test_a_payload_that_is_no_item_any_more_is_told_as_a_dead_letter(restart: Callable[..., hf.Pipeline]) -> None:
+    book = restart(definition(Calls()))
+    run(book, OLD, key="number")
+    report = run(book, [OLD[0], {"number": 2, "image": 2}], key="number", changed="rerun")
+    assert (report.counts.done, report.counts.dead) == (1, 1)
+    assert [event.n for event in book.store.events() if event.kind == ITEM_DEAD] == [1]
 
 
 def test_a_payload_that_changes_while_it_is_handled_fences_the_handler(restart: Callable[..., hf.Pipeline]) -> None:

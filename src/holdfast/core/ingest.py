@@ -130,12 +130,21 @@ def difference(before: bytes, after: bytes) -> str:
         return f"{_short(before)} became {_short(after)}"
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return f"{_short(old)} became {_short(new)}"
-    lines = [
-        f"{name}: {_shown(old, name)} became {_shown(new, name)}"
-        for name in sorted({*old, *new})
-        if _written(old, name) != _written(new, name)
-    ]
+    lines = [f"{name}: {_shown(old, name)} became {_shown(new, name)}" for name in _differing(old, new)]
     return "; ".join(lines[:5]) + (f"; and {len(lines) - 5} more" if len(lines) > 5 else "")
+
+
+def changed_fields(before: bytes, after: bytes) -> list[str]:
+    """The names of the fields that differ between two payloads, for a record that must not hold what was in them."""
+    try:
+        old, new = canonical.decode(before), canonical.decode(after)
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return _differing(old, new) if isinstance(old, dict) and isinstance(new, dict) else []
+
+
+def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    return [name for name in sorted({*old, *new}) if _written(old, name) != _written(new, name)]
 
 
 def _written(fields: dict[str, Any], name: str) -> bytes:

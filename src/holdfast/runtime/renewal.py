@@ -2,7 +2,8 @@
 
 import os
 
-from holdfast.core import canonical, ingest
+from holdfast.core import canonical, events, ingest
+from holdfast.core.limits import LISTED_NAMES
 from holdfast.core.model import Act, Batch, Change, ItemNo, NewItem, Place, State
 from holdfast.core.states import Transition, go_back
 from holdfast.stores.base import Store
@@ -12,7 +13,7 @@ def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, *, actor: str) -
     """Replace the stored payload and send the item to the first stage in a new epoch; an owner at work is fenced."""
     stored = store.items(batch.id, lo=n, hi=n + 1)[0]
     stages = len(canonical.decode(batch.definition)["stages"])
-    reason = f"came again with another payload: {ingest.difference(stored.payload, item.payload)}"
+    reason = _reason(stored.payload, item.payload)
     place = go_back(stored.place, Transition.RESET, 0, stages, reason=reason)
     if item.place.state is State.DEAD:
         place = Place(state=State.DEAD, epoch=place.epoch, code=item.place.code, reason=item.place.reason)
@@ -26,5 +27,14 @@ def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, *, actor: str) -
             reason=reason,
             at_items=(change,),
             seize=True,
+            events=(events.item_dead(n, stored.key, place),) if place.state is State.DEAD else (),
         )
     )
+
+
+def _reason(before: bytes, after: bytes) -> str:
+    """What the journal keeps: which fields differ, and nothing of what is in them."""
+    names = ingest.changed_fields(before, after)
+    more = f" and {len(names) - LISTED_NAMES} more" if len(names) > LISTED_NAMES else ""
+    said = f": {', '.join(names[:LISTED_NAMES])}{more} differ" if names else ""
+    return f"came again with another payload{said}"

@@ -159,3 +159,17 @@ def test_who_asks_wrongly_is_told(folder: Path, capsys: pytest.CaptureFixture[st
     assert check.main([str(folder / "no.zip")]) == 1
     assert check.main([str(folder / "none.zip")]) == 1
     assert capsys.readouterr().out.count("DOES NOT HOLD") == 2
+
+
+def test_evidence_of_a_batch_that_takes_items_meanwhile_holds(folder: Path, book: hf.Pipeline) -> None:
+    @book.stage
+    def read(number: int) -> int:
+        return number
+
+    run(book, range(3), batch="moby")
+    batch = book.store.batch("moby")
+    assert batch is not None
+    run(book, range(5), batch="moby")
+    written = evidence.write(book.store, batch, folder / "moby.zip", {})
+    assert (written.items, written.is_quiet) == (3, False)
+    assert check.check(str(folder / "moby.zip"))["counts"] == {"done": 3}

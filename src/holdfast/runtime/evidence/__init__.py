@@ -61,8 +61,8 @@ class Summary:
 def write(
     store: Store, batch: Batch, path: Path, reconciliation: dict[str, Any], *, made_by: str = "holdfast"
 ) -> Summary:
-    """Write the archive, whole or not at all."""
-    chunks = store.chunks(batch.id)
+    """Write the archive, whole or not at all; of a batch at work, with the items that it had when it was read."""
+    chunks = [chunk for chunk in store.chunks(batch.id) if chunk.lo < batch.admitted]
     with whole_or_absent(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         bundle = _Bundle(archive)
         bundle.add_text("README.txt", README)
@@ -169,7 +169,7 @@ def _items(store: Store, batch: Batch) -> Iterator[dict[str, Any]]:
     names = lookup.stage_names(batch)
     outputs = iter(each_output(store, batch.id))
     waiting = next(outputs, None)
-    for item in each_item(store, batch.id):
+    for item in each_item(store, batch.id, hi=batch.admitted):
         made = []
         while waiting is not None and waiting.n <= item.n:
             if waiting.n == item.n:

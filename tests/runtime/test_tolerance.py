@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
+from holdfast.core import window
 from holdfast.runtime.operations import By, redrive
 from tests.runtime.support import App, Calls, run
 
@@ -52,6 +53,14 @@ def test_of_a_large_claim_only_what_was_in_flight_dies(restart: Restart) -> None
     report = run(book, range(20_000), workers=1, tolerate=hf.Tolerance(count=10))
     assert report.state == "over tolerance"
     assert 11 <= report.counts.dead < 100
+
+
+def test_exactly_the_share_is_fine_though_it_is_no_whole_number_in_binary(restart: Restart) -> None:
+    book = restart(define(Calls(), lambda number: number < 29))
+    report = run(book, range(100), tolerate=hf.Tolerance(share=0.29))
+    assert (report.state, report.exit_code) == ("complete with dead letters", 0)
+    assert not window.is_exceeded(window.Tally(dead=29, seen=100), 0.29, 100)
+    assert window.is_exceeded(window.Tally(dead=30, seen=100), 0.29, 100)
 
 
 def test_exactly_as_many_as_are_tolerated_is_fine(restart: Restart) -> None:

@@ -49,16 +49,21 @@ def is_exceeded(tolerance: Tolerance | None, dead: int, batch: Batch) -> bool:
         return False
     share = tolerance.share if tolerance.window is None and batch.ingested_at is not None else None
     too_many = tolerance.count is not None and dead > tolerance.count
-    return too_many or (share is not None and dead > share * batch.admitted)
+    return too_many or (share is not None and dead > share_of(share, batch.admitted))
+
+
+def share_of(share: float, count: int) -> int:
+    """How many items a share allows: exactly as many as are written, though 0.29 * 100 is a little less than 29."""
+    return int(share * count + 1e-9)
 
 
 def spare(tolerance: Tolerance, dead: int, batch: Batch) -> int:
     """How many more items may die before the tolerance is exceeded, as far as that is known."""
     limits = [] if tolerance.count is None else [tolerance.count - dead]
     if tolerance.share is not None and tolerance.window is not None:
-        limits.append(int(tolerance.share * tolerance.window))
+        limits.append(share_of(tolerance.share, tolerance.window))
     elif tolerance.share is not None:
-        limits.append(int(tolerance.share * batch.admitted) - dead)
+        limits.append(share_of(tolerance.share, batch.admitted) - dead)
     return max(0, min(limits, default=0))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from holdfast.core import journal
+from holdfast.core.course import share_of
 
 
 class Fate(NamedTuple):
@@ -48,7 +49,7 @@ def tally(found: Iterable[Fate], window: int) -> Tally:
 def is_exceeded(found: Tally, share: float, window: int) -> bool:
     """Whether more than the share of a full window is dead. Before it is full, one dead letter would be a large
     share."""
-    return found.seen >= window and found.dead > share * window
+    return found.seen >= window and found.dead > share_of(share, window)
 
 
 def _settled(at: float, body: journal.Checkpointed) -> Iterable[Fate]:

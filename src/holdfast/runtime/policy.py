@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from holdfast.core import breaker, model, money
+from holdfast.core.course import share_of
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BREAKER_SECONDS, WINDOW_ITEMS
 from holdfast.core.retry import Policy
@@ -88,7 +89,7 @@ class Tolerance:
         """How many of all items may be dead once everything is settled."""
         found = [] if self.count is None else [self.count]
         if self.share is not None:
-            found.append(int(self.share * expected + 1e-9))
+            found.append(share_of(self.share, expected))
         return min(found)
 
 

@@ -159,6 +159,6 @@ def test_what_is_sealed_is_what_was_reconciled() -> None:
     parts = [chunk(0, 2, done=2)]
     batch = Batch(id=BatchId(1), name="b", pipeline="p", definition=b"", opened_at=0, admitted=2, ingested_at=1.0)
     seen = canonical.encode({"heads": course.cover(parts).hex()})
-    assert course.obstacle(batch, parts, seen, 0.0) is None
+    assert course.obstacle(batch, parts, seen, now=0.0) is None
     later = [chunk(0, 2, done=2, seq=1, head=b"\1" * 32)]
-    assert "changed while it was reconciled" in str(course.obstacle(batch, later, seen, 0.0))
+    assert "changed while it was reconciled" in str(course.obstacle(batch, later, seen, now=0.0))

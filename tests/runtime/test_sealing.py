@@ -1,5 +1,6 @@
 """A sealed batch is finished: what comes later is refused, reported and shown, and it can be reopened."""
 
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -159,3 +160,10 @@ def test_a_commit_after_the_seal_is_refused_noted_told_and_shown() -> None:
     warned = [decode(event.body) for event in store.events() if event.kind == "warning"]
     assert [each["code"] for each in warned] == ["late_commit"]
     assert book.reconcile().is_explained
+
+
+@pytest.mark.promise("A14", "A15")
+def test_a_batch_whose_end_came_before_its_source_was_read_is_sealed(book: hf.Pipeline) -> None:
+    report = run(book, cycle(["a"]), until="300ms", seal=True)
+    assert (report.state, report.warnings) == ("stopped", ())
+    assert batch_of(book).sealed_at is not None

@@ -67,13 +67,12 @@ def spare(tolerance: Tolerance, dead: int, batch: Batch) -> int:
     return max(0, min(limits, default=0))
 
 
-def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, now: float) -> str | None:
+def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, *, now: float) -> str | None:
     """Why a batch cannot be sealed, or None. What was reconciled has to be what is sealed: where the reconciliation
     says which heads it saw, they are still the heads."""
     if batch.sealed_at is not None:
         return "it is sealed already"
-    takes_no_more = batch.course is Course.CANCELLED or has_ended(batch, now)
-    if batch.ingested_at is None and not takes_no_more:
+    if batch.ingested_at is None and batch.course is not Course.CANCELLED and not has_ended(batch, now):
         return "its source was not read to its end: run it again"
     pending = sum(chunk.pending for chunk in chunks)
     if pending:

@@ -112,7 +112,7 @@ class MemoryBatches:
     def seal(self, batch: BatchId, *, actor: str, reconciliation: bytes, events: Sequence[Event] = ()) -> Batch:
         with self._lock:
             found, chunks = self._known_batch(batch), self.chunks(batch)
-            obstacle = course.obstacle(found, chunks, reconciliation, self.now())
+            obstacle = course.obstacle(found, chunks, reconciliation, now=self.now())
             if obstacle is not None:
                 raise Refused(f"batch {found.name!r} cannot be sealed: {obstacle}")
             self._link_batch(batch, "sealed", journal.encode_body(course.seal(chunks, reconciliation)), actor)

@@ -74,7 +74,7 @@ class SqliteBatches(SqliteReads):
         with self._file.writing("seal") as db:
             found = self._known_batch(db, batch)
             chunks = [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch,))]
-            obstacle = course.obstacle(found, chunks, reconciliation, self.now())
+            obstacle = course.obstacle(found, chunks, reconciliation, now=self.now())
             if obstacle is not None:
                 raise Refused(f"batch {found.name!r} cannot be sealed: {obstacle}")
             body = journal.encode_body(course.seal(chunks, reconciliation))

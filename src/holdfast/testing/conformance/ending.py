@@ -103,6 +103,18 @@ def a_batch_is_sealed_only_when_nothing_is_open(kit: Kit) -> None:
     assert kit.everything() == before
 
 
+@proves("A14", "A15")
+def a_batch_whose_end_has_come_is_sealed_though_its_source_was_not_read(kit: Kit) -> None:
+    kit.admit("a")
+    kit.store.steer(kit.batch, Course.OPEN, actor="run", reason="tonight", ends_at=kit.clock() + 60)
+    kit.finish(kit.claim())
+    with pytest.raises(Refused, match="not read to its end"):
+        kit.store.seal(kit.batch, actor="run", reconciliation=b"")
+    kit.clock.advance(60)
+    assert kit.store.seal(kit.batch, actor="run", reconciliation=b"").sealed_at == kit.clock()
+    kit.check()
+
+
 @proves("A14", "E12")
 def the_seal_covers_the_heads_of_all_chains_and_tells_it(kit: Kit) -> None:
     kit.admit("a")

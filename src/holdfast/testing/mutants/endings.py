@@ -71,8 +71,8 @@ def a_batch_is_sealed_with_pending_items() -> Patch:
 
 @simulation
 def a_batch_is_sealed_before_its_source_ended() -> Patch:
-    def hasty(obstacle: Any, batch: Batch, *seen: Any) -> Any:
-        return obstacle(replace(batch, ingested_at=1.0), *seen)
+    def hasty(obstacle: Any, batch: Batch, *rest: Any, **at: Any) -> Any:
+        return obstacle(replace(batch, ingested_at=1.0), *rest, **at)
 
     return wrapped(course, "obstacle", hasty)
 

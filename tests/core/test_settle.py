@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,6 +96,13 @@ def test_an_item_that_defers_itself_without_a_wait_is_buried_too() -> None:
     while not (result := settle([deferred(one, wait=0.0)], stages=1, policies=policies, now=NOW)).counts.dead:
         (one,), rounds = result.onward, rounds + 1
     assert rounds == 60
+
+
+@pytest.mark.promise("A15")
+def test_the_pauses_of_a_stage_are_not_held_against_an_item() -> None:
+    paused = msgspec.structs.replace(deferred(item(4), wait=600.0), by_breaker=True)
+    result = settle([paused], stages=1, policies=[Policy(defer_within=60.0)], now=NOW)
+    assert [(each.place.due, each.place.deferred) for each in result.onward] == [(NOW + 600.0, 0.0)]
 
 
 def test_the_next_stage_begins_with_no_deferral() -> None:

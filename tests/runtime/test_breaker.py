@@ -222,6 +222,24 @@ def test_an_item_that_is_deferred_for_too_long_is_buried(folder: Path) -> None:
     assert report.totals.attempts == 6
 
 
+@pytest.mark.promise("A15")
+def test_nobody_is_buried_because_a_stage_pauses_for_longer_than_an_item_may_be_deferred(folder: Path) -> None:
+    service, together = Service(fails=8), threading.Barrier(8)
+
+    def down(number: int) -> int:
+        if len(service.calls) < 8:
+            try:
+                return service(number)
+            finally:
+                together.wait(20)
+        return service(number)
+
+    retry = hf.Retry(wait=("1ms", "2ms"), defer_within="1s")
+    book = open_book(folder, FasterClock(300), down, retry=retry, breaker=hf.Breaker(failures=4))
+    report = run(book, range(20), workers=8, lease=LEASE)
+    assert (report.state, report.counts.done) == ("complete", 20), report
+
+
 def test_a_breaker_without_a_rule_changes_nothing() -> None:
     assert StageBreaker("fetch", None).judge([], 0.0) == []
     assert json.dumps(StageBreaker("fetch", None).until) == "0.0"

@@ -42,6 +42,8 @@ class Deferred(msgspec.Struct, frozen=True, tag=True, gc=False):
     spend: Spend | None = None
     trouble: bool = False
     """It was not the handler's wish: the output could not be written, and the run shall stop."""
+    by_breaker: bool = False
+    """Nor was it: its stage pauses."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, gc=False):

@@ -63,7 +63,7 @@ class StageBreaker:
     def _defer(self, failed: Failed, now: float) -> Deferred:
         wait = max(0.0, self.circuit.until - now, failed.after if failed.after is not None else 0.0)
         why = f"the breaker of stage {self.stage!r} is open: {failed.code}: {failed.message}"
-        return Deferred(failed.item, wait, why, failed.queued, failed.seconds, failed.spend)
+        return Deferred(failed.item, wait, why, failed.queued, failed.seconds, failed.spend, by_breaker=True)
 
     def _say(self, failed: Failed, rule: Rule) -> str:
         """Codes only: messages of handlers may hold anything."""

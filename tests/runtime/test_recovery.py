@@ -156,3 +156,16 @@ def test_no_fence_is_given_out_twice_after_a_store_was_set_aside(folder: Path, b
     run(again, ITEMS, key="number")
     fences = [chunk.fence for chunk in again.store.chunks(again.store.batches()[0].id)]
     assert min(fence for fence in fences if fence) > highest
+
+
+@pytest.mark.promise("P15")
+def test_a_batch_whose_items_were_known_by_their_content_goes_on_so(folder: Path, book: hf.Pipeline) -> None:
+    calls = Calls()
+    run(define(book, calls), ITEMS, identity="content")
+    calls.clear()
+    anew = define(hf.Pipeline("book", store=folder / "anew.db"), calls)
+    assert anew.recover(ITEMS, by=BY, identity="content").pending == 0
+    report = run(anew, ITEMS, identity="content")
+    assert (report.state, report.counts.expected, len(calls)) == ("complete", 12, 0)
+    with pytest.raises(UsageError, match="identity="):
+        anew.recover(ITEMS, by=BY, batch="other", identity="contents")

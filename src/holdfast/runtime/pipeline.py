@@ -19,7 +19,7 @@ from holdfast.runtime.asking import here
 from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.hooks import Hooks
-from holdfast.runtime.ingester import Changed, Identity, KeyFrom
+from holdfast.runtime.ingester import Changed, Identity, KeyFrom, check_identity
 from holdfast.runtime.operations import By, Result
 from holdfast.runtime.options import Code, Options
 from holdfast.runtime.outbox import delivering
@@ -236,7 +236,7 @@ class Pipeline:
 
     def recover(
         self, items: Iterable[Any] | None = None, *, by: By, batch: str | None = None, key: KeyFrom = None,
-        set_aside: tuple[str, ...] = (),
+        identity: Identity = "key", set_aside: tuple[str, ...] = (),
     ) -> Recovery:  # fmt: skip
         """Make the record of a batch anew from its output files, after the store was lost or set aside."""
         name = check_name(batch if batch is not None else self.name, "batch")
@@ -246,7 +246,9 @@ class Pipeline:
                 f"pipeline {self.name!r} has no source: give recover() the items, their outputs alone do not say "
                 "what they were made from"
             )
-        return recover(self, found, by, batch=name, key=key if key is not None else self._key, moved=set_aside)
+        check_identity(identity, "keep")
+        key = key if key is not None else self._key
+        return recover(self, found, by, batch=name, key=key, identity=identity, moved=set_aside)
 
     @property
     def store(self) -> Store:

@@ -19,12 +19,12 @@ from holdfast.core.model import Batch, Change, Output, State, StoredItem
 from holdfast.core.states import Transition, move
 from holdfast.runtime import definition, operations
 from holdfast.runtime.control import Control
-from holdfast.runtime.ingester import Ingester, KeyFrom
+from holdfast.runtime.ingester import Identity, Ingester, KeyFrom
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.schema import Invalid
 from holdfast.runtime.sinks.base import Evidence, Provenance, Sink
 from holdfast.runtime.stage import Stage
-from holdfast.stores.base import Store, each_item
+from holdfast.stores.base import each_item
 from holdfast.stores.open import open_store
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def recover(
     *,
     batch: str,
     key: KeyFrom,
+    identity: Identity = "key",
     moved: tuple[str, ...] = (),
 ) -> Recovery:
     """Admit the items of the source, and record how far each has come by the outputs that are there."""
@@ -109,9 +110,11 @@ def recover(
             f"batch {batch!r} is in the store with {found.admitted:,} items, and can be read: there is nothing to "
             "rebuild; run it to go on, or give another batch name"
         )
-    described = definition.describe(pipeline.name, stages, definition.keyed_by(key, "key"), pipeline.patience)
+    described = definition.describe(pipeline.name, stages, definition.keyed_by(key, identity), pipeline.patience)
     opened = store.open_batch(batch, pipeline.name, described, actor=by.actor)
-    _admit(store, opened, stages[0], items, key, by)
+    ingester = Ingester(store, opened, stages[0].input, key=key, identity=identity, changed="keep", owner=by.actor,
+                        rerun=lambda _n, _item: None)  # fmt: skip
+    ingester.read(items, Control(1), Ledger([]), lambda: None)
     finder = _Finder(pipeline.name, opened, stages)
     operations.act_on(
         store, opened, each_item(store, opened.id, state=State.PENDING), finder.decide, kind="recovered", by=by
@@ -122,12 +125,6 @@ def recover(
         batch=batch, items=fresh.admitted, recovered=dict(finder.recovered), pending=finder.pending,
         invalid=tuple(finder.invalid), invalid_count=finder.invalid_count, set_aside=moved,
     )  # fmt: skip
-
-
-def _admit(store: Store, batch: Batch, first: Stage, items: Iterable[Any], key: KeyFrom, by: operations.By) -> None:
-    ingester = Ingester(store, batch, first.input, key=key, identity="key", changed="keep", owner=by.actor,
-                        rerun=lambda _n, _item: None)  # fmt: skip
-    ingester.read(items, Control(1), Ledger([]), lambda: None)
 
 
 class _Finder:

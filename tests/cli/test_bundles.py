@@ -88,3 +88,16 @@ def test_what_can_be_read_is_not_rebuilt(app: Path, holdfast: Command) -> None:
     assert answer.code == 1
     assert "nothing to rebuild" in answer.err
     assert holdfast("import", "app.py:book").code == 2
+
+
+@pytest.mark.promise("P12")
+def test_the_store_that_the_pipeline_names_is_the_one_that_is_rebuilt(app: Path, holdfast: Command) -> None:
+    (app / "mine.py").write_text(APP.replace('"book", ', '"book", store="mine.db", '))
+    assert python("run", "mine.py:book", "--no-progress", cwd=app).code == 1
+    whole = (app / ".holdfast" / "state.db").read_bytes()
+    SqliteStore(app / "mine.db").close()
+    (app / "mine.db").write_bytes((app / "mine.db").read_bytes()[:100] + bytes(20_000))
+    told = holdfast("import", "mine.py:book", "--from-outputs", "--yes", "--reason", "the disk died", "--json").document
+    assert told["recovered"] == {"read": 5}
+    assert any(name.startswith("mine.db.damaged-") for name in told["set_aside"])
+    assert (app / ".holdfast" / "state.db").read_bytes() == whole

@@ -36,7 +36,7 @@ from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.stage import Stage, Where
 from holdfast.stores import owners
 from holdfast.stores.base import Store
-from holdfast.stores.open import is_there, open_store
+from holdfast.stores.open import is_there, open_store, path_of
 
 Function = Callable[..., Any]
 STAGE_OPTIONS = frozenset({"name", "retry", "sink", "timeout", "concurrency", "executor", "metrics", "breaker"})
@@ -263,6 +263,11 @@ class Pipeline:
         if self._store is None and not is_there(self._where):
             return None
         return self.store
+
+    @property
+    def store_path(self) -> Path | None:
+        """The file of the pipeline's store, which need not be there or be whole; None where it has none."""
+        return path_of(self._where)
 
     @property
     def has_source(self) -> bool:

@@ -30,6 +30,12 @@ def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = 
     return SqliteStore(path)
 
 
+def path_of(where: "str | Path | Store | None" = None) -> Path | None:
+    """The file in which a store is or would be; None where it is in memory, or open already."""
+    where = _named(where)
+    return _path(str(where)) if isinstance(where, str | Path) else None
+
+
 def is_there(where: "str | Path | Store | None" = None) -> bool:
     """Whether there is a store to be opened; nothing is made."""
     where = _named(where)

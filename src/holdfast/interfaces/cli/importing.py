@@ -1,6 +1,5 @@
 """`holdfast import`: a record made anew from what its outputs show."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +19,6 @@ from holdfast.interfaces.cli.common import (
 )
 from holdfast.interfaces.cli.loading import load
 from holdfast.runtime import recovery
-from holdfast.stores.open import DEFAULT
 
 NAMED = 20
 """So many items are named on a screen."""
@@ -43,14 +41,13 @@ def import_(
     """Rebuild a lost or damaged record: the damaged file is set aside, items with valid outputs count as done."""
     if not from_outputs:
         raise UsageError("say from what: --from-outputs rebuilds a record from output files")
-    where = store if store is not None else os.environ.get("HOLDFAST_STORE") or DEFAULT
     pipeline = load(target)
     if store is not None:
         pipeline.use_store(store)
-    path = Path(where.removeprefix("sqlite://").removeprefix("sqlite:")).expanduser()
-    damage = None if where.startswith("memory:") else recovery.is_damaged(path)
+    path = pipeline.store_path
+    damage = recovery.is_damaged(path) if path is not None else None
     name = batch if batch is not None else pipeline.name
-    if not as_json:
+    if not as_json and path is not None:
         _announce(path, damage, name)
     if dry_run:
         if as_json:
@@ -58,7 +55,7 @@ def import_(
         return
     manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
     by = agreed(f"Rebuild batch {name} from its output files", manner)
-    moved = recovery.set_aside(path) if damage is not None else ()
+    moved = recovery.set_aside(path) if path is not None and damage is not None else ()
     found = pipeline.recover(by=by, batch=name, key=key, set_aside=moved)
     if as_json:
         render.document(found.as_dict())

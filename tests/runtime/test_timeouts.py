@@ -4,11 +4,12 @@ import asyncio
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast as hf
-from tests.runtime.support import ONCE, App, Calls, codes, outputs, run
+from tests.runtime.support import ONCE, SOON, App, Calls, codes, outputs, run
 
 
 @pytest.mark.promise("A7")
@@ -194,3 +195,24 @@ def test_a_coroutine_that_is_slow_but_lets_the_loop_turn_is_not_taken_for_a_bloc
         return number
 
     assert run(book, range(10)).is_complete
+
+
+@pytest.mark.promise("P11")
+def test_a_slow_disk_is_not_taken_for_a_handler_that_hangs(book: hf.Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what it made would be paid for with the failed attempt, and once more when its output is adopted."""
+    calls, whole = Calls(), hf.Files.stage
+
+    def slow(sink: hf.Files, *args: Any) -> Any:
+        time.sleep(0.6)
+        return whole(sink, *args)
+
+    monkeypatch.setattr(hf.Files, "stage", slow)
+
+    @book.stage(sink=hf.Files("out/{key}.json"), timeout="200ms", retry=SOON)
+    def pay(number: int, ctx: hf.Context) -> int:
+        calls(number)
+        ctx.spend(usd=1)
+        return number
+
+    report = run(book, [1])
+    assert (report.counts.done, len(calls), report.totals.attempts, report.totals.usd) == (1, 1, 1, 1)

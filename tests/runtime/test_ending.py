@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,14 +14,16 @@ import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.model import Course, State
 from holdfast.runtime import audit, steering
-from holdfast.runtime.operations import By, reset
-from holdfast.stores.base import each_item
+from holdfast.runtime.operations import By, redrive, reset
+from holdfast.runtime.repair import repair
+from holdfast.stores.base import Store, each_item
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.clock import ManualClock
 from tests.operations.world import Clock, World
 from tests.runtime.support import App, Calls, run, wait_for
 
 Restart = Callable[..., hf.Pipeline]
+BY = By(actor="ada", reason="for the test")
 
 
 def states(book: hf.Pipeline, batch: str = "book") -> dict[str, list[int]]:
@@ -418,3 +421,57 @@ def _admit(app: App) -> None:
     process.kill()
     process.communicate()
     store.close()
+
+
+def twice(book: hf.Pipeline) -> None:
+    @book.stage
+    def read(number: int) -> int:
+        return number * 2
+
+
+def thrice(book: hf.Pipeline) -> None:
+    @book.stage
+    def read(number: int) -> int:
+        return number * 3
+
+
+@pytest.mark.parametrize("how", ["until", "cancel"])
+def test_changed_code_sends_nothing_back_in_a_batch_that_is_over(folder: Path, how: str) -> None:
+    """It would be cancelled instead of run again: what is done would be lost."""
+    clock = ManualClock()
+
+    def again(define: Callable[[hf.Pipeline], None]) -> hf.Pipeline:
+        book = hf.Pipeline("book", store=SqliteStore(folder / "state.db", clock=clock))
+        define(book)
+        return book
+
+    book = again(twice)
+    assert run(book, range(5), until="1m").state == "complete"
+    if how == "until":
+        clock.advance(61)
+    else:
+        reset(book.store, book.store.batch("book"), BY, "4")
+        book.cancel(reason="enough")
+    before = book.report().counts
+    assert run(again(thrice), range(5), code="rerun").counts == before
+    assert before.done >= 4
+    if how == "until":
+        assert [r.output for r in run(again(thrice), range(5), code="rerun", until="2m").results()] == [0, 3, 6, 9, 12]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda store, batch: redrive(store, batch, BY),
+        lambda store, batch: reset(store, batch, BY),
+        lambda store, batch: reset(store, batch, BY, "0"),
+        lambda store, batch: repair(store, batch, lambda: iter(()), BY),
+    ],
+)
+def test_nothing_is_sent_back_in_a_cancelled_batch(restart: Restart, act: Callable[[Store, Any], Any]) -> None:
+    """No run would take it up: the next one would cancel what is done."""
+    book = restart(define(Calls()))
+    assert run(book, range(5), deadline=0).exit_code == 75
+    book.cancel(reason="enough")
+    with pytest.raises(hf.Refused, match="choose another batch name"):
+        act(book.store, book.store.batch("book"))

@@ -66,6 +66,7 @@ def redrive(
     store: Store, batch: Batch, by: By, items: Sequence[str] | None = None, *, code: str | None = None
 ) -> Result:
     """Try dead letters again where they stopped, with a fresh budget of attempts: those named, or all of them."""
+    sealing.check_goes_on(store, batch)
     stages = len(lookup.stage_names(batch))
 
     def decide(item: StoredItem) -> Change | str:
@@ -115,6 +116,7 @@ def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_sta
 
     An item in flight is taken from its owner: the fence rises, and what the owner does with it is not committed.
     """
+    sealing.check_goes_on(store, batch)
     target = lookup.stage_numbered(batch, to_stage)
     chunks = store.chunks(batch.id)
     if item is not None:

@@ -17,7 +17,7 @@ from holdfast.core.verify import rewound
 from holdfast.runtime import lookup
 from holdfast.runtime.operations import By, Result
 from holdfast.runtime.reconciler import Findings
-from holdfast.runtime.sealing import check_open
+from holdfast.runtime.sealing import check_goes_on
 from holdfast.runtime.words import many
 from holdfast.stores.base import Store
 
@@ -76,7 +76,7 @@ def check_share(wanted: Plan, share: float = UNDO_SHARE) -> None:
 
 def repair(store: Store, batch: Batch, findings: Findings, by: By) -> Result:
     """Send every item back whose output is missing or different, each guarded by the state it was found in."""
-    check_open(store, batch)
+    check_goes_on(store, batch)
     stages, changed, moved_on = len(lookup.stage_names(batch)), 0, 0
     for group in _groups(_by_item(findings)):
         act = _act(store, batch, group, stages, by)

@@ -124,10 +124,17 @@ class Run:
                 sealing.check_open(self.store, known)
             if known.sealed_at is not None:
                 return known
+            if self._is_over(known):
+                known = steering.set_end(self.store, known, options.until, actor=self.owner)
+            if self._is_over(known):  # what goes back now would be cancelled
+                return known
             settled = changed_code.settle(self.store, known, described, options.code, actor=self.owner)
             described = settled.definition
             self.warnings += settled.warnings
         return self.store.open_batch(options.batch, pipeline.name, described, actor=self.owner)
+
+    def _is_over(self, batch: Batch) -> bool:
+        return course.barrier(batch, self.store.now()) in ENDED_FOR_GOOD
 
     def _want(self, batch: Batch) -> Want:
         return Want(

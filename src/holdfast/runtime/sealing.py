@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from holdfast.core import canonical, events, journal
 from holdfast.core.errors import Refused
 from holdfast.core.limits import ACT_ITEMS
-from holdfast.core.model import Batch, Commit, Entry, chain_of_batch
+from holdfast.core.model import Batch, Commit, Course, Entry, chain_of_batch
 from holdfast.core.reconcile import Reconciliation
 from holdfast.runtime.durations import when
 from holdfast.runtime.words import many
@@ -77,6 +77,17 @@ def check_open(store: Store, batch: Batch) -> None:
             f"batch {batch.name!r} was sealed at {when(told.at)} by {owners.short(told.by)}: it is finished, and "
             f"nothing was changed; to go on with it all the same, `holdfast reopen {batch.name} --reason …`, else "
             "choose another batch name"
+        )
+
+
+def check_goes_on(store: Store, batch: Batch) -> None:
+    """Refuse to send items back in a batch that no run takes up again: what is done of it would be lost."""
+    check_open(store, batch)
+    now = store.batch(batch.name)
+    if now is not None and now.course is Course.CANCELLED:
+        raise Refused(
+            f"batch {batch.name!r} was cancelled, for good: no run would take up what is sent back, so nothing was "
+            "changed; what is done stays done, for the rest choose another batch name"
         )
 
 

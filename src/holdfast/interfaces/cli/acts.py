@@ -36,7 +36,7 @@ def reset(
     """Begin an item, or a whole batch, again at a stage: a new epoch, no attempts used, owners at work fenced off."""
     with opened(store) as there:
         found = lookup.batch_named(there, batch)
-        sealing.check_open(there, found)
+        sealing.check_goes_on(there, found)
         shown = preview.preview_reset(there, found, item, to_stage=to_stage)
         if dry_run and as_json:
             render.document(shown.as_dict())

@@ -218,7 +218,8 @@ class _Letters:
 
     def decide(self, verb: str, would: str, manner: Manner, act: Callable[..., Result]) -> None:
         """Show what would happen, ask, do it, and say what happened."""
-        sealing.check_open(self.there, self.batch)
+        check = sealing.check_goes_on if verb == "redrive" else sealing.check_open
+        check(self.there, self.batch)
         count, keys = self._look()
         if manner.dry_run and manner.as_json:
             render.document({"act": verb, "batch": self.batch.name, "items": count, "first": keys})

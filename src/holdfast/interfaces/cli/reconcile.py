@@ -167,7 +167,7 @@ def _repair(
     there: Store, batch: Batch, found: Reconciliation, pipeline: Pipeline | None, share: float, manner: Manner
 ) -> dict[str, Any]:
     """Show what would be done, ask, do it, and say what was done."""
-    sealing.check_open(there, batch)
+    sealing.check_goes_on(there, batch)
     sinks: Mapping[int, Sink] | None = sinks_among(pipeline.stages) if pipeline is not None else None
     findings = repairable(there, batch, sinks, _how(found.observed.how == "full"))
     wanted = repair.plan(batch, found, findings)

@@ -475,3 +475,13 @@ def test_nothing_is_sent_back_in_a_cancelled_batch(restart: Restart, act: Callab
     book.cancel(reason="enough")
     with pytest.raises(hf.Refused, match="choose another batch name"):
         act(book.store, book.store.batch("book"))
+
+
+def test_a_batch_that_was_stopped_is_not_sealed_by_its_run(folder: Path) -> None:
+    """Its report says how to go on with it; whoever wants it sealed as it is says so."""
+    clock, calls = ManualClock(), Calls()
+    book = hf.Pipeline("book", store=SqliteStore(folder / "state.db", clock=clock))
+    define(calls, lambda: clock.advance(61))(book)
+    report = run(book, range(100), workers=1, until="1m", seal=True)
+    assert (report.state, book.store.batch("book").sealed_at) == ("stopped", None)
+    assert "holdfast reconcile book --seal" in report.warnings[-1]

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.core import course
+from holdfast.core.ending import End
 from holdfast.core.errors import Refused
 from holdfast.core.model import Batch, Course
 from holdfast.core.reconcile import How, Reconciliation
@@ -54,6 +55,10 @@ class Closing:
     def _seal(self, batch: Batch, found: Reconciliation) -> None:
         tolerated = allowed(self._options.tolerate, found.expected.admitted)
         if batch.sealed_at is not None:
+            return
+        if found.end not in (End.COMPLETE, End.WITH_DEAD):
+            as_it_is = f"to seal it as it is: `holdfast reconcile {batch.name} --seal`"
+            self.warnings.append(f"not sealed: it was {found.end} before it was complete; {as_it_is}")
             return
         if found.exit_code(tolerated):
             dead = f"{found.recorded.dead:,} dead, tolerated are {tolerated:,}"

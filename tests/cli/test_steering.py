@@ -89,7 +89,7 @@ def test_cancel_leaves_what_somebody_holds_unless_told_otherwise(world: World, h
     shown = holdfast("cancel", "moby-dick", "--yes", *WHY)
     assert "held by elsewhere" in shown.out
     assert "left alone: 1 (in flight" in shown.out
-    assert "1 items are left with their owners" in holdfast("status", "moby-dick").out
+    assert "1 item left with their owners" in holdfast("status", "moby-dick").out
     at_once = holdfast("cancel", "moby-dick", "--at-once", "--yes", *WHY)
     assert "thrown away" in at_once.out
     assert "cancelled: 1 item" in at_once.out
@@ -152,3 +152,53 @@ def test_a_tolerance_from_the_command_line(
 def test_watching_ends_with_the_batch(world: World, holdfast: Command) -> None:
     holdfast("cancel", "moby-dick", "--yes", *WHY)
     assert "cancelled" in holdfast("status", "moby-dick", "--watch").out
+
+
+def test_a_cancelled_batch_is_not_sent_back_and_nobody_suggests_it(world: World, holdfast: Command) -> None:
+    holdfast("cancel", "moby-dick", "--yes", *WHY)
+    before = holdfast("status", "moby-dick", "--json").document["counts"]
+    for act in (
+        ["reset", "moby-dick"],
+        ["dead", "redrive", "moby-dick", "--all"],
+        ["reconcile", "moby-dick", "--repair"],
+    ):
+        answer = holdfast(*act, "--yes", *WHY)
+        assert (answer.code, "choose another batch name" in answer.err) == (1, True), answer
+    assert holdfast("status", "moby-dick", "--json").document["counts"] == before
+    told = holdfast("why", "moby-dick", "rest").out
+    assert "cancelled at 'ocr': because" in told
+    assert "holdfast reset" not in told
+
+
+def test_whoever_sends_items_back_after_the_end_hears_of_it(world: World, holdfast: Command) -> None:
+    world.store.steer(world.id, Course.OPEN, actor="ada", reason="run until", ends_at=world.clock() - 1)
+    for act in (["reset", "moby-dick"], ["dead", "redrive", "moby-dick", "--all"]):
+        assert "with a later --until" in holdfast(*act, "--dry-run").out
+
+
+def test_a_paused_batch_says_how_to_go_on_wherever_it_is_shown(app: Path, holdfast: Command) -> None:
+    (app / "app.py").write_text(APP.replace("range(20)", "range(20), orphan_after=1e-6"), encoding="utf-8")
+    holdfast("run", "app.py:book")
+    holdfast("reset", "book", "0", "--yes", *WHY)
+    holdfast("pause", "book", *WHY)
+    for shown in (["plan", "app.py:book"], ["orphans", "book"], ["why", "book", "0"], ["status", "book"]):
+        assert "holdfast pause book --off --reason" in holdfast(*shown).out, shown
+    assert "run the batch again" not in holdfast("status", "book").out
+
+
+def test_reconcile_and_status_divide_what_is_pending_alike(app: Path, holdfast: Command) -> None:
+    (app / "app.py").write_text(APP.replace("range(20)", "range(20), orphan_after=1e-6"), encoding="utf-8")
+    holdfast("run", "app.py:book")
+    holdfast("reset", "book", "0", "--yes", *WHY)
+    found = holdfast("reconcile", "book", "--json").document["counts"]
+    assert found["orphaned"] == found["pending"] == holdfast("status", "book", "--json").document["counts"]["orphaned"]
+    assert "Next: holdfast status book" in holdfast("reconcile", "book").out
+
+
+def test_a_run_that_sealed_its_batch_says_so(app: Path, holdfast: Command) -> None:
+    answer = holdfast("run", "app.py:book", "--seal", "--tolerate", "10")
+    assert (answer.code, "  sealed   at " in answer.out) == (0, True)
+    assert holdfast("run", "app.py:book", "--seal", "--tolerate", "10", "--json").document["sealed_at"] > 0
+    told = holdfast("why", "book", "0").out
+    assert "holdfast reopen book --reason" in told
+    assert "holdfast reset" not in told

@@ -266,6 +266,28 @@ def test_what_is_in_the_way_is_told(restart: Restart, unchanged: Any) -> None:
     assert "would be refused" in str(plan)
 
 
+def test_what_could_not_be_verified_is_noted_as_the_run_does(restart: Restart, unchanged: Any, folder: Path) -> None:
+    book = restart(define(Calls()))
+    run(book, rows(1, 2), key="id")
+    path = next(path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix == ".json")
+    path.unlink()
+    path.mkdir()
+    plan = unchanged(lambda: book.plan(rows(1, 2), key="id"))
+    assert plan.counts["skip"] == 2
+    assert list(plan.notes) == [w for w in run(book, rows(1, 2), key="id").warnings if "could not be verified" in w]
+    assert "a folder in its place" in plan.notes[0]
+
+
+def test_an_end_that_has_come_is_in_the_way_of_what_is_left(restart: Restart, unchanged: Any) -> None:
+    book = restart(define(Calls()))
+    run(book, rows(1), key="id")
+    batch = lookup.batch_named(book.store, "book")
+    book.store.steer(batch.id, batch.course, actor="ann", reason="run until", ends_at=book.store.now())
+    assert unchanged(lambda: book.plan(rows(1), key="id")).obstacles == ()
+    plan = unchanged(lambda: book.plan(rows(1, 2), key="id"))
+    assert "--until" in plan.obstacles[0]
+
+
 def test_a_plan_reads_and_nothing_else(restart: Restart) -> None:
     """Every verb that writes is taken away."""
     book = restart(define(Calls(), fail={2}))

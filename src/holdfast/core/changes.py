@@ -63,7 +63,8 @@ def decide(name: str, before: bytes, after: bytes, choice: str | None) -> Decisi
     if choice == "refuse":
         raise DefinitionChanged(
             f"batch {name!r} was run with another pipeline: {'; '.join(each.difference for each in everything)}. "
-            'Say code="rerun" to run again what that affects, code="keep" to keep what is done'
+            'Say code="rerun" (--code rerun) to run again what that affects, code="keep" (--code keep) to keep what is '
+            "done"
         )
     if choice == "rerun":
         return Decision(definition=after, changes=tuple(everything), news=bool(new), rerun=everything[0])

@@ -28,24 +28,35 @@ def look_ahead(store: Store, batch: Batch, item: StoredItem, chunk: Chunk) -> Ou
     place, who = item.place, f"{batch.name} {item.key}"
     names = lookup.stage_names(batch)
     at = lookup.stage_title(names, place.stage)
-    reset = (f"holdfast reset {who} --reason …        do it again from the start",)
+    reset = _again(batch, who)
     match place.state:
         case State.DONE:
             return Outlook(f"done{_where(store, batch, item, len(names) - 1)}.", "nothing, it is complete.", reset)
         case State.SKIPPED:
             return Outlook(f"skipped at {at!r}: {place.reason}.", "nothing, it is settled.", reset)
         case State.CANCELLED:
-            return Outlook("cancelled.", "nothing, it is settled.", reset)
+            why = f": {place.reason}" if place.reason else ""
+            return Outlook(f"cancelled at {at!r}{why}.", "nothing, it is settled.", reset)
         case State.DEAD:
             return _dead(batch, place, who, at)
         case State.PENDING:
             return _pending(store, batch, item, chunk, at, reset)
 
 
+def _again(batch: Batch, who: str) -> tuple[str, ...]:
+    """How to do it again: only a batch that is open can."""
+    if batch.sealed_at is not None:
+        return (f"holdfast reopen {batch.name} --reason …   its batch is sealed: reopen it, to do the item again",)
+    if batch.course is Course.CANCELLED:
+        return ()
+    return (f"holdfast reset {who} --reason …        do it again from the start",)
+
+
 def _dead(batch: Batch, place: Place, who: str, at: str) -> Outlook:
+    redrive = (f"holdfast dead redrive {who} --reason …   try it again where it stopped",)
     commands = (
         f"holdfast dead show {who}                 payload and every attempt",
-        f"holdfast dead redrive {who} --reason …   try it again where it stopped",
+        *(redrive if batch.course is not Course.CANCELLED else ()),
         f"holdfast dead resolve {who} --reason …   settle it by hand, with --output or as skipped",
         f"holdfast dead discard {who} --reason …   give it up",
     )
@@ -93,7 +104,8 @@ def _orphaned(batch: Batch, item: StoredItem, stuck: Orphan, now: float, at: str
     else:
         often = f"; re-enqueued {stuck.place.requeues} of {REQUEUES} times" if stuck.place.requeues else ""
         text = f"an orphan at {at!r}: {why}{often}{_course(batch)}."
-        then = _then(batch, "the next run takes it, unless its owner still holds it then.")
+        held = ", unless its owner still holds it then" if stuck.is_held else ": start one, nothing runs by itself"
+        then = _then(batch, f"the next run takes it{held}.")
     commands = (
         *((f"holdfast orphans {who} --resolve requeue --reason …   send it on its way again",)
           if batch.course is not Course.CANCELLED else ()),
@@ -113,7 +125,7 @@ def _course(batch: Batch) -> str:
 
 def _then(batch: Batch, otherwise: str) -> str:
     if batch.course is Course.PAUSED:
-        return "nothing, while its batch is paused: let the batch go on."
+        return f"nothing, while its batch is paused: `holdfast pause {batch.name} --off --reason …`, then run it."
     return otherwise
 
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import astuple
 
-from holdfast.core import canonical, changes
+from holdfast.core import canonical, changes, course
 from holdfast.core.errors import DefinitionChanged, Permanent, SinkError, UsageError
 from holdfast.core.model import Batch, Chunk, Course, ItemNo, NewItem, Output, Place, State, StoredItem
 from holdfast.core.planning import Facts, Fate, Outlook, Reason, begins_at, outlook, outlook_of_changed, outlook_of_new
-from holdfast.core.verify import GoesBack
+from holdfast.core.verify import GoesBack, Unclear
 from holdfast.runtime import changed_code, checker, definition, status
+from holdfast.runtime.durations import when
+from holdfast.runtime.findings import Finding, Findings
 from holdfast.runtime.forecast import Past, forecast, teacher
 from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.looking import Looker
@@ -75,6 +77,7 @@ class _Planner:
         self.past = Past.read(store, self.chunks)
         self.obstacles: list[str] = _obstacles(batch)
         self.notes: list[str] = []
+        self.unclear = Findings()
         self.now = store.now()
         self.done = Outlook(Fate.SKIP, len(self.stages), Reason.DONE)
         self.read_count = self.kept = self.twice = self.passed = 0
@@ -163,6 +166,9 @@ class _Planner:
             seen = checker.past_of(self.store, self.batch.id, item, valid, fence=0)
             decision = self.looker.look_over(seen, full=full, digests=digests)
             bad = decision.stage if isinstance(decision, GoesBack) else None
+            if isinstance(decision, Unclear) and not self.read_count:  # told once, before the source is read
+                at = self.stages[decision.seen.stage].name
+                self.unclear.add(Finding(item.key, item.n, at, decision.seen.why))
         if bad is None and place.state is State.DONE and self.rerun is None:
             return self.done
         waits = place.state is State.PENDING and bad is None and stage == place.stage and self._waits(item, valid)
@@ -254,6 +260,8 @@ class _Planner:
         names = [stage.name for stage in self.stages]
         rows = tuple(self.tally.rows(names))
         self._tell(sum(row.count for row in rows if row.fate is Fate.REFUSE))
+        if any(row.fate in (Fate.RUN, Fate.REWIND, Fate.ADOPT) for row in rows):
+            self.obstacles += _end_in_the_way(self.batch, self.now)
         told = forecast(
             names, self.tally.work(len(names)), past, workers=self.options.workers, learned_from=learned_from
         )
@@ -268,6 +276,7 @@ class _Planner:
                 f"{many(refused, 'item')} came with another payload under a known key: "
                 'say changed="rerun" to handle them again, or changed="keep" to keep what is stored'
             )
+        self.notes += self.unclear.warnings()
         if self.kept:
             self.notes.append(f"{many(self.kept, 'item')} came with another payload, and would be kept as stored")
         if self.twice:
@@ -281,12 +290,23 @@ class _Planner:
 
 def _obstacles(batch: Batch) -> list[str]:
     if batch.sealed_at is not None:
-        return [f"batch {batch.name!r} is sealed: it is finished; reopen it first"]
+        again = f"`holdfast reopen {batch.name} --reason …`"
+        return [f"batch {batch.name!r} is sealed: it is finished; to go on all the same, {again}"]
     if batch.course is Course.CANCELLED:
         return [f"batch {batch.name!r} was cancelled: choose another batch name"]
     if batch.course is Course.PAUSED:
-        return [f"batch {batch.name!r} is paused: let it go on first"]
+        return [f"batch {batch.name!r} is paused: say `holdfast pause {batch.name} --off --reason …` first"]
     return []
+
+
+def _end_in_the_way(batch: Batch, now: float) -> list[str]:
+    if batch.course is Course.CANCELLED or not course.has_ended(batch, now):
+        return []
+    text = (
+        f"batch {batch.name!r} ended at {when(batch.ends_at or 0.0)}: nothing runs unless the run gives it a later end "
+        "(until=…, --until), and what is pending would be cancelled"
+    )
+    return [text]
 
 
 def _has_staged(sink: Any) -> bool:

@@ -112,7 +112,7 @@ class _Reconciler:
 
     def _conclude(self, batch: Batch, chunks: Sequence[Chunk], seen: Observer) -> Reconciliation:
         now = self._store.now()
-        counts = status.count(chunks, now=now)
+        counts = status.count_of(self._store, batch, chunks, now=now)
         states = {name: getattr(counts, name) for name in Recorded.__struct_fields__}
         keys = self._source.keys if self._source is not None else None
         stopped = status.end_of_batch(self._store, batch, counts, now) is End.STOPPED

@@ -11,7 +11,7 @@ from holdfast.core.errors import Incomplete, UsageError
 from holdfast.core.model import Key, State
 from holdfast.core.reconcile import Reconciliation
 from holdfast.runtime import statistics, status, verdict
-from holdfast.runtime.durations import in_words
+from holdfast.runtime.durations import in_words, when
 from holdfast.runtime.findings import Finding, Findings
 from holdfast.runtime.ledger import Figures
 from holdfast.runtime.options import allowed as allowed_dead
@@ -99,6 +99,8 @@ class Report:
     reason: str = ""
     """What ended the run before the batch was complete: interrupted, deadline, budget, paused, cancelled, until,
     tolerance, breaker, trouble."""
+    sealed_at: float | None = None
+    """When the batch was sealed; None while it is open."""
     _pipeline: "Pipeline | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -149,6 +151,7 @@ class Report:
             "reason": self.reason,
             "exit_code": self.exit_code,
             "run_again": self.run_again,
+            "sealed_at": self.sealed_at,
             "counts": self.counts.as_dict(),
             "totals": self.totals.as_dict(),
             "left": {"items": self.forecast.left, "seconds": self.forecast.seconds, "usd": _text(self.forecast.usd)},
@@ -181,6 +184,8 @@ class Report:
                 f"  saved    {many(self.saved.items, 'item')} not done again: "
                 f"{money}{in_words(self.saved.seconds)} of work"
             )
+        if self.sealed_at is not None:
+            lines.append(f"  sealed   at {when(self.sealed_at)}: it takes no more items, commits or acts")
         if c.pending:
             lines.append("  left     " + ", ".join(self._left()))
         lines += [f"  dead     {d.key!r} at {d.stage}: {d.code}: {d.reason}" for d in self.dead[:5]]
@@ -250,6 +255,7 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
         findings=tuple(found.listed),
         unverified=found.count,
         reconciliation=compared,
+        sealed_at=batch.sealed_at,
         reason="" if state.startswith("complete") or reason == "ended" else reason,
         _pipeline=pipeline,
     )
@@ -269,7 +275,8 @@ def _state(
     if now.is_complete and read:
         if not counts.dead:
             return "complete", f"{_all(counts.expected)} accounted for."
-        beyond = "" if counts.dead <= tolerated else "; see `holdfast dead list`, then redrive, resolve or discard them"
+        see = f"; see `holdfast dead list {now.batch}`, then redrive, resolve or discard them"
+        beyond = "" if counts.dead <= tolerated else see
         return "complete with dead letters", f"{counts.dead:,} of {many(counts.expected, 'item')} died{beyond}."
     left = f"{many(counts.pending, 'item')} left to do" if counts.pending else "the source was not read to its end"
     if reason == "budget":

@@ -144,9 +144,8 @@ IsDead = Callable[[str], bool]
 
 def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> Status:
     """The batch as it stands now."""
-    chunks, now, grace = store.chunks(batch.id), store.now(), Patience.of(batch).orphan_after
-    held = {chunk.id: held_since(store, chunk, now=now, grace=grace, is_dead=is_dead) for chunk in chunks}
-    counts = count(chunks, now=now, grace=grace, is_dead=is_dead, held=held)
+    chunks, now = store.chunks(batch.id), store.now()
+    counts = count_of(store, batch, chunks, now=now, is_dead=is_dead)
     totals = statistics.totals(chunks)
     codes = Counter[str]()
     for seen, each in enumerate(each_item(store, batch.id, state=State.DEAD) if counts.dead else ()):
@@ -184,6 +183,15 @@ def end_of_batch(store: Store, batch: Batch, counts: Counts, now: float) -> End 
         batch.course, over=over, was_read=batch.ingested_at is not None, pending=counts.pending, dead=counts.dead,
         cut_short=any(item.place.code == ENDED for item in cancelled),
     )  # fmt: skip
+
+
+def count_of(
+    store: Store, batch: Batch, chunks: Sequence[Chunk], *, now: float, is_dead: IsDead = owners.is_dead
+) -> Counts:
+    """Every item of a batch once, with the patience that the batch was last run with."""
+    grace = Patience.of(batch).orphan_after
+    held = {chunk.id: held_since(store, chunk, now=now, grace=grace, is_dead=is_dead) for chunk in chunks}
+    return count(chunks, now=now, grace=grace, is_dead=is_dead, held=held)
 
 
 def count(

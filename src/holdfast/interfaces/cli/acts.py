@@ -17,6 +17,7 @@ from holdfast.interfaces.cli.common import (
     agreed,
     opened,
     say_result,
+    warn_of_end,
 )
 from holdfast.runtime import lookup, operations, preview, sealing
 from holdfast.runtime.durations import brief
@@ -43,6 +44,7 @@ def reset(
             return
         if not as_json:
             _show(shown)
+            warn_of_end(there, found)
         if dry_run:
             return
         what = f"Reset item {item} of {batch}" if item is not None else f"Reset all of {batch}"

@@ -11,8 +11,11 @@ from typing import Annotated
 
 import typer
 
+from holdfast.core import course
 from holdfast.core.errors import UsageError
+from holdfast.core.model import Batch
 from holdfast.interfaces.cli import render
+from holdfast.runtime.durations import when
 from holdfast.runtime.operations import By, Result
 from holdfast.stores.base import Store
 from holdfast.stores.open import DEFAULT, open_store
@@ -95,3 +98,10 @@ def say_result(result: Result, as_json: bool) -> None:
     )
     for why, count in result.left_alone:
         render.say(f"  left alone: {count:,} ({why})", render.FAINT)
+
+
+def warn_of_end(there: Store, batch: Batch) -> None:
+    """Whoever sends items back in a batch whose end has come hears that only a later end lets them run."""
+    if course.has_ended(batch, there.now()):
+        end = f"{batch.name} ended at {when(batch.ends_at or 0.0)}"
+        render.say(f"  {end}: run it with a later --until, else what goes back is cancelled.", render.CARE)

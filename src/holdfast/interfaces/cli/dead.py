@@ -26,6 +26,7 @@ from holdfast.interfaces.cli.common import (
     agreed,
     opened,
     say_result,
+    warn_of_end,
 )
 from holdfast.runtime import lookup, operations, sealing, story
 from holdfast.runtime.durations import when
@@ -226,6 +227,8 @@ class _Letters:
         elif not manner.as_json:
             some = f" ({', '.join(keys)}{', …' if count > len(keys) else ''})" if keys else ""
             render.say(f"{render.many(count, 'dead letter')} of {self.batch.name}{some} {would}.")
+            if verb == "redrive":
+                warn_of_end(self.there, self.batch)
         if manner.dry_run:
             return
         what = f"{verb.capitalize()} {render.many(count, 'dead letter')} of {self.batch.name}"

@@ -8,7 +8,7 @@ import typer
 
 from holdfast.core import canonical
 from holdfast.core.errors import UsageError
-from holdfast.core.model import Batch
+from holdfast.core.model import Batch, Course
 from holdfast.core.orphans import Kind, Strategy
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
@@ -83,7 +83,8 @@ def _look(there: Store, batch: str | None, limit: int, actor: str, as_json: bool
         shown = "" if len(first) == total else f", the first {len(first):,} shown"
         parts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
         render.say(f"\n{render.many(total, 'item')} stuck: {parts}{shown}.")
-        for line in _advice(kinds, first[0].batch if batch is None else batch):
+        of = first[0].batch if batch is None else batch
+        for line in _advice(kinds, lookup.batch_named(there, of)):
             render.say(line, render.FAINT)
     raise typer.Exit(1 if total else 0)
 
@@ -99,9 +100,11 @@ def _rows(found: list[Orphan], now: float) -> Iterator[tuple[str, ...]]:
         )  # fmt: skip
 
 
-def _advice(kinds: Counter[str], batch: str) -> Iterator[str]:
+def _advice(kinds: Counter[str], of: Batch) -> Iterator[str]:
+    batch = of.name
     if kinds[Kind.STUCK.value]:
-        yield f"stuck: run the batch again, or holdfast orphans {batch} --resolve {STRATEGIES} --reason …"
+        first = f"holdfast pause {batch} --off --reason …, then " if of.course is Course.PAUSED else ""
+        yield f"stuck: {first}run the batch again, or holdfast orphans {batch} --resolve {STRATEGIES} --reason …"
     if kinds[Kind.STRANDED.value]:
         yield f"stranded in a cancelled batch: holdfast orphans {batch} --resolve fail|review --reason …"
     if kinds[Kind.UNANSWERED.value]:

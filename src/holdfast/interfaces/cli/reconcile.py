@@ -23,6 +23,7 @@ from holdfast.interfaces.cli.common import (
     YesOption,
     agreed,
     opened,
+    warn_of_end,
     whoever,
 )
 from holdfast.interfaces.cli.loading import load
@@ -173,6 +174,7 @@ def _repair(
     wanted = repair.plan(batch, found, findings)
     if not manner.as_json:
         _show_plan(wanted)
+        warn_of_end(there, batch)
     if wanted.items:
         repair.check_share(wanted, share)
     if manner.dry_run or not wanted.items:
@@ -210,9 +212,11 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int) -> None
         total = sum(found.found.values())
         if total > SHOWN:
             render.say(f"… and {total - SHOWN:,} more; --json has the first {len(found.findings):,}", render.FAINT)
-        commands = dict.fromkeys(NEXT[what].format(batch=found.batch) for what in found.found if what in NEXT)
-        if commands:
-            render.say(f"\nNext: {' · '.join(commands)}", render.FAINT)
+    commands = dict.fromkeys(NEXT[what].format(batch=found.batch) for what in found.found if what in NEXT)
+    if r.pending:
+        commands[f"holdfast status {found.batch}, then holdfast run …"] = None
+    if commands:
+        render.say(f"\nNext: {' · '.join(commands)}", render.FAINT)
 
 
 def _row(finding: Finding, stages: list[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from holdfast.core import canonical
+from holdfast.core.ending import End
 from holdfast.core.model import Batch, Course, StoredItem
 from holdfast.interfaces.cli import figures, render
 from holdfast.interfaces.cli.common import BatchArgument, JsonOption, StoreOption, opened
@@ -167,7 +168,8 @@ def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
     if seen.progressed_at is not None:
         rows.append(("progress", f"{brief(max(0.0, seen.at - seen.progressed_at))} ago, at {when(seen.progressed_at)}"))
     if seen.seal is not None:
-        rows.append(("sealed", f"at {when(seen.seal.at)} by {owners.short(seen.seal.by)}"))
+        cut = f", after it was {seen.end}" if seen.end in (End.STOPPED, End.CANCELLED) else ""
+        rows.append(("sealed", f"at {when(seen.seal.at)} by {owners.short(seen.seal.by)}{cut}"))
         rows += [("late", Text(render.clean(str(late)), style=render.CARE)) for late in seen.seal.late[:8]]
     rows += [("held by", _held(lease)) for lease in seen.leases[:8]]
     if len(seen.leases) > 8:
@@ -176,7 +178,8 @@ def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
         codes = ", ".join(f"{code} ({count:,})" for code, count in list(seen.dead_codes.items())[:6])
         rows.append(("dead", Text(render.clean(f"{codes}  (holdfast dead list {seen.batch})"), style=render.BAD)))
     if c.orphaned:
-        rows.append(("orphaned", f"no progress for long: run the batch again, or see holdfast orphans {seen.batch}"))
+        again = "run the batch again, or " if seen.course is Course.OPEN else ""
+        rows.append(("orphaned", f"no progress for long: {again}see holdfast orphans {seen.batch}"))
     return rows
 
 
@@ -187,12 +190,18 @@ def _course(seen: standing.Status) -> list[tuple[str, str | Text]]:
         text = f"paused by a person; to go on: holdfast pause {seen.batch} --off --reason …, then run it"
         rows.append(("course", Text(render.clean(text), style=render.CARE)))
     if seen.course is Course.CANCELLED:
-        left = f"; {seen.counts.pending:,} items are left with their owners" if seen.counts.pending else ""
+        left = f"; {render.many(seen.counts.pending, 'item')} left with {_owners(seen)}" if seen.counts.pending else ""
         rows.append(("course", Text(f"cancelled, for good{left}", style=render.BAD)))
     if seen.ends_at is not None:
         away = seen.ends_at - seen.at
         rows.append(("end", f"{when(seen.ends_at)}, {f'in {brief(away)}' if away > 0 else f'{brief(-away)} ago'}"))
     return rows
+
+
+def _owners(seen: standing.Status) -> str:
+    if any(lease.is_live for lease in seen.leases):
+        return "their owners"
+    return f"owners that are gone: holdfast cancel {seen.batch} cancels them"
 
 
 def _held(lease: standing.Held) -> str:

@@ -44,11 +44,11 @@ def look_ahead(store: Store, batch: Batch, item: StoredItem, chunk: Chunk) -> Ou
 
 
 def _again(batch: Batch, who: str) -> tuple[str, ...]:
-    """How to do it again: only a batch that is open can."""
-    if batch.sealed_at is not None:
-        return (f"holdfast reopen {batch.name} --reason …   its batch is sealed: reopen it, to do the item again",)
+    """How to do it again: in a cancelled batch there is no way, in a sealed one another act comes first."""
     if batch.course is Course.CANCELLED:
         return ()
+    if batch.sealed_at is not None:
+        return (f"holdfast reopen {batch.name} --reason …   its batch is sealed: reopen it, to do the item again",)
     return (f"holdfast reset {who} --reason …        do it again from the start",)
 
 

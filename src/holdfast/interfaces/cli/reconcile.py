@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.core.ending import End
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import UNDO_SHARE
 from holdfast.core.model import Batch
@@ -192,6 +193,8 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int) -> None
     counts, r = found.counts, found.recorded
     sums = " + ".join(f"{counts[name]:,} {name}" for name in ("done", "skipped", "dead", "cancelled", "pending"))
     source = "read to its end" if found.expected.read else "not read to its end: run it again"
+    if found.end in (End.STOPPED, End.CANCELLED):
+        source = f"read until it was {found.end}"
     if found.expected.keys is not None:
         source += f"; {found.expected.keys:,} keys compared"
     rows = [("expected", f"{counts['expected']:,} admitted, source {source}"), ("recorded", f"{r.total:,} = {sums}")]

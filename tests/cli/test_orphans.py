@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.limits import DEAD_AGE, ORPHAN_GRACE
+from holdfast.core.limits import DEAD_AGE, ORPHAN_GRACE, REQUEUES
 from holdfast.core.model import Course
 from tests.cli.conftest import Command, python
 from tests.operations.world import World
@@ -89,6 +89,17 @@ def test_what_was_sent_to_review_shows_what_it_was_doing(later: World, holdfast:
     assert holdfast("dead", "show", "moby-dick", "rest", "--json").document["context"]["owner"] == "host-a pid 4711"
     why = holdfast("why", "moby-dick", "rest").out.splitlines()
     assert why[1].split()[:6] == ["now", "waits", "for", "a", "review", "at"]
+
+
+def test_what_was_requeued_too_often_is_said_to_be_buried(later: World, holdfast: Command) -> None:
+    said = AGREED[:-1]
+    for _ in range(REQUEUES):
+        assert "requeued: 1 item" in holdfast(*RESOLVE, "requeue", *said).out
+        touch(later, ORPHAN_GRACE + 60.0)
+    assert "re-enqueued too often" in holdfast(*RESOLVE, "requeue", "--dry-run").out
+    answer = holdfast(*RESOLVE, "requeue", *said)
+    assert "requeued: 0 items" in answer.out
+    assert "buried: 1, re-enqueued too often: holdfast dead list moby-dick" in answer.out
 
 
 def test_old_dead_letters_are_told_how_to_be_answered(world: World, holdfast: Command) -> None:

@@ -57,9 +57,12 @@ class Result:
     changed: int
     left_alone: tuple[tuple[str, int], ...] = ()
     """(why, how many) of the items that were looked at and not changed."""
+    buried: int = 0
+    """Of those changed, how many became dead letters instead, because they had been re-enqueued too often."""
 
     def as_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "batch": self.batch, "changed": self.changed, "left_alone": dict(self.left_alone)}
+        plain = {"kind": self.kind, "batch": self.batch, "changed": self.changed, "left_alone": dict(self.left_alone)}
+        return plain | ({"buried": self.buried} if self.buried else {})
 
 
 def redrive(

@@ -89,7 +89,7 @@ def resolve(
     store: Store, batch: Batch, by: By, strategy: Strategy = Strategy.REQUEUE, items: Sequence[str] | None = None
 ) -> Result:
     """Resolve the orphans that are named, or all of the batch. What is no orphan, or moved on meanwhile, is left."""
-    changed, left = 0, Counter[str]()
+    changed, buried, left = 0, 0, Counter[str]()
     for group in _groups(_chosen(store, batch, items, left)):
         decided = [(orphan, _decide(batch, orphan, strategy, by.reason)) for orphan in group]
         left.update(why for _, why in decided if isinstance(why, str))
@@ -99,8 +99,11 @@ def resolve(
             if some:
                 landed = len(store.act(_act(batch, by, strategy, some)))
                 changed += landed
+                buried += landed if state is State.DEAD and strategy is Strategy.REQUEUE else 0
                 left["it moved on meanwhile"] += len(some) - landed
-    return Result(kind=KINDS[strategy], batch=batch.name, changed=changed, left_alone=tuple((+left).items()))
+    return Result(
+        kind=KINDS[strategy], batch=batch.name, changed=changed, left_alone=tuple((+left).items()), buried=buried
+    )
 
 
 def context_of(note: bytes, n: int) -> dict[str, Any]:

@@ -93,9 +93,13 @@ def say_result(result: Result, as_json: bool) -> None:
     if as_json:
         render.document(result.as_dict())
         return
-    render.say(
-        f"{result.kind}: {render.many(result.changed, 'item')} of {result.batch}", render.GOOD if result.changed else ""
-    )
+    count = result.changed - result.buried
+    kind = result.kind.replace("_", " ")
+    render.say(f"{kind}: {render.many(count, 'item')} of {result.batch}", render.GOOD if count else "")
+    if result.buried:
+        render.say(
+            f"  buried: {result.buried:,}, re-enqueued too often: holdfast dead list {result.batch}", render.CARE
+        )
     for why, count in result.left_alone:
         render.say(f"  left alone: {count:,} ({why})", render.FAINT)
 

@@ -133,7 +133,8 @@ def _show(shown: resolution.Preview) -> None:
     if shown.requeued:
         rows.append(("requeued", f"{shown.requeued:,}, to go on from their checkpoint with the next run"))
     if shown.buried:
-        rows.append(("buried", f"{shown.buried:,}, as dead letters"))
+        often = ", because they were re-enqueued too often" if shown.strategy == Strategy.REQUEUE.value else ""
+        rows.append(("buried", f"{shown.buried:,}, as dead letters{often}"))
     if shown.in_flight:
         whom = ", ".join(shown.owners)
         rows.append(("fenced off", f"{whom}, alive, with {shown.in_flight:,} of them: what it does will not count"))

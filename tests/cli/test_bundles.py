@@ -70,6 +70,12 @@ def test_a_damaged_store_is_set_aside_and_rebuilt(app: Path, holdfast: Command) 
     assert "the disk died" in why.out
 
 
+def test_what_the_module_prints_is_no_part_of_the_answer(app: Path, holdfast: Command) -> None:
+    (app / "app.py").write_text(APP + "\nprint('noise')\n")
+    spoil(app)
+    assert holdfast("import", "app.py:book", "--from-outputs", "--dry-run", "--json").document["batch"] == "book"
+
+
 def test_a_store_of_somebody_else_is_not_set_aside(app: Path, holdfast: Command) -> None:
     other = sqlite3.connect(app / "other.db")
     other.execute("CREATE TABLE bookmarks (url)")

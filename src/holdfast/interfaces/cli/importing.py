@@ -1,5 +1,7 @@
 """`holdfast import`: a record made anew from what its outputs show."""
 
+import contextlib
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +43,8 @@ def import_(
     """Rebuild a lost or damaged record: the damaged file is set aside, items with valid outputs count as done."""
     if not from_outputs:
         raise UsageError("say from what: --from-outputs rebuilds a record from output files")
-    pipeline = load(target)
+    with _quiet(as_json):
+        pipeline = load(target)
     if store is not None:
         pipeline.use_store(store)
     path = pipeline.store_path
@@ -56,11 +59,17 @@ def import_(
     manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
     by = agreed(f"Rebuild batch {name} from its output files", manner)
     moved = recovery.set_aside(path) if path is not None and damage is not None else ()
-    found = pipeline.recover(by=by, batch=name, key=key, set_aside=moved)
+    with _quiet(as_json):
+        found = pipeline.recover(by=by, batch=name, key=key, set_aside=moved)
     if as_json:
         render.document(found.as_dict())
     else:
         _tell(found)
+
+
+def _quiet(as_json: bool) -> contextlib.AbstractContextManager[object]:
+    """What the user's module, source or verifiers print is not our answer."""
+    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
 def _announce(path: Path, damage: str | None, batch: str) -> None:

@@ -173,7 +173,7 @@ class Report:
             f"  this run {run.done:,} done in {in_words(run.seconds)} ({run.rate:,.1f}/s), {run.done_before:,} before",
         ]
         if run.rewound:
-            lines.append(f"  rewound  {many(run.rewound, 'item')} whose output was gone or damaged")
+            lines.append(f"  rewound  {many(run.rewound, 'item')} whose output no longer held")
         if self.totals.usd:
             lines.append(
                 f"  money    {usd(self.totals.usd)} in all, {usd(run.usd)} in this run, {self.totals.tokens:,} tokens"

@@ -73,7 +73,7 @@ def test_who_only_reads_is_not_held_up(point: str, scene: Scene, monkeypatch: py
     holder = stop_inside(scene, point)
     monkeypatch.setattr(sqlite_file, "BUSY_MS", 1)
     items, *_ = scene.ledger()
-    assert len(items) == scene.items + 1
+    assert items, "whatever was admitted by then is read while the other holds the file"
     holder.kill()
     scene.finish()
     scene.check()

@@ -91,7 +91,7 @@ def test_a_repair_shows_its_plan_asks_and_sends_back(app: str, here: Path, holdf
 def test_a_repair_does_not_undo_much_unless_it_is_told_so(
     app: str, here: Path, holdfast: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.core.reconcile.UNDO_ITEMS", 1)
+    monkeypatch.setattr("holdfast.core.verify.UNDO_ITEMS", 1)
     (here / "out").rename(here / "moved")
     sure = ("--repair", "--yes", "--reason", "so be it")
     refused = holdfast("reconcile", "book", *sure)
@@ -136,7 +136,7 @@ def test_a_batch_is_sealed_shown_refuses_and_is_reopened(app: str, holdfast: Com
     ("arguments", "code", "said"),
     [
         (("reconcile", "nobody"), 2, "there is no batch 'nobody'"),
-        (("reconcile", "book", "--undo", "much"), 2, "--undo much: a share"),
+        (("reconcile", "book", "--undo", "much"), 2, "undo='much': a number of items"),
         (("reconcile", "book", "--tolerate", "much"), 2, "--tolerate much"),
         (("reconcile", "book", "--repair", "--seal"), 2, "nothing to seal yet"),
         (("reconcile", "book", "--source", "app.py:bare"), 2, "belongs to pipeline 'book'"),

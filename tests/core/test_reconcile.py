@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import canonical, course
-from holdfast.core.limits import REWINDS, UNDO_ITEMS
+from holdfast.core.limits import REWINDS
 from holdfast.core.model import Batch, BatchId, Course, Place, State
 from holdfast.core.reconcile import (
     GONE,
@@ -21,7 +21,6 @@ from holdfast.core.reconcile import (
     What,
     conclude,
     judge,
-    may_undo,
 )
 from holdfast.core.verify import rewound
 from tests.core.made import PROPERTY, STATES, chunk
@@ -136,13 +135,6 @@ def test_how_a_batch_ended() -> None:
 def test_every_kind_of_finding_says_what_to_do() -> None:
     assert set(REMEDIES) == set(What)
     assert Counter(REMEDIES.values()).most_common(1)[0][1] == 1
-
-
-@pytest.mark.promise("P15")
-@PROPERTY
-@given(st.integers(0, 10_000), st.integers(0, 10_000), st.floats(0, 1))
-def test_a_few_may_always_be_undone_and_of_many_no_more_than_the_share(items: int, done: int, share: float) -> None:
-    assert may_undo(items, done, share) == (items <= UNDO_ITEMS or items <= share * done)
 
 
 def test_an_item_that_went_back_too_often_is_buried() -> None:

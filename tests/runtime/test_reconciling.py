@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import holdfast as hf
 from holdfast.core.canonical import decode
-from holdfast.core.model import State
+from holdfast.core.model import Claim, State, Want
 from holdfast.core.reconcile import What
 from holdfast.runtime import extras, lookup, operations, repair
 from holdfast.runtime.reconciler import reconcile, repairable
@@ -362,15 +362,36 @@ def test_a_repair_sends_back_exactly_what_is_wrong_and_deletes_nothing(finished:
     assert found_in(finished) == Counter([("extra", str(page(500)))])
 
 
+@pytest.mark.promise("P4", "A11")
+def test_a_repair_takes_from_the_dead_and_not_from_the_living(book: hf.Pipeline) -> None:
+    @book.stage(sink=hf.Files("out/{key}.txt"))
+    def write(number: int) -> str:
+        return f"page {number}"
+
+    @book.stage
+    def send(text: str) -> str:
+        raise hf.Permanent("closed")
+
+    run(book, range(2))
+    store, batch = book.store, lookup.batch_named(book.store, "book")
+    operations.redrive(store, batch, BY)
+    look = repairable(store, batch, None, "quick")
+    Path("out/1.txt").unlink()
+    for seconds, sent in ((30.0, 0), (-1.0, 1)):
+        assert isinstance(store.claim(Want(batch=batch.id, owner="worker", limit=9, seconds=seconds)), Claim)
+        assert repair.repair(store, batch, look, BY).changed == sent
+        operations.reset(store, batch, BY, "0", to_stage="send")  # which takes the chunk from its owner
+
+
 @pytest.mark.promise("P15")
 def test_much_is_not_undone_without_being_told_so(book: hf.Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     define(book)
     run(book, range(COUNT), tolerate=COUNT)
-    monkeypatch.setattr("holdfast.core.reconcile.UNDO_ITEMS", 2)
+    monkeypatch.setattr("holdfast.core.verify.UNDO_ITEMS", 2)
     batch = lookup.batch_named(book.store, "book")
     Path("out").rename("elsewhere")
     wanted = repair.plan(batch, reconcile(book.store, batch), repairable(book.store, batch, None, "quick"))
-    with pytest.raises(hf.Refused, match=r"32 items .* 100% of the 32 that are done; .* at most 10%, or"):
+    with pytest.raises(hf.Refused, match=r"32 items .* 100% of the 32 that are done; .* at most 10%: is"):
         repair.check_share(wanted)
     repair.check_share(wanted, 1.0)
     assert book.report().counts.pending == 0

@@ -10,9 +10,11 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
+from holdfast.runtime import operations
+from holdfast.runtime.operations import By
 from holdfast.runtime.sinks import disk
 from holdfast.stores import faults
-from tests.runtime.support import App, Calls, codes, outputs, run
+from tests.runtime.support import ONCE, App, Calls, codes, outputs, run
 
 
 class Text(BaseModel):
@@ -414,3 +416,22 @@ def test_a_file_in_the_place_of_the_output_folder_stops_the_run_and_buries_nobod
     assert (counts.dead, counts.pending) == (0, 5)
     Path("out").unlink()
     assert run(restart(definition(Calls())), range(5)).counts.done == 5
+
+
+@pytest.mark.promise("P4")
+def test_what_a_person_gave_in_place_of_an_earlier_output_holds(book: hf.Pipeline) -> None:
+    """The journal has two digests for that stage: the one of the act is the newer."""
+    answers = iter(["by the handler"])
+
+    @book.stage(retry=ONCE)
+    def read(number: int) -> str:
+        return next(answers)
+
+    by = By(actor="ann", reason="seen on paper")
+    run(book, [1])
+    operations.reset(book.store, book.store.batches()[0], by, "1")
+    assert run(book).counts.dead == 1
+    operations.resolve(book.store, book.store.batches()[0], by, "1", output=b'"by hand"')
+    assert run(book, verify="full").this_run.rewound == 0
+    assert book.reconcile(full=True).is_explained
+    assert outputs(book) == {1: "by hand"}

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from holdfast.core.canonical import encode
 from holdfast.core.ending import End
-from holdfast.core.limits import FINDINGS_SEALED, UNDO_ITEMS
+from holdfast.core.limits import FINDINGS_SEALED
 from holdfast.core.model import Course, Key, Place, State, Value
 
 GONE = "it is missing"
@@ -226,8 +226,3 @@ def conclude(
         listed.insert(0, Finding(what=What.MISCOUNTED, why=why))
     return Reconciliation(batch=batch, course=course, stopped=stopped, expected=expected, recorded=recorded,
                           observed=observed, heads=heads, found=counted, findings=tuple(listed))  # fmt: skip
-
-
-def may_undo(items: int, done: int, share: float) -> bool:
-    """Whether so many items may go back without being told so: a few always, of more a share of what is done."""
-    return items <= max(UNDO_ITEMS, share * done)

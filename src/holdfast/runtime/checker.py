@@ -6,24 +6,24 @@ is not too much to be meant, each item that does not hold is looked at again and
 holds, in a new epoch, with the reason in the journal. Outputs themselves are never edited or deleted.
 """
 
-import os
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal, NamedTuple
 
-from holdfast.core import canonical, events, journal, verify
+from holdfast.core import verify
 from holdfast.core.errors import UndoRefused, UsageError
 from holdfast.core.limits import ACT_ITEMS
-from holdfast.core.model import Act, Batch, BatchId, Change, Chunk, Item, Key, Output, State, StoredItem
+from holdfast.core.model import Batch, BatchId, Chunk, Item, Key, Output, State, StoredItem
 from holdfast.core.verify import Decision, GoesBack, Unclear
-from holdfast.runtime import status
+from holdfast.runtime.digests import Digests, recorded_digests
 from holdfast.runtime.findings import Finding, Findings
 from holdfast.runtime.looking import IN_THE_WAY, Looker, Past
+from holdfast.runtime.rewinding import Back, back, send_back
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.stage import Stage
-from holdfast.stores.base import Store, each_entry, each_output, lineage
+from holdfast.stores.base import Store, each_output
 
 Level = Literal["none", "quick", "full"]
 GROUP = 500
@@ -31,7 +31,6 @@ GROUP = 500
 ASKED_TOGETHER = 20
 """Items that one thread asks verifiers about before it hands over what they said."""
 THREADS = 64
-Digests = dict[tuple[int, int], bytes]
 
 
 def check_level(level: str) -> None:
@@ -136,24 +135,24 @@ class Checker:
         ]
 
     def _digests(self, chunk: Chunk) -> Digests:
-        return digests_of(self.store, self.chunks, chunk) if self.full else {}
+        return recorded_digests(self.store, self.chunks, chunk) if self.full else {}
 
     # -- sending back ---------------------------------------------------------------------------------------------
 
     def _send_back(self, bad: "array[int]") -> int:
         """Look again at those that did not hold, and send them back; of those with the same reason many at once."""
-        rewound, reason = 0, ""
-        changes: list[tuple[Past, Change]] = []
+        sent, reason, stages = 0, "", len(self.looker.stages)
+        group: list[Back] = []
         for results in spread(self._judge, self._again(bad), self.threads):
             for past, decision in results:
                 if not isinstance(decision, GoesBack):
                     continue
-                if changes and (decision.why != reason or len(changes) >= ACT_ITEMS):
-                    rewound += send_back(self.store, self.batch.id, changes, reason, self.actor)
-                    changes = []
+                if group and (decision.why != reason or len(group) >= ACT_ITEMS):
+                    sent += send_back(self.store, self.batch.id, group, reason=reason, actor=self.actor)
+                    group = []
                 reason = decision.why
-                changes.append((past, change_of(past, decision, len(self.looker.stages))))
-        return rewound + (send_back(self.store, self.batch.id, changes, reason, self.actor) if changes else 0)
+                group.append(back(past.key, past.n, past.place, decision.stage, stages, reason=reason))
+        return sent + (send_back(self.store, self.batch.id, group, reason=reason, actor=self.actor) if group else 0)
 
     def _again(self, bad: "array[int]") -> Iterator[Group]:
         chunks = iter(self.chunks)
@@ -167,57 +166,11 @@ class Checker:
             yield Group(self._pasts(chunk, n, n + 1), digests)
 
 
-def send_back(store: Store, batch: BatchId, changes: Sequence[tuple[Past, Change]], reason: str, actor: str) -> int:
-    """Rewind items, all for the same reason; returns how many went. Whoever is alive and holds one keeps it: it looks
-    for itself before it goes on. From the dead, it is taken."""
-    now = store.now()
-    held = [(chunk.lo, chunk.hi) for chunk in store.chunks(batch) if status.is_live(chunk, now)]
-    kept: list[tuple[Past, Change]] = []
-    free: list[tuple[Past, Change]] = []
-    for past, change in changes:
-        (kept if any(lo <= past.n < hi for lo, hi in held) else free).append((past, change))
-    return sum(_send(store, batch, some, reason, actor, seize=some is free) for some in (free, kept) if some)
-
-
-def _send(
-    store: Store, batch: BatchId, changes: Sequence[tuple[Past, Change]], reason: str, actor: str, *, seize: bool
-) -> int:
-    buried = [(past, change) for past, change in changes if change.place.state is State.DEAD]
-    act = Act(
-        id=os.urandom(16), batch=batch, kind="rewound", actor=actor, reason=reason, seize=seize,
-        at_items=tuple(change for _, change in changes),
-        events=tuple(events.item_dead(past.n, past.key, change.place) for past, change in buried),
-    )  # fmt: skip
-    return len(store.act(act))
-
-
-def change_of(past: Past, decision: GoesBack, stages: int) -> Change:
-    """What becomes of an item that goes back."""
-    place = verify.rewound(past.place, decision.stage, stages, reason=decision.why)
-    return Change(n=past.n, state=past.place.state, epoch=past.place.epoch, place=place)
-
-
 def past_of(store: Store, batch: BatchId, item: StoredItem, outputs: Iterable[Output], fence: int) -> Past:
     """An item with the outputs of the stages that it has passed."""
     held = Item(item.n, item.key, item.salt, b"", item.place, False)
     valid = [output for output in outputs if output.stage < item.place.stage]
     return Past(store, batch, held, fence, outputs=valid, payload=item.payload, whole=True)
-
-
-def digests_of(store: Store, chunks: Sequence[Chunk], chunk: Chunk) -> Digests:
-    """(item, stage) -> the newest digest in the journal, for the items of a chunk."""
-    found: Digests = {}
-    size = canonical.DIGEST_BYTES
-    for ancestor in lineage(chunks, chunk.lo):
-        for entry in each_entry(store, ancestor.id):
-            body = journal.decode_body(entry.body)
-            if not isinstance(body, journal.Checkpointed):
-                continue
-            for group in body.advanced:
-                for index, n in enumerate(group.items):
-                    if chunk.lo <= n < chunk.hi:
-                        found[n, group.stage] = group.digests[index * size : index * size + size]
-    return found
 
 
 def publish_leftovers(store: Store, batch: Batch, stages: Sequence[Stage], findings: Findings) -> None:

@@ -51,7 +51,7 @@ class Observer:
         """What is wrong with recorded outputs, in the order of the items."""
         if self._how == "full":
             for chunk in self._chunks:
-                digests = recorded_digests(self._store, self._chunks, chunk, len(self._names))
+                digests = recorded_digests(self._store, self._chunks, chunk)
                 yield from self._closely(chunk.lo, chunk.hi, digests)
             return
         for lo, hi, all_done in spans(self._chunks):

@@ -16,6 +16,7 @@ from holdfast.core.model import Batch, Chunk, Course, ItemNo, NewItem, Output, P
 from holdfast.core.planning import Facts, Fate, Outlook, Reason, begins_at, outlook, outlook_of_changed, outlook_of_new
 from holdfast.core.verify import GoesBack, Unclear
 from holdfast.runtime import changed_code, checker, definition, status
+from holdfast.runtime.digests import recorded_digests
 from holdfast.runtime.durations import when
 from holdfast.runtime.findings import Finding, Findings
 from holdfast.runtime.forecast import Past, forecast, teacher
@@ -108,7 +109,7 @@ class _Planner:
                 self._take_as_done(chunk, self._with_bad_files(chunk) if self.verifies else set())
                 continue
             held = status.is_live(chunk, self.now)
-            digests = checker.digests_of(self.store, self.chunks, chunk) if self.options.verify == "full" else {}
+            digests = recorded_digests(self.store, self.chunks, chunk) if self.options.verify == "full" else {}
             for item, outputs in self._pages(chunk):
                 self.tally.add(self._outlook(item, outputs, digests, held), item.key)
                 self.passed += self.change is not None and changes.is_affected(item.place, self.change.index)
@@ -245,7 +246,7 @@ class _Planner:
         (stored,) = self.store.items(self.batch.id, lo=n, hi=n + 1, limit=1)
         chunk = next(chunk for chunk in self.chunks if chunk.lo <= n < chunk.hi)
         outputs = self.store.outputs(self.batch.id, lo=n, hi=n + 1)
-        digests = checker.digests_of(self.store, self.chunks, chunk) if self.options.verify == "full" else {}
+        digests = recorded_digests(self.store, self.chunks, chunk) if self.options.verify == "full" else {}
         before = self._outlook(stored, outputs, digests, status.is_live(chunk, self.now))
         after = outlook_of_changed(item, before, self.options.changed)
         if after == before:

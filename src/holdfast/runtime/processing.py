@@ -35,6 +35,7 @@ from holdfast.runtime.inline import Inline
 from holdfast.runtime.looking import Looker
 from holdfast.runtime.processed import AGAIN, RUNNING, WAITING, Processed
 from holdfast.runtime.report import DeadLetter
+from holdfast.runtime.rewinding import back, send_back
 from holdfast.runtime.runner import StageRunner
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.stage import Stage
@@ -143,8 +144,8 @@ class Processor:
             raise StoreError(f"recorded outputs of item {stored.key!r} could not be checked: {error}") from error
         if not isinstance(decision, GoesBack):
             return stored
-        change = checker.change_of(past, decision, len(self.stages))
-        checker.send_back(self.store, self.batch.id, [(past, change)], decision.why, self.owner)
+        sent = back(past.key, n, stored.place, decision.stage, len(self.stages), reason=decision.why)
+        send_back(self.store, self.batch.id, [sent], reason=decision.why, actor=self.owner)
         return self._stored(n)
 
     # -- bringing it on -----------------------------------------------------------------------------------------

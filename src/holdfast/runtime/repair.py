@@ -2,21 +2,20 @@
 different goes back to the stage that makes it. Outputs themselves are never touched. What it would do is shown first.
 """
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from holdfast.core import events
 from holdfast.core.errors import Refused
-from holdfast.core.limits import ACT_ITEMS, UNDO_ITEMS, UNDO_SHARE
-from holdfast.core.model import Act, Batch, Change, State
-from holdfast.core.reconcile import REPAIRABLE, Finding, Reconciliation, may_undo
-from holdfast.core.verify import rewound
+from holdfast.core.limits import ACT_ITEMS, UNDO_SHARE
+from holdfast.core.model import Batch, State
+from holdfast.core.reconcile import REPAIRABLE, Finding, Reconciliation
+from holdfast.core.verify import is_too_much
 from holdfast.runtime import lookup
 from holdfast.runtime.operations import By, Result
 from holdfast.runtime.reconciler import Findings
+from holdfast.runtime.rewinding import Back, back, send_back
 from holdfast.runtime.sealing import check_goes_on
 from holdfast.runtime.words import many
 from holdfast.stores.base import Store
@@ -65,11 +64,12 @@ def plan(batch: Batch, found: Reconciliation, findings: Findings) -> Plan:
 
 def check_share(wanted: Plan, share: float = UNDO_SHARE) -> None:
     """Refuse to undo much without being told so: perhaps it is the disk that is missing, or the folder another one."""
-    if not may_undo(wanted.items, wanted.done, share):
+    if is_too_much(wanted.items, wanted.done, share):
         percent = 100 * wanted.items / max(1, wanted.done)
+        most = f"{share:.0%}" if isinstance(share, float) else f"{share:,}"
         raise Refused(
             f"{many(wanted.items, 'item')} of batch {wanted.batch!r} would go back, {percent:.0f}% of the "
-            f"{wanted.done:,} that are done; without being told so it is at most {share:.0%}, or {UNDO_ITEMS}: is the "
+            f"{wanted.done:,} that are done; without being told so it is at most {most}: is the "
             "disk there, and is this the folder that the batch ran in? If so, say --undo 100%; nothing was changed"
         )
 
@@ -79,28 +79,22 @@ def repair(store: Store, batch: Batch, findings: Findings, by: By) -> Result:
     check_goes_on(store, batch)
     stages, changed, moved_on = len(lookup.stage_names(batch)), 0, 0
     for group in _groups(_by_item(findings)):
-        act = _act(store, batch, group, stages, by)
-        landed = len(store.act(act)) if act.at_items else 0
+        items = [each for finding in group if (each := _back(store, batch, finding, stages)) is not None]
+        landed = send_back(store, batch.id, items, reason=by.reason, actor=by.actor)
         changed += landed
         moved_on += len(group) - landed
     left = (("it moved on meanwhile", moved_on),) if moved_on else ()
     return Result(kind="rewound", batch=batch.name, changed=changed, left_alone=left)
 
 
-def _act(store: Store, batch: Batch, group: Sequence[Finding], stages: int, by: By) -> Act:
-    changes, told = [], []
-    for finding in group:
-        assert finding.n is not None
-        assert finding.stage is not None
-        item = lookup.item_of(store, batch, finding.n)
-        if item is None or item.place.state not in (State.DONE, State.PENDING) or item.place.stage <= finding.stage:
-            continue
-        place = rewound(item.place, finding.stage, stages, reason=finding.why)
-        changes.append(Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=place))
-        if place.state is State.DEAD:
-            told.append(events.item_dead(item.n, item.key, place))
-    return Act(id=os.urandom(16), batch=batch.id, kind="rewound", actor=by.actor, reason=by.reason,
-               at_items=tuple(changes), events=tuple(told))  # fmt: skip
+def _back(store: Store, batch: Batch, finding: Finding, stages: int) -> Back | None:
+    """What becomes of the item; None if it has moved on since it was looked at."""
+    assert finding.n is not None
+    assert finding.stage is not None
+    item = lookup.item_of(store, batch, finding.n)
+    if item is None or item.place.state not in (State.DONE, State.PENDING) or item.place.stage <= finding.stage:
+        return None
+    return back(item.key, item.n, item.place, finding.stage, stages, reason=finding.why)
 
 
 def _by_item(findings: Findings) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.limits import UNDO_SHARE
 from holdfast.core.model import Batch
 from holdfast.core.reconcile import Finding, How, Reconciliation, What
+from holdfast.core.verify import parse_allowed
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
     ActorOption,
@@ -61,7 +62,7 @@ def reconcile(
         bool, typer.Option("--repair", help="Send items back whose output is missing or different.")
     ] = False,
     undo: Annotated[
-        str, typer.Option("--undo", metavar="SHARE", help="How much of what is done a repair may send back.")
+        str, typer.Option("--undo", metavar="N|SHARE", help="How much of what is done a repair may send back.")
     ] = f"{UNDO_SHARE:.0%}",
     seal: Annotated[bool, typer.Option("--seal", help="Finish it for good, if every item is accounted for.")] = False,
     reason: ReasonOption = "",
@@ -76,7 +77,7 @@ def reconcile(
         raise UsageError("--repair sends items back, so that there is nothing to seal yet: repair, run, then seal")
     manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
     who = actor if actor else whoever()
-    share, fine = _share(undo), share_of(tolerated(tolerate) if tolerate is not None else 0)
+    share, fine = parse_allowed(undo), share_of(tolerated(tolerate) if tolerate is not None else 0)
     with _there(source, store, as_json) as (there, pipeline):
         found = lookup.batch_named(there, batch)
         result = _look(there, found, pipeline, full)
@@ -153,16 +154,6 @@ def _seal(there: Store, batch: Batch, found: Reconciliation, who: str, most: int
 
 def _how(full: bool) -> How:
     return "full" if full else "quick"
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise UsageError(f"--undo {text}: a share of what is done, such as 10% or 0.1; nothing was changed")
-    return share
 
 
 def _repair(

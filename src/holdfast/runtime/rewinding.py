@@ -1,0 +1,40 @@
+"""Sends items back whose outputs no longer hold. Who is alive and holds one keeps it; from the dead it is taken."""
+
+import os
+from collections.abc import Sequence
+
+from holdfast.core import events
+from holdfast.core.model import Act, BatchId, Change, ItemNo, Key, Place, State
+from holdfast.core.verify import rewound
+from holdfast.runtime import status
+from holdfast.stores.base import Store
+
+Back = tuple[Key, Change]
+"""The key of an item, and what becomes of it."""
+
+
+def back(key: Key, n: ItemNo, place: Place, stage: int, stages: int, *, reason: str) -> Back:
+    """What becomes of an item that goes back to a stage."""
+    after = rewound(place, stage, stages, reason=reason)
+    return key, Change(n=n, state=place.state, epoch=place.epoch, place=after)
+
+
+def send_back(store: Store, batch: BatchId, items: Sequence[Back], *, reason: str, actor: str) -> int:
+    """Rewind items in one act; returns how many went. An owner at work looks for itself before it goes on."""
+    now = store.now()
+    held = [(chunk.lo, chunk.hi) for chunk in store.chunks(batch) if status.is_live(chunk, now)]
+    kept: list[Back] = []
+    free: list[Back] = []
+    for key, change in items:
+        (kept if any(lo <= change.n < hi for lo, hi in held) else free).append((key, change))
+    return sum(_send(store, batch, some, reason, actor, seize=some is free) for some in (free, kept) if some)
+
+
+def _send(store: Store, batch: BatchId, items: Sequence[Back], reason: str, actor: str, *, seize: bool) -> int:
+    buried = [(key, change) for key, change in items if change.place.state is State.DEAD]
+    act = Act(
+        id=os.urandom(16), batch=batch, kind="rewound", actor=actor, reason=reason, seize=seize,
+        at_items=tuple(change for _, change in items),
+        events=tuple(events.item_dead(change.n, key, change.place) for key, change in buried),
+    )  # fmt: skip
+    return len(store.act(act))

@@ -141,6 +141,9 @@ the code `deferred_too_long`."""
 DEFERRED_LEAST: Final = 1.0
 """What a shorter deferral counts as."""
 
+SENDS: Final = 3
+"""How often a commit of which nothing is heard is sent, before its work is left to whoever claims it next."""
+
 BREAKER_FAILURES: Final = 20
 """Transient failures of different items in a row, with no answer between, that make a stage pause."""
 

@@ -19,7 +19,7 @@ from weakref import WeakSet
 from holdfast.core import ingest
 from holdfast.core import lease as leases
 from holdfast.core.canonical import SALT_BYTES
-from holdfast.core.errors import CommitUnknown, HoldfastError, Refused, StoreError
+from holdfast.core.errors import HoldfastError, Refused, StoreError
 from holdfast.core.limits import LOAD_BYTES, ORPHAN_GRACE, SUSPECT
 from holdfast.core.model import Batch, Claim, Commit, Course, Item, ItemNo, NewItem, State, StoredItem, Want
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
@@ -39,8 +39,9 @@ from holdfast.runtime.rewinding import back, send_back
 from holdfast.runtime.runner import StageRunner
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.stage import Stage
+from holdfast.runtime.writing import write
 from holdfast.stores import owners
-from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.base import Idle
 
 if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline
@@ -268,11 +269,7 @@ class Processor:
         return self._load(holding.claim, outcome.item.n) if again else onward
 
     def _write(self, holding: Holding, written: Commit) -> None:
-        """Write, and after a lost reply look before judging."""
-        try:
-            (receipt,) = self.store.commit([written])
-        except CommitUnknown:
-            receipt = Receipt(landed=self.store.landed(written), reason="unknown")
+        (receipt,) = write(self.store, [written])
         if receipt.landed:
             holding.version += 1
             holding.progressed_at = time.monotonic()

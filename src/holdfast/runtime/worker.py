@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core import lease as leases
-from holdfast.core.errors import CommitUnknown, StoreError, UsageError
+from holdfast.core.errors import StoreError, UsageError
 from holdfast.core.limits import CLAIM_ITEMS, LOAD_BYTES, LOAD_ITEMS, SUSPECT
 from holdfast.core.model import Commit, Item, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
@@ -32,6 +32,7 @@ from holdfast.runtime.pauses import Pauses
 from holdfast.runtime.pools import Broken, Finished
 from holdfast.runtime.processes import Tried
 from holdfast.runtime.watch import Watch
+from holdfast.runtime.writing import write
 from holdfast.stores.base import Idle, Receipt, Store
 
 log = logging.getLogger("holdfast.worker")
@@ -241,12 +242,8 @@ class Worker:
         outcomes, holding.outcomes = holding.outcomes, []
         return settle(outcomes, stages=len(self.lanes), policies=self.policies, now=now)
 
-    def _write(self, commits: list) -> list[Receipt]:  # type: ignore[type-arg]
-        """Write, and after a lost reply look every commit up before judging."""
-        try:
-            return self.store.commit(commits)
-        except CommitUnknown:
-            return [Receipt(landed=self.store.landed(each), reason="unknown") for each in commits]
+    def _write(self, commits: list[Commit]) -> list[Receipt]:
+        return write(self.store, commits)
 
     def _landed(self, holding: Holding, settled: Settled, released: bool) -> None:
         """What is durable may go on."""

@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 
 from holdfast.core import canonical, lease, settle
 from holdfast.core.journal import Spend
-from holdfast.core.limits import BLAME, SUSPECT
+from holdfast.core.limits import BLAME, SENDS, SUSPECT
 from holdfast.core.model import Claim, Commit, Course, Item, ItemNo, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.settle import Holder, Settled
@@ -402,12 +402,19 @@ class Process:
         return Holder(batch=claim.batch, chunk=hand.chunk, fence=claim.lease.fence, version=hand.version, seconds=LEASE)
 
     def _write(self, commits: list[Commit]) -> Generator[float, None, list[Receipt]]:
-        """Write, and after a lost reply look every commit up before judging."""
-        receipts = yield from self.wire.send(self.name, commits)
-        if receipts is None:
-            self.shaken = True
-            return [Receipt(landed=self.wire.landed(commit), reason="unknown") for commit in commits]
-        return receipts
+        """Write, and after a lost reply look every commit up; what did not land is sent again as it is."""
+        known: dict[bytes, Receipt] = {}
+        left = commits
+        for _ in range(SENDS):
+            receipts = yield from self.wire.send(self.name, left)
+            if receipts is None:
+                self.shaken = True
+                receipts = [Receipt(landed=self.wire.landed(commit), reason="unknown") for commit in left]
+            known |= {commit.id: receipt for commit, receipt in zip(left, receipts, strict=True)}
+            left = [commit for commit in left if not known[commit.id].landed and known[commit.id].reason == "unknown"]
+            if not left:
+                break
+        return [known[commit.id] for commit in commits]
 
     def _go_on(self, hand: Hand, settled: Settled, released: bool) -> None:
         """What is durable may go on."""

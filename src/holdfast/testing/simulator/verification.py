@@ -20,9 +20,11 @@ def checker(world: World) -> Actor:
         if world.faulty:
             break_something(world)
         found = world.outside.all_that_do_not_hold()
-        if world.course is Course.CANCELLED or not (found or world.faulty or world.ingesting or world.is_pending()):
+        if not (found or world.faulty or world.ingesting or world.is_pending()):
             return
         yield world.chance() * 5
+        if world.course is Course.CANCELLED:
+            return
         for item, stage in found:
             rewind(world, item, stage)
 

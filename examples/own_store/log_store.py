@@ -133,6 +133,7 @@ class LogStore:
             "find",
             "known",
             "outputs",
+            "checkpoints",
             "entries",
             "events",
         }:

@@ -57,6 +57,7 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
                 epoch=c.place.epoch,
                 digest=c.renewed.digest if c.renewed is not None else b"",
                 output_digest=c.output_digest,
+                position=_position(c),
             )  # fmt: skip
             for c in held
         ],
@@ -74,6 +75,11 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
         revived=any(change.place.state is State.PENDING for change in held),
         body=journal.encode_body(body),
     )
+
+
+def _position(change: Change) -> journal.Position | None:
+    at = change.checkpoint
+    return None if at is None else journal.Position(at.n, at.rows, at.cursor, change.acc_digest)
 
 
 def heard(act: Act, changed: Sequence[ItemNo]) -> list[Event]:

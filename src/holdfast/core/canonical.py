@@ -34,6 +34,11 @@ def item_digest(salt: bytes, key: str, payload: bytes) -> bytes:
     return hashlib.sha256(b"%b%b%b%b" % (salt, len(name).to_bytes(2, "big"), name, payload)).digest()
 
 
+def digest_of_acc(salt: bytes, acc: bytes | None) -> bytes:
+    """The digest of what was accumulated; empty where nothing is."""
+    return b"" if acc is None else digest(salt, acc)
+
+
 def fingerprint(value: Any) -> str:
     """A short, stable name for a plain value: the same value, the same text."""
     return hashlib.sha256(encode(value)).hexdigest()[:32]

@@ -121,6 +121,16 @@ class Attempted(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a rewind leads."""
 
 
+class Position(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far an item has been read that is a range of a source."""
+
+    n: int
+    rows: int
+    cursor: bytes = b""
+    digest: bytes = b""
+    """SHA-256 over salt and accumulator; empty where there is none."""
+
+
 class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True, tag="checkpoint"):
     """The body of a worker's commit."""
 
@@ -128,6 +138,7 @@ class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True, tag="checkpo
     attempts: list[Attempted] = []
     spends: list[tuple[int, Spend]] = []
     """(stage, spend) of every attempt that said something."""
+    positions: list[Position] = []
     released: bool = False
     due: float = 0.0
 
@@ -192,6 +203,8 @@ class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the payload that replaced the stored one, where one did."""
     output_digest: bytes = b""
     """Of the output that a person gave, where one did."""
+    position: Position | None = None
+    """Where the item goes on from, where that was changed."""
 
 
 class Acted(msgspec.Struct, frozen=True, omit_defaults=True, tag="acted"):

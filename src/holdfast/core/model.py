@@ -253,6 +253,20 @@ class Output(msgspec.Struct, frozen=True, gc=False):
     file: bytes | None = None
 
 
+class Checkpoint(msgspec.Struct, frozen=True, gc=False):
+    """How far an item has been read that is a range of a source: what a resumed handler begins with."""
+
+    n: ItemNo
+    rows: int
+    """How many rows were handled up to here, in all."""
+    cursor: bytes
+    """The last row that was handled (see `cursor`); empty before the first."""
+    acc: bytes | None = None
+    """What was accumulated, as typed JSON; None where nothing is."""
+    at: float = 0.0
+    """When it became durable: the store says."""
+
+
 class Move(msgspec.Struct, frozen=True, gc=False):
     """An item's new place."""
 
@@ -273,6 +287,7 @@ class Commit(Value, frozen=True, kw_only=True):
     """The body of the journal entry."""
     outputs: tuple[Output, ...] = ()
     moves: tuple[Move, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
     counts: Counts = Counts()
     """What is added to the totals of the chunk."""
     release: bool = False
@@ -286,7 +301,7 @@ class Commit(Value, frozen=True, kw_only=True):
 
     def check_range(self, lo: int, hi: int) -> None:
         """Refuse to speak of items that are not the chunk's."""
-        for some in (self.outputs, self.moves):
+        for some in (self.outputs, self.moves, self.checkpoints):
             ns = [each.n for each in some]
             if ns and not lo <= min(ns) <= max(ns) < hi:
                 raise UsageError(
@@ -321,6 +336,10 @@ class Change(Value, frozen=True, kw_only=True):
     output: Output | None = None
     output_digest: bytes = b""
     """Over salt and output, where a person gives one."""
+    checkpoint: Checkpoint | None = None
+    """Where the item goes on from instead; one without a row begins at the start."""
+    acc_digest: bytes = b""
+    """Over salt and accumulator, where the checkpoint has one."""
     renewed: NewItem | None = None
     """The payload that replaces the stored one, where the item came again with another."""
 

@@ -15,7 +15,20 @@ from holdfast.core.canonical import storable
 from holdfast.core.columns import FLOAT32, UINT16, pack
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import MESSAGE_CHARS, REWINDS
-from holdfast.core.model import BatchId, ChunkId, Commit, Counts, Event, Item, ItemNo, Move, Output, Place, State
+from holdfast.core.model import (
+    BatchId,
+    Checkpoint,
+    ChunkId,
+    Commit,
+    Counts,
+    Event,
+    Item,
+    ItemNo,
+    Move,
+    Output,
+    Place,
+    State,
+)
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.states import Transition, checkpoint, go_back, move
@@ -47,6 +60,10 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """How long its lease lasts."""
 
 
+Reached = tuple[Checkpoint, bytes]
+"""A checkpoint, with the digest over salt and accumulator; empty where nothing is accumulated."""
+
+
 def settle(outcomes: Sequence[Outcome], *, stages: int, policies: Sequence[Policy], now: float) -> Settled:
     """Everything that follows from the outcomes. `policies` has one per stage."""
     result = _Ledger(stages, policies, now)
@@ -68,24 +85,27 @@ def settle(outcomes: Sequence[Outcome], *, stages: int, policies: Sequence[Polic
 
 
 def commit(
-    holder: Holder, settled: Settled, *, commit_id: bytes, release: bool = False, due: float = 0.0, reserved: int = 0
-) -> Commit:
+    holder: Holder, settled: Settled, *, commit_id: bytes, release: bool = False, due: float = 0.0, reserved: int = 0,
+    reached: Sequence[Reached] = (),
+) -> Commit:  # fmt: skip
     """The one guarded write that makes it true."""
     body = journal.encode_body(
         journal.Checkpointed(
-            advanced=settled.advanced, attempts=settled.attempts, spends=settled.spends, released=release, due=due
+            advanced=settled.advanced, attempts=settled.attempts, spends=settled.spends, released=release, due=due,
+            positions=[journal.Position(at.n, at.rows, at.cursor, digest) for at, digest in reached],
         )
-    )
+    )  # fmt: skip
     return Commit(
         id=commit_id,
         batch=holder.batch,
         chunk=holder.chunk,
         fence=holder.fence,
         version=holder.version,
-        kind="checkpoint" if settled.advanced or settled.attempts else "released",
+        kind="checkpoint" if settled.advanced or settled.attempts or reached else "released",
         body=body,
         outputs=tuple(settled.outputs),
         moves=tuple(settled.moves),
+        checkpoints=tuple(at for at, _ in reached),
         events=tuple(settled.events),
         counts=settled.counts,
         release=release,

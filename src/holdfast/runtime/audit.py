@@ -21,7 +21,7 @@ from holdfast.core.model import Batch, Chunk, ChunkId, Course, Entry, Output, St
 from holdfast.runtime import lookup
 from holdfast.runtime.outputs import OutputReader
 from holdfast.runtime.projection import Projection
-from holdfast.stores.base import Store, each_entry, each_item, each_output
+from holdfast.stores.base import Store, each_checkpoint, each_entry, each_item, each_output
 
 TRIES = 3
 FINDINGS = 1000
@@ -32,7 +32,7 @@ class Finding:
     """Something that does not hold."""
 
     kind: str
-    """batch, chain, chunk, key, output, payload, place, range, seal, totals"""
+    """batch, chain, checkpoint, chunk, key, output, payload, place, range, seal, totals"""
     where: str
     """The entry, item or chunk."""
     message: str
@@ -277,6 +277,7 @@ class _Auditor:
             wrong = projection.chunk_difference(chunk)
             if wrong is not None:
                 seen.find("chunk", f"chunk {chunk.id}", wrong)
+        self._compare_checkpoints(projection, seen)
         lo, hi = projection.lo, projection.hi
         outputs = iter(each_output(self._store, self._batch.id, lo=lo, hi=hi))
         waiting = next(outputs, None)
@@ -292,6 +293,26 @@ class _Auditor:
             self._compare_item(projection, item, mine, seen)
         if expected != hi:
             seen.find("payload", f"item {expected}", "the journal admitted it, and the store does not have it")
+
+    def _compare_checkpoints(self, projection: Projection, seen: _Tally) -> None:
+        """How far every range of a source has been read, and what was accumulated."""
+        left = dict(projection.positions)
+        for held in each_checkpoint(self._store, self._batch.id, lo=projection.lo, hi=projection.hi):
+            where, told = f"item {held.n}", left.pop(held.n, None)
+            item = next(iter(self._store.items(self._batch.id, lo=held.n, hi=held.n + 1)), None)
+            digest = canonical.digest_of_acc(item.salt, held.acc) if item is not None else b""
+            if told is None:
+                seen.find("checkpoint", where, "the store has a checkpoint of it, and the journal does not")
+            elif (told.rows, told.cursor) != (held.rows, held.cursor):
+                seen.find(
+                    "checkpoint",
+                    where,
+                    f"its checkpoint is after {held.rows:,} rows, the journal's after {told.rows:,}",
+                )
+            elif told.digest != digest:
+                seen.find("checkpoint", where, "what was accumulated is not what was recorded")
+        for n in left:
+            seen.find("checkpoint", f"item {n}", "the journal has a checkpoint of it, and the store does not")
 
     def _compare_item(self, projection: Projection, item: StoredItem, outputs: list[Output], seen: _Tally) -> None:
         seen.items += 1

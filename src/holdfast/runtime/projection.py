@@ -60,6 +60,8 @@ class Projection:
         for n, _ in group.invalid:
             self._state[n - self.lo] = DEAD
             self._trouble[n - self.lo] = Trouble(said=None)
+        self.positions: dict[int, journal.Position] = {}
+        """How far the items have been read that are ranges of a source."""
         self._totals: dict[int, Counts] = {}
         self._standing = {group.chunk: Standing(group.lo, group.hi)}
 
@@ -84,6 +86,9 @@ class Projection:
 
     def _checkpointed(self, chunk: int, body: journal.Checkpointed) -> None:
         attempts, seconds = 0, 0.0
+        for position in body.positions:
+            self._at(position.n)
+            self.positions[position.n] = position
         for group in body.advanced:
             self._advanced(group)
             if not group.adopted:
@@ -145,6 +150,8 @@ class Projection:
             self._payload[_span(at)] = moved.digest
             for made_in in self._made_in.values():
                 made_in[at] = UNKNOWN if made_in[at] else 0
+        if moved.position is not None:
+            self.positions[moved.n] = moved.position
         if moved.output_digest:
             digests, made_in = self._of_stage(moved.stage_after - 1)
             made_in[at] = 1 + moved.epoch

@@ -18,6 +18,7 @@ from holdfast.core.model import (
     Admitted,
     Batch,
     BatchId,
+    Checkpoint,
     Chunk,
     ChunkId,
     Claim,
@@ -216,6 +217,10 @@ class Store(Protocol):
         """Stored outputs in the order of items and stages."""
         ...
 
+    def checkpoints(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, limit: int = 1000) -> list[Checkpoint]:
+        """How far the items have been read that are ranges of a source, in order; those that have begun."""
+        ...
+
     def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
         """Entries of one chain, in order, after the one of that number."""
         ...
@@ -267,6 +272,16 @@ def each_output(
             return
         lo = further(store.url, page[-1].n, lo + 1)
         yield from (output for output in page if output.n < lo)
+
+
+def each_checkpoint(store: Store, batch: BatchId, *, lo: int = 0, hi: int | None = None) -> Iterable[Checkpoint]:
+    """Every checkpoint, read in pages."""
+    while True:
+        page = store.checkpoints(batch, lo=lo, hi=hi)
+        yield from page
+        if not page:
+            return
+        lo = further(store.url, page[-1].n, lo) + 1
 
 
 def each_entry(store: Store, chain: int) -> Iterable[Entry]:

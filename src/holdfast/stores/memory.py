@@ -16,6 +16,7 @@ from holdfast.core.model import (
     Admitted,
     Batch,
     BatchId,
+    Checkpoint,
     Chunk,
     ChunkId,
     Claim,
@@ -220,7 +221,7 @@ class MemoryStore(MemoryBatches):
                 reserved=commit.reserved, counts=chunk.counts.plus(commit.counts),
             )  # fmt: skip
         assert advanced.pending >= 0, f"chunk {chunk.id} would have settled more items than it has"
-        self._store(chunk.batch, commit.outputs, commit.moves)
+        self._store(chunk.batch, commit.outputs, commit.moves, commit.checkpoints)
         self._tell(chunk.batch, commit.events)
         self._chunks[chunk.id] = advanced
         self._link_chunk(advanced, commit.kind, commit.body, chunk.owner, commit.fence, commit.id)
@@ -249,7 +250,8 @@ class MemoryStore(MemoryBatches):
                 if not effect.changes:
                     continue
                 outputs = [c.output for c in effect.changes if c.output is not None]
-                self._store(act.batch, outputs, [Move(c.n, c.place) for c in effect.changes])
+                reached = [c.checkpoint for c in effect.changes if c.checkpoint is not None]
+                self._store(act.batch, outputs, [Move(c.n, c.place) for c in effect.changes], reached)
                 self._items.update({(act.batch, c.n): c.renewed for c in effect.changes if c.renewed is not None})
                 touched_at = self.now() if effect.revived else chunk.touched_at
                 acted = replace(chunk, counts=chunk.counts.plus(effect.delta), touched_at=touched_at, due=0.0)
@@ -291,6 +293,14 @@ class MemoryStore(MemoryBatches):
             ]  # fmt: skip
             return sorted(found, key=lambda output: (output.n, output.stage))[:limit]
 
+    def checkpoints(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, limit: int = 1000) -> list[Checkpoint]:
+        with self._lock:
+            self._known_batch(batch)
+            found = [
+                each for (b, n), each in self._checkpoints.items() if b == batch and n >= lo and (hi is None or n < hi)
+            ]
+            return sorted(found, key=lambda each: each.n)[:limit]
+
     def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
         with self._lock:
             return self._entries.get(chain, [])[after : after + limit]
@@ -312,11 +322,15 @@ class MemoryStore(MemoryBatches):
         stage = next((s for s in range(stages) if (batch, n, s) not in self._outputs), stages)
         return Place(stage=stage, state=State.DONE if stage == stages else State.PENDING)
 
-    def _store(self, batch: BatchId, outputs: Sequence[Output], moves: Sequence[Move]) -> None:
+    def _store(
+        self, batch: BatchId, outputs: Sequence[Output], moves: Sequence[Move], reached: Sequence[Checkpoint]
+    ) -> None:
         for output in outputs:
             self._outputs[batch, output.n, output.stage] = output
         for move in moves:
             self._places[batch, move.n] = move.place
+        for checkpoint in reached:
+            self._checkpoints[batch, checkpoint.n] = replace(checkpoint, at=self.now())
 
     def _link_chunk(self, chunk: Chunk, kind: str, body: bytes, actor: str, fence: int, commit_id: bytes) -> None:
         entry = journal.link(chunk.head, chain=chunk.id, batch=chunk.batch, seq=chunk.seq + 1, kind=kind, at=self.now(),

@@ -11,6 +11,7 @@ from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import (
     Batch,
     BatchId,
+    Checkpoint,
     Chunk,
     ChunkId,
     Course,
@@ -45,6 +46,7 @@ class MemoryBatches:
         self._numbers: dict[tuple[BatchId, str], ItemNo] = {}
         self._places: dict[tuple[BatchId, ItemNo], Place] = {}
         self._outputs: dict[tuple[BatchId, ItemNo, int], Output] = {}
+        self._checkpoints: dict[tuple[BatchId, ItemNo], Checkpoint] = {}
         self._entries: dict[int, list[Entry]] = {}
         self._events: list[StoredEvent] = []
         self._delivered: dict[str, int] = {}

@@ -43,6 +43,7 @@ from holdfast.stores.sqlite_rows import (
     chunk_of,
     item_of,
     place_row,
+    rows_of_checkpoints,
     rows_of_commit,
 )  # fmt: skip
 from holdfast.stores.statements import load, write_rows
@@ -275,6 +276,8 @@ class SqliteStore(SqliteBatches):
                              actor=owner, fence=fence, commit_id=commit.id, body=commit.body)  # fmt: skip
         write_rows(db.cursor, SQL["put_outputs"], outputs)
         write_rows(db.cursor, SQL["put_places"], places)
+        if commit.checkpoints:
+            write_rows(db.cursor, SQL["put_checkpoints"], rows_of_checkpoints(commit.batch, commit.checkpoints, now))
         self._tell(db, commit.batch, commit.events)
         faults.reach("commit.outputs")
         self._insert_entry(db, entry)
@@ -329,6 +332,8 @@ class SqliteStore(SqliteBatches):
             (((base + c.n) << STAGE_BITS) | c.output.stage, c.output.epoch, c.output.data, c.output.file)
             for c in effect.changes if c.output is not None])  # fmt: skip
         write_rows(db.cursor, SQL["put_places"], [(base + c.n, *place_row(c.place)) for c in effect.changes])
+        reached = [c.checkpoint for c in effect.changes if c.checkpoint is not None]
+        write_rows(db.cursor, SQL["put_checkpoints"], rows_of_checkpoints(act.batch, reached, now))
         for c in effect.changes:
             if c.renewed is not None:
                 db.execute(SQL["renew_item"], (c.renewed.salt, c.renewed.payload, base + c.n))

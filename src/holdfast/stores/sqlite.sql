@@ -160,6 +160,12 @@ INSERT OR REPLACE INTO outputs (id, epoch, data, file) VALUES
 -- name: put_places (bulk)
 INSERT OR REPLACE INTO places (id, stage, state, epoch, attempt, due, since, spent, rewinds, requeues, deferred, code, reason) VALUES
 
+-- name: put_checkpoints (bulk)
+INSERT OR REPLACE INTO checkpoints (id, row_count, cursor, acc, at) VALUES
+
+-- name: checkpoints_in_range
+SELECT id, row_count, cursor, acc, at FROM checkpoints WHERE id >= ? AND id < ? ORDER BY id LIMIT ?;
+
 -- name: advance_chunk
 UPDATE chunks SET version = version + 1, seq = ?, head = ?, progressed = 1, blame = 0, touched_at = ?, expires = max(expires, ?),
        done = done + ?, skipped = skipped + ?, dead = dead + ?, cancelled = cancelled + ?,

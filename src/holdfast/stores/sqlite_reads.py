@@ -8,7 +8,19 @@ from holdfast.core.canonical import key_hash
 from holdfast.core.errors import UsageError
 from holdfast.core.ingest import Known
 from holdfast.core.limits import ITEMS
-from holdfast.core.model import Batch, BatchId, Chunk, Entry, ItemNo, NewItem, Output, State, StoredEvent, StoredItem
+from holdfast.core.model import (
+    Batch,
+    BatchId,
+    Checkpoint,
+    Chunk,
+    Entry,
+    ItemNo,
+    NewItem,
+    Output,
+    State,
+    StoredEvent,
+    StoredItem,
+)
 from holdfast.stores import owners
 from holdfast.stores import sqlite_keys as keys
 from holdfast.stores.base import further, stage_count
@@ -19,6 +31,7 @@ from holdfast.stores.sqlite_rows import (
     STAGE_BITS,
     STAGE_MASK,
     batch_of,
+    checkpoint_of,
     chunk_of,
     entry_of,
     event_of,
@@ -88,6 +101,12 @@ class SqliteReads:
     def _record(self, db: SqliteFile, batch: BatchId, n: ItemNo, stages: int) -> StoredItem:
         base = batch << ITEM_BITS
         return stored_item_of(db.execute(SQL["records_any"], (base + n, base + n + 1, 1))[0], base, stages)
+
+    def checkpoints(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, limit: int = 1000) -> list[Checkpoint]:
+        base = batch << ITEM_BITS
+        with self._file.reading() as db:
+            rows = db.execute(SQL["checkpoints_in_range"], (base + lo, base + (ITEMS if hi is None else hi), limit))
+            return [checkpoint_of(row, base) for row in rows]
 
     def find(self, batch: BatchId, key: str) -> ItemNo | None:
         with self._file.reading() as db:

@@ -1,11 +1,13 @@
 """Between rows and values: the only place that knows the order of columns and the shape of ids."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.model import (
     START,
     Batch,
     BatchId,
+    Checkpoint,
     Chunk,
     ChunkId,
     Commit,
@@ -33,6 +35,7 @@ BATCH_SHAPE = (WHOLE, TEXT, TEXT, BYTES, NUMBER, WHOLE, MOMENT, TEXT, MOMENT, MO
 CHUNK_SHAPE = (*[WHOLE] * 4, (int, NOTHING), WHOLE, WHOLE, (str, NOTHING), NUMBER, NUMBER, *[WHOLE] * 10, NUMBER, WHOLE,
                BYTES, NUMBER)  # fmt: skip
 EVENT_SHAPE = (WHOLE, WHOLE, NUMBER, TEXT, BYTES, (int, NOTHING))
+CHECKPOINT_SHAPE = (WHOLE, WHOLE, BYTES, (bytes, NOTHING), NUMBER)
 PLACE_SHAPE = (WHOLE, TEXT, WHOLE, WHOLE, NUMBER, NUMBER, WHOLE, WHOLE, WHOLE, NUMBER, TEXT, TEXT)
 
 
@@ -116,6 +119,16 @@ def place_of(columns: Any) -> Place:
 def place_row(p: Place) -> tuple[Any, ...]:
     return (p.stage, p.state.value, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues,
             p.deferred, p.code, p.reason)  # fmt: skip
+
+
+def checkpoint_of(row: Any, base: int) -> Checkpoint:
+    id_, rows, cursor, acc, at = checked(row, CHECKPOINT_SHAPE)
+    return Checkpoint(ItemNo(id_ - base), rows, cursor, acc, at)
+
+
+def rows_of_checkpoints(batch: BatchId, checkpoints: Sequence[Checkpoint], now: float) -> list[Any]:
+    base = batch << ITEM_BITS
+    return [(base + each.n, each.rows, each.cursor, each.acc, now) for each in checkpoints]
 
 
 def rows_of_commit(commit: Commit) -> tuple[list[Any], list[Any]]:

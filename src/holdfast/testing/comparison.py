@@ -25,6 +25,7 @@ from holdfast.core.limits import REQUEUES
 from holdfast.core.model import (
     Act,
     Change,
+    Checkpoint,
     Claim,
     Commit,
     Course,
@@ -39,7 +40,7 @@ from holdfast.core.model import (
 )
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
-from holdfast.core.settle import NOTHING, Holder, commit, settle
+from holdfast.core.settle import NOTHING, Holder, Reached, commit, settle
 from holdfast.core.states import Transition, go_back, move
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
@@ -58,6 +59,7 @@ KEYS = st.sampled_from(["a", "\0a", "\0\0a", "b", 7, "7", None, *(f"k{n}" for n 
 PIPELINES = st.sampled_from(["pages", "pages", "letters"])
 WAITS = st.sampled_from([0.0, 0.0, 20.0, 40.0])
 FATES = st.sampled_from(["done", "done", "done", "transient", "permanent", "skip", "defer", "lost", "leave"])
+RARELY = st.sampled_from([True, False, False, False])
 FAST = Path("/dev/shm") if Path("/dev/shm").is_dir() else None  # noqa: S108 - a folder of its own is made there
 
 
@@ -173,7 +175,12 @@ class Comparison(RuleBasedStateMachine):
             batch=claim.batch, chunk=lease.chunk, fence=lease.fence, version=max(0, version + slip), seconds=30.0
         )
         due = self.clock() + wait if wait else 0.0
-        return commit(holder, settled, commit_id=self.new_id(), release=release, due=due, reserved=5)
+        reached = [self._reached(item, data.draw(st.sampled_from([None, b"7"]))) for item in items if data.draw(RARELY)]
+        return commit(holder, settled, commit_id=self.new_id(), release=release, due=due, reserved=5, reached=reached)
+
+    def _reached(self, item: Item, acc: bytes | None) -> Reached:
+        self.ids += 1
+        return Checkpoint(item.n, self.ids, b"%d" % self.ids, acc), canonical.digest_of_acc(item.salt, acc)
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
@@ -240,6 +247,7 @@ class Comparison(RuleBasedStateMachine):
             self.both(lambda store: [store.items(self.batch, state=state, lo=1, limit=3) for state in State])
             self.both(lambda store: (store.events(), store.events(2, limit=3)))
             self.both(lambda store: store.outputs(self.batch))
+            self.both(lambda store: (store.checkpoints(self.batch), store.checkpoints(self.batch, lo=1, hi=4, limit=2)))
             self.both(lambda store: [store.outputs(self.batch, stage=stage, lo=1, limit=3) for stage in range(STAGES)])
             chains = [chain_of_batch(self.batch), *(chunk.id for chunk in self.memory.chunks(self.batch))]
             self.both(lambda store: [store.entries(chain) for chain in chains])
@@ -262,7 +270,9 @@ def _change(data: st.DataObject, row: StoredItem) -> Change | None:
         after = go_back(
             row.place, kind, data.draw(st.integers(0, min(row.place.stage, STAGES - 1))), STAGES, reason="so"
         )
-    elif kind is Transition.REQUEUE:
+        begin = Checkpoint(row.n, 0, b"") if data.draw(RARELY) else None
+        return Change(n=row.n, state=row.place.state, epoch=row.place.epoch, place=after, checkpoint=begin)
+    if kind is Transition.REQUEUE:
         after = move(row.place, kind, stages=STAGES, due=0.0, since=0.0, requeues=row.place.requeues + 1)
     elif kind is Transition.REDRIVE:
         after = move(row.place, kind, stages=STAGES, **FRESH)

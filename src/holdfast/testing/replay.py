@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core import course, journal
-from holdfast.core.canonical import decode
+from holdfast.core.canonical import decode, digest_of_acc
 from holdfast.core.columns import FLOAT32, UINT16, unpack
 from holdfast.core.limits import REQUEUES, REWINDS, SUSPECT
 from holdfast.core.model import Batch, BatchId, Chunk, Counts, Course, Entry, State, chain_of_batch
@@ -40,6 +40,8 @@ class Told(msgspec.Struct):
     requeues: int = 0
     rewinds: int | None = 0
     """None after an act of which nobody can tell whether it was a rewind."""
+    position: journal.Position | None = None
+    """How far it has been read, where it is a range of a source."""
 
 
 class Link(msgspec.Struct):
@@ -105,11 +107,21 @@ def compare(store: Store, batch: BatchId, story: Story) -> None:
     _check_ranges(chunks, len(story.items))
     for chunk in chunks:
         _compare_chunk(chunk, story)
+    _compare_checkpoints(store, batch, story)
     for output in store.outputs(batch, limit=EVERYTHING):
         told_of = (output.n, output.stage, output.epoch) in story.advanced or (output.n, output.epoch) in story.given
         _must(
             told_of, f"item {output.n} has an output of stage {output.stage} in epoch {output.epoch} without an entry"
         )
+
+
+def _compare_checkpoints(store: Store, batch: BatchId, story: Story) -> None:
+    told = {n: item.position for n, item in story.items.items() if item.position is not None}
+    held = {}
+    for at in store.checkpoints(batch, limit=EVERYTHING):
+        (item,) = store.items(batch, lo=at.n, hi=at.n + 1)
+        held[at.n] = journal.Position(at.n, at.rows, at.cursor, digest_of_acc(item.salt, at.acc))
+    _must(told == held, f"checkpoints are at {held}, the journal says {told}")
 
 
 def _compare_chunk(chunk: Chunk, story: Story) -> None:
@@ -294,6 +306,8 @@ class _Teller:
             link.tokens += spend.tokens
             self.story.items[spend.n].spent += spend.usd
             self.story.spends.append(spend)
+        for position in body.positions:
+            self._reached(where, link, position)
         for advanced in body.advanced:
             self._advanced(where, link, advanced)
         for attempt in body.attempts:
@@ -301,6 +315,12 @@ class _Teller:
         link.progressed, link.blame = True, 0
         if body.released:
             link.owner = None
+
+    def _reached(self, where: str, link: Link, position: journal.Position) -> None:
+        told = self._pending(where, link, position.n)
+        before = told.position.rows if told.position is not None else 0
+        _must(position.rows >= before, f"{where} takes item {position.n} back from row {before} to {position.rows}")
+        told.position = position
 
     def _advanced(self, where: str, link: Link, body: journal.Advanced) -> None:
         count = len(body.items)
@@ -342,7 +362,9 @@ class _Teller:
                 self._bury(a.n)
             else:
                 rewinds = self._one_more(where, a.n, told.rewinds)
-                self.story.items[a.n] = Told(stage=a.to_stage, epoch=told.epoch + 1, rewinds=rewinds)
+                self.story.items[a.n] = Told(
+                    stage=a.to_stage, epoch=told.epoch + 1, rewinds=rewinds, position=told.position
+                )
             return
         _must(a.attempt == told.attempt + 1, f"{where} is attempt {a.attempt} of item {a.n}, there were {told.attempt}")
         self._count(link, (a.n, a.stage, a.epoch))
@@ -425,8 +447,9 @@ class _Teller:
             _must(requeues <= REQUEUES, f"{where} sends item {moved.n} on its way for the {requeues}th time")
         elif moved.epoch != told.epoch:
             attempt = 0
+        position = told.position if moved.position is None else moved.position
         return Told(stage=moved.stage_after, state=State(moved.after), epoch=moved.epoch, attempt=attempt,
-                    rewinds=rewinds, requeues=requeues)  # fmt: skip
+                    rewinds=rewinds, requeues=requeues, position=position)  # fmt: skip
 
     def _pending(self, where: str, link: Link, n: int) -> Told:
         _must(link.lo <= n < link.hi, f"{where} touches item {n}, which is not in the chunk")

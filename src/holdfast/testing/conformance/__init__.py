@@ -20,7 +20,17 @@ from types import ModuleType
 
 import pytest
 
-CHAPTER_NAMES = ("opening", "claiming", "holding", "committing", "acting", "ending", "reading", "durability")
+CHAPTER_NAMES = (
+    "opening",
+    "claiming",
+    "holding",
+    "committing",
+    "scanning",
+    "acting",
+    "ending",
+    "reading",
+    "durability",
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in CHAPTER_NAMES))  # so that a failure shows its values
 
 from holdfast.testing.conformance import (  # noqa: E402
@@ -32,12 +42,13 @@ from holdfast.testing.conformance import (  # noqa: E402
     holding,
     opening,
     reading,
+    scanning,
 )
 from holdfast.testing.conformance.kit import Check, Kit, MakeStore  # noqa: E402
 
 __all__ = ["Check", "Kit", "MakeStore", "checks", "conformance"]
 
-CHAPTERS = (opening, claiming, holding, committing, acting, ending, reading)
+CHAPTERS = (opening, claiming, holding, committing, scanning, acting, ending, reading)
 
 
 def conformance(make_store: MakeStore, *, durable: bool = True,

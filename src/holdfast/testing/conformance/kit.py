@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from holdfast.core import canonical, ingest
+from holdfast.core import canonical, cursor, ingest
 from holdfast.core.journal import Body, Spend, decode_body, decode_header
 from holdfast.core.model import (
     Act,
     Admitted,
     BatchId,
     Change,
+    Checkpoint,
     Chunk,
     Claim,
     Commit,
@@ -109,6 +110,17 @@ class Kit:
         assert self.store.commit([written]) == [Receipt(landed=True)]
         return written
 
+    def reach(self, claim: Claim, item: Item, rows: int, *, version: int = 0, acc: bytes | None = None,
+              outcomes: Sequence[Outcome] = (), release: bool = False) -> Commit:  # fmt: skip
+        """The commit of a checkpoint after that many rows, not yet written."""
+        at = Checkpoint(item.n, rows, cursor.encode(cursor.Cursor("row", rows)), acc)
+        holder = Holder(
+            batch=claim.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version, seconds=LEASE
+        )
+        settled = settle(outcomes, stages=STAGES, policies=POLICIES, now=self.clock()) if outcomes else NOTHING
+        reached = [(at, canonical.digest_of_acc(item.salt, acc))]
+        return commit(holder, settled, commit_id=self.new_id(), release=release, reached=reached)
+
     def start(self, claim: Claim) -> Commit:
         """The start of an item on trial, which must land."""
         lease = claim.lease
@@ -169,7 +181,7 @@ class Kit:
         store, batch = self.store, self.batch
         chunks = store.chunks(batch)
         chains = [store.entries(chain) for chain in (chain_of_batch(batch), *(chunk.id for chunk in chunks))]
-        return store.batches(), chunks, store.items(batch), store.outputs(batch), chains
+        return store.batches(), chunks, store.items(batch), store.outputs(batch), store.checkpoints(batch), chains
 
     def check(self) -> Story:
         """Every chain verifies, and items and chunks are what the journal says."""

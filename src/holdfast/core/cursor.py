@@ -1,0 +1,59 @@
+"""Cursors: how far a source has been read.
+
+A cursor is a typed value with a tiebreaker, so that rows which share the value are told apart. Which values follow each
+other is the source's to say; the kind keeps a cursor of one sort from being read as one of another.
+"""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core import canonical, typed
+from holdfast.core.errors import UsageError
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """The last row that was consumed."""
+
+    kind: str
+    """What the value is: `row`, `byte`, `column+key`, `page`, `name` …"""
+    value: Any = None
+    tiebreaker: Any = None
+
+    def __str__(self) -> str:
+        tie = "" if self.tiebreaker is None else f", {self.tiebreaker!r}"
+        return f"{self.kind} {self.value!r}{tie}"
+
+
+def encode(cursor: Cursor) -> bytes:
+    """The cursor as canonical JSON that a person can read."""
+    return canonical.encode(to_plain(cursor))
+
+
+def decode(data: bytes, what: str = "the cursor") -> Cursor:
+    """The cursor of such bytes. Raises UsageError if they are none."""
+    try:
+        plain = canonical.decode(data)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise UsageError(f"{what} cannot be read: {error}") from None
+    return from_plain(plain, what)
+
+
+def to_plain(cursor: Cursor) -> dict[str, Any]:
+    return {
+        "kind": cursor.kind,
+        "value": typed.to_plain(cursor.value, "the cursor"),
+        "tiebreaker": typed.to_plain(cursor.tiebreaker, "the tiebreaker"),
+    }
+
+
+def from_plain(plain: Any, what: str = "the cursor") -> Cursor:
+    """The cursor of a dictionary with kind, value and tiebreaker."""
+    if not isinstance(plain, dict) or not isinstance(plain.get("kind"), str) or "value" not in plain:
+        raise UsageError(f"{what} is no cursor: it needs a kind and a value")
+    unknown = plain.keys() - {"kind", "value", "tiebreaker"}
+    if unknown:
+        raise UsageError(f"{what} has {', '.join(sorted(unknown))}, which no cursor has")
+    return Cursor(
+        plain["kind"], typed.from_plain(plain["value"], what), typed.from_plain(plain.get("tiebreaker"), what)
+    )

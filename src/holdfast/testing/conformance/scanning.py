@@ -1,0 +1,143 @@
+"""Checkpoints: how far an item has been read that is a range of a source."""
+
+from msgspec.structs import replace
+
+from holdfast.core import canonical, journal
+from holdfast.core.model import Checkpoint, ItemNo
+from holdfast.stores.base import Receipt
+from holdfast.testing.conformance.kit import Kit, done, failed, proves, reset
+
+LANDED = [Receipt(landed=True)]
+
+
+@proves("B1", "B10", "C1")
+def cursor_count_and_accumulator_move_in_one_commit(kit: Kit) -> None:
+    kit.admit("part")
+    claim = kit.claim()
+    (item,) = kit.load(claim)
+    assert kit.store.checkpoints(kit.batch) == []
+    kit.clock.advance(5)
+    written = kit.reach(claim, item, 200, acc=b"[200]")
+    assert kit.store.commit([written]) == LANDED
+    (at,) = kit.store.checkpoints(kit.batch)
+    assert at == replace(written.checkpoints[0], at=kit.clock())
+    body = kit.last(claim.lease.chunk)
+    assert isinstance(body, journal.Checkpointed)
+    assert body.positions == [journal.Position(0, 200, at.cursor, canonical.digest(item.salt, b"[200]"))]
+    kit.check()
+
+
+@proves("B1", "C10")
+def the_next_owner_begins_at_the_last_checkpoint(kit: Kit) -> None:
+    kit.admit("part")
+    claim = kit.claim("ann")
+    (item,) = kit.load(claim)
+    for version, rows in enumerate((200, 400, 600)):
+        assert kit.store.commit([kit.reach(claim, item, rows, version=version, acc=b"%d" % rows)]) == LANDED
+    kit.clock.advance(31)
+    kit.claim("bob")
+    (at,) = kit.store.checkpoints(kit.batch)
+    assert (at.rows, at.acc) == (600, b"600")
+    kit.check()
+
+
+@proves("B4", "C8", "C13")
+def a_refused_commit_moves_no_checkpoint(kit: Kit) -> None:
+    kit.admit("part")
+    claim = kit.claim("ann")
+    (item,) = kit.load(claim)
+    assert kit.store.commit([kit.reach(claim, item, 200)]) == LANDED
+    kit.clock.advance(31)
+    kit.claim("bob")
+    before = kit.everything()
+    assert kit.store.commit([kit.reach(claim, item, 400, version=1)]) == [Receipt(landed=False, reason="lost")]
+    assert kit.everything() == before
+
+
+@proves("B7", "C12")
+def a_checkpoint_that_is_sent_twice_lands_once(kit: Kit) -> None:
+    kit.admit("part")
+    claim = kit.claim()
+    (item,) = kit.load(claim)
+    written = kit.reach(claim, item, 200, acc=b"1")
+    assert kit.store.commit([written]) == kit.store.commit([written]) == LANDED
+    assert kit.kinds(claim.lease.chunk) == ["claimed", "checkpoint"]
+    kit.check()
+
+
+@proves("B8")
+def a_checkpoint_touches_no_output_and_an_output_no_checkpoint(kit: Kit) -> None:
+    kit.admit("part")
+    claim = kit.claim()
+    (item,) = kit.load(claim)
+    kit.land(claim, [done(item)])
+    outputs = kit.store.outputs(kit.batch)
+    (item,) = kit.load(claim)
+    assert kit.store.commit([kit.reach(claim, item, 200, version=1, acc=b"1")]) == LANDED
+    assert kit.store.outputs(kit.batch) == outputs
+    reached = kit.store.checkpoints(kit.batch)
+    kit.land(claim, [done(item)], version=2, release=True)
+    assert kit.store.checkpoints(kit.batch) == reached
+    kit.check()
+
+
+@proves("B12")
+def a_failed_attempt_keeps_the_checkpoint(kit: Kit) -> None:
+    kit.admit("part")
+    claim = kit.claim()
+    (item,) = kit.load(claim)
+    assert kit.store.commit([kit.reach(claim, item, 200, outcomes=[failed(item)], release=True)]) == LANDED
+    assert kit.place(0).attempt == 1
+    assert [at.rows for at in kit.store.checkpoints(kit.batch)] == [200]
+    kit.check()
+
+
+@proves("B12", "C15")
+def an_act_can_set_another_checkpoint_and_fences_the_owner(kit: Kit) -> None:
+    kit.admit("part")
+    claim = kit.claim()
+    (item,) = kit.load(claim)
+    assert kit.store.commit([kit.reach(claim, item, 200, acc=b"1")]) == LANDED
+    begin = Checkpoint(item.n, 0, b"")
+    assert kit.act("reset", replace(reset(0, kit.place(0)), checkpoint=begin), seize=True) == [0]
+    assert kit.store.checkpoints(kit.batch) == [replace(begin, at=kit.clock())]
+    assert kit.store.commit([kit.reach(claim, item, 400, version=1)]) == [Receipt(landed=False, reason="lost")]
+    body = kit.last(claim.lease.chunk)
+    assert isinstance(body, journal.Acted)
+    assert body.items[0].position == journal.Position(0, 0)
+    kit.check()
+
+
+@proves("B12")
+def an_act_without_a_checkpoint_keeps_it(kit: Kit) -> None:
+    kit.admit("part")
+    claim = kit.claim()
+    (item,) = kit.load(claim)
+    assert kit.store.commit([kit.reach(claim, item, 200, acc=b"1", release=True)]) == LANDED
+    before = kit.store.checkpoints(kit.batch)
+    assert kit.act("reset", reset(0, kit.place(0))) == [0]
+    assert kit.store.checkpoints(kit.batch) == before
+    kit.check()
+
+
+@proves("B11")
+def every_checkpoint_has_one_entry_that_stays(kit: Kit) -> None:
+    kit.admit("part")
+    claim = kit.claim()
+    (item,) = kit.load(claim)
+    for version in range(5):
+        assert kit.store.commit([kit.reach(claim, item, 200 * (version + 1), version=version)]) == LANDED
+    bodies = [journal.decode_body(entry.body) for entry in kit.chain(claim.lease.chunk)[1:]]
+    assert [p.rows for body in bodies for p in body.positions] == [200, 400, 600, 800, 1000]
+
+
+@proves()
+def checkpoints_are_read_in_order_and_by_range(kit: Kit) -> None:
+    kit.admit("a", "b", "c")
+    claim = kit.claim()
+    for version, item in enumerate(reversed(kit.load(claim))):
+        assert kit.store.commit([kit.reach(claim, item, 10 + item.n, version=version)]) == LANDED
+    read = [(at.n, at.rows) for at in kit.store.checkpoints(kit.batch)]
+    assert read == [(0, 10), (1, 11), (2, 12)]
+    assert [at.n for at in kit.store.checkpoints(kit.batch, lo=1, hi=2)] == [ItemNo(1)]
+    assert [at.n for at in kit.store.checkpoints(kit.batch, limit=2)] == [0, 1]

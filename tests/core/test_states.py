@@ -15,6 +15,7 @@ STAGES = 3
 PENDING, DONE, SKIPPED, DEAD, CANCELLED = State
 LAW: dict[Transition, tuple[set[State], set[State]]] = {
     Transition.CHECKPOINT: ({PENDING}, {PENDING}),
+    Transition.PROGRESS: ({PENDING}, {PENDING}),
     Transition.FINISH: ({PENDING}, {DONE}),
     Transition.RETRY: ({PENDING}, {PENDING}),
     Transition.DEFER: ({PENDING}, {PENDING}),

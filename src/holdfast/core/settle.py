@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import events, journal, retry
-from holdfast.core.canonical import storable
+from holdfast.core.canonical import digest_of_acc, storable
 from holdfast.core.columns import FLOAT32, UINT16, pack
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import MESSAGE_CHARS, REWINDS
@@ -31,7 +31,7 @@ from holdfast.core.model import (
 )
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
-from holdfast.core.states import Transition, checkpoint, go_back, move
+from holdfast.core.states import Transition, checkpoint, go_back, move, progress
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +60,21 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """How long its lease lasts."""
 
 
-Reached = tuple[Checkpoint, bytes]
-"""A checkpoint, with the digest over salt and accumulator; empty where nothing is accumulated."""
+class Reached(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an item has come that is a range of a source, to be written down."""
+
+    item: Item
+    rows: int
+    cursor: bytes
+    acc: bytes | None = None
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(self.item.n, self.rows, self.cursor, self.acc)
+
+    @property
+    def position(self) -> journal.Position:
+        return journal.Position(self.item.n, self.rows, self.cursor, digest_of_acc(self.item.salt, self.acc))
 
 
 def settle(outcomes: Sequence[Outcome], *, stages: int, policies: Sequence[Policy], now: float) -> Settled:
@@ -92,7 +105,7 @@ def commit(
     body = journal.encode_body(
         journal.Checkpointed(
             advanced=settled.advanced, attempts=settled.attempts, spends=settled.spends, released=release, due=due,
-            positions=[journal.Position(at.n, at.rows, at.cursor, digest) for at, digest in reached],
+            positions=[each.position for each in reached],
         )
     )  # fmt: skip
     return Commit(
@@ -104,8 +117,8 @@ def commit(
         kind="checkpoint" if settled.advanced or settled.attempts or reached else "released",
         body=body,
         outputs=tuple(settled.outputs),
-        moves=tuple(settled.moves),
-        checkpoints=tuple(at for at, _ in reached),
+        moves=(*_behind(reached), *settled.moves),
+        checkpoints=tuple(each.checkpoint for each in reached),
         events=tuple(settled.events),
         counts=settled.counts,
         release=release,
@@ -113,6 +126,17 @@ def commit(
         reserved=reserved,
         extend=holder.seconds,
     )
+
+
+def further(item: Item) -> Item:
+    """The item once a checkpoint of it is durable: the attempts before are behind it."""
+    place = progress(item.place, item.place.stage + 1)
+    return item if place == item.place else msgspec.structs.replace(item, place=place, plain=False)
+
+
+def _behind(reached: Sequence[Reached]) -> list[Move]:
+    moved = [(each.item, further(each.item)) for each in reached if not each.item.plain]
+    return [Move(after.n, after.place) for before, after in moved if after is not before]
 
 
 def start(holder: Holder, *, commit_id: bytes) -> Commit:

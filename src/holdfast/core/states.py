@@ -1,6 +1,7 @@
 """The one table of legal transitions, and the only place an item's state changes.
 
 pending ──checkpoint──▶ pending (next stage)      within an epoch the stage only grows, one at a time
+   │ ├──progress──────▶ pending (same stage, further on in its range)
    │ ├──retry, defer──▶ pending (same stage, later)
    │ ├──requeue───────▶ pending (same stage, at once)   by a person
    │ ├──finish────────▶ done
@@ -27,6 +28,7 @@ class Transition(StrEnum):
     """What moves an item."""
 
     CHECKPOINT = "checkpoint"
+    PROGRESS = "progress"
     FINISH = "finish"
     RETRY = "retry"
     DEFER = "defer"
@@ -44,6 +46,7 @@ class Transition(StrEnum):
 
 TABLE: dict[Transition, tuple[frozenset[State], frozenset[State]]] = {
     Transition.CHECKPOINT: (frozenset({State.PENDING}), frozenset({State.PENDING})),
+    Transition.PROGRESS: (frozenset({State.PENDING}), frozenset({State.PENDING})),
     Transition.FINISH: (frozenset({State.PENDING}), frozenset({State.DONE})),
     Transition.RETRY: (frozenset({State.PENDING}), frozenset({State.PENDING})),
     Transition.DEFER: (frozenset({State.PENDING}), frozenset({State.PENDING})),
@@ -101,6 +104,11 @@ def checkpoint(place: Place, reached: int, stages: int) -> Place:
 
 _FRESH: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0, "deferred": 0.0,
                            "code": "", "reason": ""}  # fmt: skip
+
+
+def progress(place: Place, stages: int) -> Place:
+    """The place of an item that came further within its stage: what it met before is behind it. Its money is not."""
+    return move(place, Transition.PROGRESS, stages=stages, **{**_FRESH, "spent": place.spent})
 
 
 def go_back(place: Place, transition: Transition, stage: int, stages: int, *, reason: str) -> Place:

@@ -87,7 +87,7 @@ class Projection:
     def _checkpointed(self, chunk: int, body: journal.Checkpointed) -> None:
         attempts, seconds = 0, 0.0
         for position in body.positions:
-            self._at(position.n)
+            self._trouble.pop(self._at(position.n), None)
             self.positions[position.n] = position
         for group in body.advanced:
             self._advanced(group)

@@ -40,7 +40,7 @@ from holdfast.core.model import (
 )
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
-from holdfast.core.settle import NOTHING, Holder, Reached, commit, settle
+from holdfast.core.settle import NOTHING, Holder, Reached, commit, further, settle
 from holdfast.core.states import Transition, go_back, move
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
@@ -168,6 +168,8 @@ class Comparison(RuleBasedStateMachine):
         claim, version = self.held[at]
         some, most = data.draw(st.sampled_from([(9, 1 << 20), (9, 1 << 20), (2, 1 << 20), (9, 3)]))
         items = self.both(lambda store: store.load(claim, None, some, most))
+        reached = [self._reached(item, data.draw(st.sampled_from([None, b"7"]))) for item in items if data.draw(RARELY)]
+        items = [further(item) if item in [each.item for each in reached] else item for item in items]
         outcomes = [outcome for item in items if (outcome := _outcome(item, data.draw(FATES))) is not None]
         settled = settle(outcomes, stages=STAGES, policies=POLICIES, now=self.clock()) if outcomes else NOTHING
         lease = claim.lease
@@ -175,12 +177,11 @@ class Comparison(RuleBasedStateMachine):
             batch=claim.batch, chunk=lease.chunk, fence=lease.fence, version=max(0, version + slip), seconds=30.0
         )
         due = self.clock() + wait if wait else 0.0
-        reached = [self._reached(item, data.draw(st.sampled_from([None, b"7"]))) for item in items if data.draw(RARELY)]
         return commit(holder, settled, commit_id=self.new_id(), release=release, due=due, reserved=5, reached=reached)
 
     def _reached(self, item: Item, acc: bytes | None) -> Reached:
         self.ids += 1
-        return Checkpoint(item.n, self.ids, b"%d" % self.ids, acc), canonical.digest_of_acc(item.salt, acc)
+        return Reached(item=item, rows=self.ids, cursor=b"%d" % self.ids, acc=acc)
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data())

@@ -321,6 +321,7 @@ class _Teller:
         before = told.position.rows if told.position is not None else 0
         _must(position.rows >= before, f"{where} takes item {position.n} back from row {before} to {position.rows}")
         told.position = position
+        told.attempt, told.due, told.deadline, told.requeues = 0, 0.0, 0.0, 0
 
     def _advanced(self, where: str, link: Link, body: journal.Advanced) -> None:
         count = len(body.items)

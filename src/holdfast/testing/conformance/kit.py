@@ -12,7 +12,6 @@ from holdfast.core.model import (
     Admitted,
     BatchId,
     Change,
-    Checkpoint,
     Chunk,
     Claim,
     Commit,
@@ -27,7 +26,7 @@ from holdfast.core.model import (
 )  # fmt: skip
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
 from holdfast.core.retry import Policy
-from holdfast.core.settle import NOTHING, Holder, commit, settle, start
+from holdfast.core.settle import NOTHING, Holder, Reached, commit, settle, start
 from holdfast.core.states import Transition, go_back, move
 from holdfast.stores.base import Idle, Receipt, Store
 from holdfast.testing.clock import ManualClock
@@ -113,13 +112,12 @@ class Kit:
     def reach(self, claim: Claim, item: Item, rows: int, *, version: int = 0, acc: bytes | None = None,
               outcomes: Sequence[Outcome] = (), release: bool = False) -> Commit:  # fmt: skip
         """The commit of a checkpoint after that many rows, not yet written."""
-        at = Checkpoint(item.n, rows, cursor.encode(cursor.Cursor("row", rows)), acc)
+        at = Reached(item=item, rows=rows, cursor=cursor.encode(cursor.Cursor("row", rows)), acc=acc)
         holder = Holder(
             batch=claim.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version, seconds=LEASE
         )
         settled = settle(outcomes, stages=STAGES, policies=POLICIES, now=self.clock()) if outcomes else NOTHING
-        reached = [(at, canonical.digest_of_acc(item.salt, acc))]
-        return commit(holder, settled, commit_id=self.new_id(), release=release, reached=reached)
+        return commit(holder, settled, commit_id=self.new_id(), release=release, reached=[at])
 
     def start(self, claim: Claim) -> Commit:
         """The start of an item on trial, which must land."""

@@ -92,6 +92,21 @@ def a_failed_attempt_keeps_the_checkpoint(kit: Kit) -> None:
     kit.check()
 
 
+@proves("B7", "B12")
+def a_checkpoint_puts_failed_attempts_behind_it(kit: Kit) -> None:
+    kit.admit("part")
+    claim = kit.claim()
+    (item,) = kit.load(claim)
+    kit.land(claim, [failed(item)], release=True)
+    kit.clock.advance(60)
+    claim = kit.claim()
+    (item,) = kit.load(claim)
+    assert item.place.attempt == 1
+    assert kit.store.commit([kit.reach(claim, item, 200)]) == LANDED
+    assert kit.place(0) == replace(item.place, attempt=0, since=0.0, due=0.0, code="", reason="")
+    kit.check()
+
+
 @proves("B12", "C15")
 def an_act_can_set_another_checkpoint_and_fences_the_owner(kit: Kit) -> None:
     kit.admit("part")

@@ -8,6 +8,9 @@ KEY_BYTES: Final = 512
 PAYLOAD_BYTES: Final = 16 * 1024 * 1024
 """A larger payload makes its item a dead letter `too_large`: put the data in a file and pass its path."""
 
+ACC_BYTES: Final = 1024 * 1024
+"""A larger accumulator fails its range: keep totals in it, not rows."""
+
 OUTPUT_BYTES: Final = 64 * 1024 * 1024
 """A larger output fails its stage: write it to a file and return the path, or use a file sink."""
 

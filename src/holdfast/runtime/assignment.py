@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
+from holdfast.core.settle import Reached
 from holdfast.runtime.context import Context
 
 clock = time.perf_counter
@@ -30,6 +31,7 @@ class Assignment:
         "lone",
         "outcomes",
         "patience",
+        "reached",
         "ready_at",
         "resumed",
         "stage",
@@ -58,6 +60,8 @@ class Assignment:
         """Nothing else of its stage was in flight: if its process dies, it is to blame."""
         self.abandoned = False
         """Given up by the worker: whatever still comes is ignored."""
+        self.reached: Reached | None = None
+        """How far its item had come at the end, where that is a range: written with its outcome."""
         self.patience = PATIENCE
         self.valid = math.inf
         """How long its lease lasts, unless it is renewed. Not looked at where it had ended when this was handed over:

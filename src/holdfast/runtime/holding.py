@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Sequence
 
 from holdfast.core import lease as leases
-from holdfast.core.model import START, Claim, Item, ItemNo, Lease
+from holdfast.core.model import START, Checkpoint, Claim, Item, ItemNo, Lease
 from holdfast.core.outcome import Outcome
-from holdfast.core.settle import Holder
+from holdfast.core.settle import Holder, Reached
 from holdfast.runtime.assignment import Assignment
+from holdfast.runtime.saving import Saving
 
 ALONE_ITEMS = 4_000
 """Items of a suspect that are run one at a time: the most that can have been in flight when its process died."""
@@ -90,6 +91,12 @@ class Holding:
         self.waiting: list[tuple[float, int, Item]] = []
         self.running = 0
         self.outcomes: list[Outcome] = []
+        self.checkpoints: dict[int, Checkpoint] = {}
+        """How far its items had been read when they were loaded, where they are ranges of a source."""
+        self.savings: list[Saving] = []
+        """Checkpoints that are not written yet, and whose handlers wait for that."""
+        self.reached: list[Reached] = []
+        """How far items had come that are among the outcomes."""
         self.progressed_at = time.monotonic()
         self.lost = False
         self.alone = claim.blame > 1
@@ -124,6 +131,11 @@ class Holding:
         if items:
             self.loaded_to = items[-1].n
         self.loaded_all = not items or self.unread <= 0
+
+    @property
+    def is_ripe(self) -> bool:
+        """Whether something is to be committed."""
+        return bool(self.outcomes or self.savings)
 
     def take_in(self, items: Sequence[Item], now: float, *, from_store: bool) -> None:
         """Sort items into ready and waiting."""
@@ -195,6 +207,13 @@ class Holding:
         self._to_clear -= settled
         self.alone = self.alone and self._to_clear > 0
 
+    def came_further(self) -> None:
+        """What its items reached is durable. A range that got on is no suspect any more."""
+        if self.savings:
+            self.alone = False
+        self.reached.clear()
+        self.answer_savings(landed=True)
+
     def drop_ready(self) -> None:
         """Forget what was not started: it is pending in the store."""
         self.unasked.clear()
@@ -208,6 +227,12 @@ class Holding:
     def lose(self) -> None:
         """Somebody else has the chunk now: nothing of it may be committed."""
         self.lost = True
+
+    def answer_savings(self, *, landed: bool) -> None:
+        """Tell the handlers that wait what became of their checkpoints."""
+        savings, self.savings = self.savings, []
+        for saving in savings:
+            saving.answer(landed)
 
     @staticmethod
     def new_commit_id() -> bytes:

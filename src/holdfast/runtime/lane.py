@@ -119,6 +119,8 @@ class Lane:
     def _inline(self, holding: Holding) -> bool:
         if self.slots.one_by_one or holding.alone or self.stage.timeout is not None or self.runner.asks:
             return False
+        if self.stage.takes_ranges:  # its checkpoints wait for the committing thread
+            return False
         return isinstance(self.pool, Threads) and self.pace.quick
 
     def _how_many(self, holding: Holding, inline: bool) -> int:

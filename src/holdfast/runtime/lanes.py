@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.runtime import remote
 from holdfast.runtime.control import Control
@@ -13,6 +13,8 @@ from holdfast.runtime.options import Options
 from holdfast.runtime.pools import Borrowed, Finished, Pool, Threads
 from holdfast.runtime.processes import Remote, processes
 from holdfast.runtime.runner import StageRunner
+from holdfast.runtime.scans.runner import RangeRunner
+from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.stage import Stage
 
 if TYPE_CHECKING:
@@ -27,12 +29,16 @@ def open_lanes(
     stages = pipeline.stages
     kinds = [_kind(stage, options) for stage in stages]
     pools = {kind: _pool(kind, pipeline, options, finished) for kind in dict.fromkeys(kinds)}
-    ahead = 2 if _may_run_ahead(set(kinds), options) else 1
+    ahead = 2 if _may_run_ahead(set(kinds), options) and not stages[0].takes_ranges else 1
     slots = Slots(options.workers * ahead, one_by_one=options.cap is not None)
     lanes = []
     for index, (stage, kind) in enumerate(zip(stages, kinds, strict=True)):
-        runner = StageRunner(stage, stages[index - 1] if index else None, pipeline=pipeline.name, batch=options.batch,
-                             stopping=lambda: control.stopping, now=pipeline.store.now)  # fmt: skip
+        told: dict[str, Any] = {"pipeline": pipeline.name, "batch": options.batch, "now": pipeline.store.now,
+                                "stopping": lambda: control.stopping}  # fmt: skip
+        if isinstance(stage, RangeStage):
+            runner: StageRunner = RangeRunner(stage, finished=finished, **told)
+        else:
+            runner = StageRunner(stage, stages[index - 1] if index else None, **told)
         lanes.append(Lane(index, runner, pools[kind], slots, control, finished))
     try:
         yield lanes

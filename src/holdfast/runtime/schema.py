@@ -187,7 +187,7 @@ def of_parameters(function: Callable[..., Any], what: str) -> tuple[Any, Any, bo
     needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if not len(positional) >= 1 or len(needed) > 2 or any(p.kind is p.KEYWORD_ONLY for p in needed):
         raise UsageError(f"{what} takes {len(needed)} arguments: a stage takes (value) or (value, ctx)")
-    hints = _hints(function)
+    hints = annotations_of(function)
     wants_context = len(positional) > 1 and (
         positional[1].default is inspect.Parameter.empty or positional[1].name == "ctx"
     )
@@ -221,7 +221,7 @@ def _print(value: Any) -> str:
         return f"<{type(value).__name__}>"
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
     target = function if inspect.isroutine(function) else type(function).__call__
     try:
         return typing.get_type_hints(target, include_extras=True)

@@ -44,6 +44,8 @@ class Stage:
         self.breaker = Breaker() if breaker in (None, True) else breaker
         """What makes it pause; False where nothing does."""
         self.hooks = Hooks(what)
+        self.takes_ranges = False
+        """Its items are ranges of a source: each is claimed by itself, and comes to its end in many checkpoints."""
         self.verifier: Verifier | None = None
         self.adopter: Adopter | None = None
         self.__name__ = self.name

@@ -31,6 +31,7 @@ from holdfast.runtime.pace import Rate
 from holdfast.runtime.pauses import Pauses
 from holdfast.runtime.pools import Broken, Finished
 from holdfast.runtime.processes import Tried
+from holdfast.runtime.saving import Saving
 from holdfast.runtime.watch import Watch
 from holdfast.runtime.writing import write
 from holdfast.stores.base import Idle, Receipt, Store
@@ -58,6 +59,7 @@ class Worker:
         self.finished = finished
         self.want = want
         self.gate = gate
+        self.takes_ranges = lanes[0].stage.takes_ranges
         self.adopting = frozenset(lane.index for lane in lanes if lane.stage.adopter is not None)
         self.pauses = Pauses(store, lanes, control, ledger, want)
         self.watch = Watch(store, lanes[0].runner.batch, control, want, lanes[0].slots)
@@ -98,12 +100,12 @@ class Worker:
 
     def _at_end(self) -> bool:
         if self.control.stopping:
-            return self.control.at_once or not any(h.running or h.outcomes for h in self.holdings)
+            return self.control.at_once or not any(h.running or h.is_ripe for h in self.holdings)
         return self.idle is not None and self.idle.pending == 0 and not self.holdings and self.control.ingested
 
     def _patience(self) -> float:
         """How long to wait for an executor: not at all while something can be done at once."""
-        if any(h.outcomes for h in self.holdings):
+        if any(h.is_ripe for h in self.holdings):
             return 0.0
         if self.control.stopping:
             return self.control.patience(IDLE_SECONDS)
@@ -130,9 +132,11 @@ class Worker:
             except queue.Empty:
                 return
 
-    def _receive(self, message: Answer | Broken | Passed | Tried | None) -> None:
+    def _receive(self, message: Answer | Broken | Passed | Saving | Tried | None) -> None:
         if message is None:
             self.idle, self.look_again_at = None, 0.0
+        elif isinstance(message, Saving):
+            self._save(message)
         elif isinstance(message, Tried):
             self._tried(message)
         elif isinstance(message, Passed):
@@ -145,6 +149,13 @@ class Worker:
         else:
             self._finish(*message)
 
+    def _save(self, message: Saving) -> None:
+        """A handler came to a checkpoint of its range, and waits until that is durable."""
+        if message.work.is_vain:
+            message.answer(landed=False)
+        else:
+            message.work.holding.savings.append(message)
+
     def _finish(self, work: Assignment, outcomes: list[Outcome], unrun: Sequence[Item] = ()) -> None:
         lane, holding = self.lanes[work.stage], work.holding
         count = len(outcomes) + len(unrun)
@@ -155,6 +166,8 @@ class Worker:
             outcomes = self.pauses.judge(lane, outcomes)
         holding.running -= count
         if not holding.lost:
+            if work.reached is not None and outcomes:
+                holding.reached.append(work.reached)
             holding.put_back(work, unrun)
             lost = [each for each in outcomes if isinstance(each, Lost)]
             holding.outcomes += [each for each in outcomes if not isinstance(each, Lost)] if lost else outcomes
@@ -204,7 +217,7 @@ class Worker:
         for holding in [h for h in self.holdings if h.lost]:
             self._drop(holding, "the lease was lost")
         now = self.store.now()
-        batch = [(h, self._settle(h, now)) for h in self.holdings if h.outcomes]
+        batch = [(h, self._settle(h, now)) for h in self.holdings if h.is_ripe]
         if not batch:
             return
         for lane in self.lanes:
@@ -220,6 +233,7 @@ class Worker:
                     commit_id=holding.new_commit_id(),
                     release=release,
                     reserved=holding.reserved(),
+                    reached=[*(saving.reached for saving in holding.savings), *holding.reached],
                 )
             )
         receipts = self._write(commits)
@@ -250,6 +264,7 @@ class Worker:
         holding.version += 1
         holding.progressed_at = time.monotonic()
         holding.clear(settled.counts.settled)
+        holding.came_further()
         self.ledger.add(settled)
         if self.ledger.broke:
             self.control.stop("budget")
@@ -275,6 +290,8 @@ class Worker:
 
     def _hungry(self) -> bool:
         """Whether more items should be ready than there are."""
+        if self.takes_ranges:
+            return len(self.holdings) < self.control.workers
         ready = sum(h.ready_count + len(h.unasked) for h in self.holdings)
         return ready < max(self.control.workers, self._speed() * AHEAD_SECONDS / 8)
 
@@ -294,7 +311,9 @@ class Worker:
                 return
 
     def _claim(self) -> bool:
-        limit = max(self.control.workers, min(CLAIM_ITEMS, int(self._speed() * AHEAD_SECONDS)))
+        limit = (
+            1 if self.takes_ranges else max(self.control.workers, min(CLAIM_ITEMS, int(self._speed() * AHEAD_SECONDS)))
+        )
         reserve, most = self.ledger.reserve(), self.ledger.most_at_once()
         self.heartbeat.catch_up(self.store.now())
         self.watch.before_claim()
@@ -328,6 +347,9 @@ class Worker:
         """Read a page of what was pending at the grant: an item that was redriven since is for the next one."""
         items = self.store.load(holding.claim, holding.loaded_to, min(LOAD_ITEMS, holding.unread), LOAD_BYTES)
         holding.read(items)
+        if self.takes_ranges:
+            claim = holding.claim
+            holding.checkpoints = {at.n: at for at in self.store.checkpoints(claim.batch, lo=claim.lo, hi=claim.hi)}
         if leases.condemned(holding.claim.pending, holding.claim.blame):
             for item in items:
                 text = f"its process died {holding.claim.blame - SUSPECT} times while it was handled alone"
@@ -417,6 +439,7 @@ class Worker:
         for lane in self.lanes:
             lane.abandon_all()
         for holding in list(self.holdings):
+            holding.answer_savings(landed=False)
             if holding.lost:
                 self._forget(holding)
             else:
@@ -438,6 +461,7 @@ class Worker:
                     holding.claim.lo, holding.claim.hi - 1, why, then)  # fmt: skip
         holding.lose()
         holding.outcomes.clear()
+        holding.answer_savings(landed=False)
         self._forget(holding)
         self.idle = None
 

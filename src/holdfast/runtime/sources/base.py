@@ -6,13 +6,14 @@ that says where it stood. What makes the rest of the stream unreadable, or would
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol, cast, runtime_checkable
 
 import msgspec
 
+from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Key
 
@@ -31,6 +32,44 @@ class Source(Protocol):
 
     def natural_key(self, value: Any) -> Key | None:
         """What identifies an item of this source where the user names no key; None if nothing does."""
+        ...
+
+
+class Page(Protocol):
+    """Some rows in cursor order."""
+
+    rows: Sequence[Any]
+
+    def after(self, count: int) -> Cursor:
+        """The cursor after the first so many of them."""
+        ...
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """A range of a source: what comes after one cursor, up to another and with it."""
+
+    after: Cursor | None = None
+    """None for the start."""
+    until: Cursor | None = None
+    """None for the end."""
+    rows: int | None = None
+    """About how many rows it has, where that is known."""
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """A source with a cursor: it can be read from any of its rows on."""
+
+    def describe(self) -> dict[str, Any]:
+        """What the source is, as data: the same on every machine, and without secrets."""
+        ...
+
+    def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
+        """The rows after a cursor, up to another and with it, in pages."""
+        ...
+
+    def split(self, parts: int) -> Sequence[Span]:
+        """The source as so many ranges, or fewer, that cover every row once."""
         ...
 
 

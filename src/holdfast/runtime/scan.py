@@ -1,0 +1,140 @@
+"""What a user defines over the rows of a source: a scan, its handler, and what becomes of the results of its ranges."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from holdfast.core import typed
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Batch, State
+from holdfast.runtime.durations import Duration
+from holdfast.runtime.pipeline import Pipeline, check_name
+from holdfast.runtime.policy import Retry
+from holdfast.runtime.receivers import Target
+from holdfast.runtime.report import Report
+from holdfast.runtime.scans.handler import NOTHING, Handler
+from holdfast.runtime.scans.interval import Every, Said
+from holdfast.runtime.scans.stage import RangeStage, payload_of
+from holdfast.runtime.sources.base import Readable
+from holdfast.runtime.stage import Where
+from holdfast.stores.base import Store, each_checkpoint, each_item, each_output
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanReport:
+    """How a scan stands: what a run tells at its end."""
+
+    run: Report
+    """Of its ranges, as of any batch."""
+    rows: int
+    """Rows that were handled, in all."""
+    parts: tuple[Any, ...] = ()
+    """What came of each range, in their order; complete once every range is done."""
+    result: Any = None
+    """What `converge` made of them; without it, what came of the only range."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is as with any batch: counts, state, why, dead, exit_code …"""
+        return getattr(object.__getattribute__(self, "run"), name)
+
+
+class Scan:
+    """Walks a source in cursor order, in ranges that are worked on side by side.
+
+    >>> from holdfast.testing.rows import Rows
+    >>> totals = Scan("inventory", Rows([{"price": 2}, {"price": 3}]), store="memory:")
+    >>> @totals.handler
+    ... def add(rows, acc: int) -> int:
+    ...     return acc + sum(row["price"] for row in rows)
+    >>> totals.run(progress=False).result
+    5
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Readable,
+        *,
+        every: Said = 1000,
+        partitions: int = 1,
+        store: str | Path | Store | None = None,
+        retry: Retry | None = None,
+        events: Sequence[Target] | Target = (),
+    ) -> None:
+        if not isinstance(source, Readable):
+            raise UsageError(f"Scan({name!r}, {type(source).__name__}): a source is needed that reads after a cursor")
+        if type(partitions) is not int or partitions < 1:
+            raise UsageError(f"Scan({name!r}, partitions={partitions!r}): a whole number, 1 or more")
+        self.name = name
+        self.source = source
+        self.partitions = partitions
+        self.every = Every.of(every)
+        self._retry = retry
+        self._converge: Function | None = None
+        self.pipeline = Pipeline(name, store=store, events=events)
+
+    # -- defining -----------------------------------------------------------------------------------------------
+
+    def handler(
+        self, function: Function | None = None, *, initial: Any = NOTHING, executor: Where | None = None
+    ) -> Any:
+        """Make a function the handler of the rows: `(rows)`, `(rows, acc) -> acc`, or a generator of `(part)`."""
+
+        def register(given: Function) -> Function:
+            stage = RangeStage(Handler(given, initial=initial), self.source, self.every, retry=self._retry,
+                               executor=executor)  # fmt: skip
+            self.pipeline.stages[:] = [stage]
+            return given
+
+        return register if function is None else register(function)
+
+    def converge(self, function: Function) -> Function:
+        """Make a function what brings the results of all ranges together: `(parts) -> result`."""
+        self._converge = function
+        return function
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def run(self, batch: str | None = None, *, workers: int | None = None, deadline: Duration | datetime | None = None,
+            lease: Duration = "30s", executor: Executor | Where | None = None,
+            progress: bool | Callable[[Any], None] | None = None) -> ScanReport:  # fmt: skip
+        """Scan the source, or go on with it at its checkpoints: no row before them is handled again."""
+        if not self.pipeline.stages:
+            raise UsageError(f"scan {self.name!r} has no handler: define one with @{self.name}.handler")
+        name = check_name(batch if batch is not None else self.name, "batch")
+        known = self.pipeline.store.batch(name)
+        ranges = None if known is not None and known.ingested_at is not None else self._ranges()
+        run = self.pipeline.run(ranges, name, key="range", workers=workers if workers is not None else self.partitions,
+                                deadline=deadline, lease=lease, executor=executor, progress=progress)  # fmt: skip
+        return self.report(name, run)
+
+    def report(self, batch: str | None = None, run: Report | None = None) -> ScanReport:
+        """How the scan stands, without running anything."""
+        name = check_name(batch if batch is not None else self.name, "batch")
+        run = run if run is not None else self.pipeline.report(name)
+        store = self.pipeline.store
+        found = store.batch(name)
+        assert found is not None
+        rows = sum(at.rows for at in each_checkpoint(store, found.id))
+        if not run.counts.expected or run.counts.done < run.counts.expected:
+            return ScanReport(run, rows)
+        parts = tuple(_results(store, found))
+        if self._converge is not None:
+            return ScanReport(run, rows, parts, self._converge(list(parts)))
+        return ScanReport(run, rows, parts, parts[0] if len(parts) == 1 else None)
+
+    def _ranges(self) -> Iterator[dict[str, Any]]:
+        for number, span in enumerate(self.source.split(self.partitions)):
+            yield {"range": number, **payload_of(span)}
+
+
+def _results(store: Store, batch: Batch) -> Iterator[Any]:
+    done = {item.n for item in each_item(store, batch.id, state=State.DONE)}
+    for output in each_output(store, batch.id, stage=0):
+        if output.n in done and output.data is not None:
+            yield typed.decode(output.data, "the result")

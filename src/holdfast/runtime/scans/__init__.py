@@ -1,0 +1,6 @@
+"""Scans: a source in cursor order, range by range, with the cursor, the count and what was accumulated in one commit.
+
+Read it in the order data flows: `stage` (what a range is), `feed` (rows with their cursors), `handler` (what the user
+wrote), `interval` (when to checkpoint), `walk` (a range from its checkpoint to its end), `runner` (how a walk becomes
+an outcome).
+"""

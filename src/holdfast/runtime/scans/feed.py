@@ -1,0 +1,74 @@
+"""Rows in cursor order, counted, with one page of foresight: so the last checkpoint and the end are one commit."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.core.cursor import Cursor
+from holdfast.runtime.sources.base import Page
+
+
+class Feed:
+    """The rows of a range from a checkpoint on."""
+
+    def __init__(self, pages: Iterator[Page], rows: int) -> None:
+        self._pages = pages
+        self._page: Page | None = None
+        self._next: Page | None = None
+        self._at = 0
+        """How many rows of the page were taken."""
+        self._before = rows
+        """How many rows were taken before the page."""
+        self._fetch()
+
+    @property
+    def rows(self) -> int:
+        """How many rows were taken in all, those before the checkpoint included."""
+        return self._before + self._at
+
+    @property
+    def at_end(self) -> bool:
+        """Whether there is no further row; known as soon as the last one was taken."""
+        return (self._page is None or self._at == len(self._page.rows)) and self._next is None
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """The cursor after the last row that was taken; None before the first."""
+        return self._page.after(self._at) if self._page is not None and self._at else self._last
+
+    _last: Cursor | None = None
+
+    def take(self, most: int) -> list[Any]:
+        """Up to so many rows; fewer only at the end."""
+        taken: list[Any] = []
+        while len(taken) < most and self._turn():
+            assert self._page is not None
+            some = self._page.rows[self._at : self._at + most - len(taken)]
+            taken += some
+            self._at += len(some)
+        return taken
+
+    def __iter__(self) -> Iterator[Any]:
+        """One row after the other; what was handed out counts as taken."""
+        while self._turn():
+            assert self._page is not None
+            rows = self._page.rows
+            while self._at < len(rows):
+                self._at += 1
+                yield rows[self._at - 1]
+
+    def _turn(self) -> bool:
+        """Whether there is a row to take: turns to the next page where the one at hand is used up."""
+        if self._page is not None and self._at < len(self._page.rows):
+            return True
+        if self._next is None:
+            return False
+        if self._page is not None:
+            self._last = self._page.after(self._at) if self._at else self._last
+            self._before += self._at
+        self._page, self._at = self._next, 0
+        self._fetch()
+        return True
+
+    def _fetch(self) -> None:
+        """Read the next page that has rows."""
+        self._next = next((page for page in self._pages if len(page.rows)), None)

@@ -1,0 +1,137 @@
+"""What a user wrote for the rows of a scan, in one of three shapes, and what it accumulates.
+
+    (rows)                  something is done with each group of rows
+    (rows, acc) -> acc      a fold
+    (part) -> yields acc    a generator: it iterates the rows of its part, and every `yield` is a checkpoint
+
+Each may be async, and may ask for a `Context` by annotation or by the name `ctx`.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from holdfast.core import typed
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import ACC_BYTES
+from holdfast.runtime.context import Context
+from holdfast.runtime.schema import Invalid, annotations_of, explain
+
+log = logging.getLogger("holdfast.scan")
+NOTHING = object()
+
+
+class Shape(StrEnum):
+    ROWS = "rows"
+    FOLD = "fold"
+    GENERATOR = "generator"
+
+
+class Handler:
+    """The function, its shape, and how its accumulator is stored."""
+
+    def __init__(self, function: Callable[..., Any], *, initial: Any = NOTHING) -> None:
+        self.function = function
+        self.name: str = getattr(function, "__name__", type(function).__name__)
+        self.what = f"handler {self.name!r}"
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        self.shape, self._context, acc = _shape_of(function, self.what)
+        annotation = annotations_of(function).get(acc.name) if acc is not None else None
+        self._adapter = _adapter(annotation, self.what)
+        self._initial = self._first(initial, acc, annotation)
+        self._warned = False
+
+    def call(self, rows: Any, acc: Any, ctx: Context) -> Any:
+        """One call with some rows; a coroutine where the handler is async."""
+        given = (rows, acc) if self.shape is Shape.FOLD else (rows,)
+        return self.function(*given, **{self._context: ctx} if self._context else {})
+
+    def generate(self, part: Any, ctx: Context) -> Any:
+        """The generator over a part."""
+        return self.function(part, **{self._context: ctx} if self._context else {})
+
+    def encode(self, acc: Any) -> bytes | None:
+        """The accumulator as it is stored; None where there is none."""
+        if acc is None:
+            return None
+        if self._adapter is not None:
+            try:
+                acc = self._adapter.dump_python(self._adapter.validate_python(acc))
+            except ValidationError as error:
+                raise Invalid(f"{self.what}: its accumulator is not valid: {explain(error)}", "invalid_acc") from None
+        try:
+            data = typed.encode(acc, "the accumulator")
+        except UsageError as error:
+            raise Invalid(f"{self.what}: {error}", "invalid_acc") from None
+        self._check_size(len(data))
+        return data
+
+    def decode(self, data: bytes | None) -> Any:
+        """The accumulator that was stored; the first one where none was."""
+        if data is None:
+            data = self._initial
+        acc = None if data is None else typed.decode(data, "the accumulator")
+        return acc if acc is None or self._adapter is None else self._adapter.validate_python(acc)
+
+    def _first(self, initial: Any, acc: inspect.Parameter | None, annotation: Any) -> bytes | None:
+        """What a fold begins with: what was said, else the default of its parameter, else an empty one of its type."""
+        if initial is not NOTHING:
+            return self.encode(initial() if callable(initial) else initial)
+        if acc is not None and acc.default is not inspect.Parameter.empty:
+            return self.encode(acc.default)
+        if inspect.isclass(annotation):
+            try:
+                return self.encode(annotation())
+            except (TypeError, ValueError, Invalid):
+                return None
+        return None
+
+    def _check_size(self, size: int) -> None:
+        if size > ACC_BYTES:
+            raise Invalid(
+                f"{self.what}: its accumulator has {size:,} bytes, at most {ACC_BYTES:,} are kept with a checkpoint: "
+                "keep totals in it, not rows; write the rows to a file or a table of your own, or use more partitions",
+                "acc_too_large",
+            )
+        if size > ACC_BYTES // 2 and not self._warned:
+            self._warned = True
+            log.warning("%s: its accumulator has %s bytes, %s are the most", self.what, f"{size:,}", f"{ACC_BYTES:,}")
+
+
+def _shape_of(function: Callable[..., Any], what: str) -> tuple[Shape, str, inspect.Parameter | None]:
+    """The shape, the name of the parameter for the context, and the one for the accumulator."""
+    if not callable(function):
+        raise UsageError(f"{what}: give a function of (rows), of (rows, acc), or a generator of (part)")
+    found = annotations_of(function)
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.kind not in _COLLECTING]
+    context = next((p for p in parameters if found.get(p.name) is Context or p.name == "ctx"), None)
+    given = [p for p in parameters if p is not context]
+    name = context.name if context is not None else ""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        if len(given) != 1:
+            raise UsageError(
+                f"{what} is a generator: it takes its part, and a ctx if it likes; not {len(given)} values"
+            )
+        return Shape.GENERATOR, name, None
+    if len(given) == 1:
+        return Shape.ROWS, name, None
+    if len(given) == 2:
+        return Shape.FOLD, name, given[1]
+    raise UsageError(f"{what} takes {len(given)} values: write (rows), (rows, acc), or a generator of (part)")
+
+
+_COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _adapter(annotation: Any, what: str) -> TypeAdapter[Any] | None:
+    """What checks an accumulator, where its type says more than that it is one."""
+    if annotation in (None, Any, inspect.Parameter.empty):
+        return None
+    try:
+        return TypeAdapter(annotation)
+    except Exception as error:  # noqa: BLE001 - pydantic raises several kinds for what it cannot make a schema of
+        raise UsageError(f"{what}: {annotation!r} cannot be the type of an accumulator ({error})") from None

@@ -1,0 +1,85 @@
+"""When to checkpoint: every so many rows, every so many seconds, or as often as it costs next to nothing."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from holdfast.core.errors import UsageError
+from holdfast.runtime.durations import Duration, seconds
+
+Said = int | Duration | Literal["auto"]
+
+SLICE = 1_000
+"""The most rows a handler is given at once where the interval is a time."""
+FIRST_SLICE = 16
+"""The first of them: nobody knows yet how long a row takes."""
+SHARE = 0.01
+"""What `auto` lets checkpoints cost, as a share of the time."""
+SHORTEST, LONGEST = 0.05, 5.0
+"""Seconds of work that `auto` lets a crash lose, at least and at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """What a user said about checkpoints."""
+
+    rows: int | None = None
+    seconds: float | None = None
+
+    @staticmethod
+    def of(said: Said) -> "Every":
+        """`every=1000` rows, `every="5s"`, or `every="auto"`."""
+        if said == "auto":
+            return Every()
+        if isinstance(said, int) and not isinstance(said, bool):
+            if said < 1:
+                raise UsageError(f"every={said}: a checkpoint after 1 row or more")
+            return Every(rows=said)
+        found = seconds(said, "every")
+        if found <= 0:
+            raise UsageError(f"every={said!r}: a time of more than 0 s")
+        return Every(seconds=found)
+
+
+class Interval:
+    """Decides for one range, from what rows and checkpoints take."""
+
+    def __init__(self, every: Every) -> None:
+        self._every = every
+        self._cost = 0.0
+        """Seconds that a checkpoint takes, about."""
+        self._row = 0.0
+        """Seconds that a row takes, about; 0 while nobody knows."""
+
+    def rows_at_once(self) -> int:
+        """How many rows to hand over before looking at the time."""
+        if self._every.rows is not None:
+            return self._every.rows
+        if self._row <= 0.0:
+            return FIRST_SLICE
+        return max(1, min(SLICE, int(self.seconds / 4 / self._row)))
+
+    def is_due(self, rows: int, elapsed: float) -> bool:
+        """Whether to checkpoint after so many rows and seconds since the last one."""
+        if self._every.rows is not None:
+            return rows >= self._every.rows
+        return rows > 0 and elapsed >= self.seconds
+
+    @property
+    def seconds(self) -> float:
+        """The time between two checkpoints."""
+        if self._every.seconds is not None:
+            return self._every.seconds
+        return max(SHORTEST, min(LONGEST, self._cost / SHARE))
+
+    def learn(self, rows: int, elapsed: float) -> None:
+        """Some rows took so long."""
+        if rows:
+            self._row = _smooth(self._row, elapsed / rows)
+
+    def paid(self, elapsed: float) -> None:
+        """A checkpoint took so long."""
+        self._cost = _smooth(self._cost, elapsed)
+
+
+def _smooth(before: float, now: float) -> float:
+    return now if before == 0.0 else before + (now - before) / 4

@@ -1,0 +1,70 @@
+"""Running one range: a walk, and the outcome it comes to."""
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core import canonical, cursor, typed
+from holdfast.core.errors import LeaseLost, UsageError
+from holdfast.core.model import Item
+from holdfast.core.outcome import Done
+from holdfast.runtime.asking import here
+from holdfast.runtime.assignment import Assignment, clock
+from holdfast.runtime.pools import Finished
+from holdfast.runtime.runner import StageRunner
+from holdfast.runtime.scans.feed import Feed
+from holdfast.runtime.scans.interval import Interval
+from holdfast.runtime.scans.stage import RangeStage, span_of
+from holdfast.runtime.scans.walk import Parked, Walk
+from holdfast.runtime.schema import Invalid
+
+
+class RangeRunner(StageRunner):
+    """The stage of a scan, ready to run ranges. It never raises: what happened comes back as an outcome."""
+
+    def __init__(self, stage: RangeStage, *, pipeline: str, batch: str, stopping: Callable[[], bool],
+                 now: Callable[[], float], finished: Finished) -> None:  # fmt: skip
+        super().__init__(stage, None, pipeline=pipeline, batch=batch, stopping=stopping, now=now)
+        self.ranges = stage
+        self._finished = finished
+
+    def run(self, work: Assignment) -> None:
+        if self.may_not_begin(work):
+            return
+        (item,) = work.items
+        here.batch = (self.pipeline, self.batch)
+        began = work.started = clock()
+        ctx = work.ctx = self.context(item, work)
+        walk: Walk | None = None
+        try:
+            walk = self._walk(work, item, ctx)
+            result = walk.go()
+            outcome: Any = self._done(walk, result, work, ctx, began)
+        except (Parked, LeaseLost):
+            outcome = None
+        except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome that names it
+            outcome = self._explain(item if walk is None else walk.item, error, work, began, ctx)
+        here.batch = None
+        work.started = 0.0
+        if outcome is not None and not work.abandoned:
+            work.outcomes.append(outcome)
+        elif walk is not None and not work.abandoned:
+            work.items[0] = walk.item  # it comes back as it stands now
+
+    def _walk(self, work: Assignment, item: Item, ctx: Any) -> Walk:
+        stage, span, at = self.ranges, span_of(item.input), work.holding.checkpoints.get(item.n)
+        begun = at is not None and bool(at.cursor)
+        after = cursor.decode(at.cursor) if begun else span.after
+        feed = Feed(iter(stage.source.read(after, span.until)), at.rows if at is not None else 0)
+        return Walk(stage.handler, Interval(stage.every), work, ctx, feed, acc=at.acc if at is not None else None,
+                    send=self._finished.put, stopping=self.stopping)  # fmt: skip
+
+    def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Done:
+        """The end of a range: its last checkpoint and its result are one commit."""
+        try:
+            data = typed.encode(result, "the result") if result is not None else b"null"
+        except UsageError as error:
+            raise Invalid(f"{walk.handler.what}: {error}", "invalid_output") from None
+        work.reached = walk.reached()
+        item = walk.item
+        return Done(item, data, canonical.digest(item.salt, data), max(0.0, began - work.ready_at), clock() - began,
+                    ctx.said(item.n))  # fmt: skip

@@ -1,0 +1,168 @@
+"""A range of a source from its checkpoint to its end: rows to the handler, what it made of them to the store."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from holdfast.core import cursor
+from holdfast.core.errors import LeaseLost, UsageError
+from holdfast.core.model import Item
+from holdfast.core.settle import Reached, further
+from holdfast.runtime.assignment import Assignment, clock
+from holdfast.runtime.context import Context
+from holdfast.runtime.saving import Saving
+from holdfast.runtime.scans.feed import Feed
+from holdfast.runtime.scans.handler import Handler, Shape
+from holdfast.runtime.scans.interval import Interval
+
+WATCH_SECONDS = 0.1
+"""How often a coroutine's lease is looked at."""
+
+
+class Parked(Exception):
+    """The run stops: the range is left at a checkpoint, and the next run goes on there."""
+
+
+class Part:
+    """A range of the source in the hands of a generator: iterate it, and `yield` what you have accumulated."""
+
+    def __init__(self, key: Any, acc: Any, rows: Callable[[], Iterator[Any]]) -> None:
+        self.key = key
+        self.acc = acc
+        """What was accumulated at the last checkpoint; None at the start."""
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._rows()
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return _each(self._rows())
+
+
+class Walk:
+    """One attempt at one range."""
+
+    def __init__(self, handler: Handler, interval: Interval, work: Assignment, ctx: Context, feed: Feed, *,
+                 acc: bytes | None, send: Callable[[Saving], None], stopping: Callable[[], bool]) -> None:  # fmt: skip
+        self.handler, self.interval, self.feed = handler, interval, feed
+        self.item: Item = work.items[0]
+        """As it stands after the last checkpoint."""
+        self._work, self._ctx, self._send, self._stopping = work, ctx, send, stopping
+        self._acc = handler.decode(acc)
+        self._stored = acc
+        self._saved_rows = feed.rows
+        self._saved_at = clock()
+
+    def go(self) -> Any:
+        """Everything up to the end of the range; what came of it. Raises Parked and LeaseLost."""
+        if self.handler.is_async:
+            return asyncio.run(self._watched())
+        if self.handler.shape is Shape.GENERATOR:
+            return self._generate()
+        while not self.feed.at_end:
+            began = clock()
+            self._acc = self._kept(self.handler.call(self._rows(), self._acc, self._ctx))
+            self._after_rows(began)
+        return self._acc
+
+    def reached(self) -> Reached:
+        """How far it has come: what a checkpoint says."""
+        at = self.feed.cursor
+        return Reached(item=self.item, rows=self.feed.rows, cursor=b"" if at is None else cursor.encode(at),
+                       acc=self.handler.encode(self._acc))  # fmt: skip
+
+    # -- the three shapes -----------------------------------------------------------------------------------------
+
+    def _generate(self) -> Any:
+        made = self.handler.generate(Part(self.item.key, self._acc, self._one_by_one), self._ctx)
+        while True:
+            try:
+                self._yielded(next(made))
+            except StopIteration as end:
+                return end.value if end.value is not None else self._acc
+
+    async def _watched(self) -> Any:
+        """A coroutine is cancelled when its lease is lost."""
+        walking = asyncio.ensure_future(self._go_async())
+        while not walking.done():
+            await asyncio.wait([walking], timeout=WATCH_SECONDS)
+            if self._work.is_vain and not walking.done():
+                walking.cancel()
+        if walking.cancelled():
+            raise self._lost()
+        return walking.result()
+
+    async def _go_async(self) -> Any:
+        if self.handler.shape is Shape.GENERATOR:
+            async for acc in self.handler.generate(Part(self.item.key, self._acc, self._one_by_one), self._ctx):
+                self._yielded(acc)
+            return self._acc
+        while not self.feed.at_end:
+            began = clock()
+            self._acc = self._kept(await self.handler.call(self._rows(), self._acc, self._ctx))
+            self._after_rows(began)
+        return self._acc
+
+    # -- checkpoints ----------------------------------------------------------------------------------------------
+
+    def _yielded(self, acc: Any) -> None:
+        """A generator came to a checkpoint. With nothing new in it, or at the end of its rows, nothing is written."""
+        self._acc = acc
+        if self.feed.rows > self._saved_rows and not self.feed.at_end:
+            self._save()
+            if self._stopping():
+                raise Parked
+
+    def _after_rows(self, began: float) -> None:
+        now, fresh = clock(), self.feed.rows - self._saved_rows
+        self.interval.learn(fresh, now - began)
+        if self.feed.at_end:
+            return
+        stopping = self._stopping()
+        if stopping or self.interval.is_due(fresh, now - self._saved_at):
+            self._save()
+        if stopping:
+            raise Parked
+
+    def _save(self) -> None:
+        began = clock()
+        saving = Saving(self._work, self.reached())
+        self._send(saving)
+        if not saving.wait():
+            raise self._lost()
+        self.item = further(self.item)
+        self._saved_rows, self._saved_at = self.feed.rows, clock()
+        self.interval.paid(self._saved_at - began)
+
+    # -- rows -------------------------------------------------------------------------------------------------------
+
+    def _rows(self) -> list[Any]:
+        if self._work.is_vain:
+            raise self._lost()
+        return self.feed.take(self.interval.rows_at_once())
+
+    def _one_by_one(self) -> Iterator[Any]:
+        work = self._work
+        for row in self.feed:
+            if work.is_vain:
+                raise self._lost()
+            yield row
+
+    def _kept(self, answer: Any) -> Any:
+        if self.handler.shape is Shape.ROWS:
+            return None
+        if answer is None and self._acc is not None:
+            raise UsageError(
+                f"{self.handler.what} returned None: a fold returns what it has accumulated, so that it can be kept"
+            )
+        return answer
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(
+            f"{self.item.key}: its lease was lost, or the run ended; what was not checkpointed is not kept"
+        )
+
+
+async def _each(rows: Iterator[Any]) -> AsyncIterator[Any]:
+    for row in rows:
+        yield row

@@ -21,6 +21,11 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
+def change_of(n: ItemNo, before: Place, after: Place) -> Change:
+    """What an act does to one item, guarded by where it stood when that was decided."""
+    return Change(n=n, state=before.state, epoch=before.epoch, place=after)
+
+
 def by_chunk(act: Act, chunk_of: Callable[[ItemNo], Chunk]) -> Iterator[tuple[Chunk, list[Change]]]:
     """The changes of an act, chunk by chunk."""
     ordered = sorted(act.at_items, key=lambda change: change.n)

@@ -14,9 +14,10 @@ from typing import Any
 
 from holdfast.core import canonical, events, money
 from holdfast.core import orphans as core
+from holdfast.core.acts import change_of
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACT_ITEMS
-from holdfast.core.model import Act, Batch, Change, Event, ItemNo, Place, State
+from holdfast.core.model import Act, Batch, Event, ItemNo, Place, State
 from holdfast.core.orphans import Kind, Strategy
 from holdfast.runtime import lookup
 from holdfast.runtime.operations import By, Result
@@ -154,10 +155,7 @@ def _act(batch: Batch, by: By, strategy: Strategy, some: list[tuple[Orphan, Plac
         reason=by.reason,
         seize=True,
         body=canonical.encode(note),
-        at_items=tuple(
-            Change(n=ItemNo(orphan.n), state=orphan.place.state, epoch=orphan.place.epoch, place=place)
-            for orphan, place in some
-        ),
+        at_items=tuple(change_of(ItemNo(orphan.n), orphan.place, place) for orphan, place in some),
         events=tuple(event for orphan, place in some for event in _events(by, strategy, orphan, place)),
     )
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 from holdfast.core import events
+from holdfast.core.acts import change_of
 from holdfast.core.model import Act, BatchId, Change, ItemNo, Key, Place, State
 from holdfast.core.verify import rewound
 from holdfast.runtime import status
@@ -16,7 +17,7 @@ Back = tuple[Key, Change]
 def back(key: Key, n: ItemNo, place: Place, stage: int, stages: int, *, reason: str) -> Back:
     """What becomes of an item that goes back to a stage."""
     after = rewound(place, stage, stages, reason=reason)
-    return key, Change(n=n, state=place.state, epoch=place.epoch, place=after)
+    return key, change_of(n, place, after)
 
 
 def send_back(store: Store, batch: BatchId, items: Sequence[Back], *, reason: str, actor: str) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from holdfast.core import canonical, ingest
+from holdfast.core.acts import change_of
 from holdfast.core.journal import Body, Spend, decode_body, decode_header
 from holdfast.core.model import (
     Act,
@@ -27,7 +28,7 @@ from holdfast.core.model import (
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import NOTHING, Holder, commit, settle, start
-from holdfast.core.states import Transition, go_back, move
+from holdfast.core.states import Transition, go_back, move, redriven
 from holdfast.stores.base import Idle, Receipt, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.replay import Story, compare, replay
@@ -218,19 +219,18 @@ def deferred(item: Item, seconds: float = 60.0) -> Deferred:
 
 def redrive(n: int, place: Place) -> Change:
     """A dead item tries again where it stopped."""
-    after = move(place, Transition.REDRIVE, stages=STAGES, attempt=0, due=0.0, since=0.0, spent=0, code="", reason="")
-    return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
+    return change_of(ItemNo(n), place, redriven(place, STAGES))
 
 
 def reset(n: int, place: Place, stage: int = 0) -> Change:
     """An item begins again at a stage, in the next epoch."""
     after = go_back(place, Transition.RESET, stage, STAGES, reason="because")
-    return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
+    return change_of(ItemNo(n), place, after)
 
 
 def cancel(n: int, place: Place) -> Change:
     after = move(place, Transition.CANCEL, stages=STAGES)
-    return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
+    return change_of(ItemNo(n), place, after)
 
 
 # -- marking checks -----------------------------------------------------------------------------------------------

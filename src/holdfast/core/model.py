@@ -5,7 +5,7 @@ of those numbers: the unit of claim, lease, fence and commit. The item is the un
 """
 
 from enum import StrEnum
-from typing import Any, NewType
+from typing import NewType
 
 import msgspec
 
@@ -371,6 +371,3 @@ class StoredItem(Value, frozen=True, kw_only=True):
 def chain_of_batch(batch: BatchId) -> int:
     """The chain that tells the story of a batch as a whole."""
     return -int(batch)
-
-
-Plain = dict[str, Any]

@@ -209,19 +209,7 @@ class Worker:
             return
         for lane in self.lanes:
             lane.sync_outputs([s for _, s in batch])
-        commits = []
-        for holding, settled in batch:
-            holding.left -= settled.counts.settled
-            release = holding.left == 0
-            commits.append(
-                commit(
-                    holding.holder,
-                    settled,
-                    commit_id=holding.new_commit_id(),
-                    release=release,
-                    reserved=holding.reserved(),
-                )
-            )
+        commits = [self._commit_of(holding, settled) for holding, settled in batch]
         receipts = self._write(commits)
         for lane in self.lanes:
             lane.publish([s for (_, s), receipt in zip(batch, receipts, strict=True) if receipt.landed])
@@ -241,6 +229,12 @@ class Worker:
     def _settle(self, holding: Holding, now: float) -> Settled:
         outcomes, holding.outcomes = holding.outcomes, []
         return settle(outcomes, stages=len(self.lanes), policies=self.policies, now=now)
+
+    def _commit_of(self, holding: Holding, settled: Settled) -> Commit:
+        """The chunk is given back with its last item."""
+        holding.left -= settled.counts.settled
+        return commit(holding.holder, settled, commit_id=holding.new_commit_id(), release=holding.left == 0,
+                      reserved=holding.reserved())  # fmt: skip
 
     def _write(self, commits: list[Commit]) -> list[Receipt]:
         return write(self.store, commits)

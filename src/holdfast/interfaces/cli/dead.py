@@ -1,7 +1,7 @@
 """`holdfast dead`: dead letters, and what a person decides about them."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -146,8 +146,13 @@ def redrive(
     """Try dead letters again where they stopped, with a fresh budget of attempts."""
     chosen = _chosen(items, every, code)
     with opened(manner.store) as there:
-        letters = _Letters(there, lookup.batch_named(there, batch), chosen, code)
-        letters.decide("redrive", "would be tried again where they stopped", manner, operations.redrive)
+        found = lookup.batch_named(there, batch)
+
+        def act(by: By) -> Result:
+            return operations.redrive(there, found, by, chosen, code=code)
+
+        letters = _Letters(there, found, chosen, code)
+        letters.decide("redrive", "would be tried again where they stopped", manner, act)
 
 
 @app.command("discard")
@@ -163,8 +168,13 @@ def discard(
     """Give dead letters up: they count as cancelled from now on."""
     chosen = _chosen(items, every, code)
     with opened(manner.store) as there:
-        letters = _Letters(there, lookup.batch_named(there, batch), chosen, code)
-        letters.decide("discard", "would be given up and count as cancelled", manner, operations.discard)
+        found = lookup.batch_named(there, batch)
+
+        def act(by: By) -> Result:
+            return operations.discard(there, found, by, chosen, code=code)
+
+        letters = _Letters(there, found, chosen, code)
+        letters.decide("discard", "would be given up and count as cancelled", manner, act)
 
 
 @app.command("resolve")
@@ -181,16 +191,13 @@ def resolve(
     """Settle a dead letter by hand: done with the output you give, else skipped."""
     data = None if output is None else operations.check_output(_read(output))
     word = "count as skipped" if data is None else f"be done with the output {render.one_line(data.decode(), 60)}"
-
-    def settle(there: Store, found: Batch, by: By, items: Sequence[str] | None, *, code: str | None) -> Result:
-        assert items is not None
-        assert code is None
-        return operations.resolve(there, found, by, items[0], output=data)
-
     with opened(manner.store) as there:
-        _Letters(there, lookup.batch_named(there, batch), [item], None).decide(
-            "resolve", f"would {word}", manner, settle
-        )
+        found = lookup.batch_named(there, batch)
+
+        def act(by: By) -> Result:
+            return operations.resolve(there, found, by, item, output=data)
+
+        _Letters(there, found, [item], None).decide("resolve", f"would {word}", manner, act)
 
 
 class _Letters:
@@ -199,7 +206,7 @@ class _Letters:
     def __init__(self, there: Store, batch: Batch, chosen: list[str] | None, code: str | None) -> None:
         self.there, self.batch, self.chosen, self.code = there, batch, chosen, code
 
-    def decide(self, verb: str, would: str, manner: Manner, act: Callable[..., Result]) -> None:
+    def decide(self, verb: str, would: str, manner: Manner, act: Callable[[By], Result]) -> None:
         """Show what would happen, ask, do it, and say what happened."""
         check = sealing.check_goes_on if verb == "redrive" else sealing.check_open
         check(self.there, self.batch)
@@ -216,7 +223,7 @@ class _Letters:
             return
         what = f"{verb.capitalize()} {render.many(count, 'dead letter')} of {self.batch.name}"
         by = agreed(what, manner, nothing_to_do=count == 0)
-        say_result(act(self.there, self.batch, by, self.chosen, code=self.code), manner.as_json)
+        say_result(act(by), manner.as_json)
 
     def _look(self) -> tuple[int, list[str]]:
         """How many there are, and the keys of the first ones."""

@@ -105,9 +105,8 @@ class Worker:
             return self.control.patience(IDLE_SECONDS)
         if any(self._can_start(h) for h in self._startable()):
             return 0.0
-        if self.appetite.is_hungry(self.holdings) and (
-            self._may_claim() or not all(h.loaded_all for h in self.holdings)
-        ):
+        hungry = self.appetite.is_hungry(self.holdings)
+        if hungry and (self._may_claim() or not all(h.loaded_all for h in self.holdings)):
             return 0.0
         now = self.store.now()
         times = [due - now for h in self.holdings if (due := h.next_due()) is not None]

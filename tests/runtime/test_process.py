@@ -256,6 +256,36 @@ def test_a_timeout_of_a_plain_function_breaks_in(book: hf.Pipeline) -> None:
     hangs.set()
 
 
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize("slow", ["verifier", "disk"])
+def test_the_timeout_is_for_the_handler_and_for_nothing_else(
+    slow: str, book: hf.Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what it made would be paid for with the failed attempt, and once more when its output is adopted."""
+    calls, whole = Calls(), hf.Files.stage
+
+    def stage(sink: hf.Files, *args: Any) -> Any:
+        time.sleep(0.5 if slow == "disk" else 0.0)
+        return whole(sink, *args)
+
+    monkeypatch.setattr(hf.Files, "stage", stage)
+
+    @book.stage(sink=hf.Files("out/{key}.json"), timeout="200ms", retry=AT_ONCE)
+    def pay(number: int, ctx: hf.Context) -> int:
+        calls(number)
+        ctx.spend(usd=1)
+        return number
+
+    @pay.verify(timeout="20s")
+    def holds(out: int) -> bool:
+        time.sleep(0.5 if slow == "verifier" else 0.0)
+        return out == 1
+
+    assert book.process(1).state == "done"
+    report = book.report()
+    assert (len(calls), report.totals.attempts, report.totals.usd) == (1, 1, 1)
+
+
 def test_a_slow_handler_keeps_its_lease(book: hf.Pipeline) -> None:
     seen = threading.Event()
 

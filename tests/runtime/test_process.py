@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core.model import Want
+from holdfast.core.model import Claim, ItemNo, Want
+from holdfast.core.settle import NOTHING, Holder, commit
 from holdfast.runtime import lookup, operations
 from holdfast.runtime.audit import verify
 from holdfast.stores import faults
@@ -144,6 +145,27 @@ def test_what_another_process_holds_is_running(pages: hf.Pipeline, calls: Calls)
     result = pages.process(1)
     assert (result.state, result.run_again, calls.seen) == ("running", True, [])
     assert chunk.owner is None
+
+
+def test_what_waits_is_not_running_because_something_else_runs() -> None:
+    clock = ManualClock()
+    book = hf.Pipeline("book", store=MemoryStore(clock=clock, is_dead=lambda _owner: False))
+
+    @book.stage
+    def only(n: int) -> int:
+        return n
+
+    with book.processor() as one:
+        for n in (1, 2):
+            one.store.add_items(one.batch.id, [one.ingester.freeze(n, bytes(16), None)])
+        parked = one.store.claim(Want(batch=one.batch.id, owner="a run", limit=1, seconds=30.0, only=ItemNo(0)))
+        one.store.claim(Want(batch=one.batch.id, owner="a run", limit=1, seconds=30.0, only=ItemNo(1)))
+        assert isinstance(parked, Claim)
+        holder = Holder(batch=one.batch.id, chunk=parked.lease.chunk, fence=parked.lease.fence, version=0, seconds=30.0)
+        one.store.commit([commit(holder, NOTHING, commit_id=bytes(16), release=True, due=clock() + 90)])
+        waits, runs = one.process(1), one.process(2)
+    assert (waits.state, waits.due) == ("waiting", clock() + 90)
+    assert (runs.state, runs.why, runs.due) == ("running", "another process has it in hand", None)
 
 
 def test_two_threads_with_the_same_message_run_it_once(book: hf.Pipeline) -> None:
@@ -352,7 +374,9 @@ def test_a_commit_after_a_take_over_is_refused(book: hf.Pipeline) -> None:
             operations.reset(book.store, batch, operations.By(actor="ann", reason="mine"), str(n))
         return n
 
-    assert book.process(1).state == "running"
+    result = book.process(1)
+    assert (result.state, result.run_again) == ("again", True), "nobody else is at work on it"
+    assert "taken over" in result.why
     assert book.process(1).state == "done"
     assert verify(book.store, lookup.batch_named(book.store, "book"), full=True).holds
 

@@ -231,7 +231,8 @@ class Want(Value, frozen=True, kw_only=True):
     tolerance: "Tolerance | None" = None
     """How many dead letters the batch may have before nothing more is handed out."""
     only: ItemNo | None = None
-    """The one item that is wanted; its chunk is granted whole."""
+    """The one item that is wanted; its chunk is granted whole. Of a suspect the item alone is granted, or, while others
+    are pending before it, first those: they are to be given back."""
 
 
 class Tolerance(Value, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ ENTRIES_AT_A_TIME = 16
 
 
 class Idle(msgspec.Struct, frozen=True, kw_only=True):
-    """There is nothing to claim now."""
+    """There is nothing to claim now. Where one item was wanted, all numbers are of its chunk alone."""
 
     pending: int
     """Items that are not settled, in whatever hands."""
@@ -118,6 +118,8 @@ class Store(Protocol):
         Guard: the batch is open, its end has not come, its dead letters are within the tolerance, its budget allows
             for an item, and nobody holds the chunk: released, expired by the store's clock, or its process is known
             to be dead.
+            With `only` it is the chunk of that item, or of what stands before it in a suspect: give that back, and
+            claim again.
         Guarantee: the fence is one higher than ever before; the entry with the snapshot of attempts is durable.
         Raises: StoreUnavailable.
         """

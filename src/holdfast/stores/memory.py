@@ -95,19 +95,18 @@ class MemoryStore(MemoryBatches):
             exceeded = want.tolerance is not None and course.is_exceeded(want.tolerance, self._dead(want.batch), batch)
             ended = course.has_ended(batch, now)
             if batch.course is not Course.OPEN or ended or exceeded:
-                idle = self._idle(want.batch, broke=False)
+                idle = self._idle(want, broke=False)
                 return replace(idle, course=batch.course, ended=ended, exceeded=exceeded)
             chunk = self._claimable(want, now)
             afford = self._affordable(want, now)
             if chunk is None or afford == 0:
-                return self._idle(want.batch, broke=chunk is not None)
-            size, cut = lease.share(chunk, want, affordable=afford), None
+                return self._idle(want, broke=chunk is not None)
+            ahead = lease.ahead(chunk, want, lambda: self._states(chunk))
+            size, cut = lease.share(chunk, want, affordable=afford, ahead=ahead), None
             if size < chunk.pending and chunk.counts.settled:
-                states = [self._place(chunk.batch, ItemNo(n)).state for n in range(chunk.lo, chunk.hi)]
-                cut = lease.find_cut(chunk, size, states)
-            given = lease.grant(
-                chunk, want, now=now, child_id=ChunkId(len(self._chunks) + 1), affordable=afford, cut=cut
-            )
+                cut = lease.find_cut(chunk, size, self._states(chunk))
+            given = lease.grant(chunk, want, now=now, child_id=ChunkId(len(self._chunks) + 1), affordable=afford,
+                                ahead=ahead, cut=cut)  # fmt: skip
             granted, child = given.chunk, given.child
             if child is not None:
                 self._chunks[child.id] = child
@@ -125,6 +124,9 @@ class MemoryStore(MemoryBatches):
             held = Lease(chunk=chunk.id, fence=granted.fence, owner=want.owner, expires=granted.expires)
             return Claim(lease=held, batch=chunk.batch, lo=granted.lo, hi=granted.hi, version=0,
                          pending=granted.pending, blame=granted.blame)  # fmt: skip
+
+    def _states(self, chunk: Chunk) -> list[State]:
+        return [self._place(chunk.batch, ItemNo(n)).state for n in range(chunk.lo, chunk.hi)]
 
     def _claimable(self, want: Want, now: float) -> Chunk | None:
         """What is free or expired, waiting chunks first; failing that, what a dead process holds."""
@@ -150,8 +152,9 @@ class MemoryStore(MemoryBatches):
     def _dead(self, batch: BatchId) -> int:
         return sum(chunk.counts.dead for chunk in self._chunks.values() if chunk.batch == batch)
 
-    def _idle(self, batch: BatchId, *, broke: bool) -> Idle:
-        chunks = [chunk for chunk in self._chunks.values() if chunk.batch == batch and chunk.pending]
+    def _idle(self, want: Want, *, broke: bool) -> Idle:
+        asked = self._chunks.values() if want.only is None else [self._chunk_of(want.batch, want.only)]
+        chunks = [chunk for chunk in asked if chunk.batch == want.batch and chunk.pending]
         times = [chunk.due if chunk.owner is None else max(chunk.due, chunk.expires) for chunk in chunks]
         return Idle(
             pending=sum(chunk.pending for chunk in chunks),

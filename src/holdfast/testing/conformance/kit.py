@@ -71,23 +71,27 @@ class Kit:
         return self.store.add_items(self.batch, [new_item(key, payload) for key in keys], ended=ended, actor="ingester")
 
     def want(
-        self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None
-    ) -> Want:
-        return Want(batch=self.batch, owner=owner, limit=limit, seconds=seconds, reserve=reserve, cap=cap)
+        self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None,
+        only: int | None = None,
+    ) -> Want:  # fmt: skip
+        return Want(batch=self.batch, owner=owner, limit=limit, seconds=seconds, reserve=reserve, cap=cap,
+                    only=None if only is None else ItemNo(only))  # fmt: skip
 
     def claim(
-        self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None
-    ) -> Claim:
+        self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None,
+        only: int | None = None,
+    ) -> Claim:  # fmt: skip
         """A claim that must be granted."""
-        answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap))
+        answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap, only))
         assert isinstance(answer, Claim), f"nothing was granted to {owner}: {answer}"
         return answer
 
     def idle(
-        self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None
-    ) -> Idle:
+        self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None,
+        only: int | None = None,
+    ) -> Idle:  # fmt: skip
         """A claim that must not be granted."""
-        answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap))
+        answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap, only))
         assert isinstance(answer, Idle), f"{owner} was granted {answer}"
         return answer
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +10,10 @@ import typer
 
 from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import Manner, agreed, goes_on, with_manner
+from holdfast.interfaces.cli.common import Manner, agreed, with_manner
 from holdfast.interfaces.cli.loading import load
 from holdfast.runtime import recovery
+from holdfast.runtime.operations import By
 
 NAMED = 20
 """So many items are named on a screen."""
@@ -38,8 +40,15 @@ def import_(
     path = pipeline.store_path
     damage = recovery.is_damaged(path) if path is not None else None
     name = batch if batch is not None else pipeline.name
-    plan = {"batch": name, "store": str(path), "damaged": damage}
-    if not goes_on(manner, plan, lambda: _announce(path, damage, name)):
+    if not manner.as_json:
+        _announce(path, damage, name)
+    if manner.dry_run:
+        with _quiet(manner.as_json):
+            found = pipeline.recover(by=By(actor="nobody", reason="a dry run"), batch=name, key=key, dry_run=True)
+        if manner.as_json:
+            render.document({"store": str(path), "damaged": damage, "dry_run": True, **found.as_dict()})
+        else:
+            _tell(found, dry_run=True)
         return
     by = agreed(f"Rebuild batch {name} from its output files", manner)
     moved = recovery.set_aside(path) if path is not None and damage is not None else ()
@@ -48,7 +57,7 @@ def import_(
     if manner.as_json:
         render.document(found.as_dict())
     else:
-        _tell(found)
+        _tell(found, dry_run=False)
 
 
 def _quiet(as_json: bool) -> contextlib.AbstractContextManager[object]:
@@ -68,17 +77,25 @@ def _announce(path: Path | None, damage: str | None, batch: str) -> None:
         render.say(f"There is no store at {path}: one would be made.")
 
 
-def _tell(found: recovery.Recovery) -> None:
+def _tell(found: recovery.Recovery, *, dry_run: bool) -> None:
     for name in found.set_aside:
         render.say(f"set aside: {name}", render.FAINT)
     whole = sum(found.recovered.values())
-    render.say(f"{render.many(whole, 'item')} of {found.items:,} recovered, {found.pending:,} will run.", render.GOOD)
+    done, rest = ("would be recovered", "would run") if dry_run else ("recovered", "will run")
+    render.say(f"{render.many(whole, 'item')} of {found.items:,} {done}, {found.pending:,} {rest}.", render.GOOD)
     rows = [(f"after {stage}", f"{count:,}") for stage, count in found.recovered.items()]
     rows.append(("without a valid output", f"{found.pending:,}"))
     rows.append(("unknown about the recovered", "; ".join(found.unknown)))
     render.show(render.facts(rows))
-    for name, why in found.invalid[:NAMED]:
-        render.say(f"  not recovered: {name}: {why}", render.CARE)
-    if found.invalid_count > NAMED:
-        render.say(f"  and {found.invalid_count - NAMED:,} more; --json names them", render.CARE)
-    render.say("Outputs were not changed. Run the pipeline to go on.")
+    _name("not recovered", found.invalid, found.invalid_count)
+    _name("recovered and not verified", found.unverified, found.unverified_count)
+    if found.unverified_count:
+        render.say("  run with --verify full once the verifiers can answer: what does not hold is made again then")
+    render.say("Nothing was changed." if dry_run else "Outputs were not changed. Run the pipeline to go on.")
+
+
+def _name(what: str, items: Sequence[tuple[str, str]], count: int) -> None:
+    for name, why in items[:NAMED]:
+        render.say(f"  {what}: {name}: {why}", render.CARE)
+    if count > NAMED:
+        render.say(f"  and {count - NAMED:,} more; --json names them", render.CARE)

@@ -147,7 +147,8 @@ class Processor:
         if not isinstance(decision, GoesBack):
             return stored
         sent = back(past.key, n, stored.place, decision.stage, len(self.stages), reason=decision.why)
-        send_back(self.store, self.batch.id, [sent], reason=decision.why, actor=self.owner)
+        if send_back(self.store, self.batch.id, [sent], reason=decision.why, actor=self.owner).buried:
+            self._tell_failure(n)
         return self._stored(n)
 
     # -- bringing it on -----------------------------------------------------------------------------------------

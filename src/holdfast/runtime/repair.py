@@ -80,7 +80,7 @@ def repair(store: Store, batch: Batch, findings: Findings, by: By) -> Result:
     stages, changed, moved_on = len(lookup.stage_names(batch)), 0, 0
     for group in _groups(_by_item(findings)):
         items = [each for finding in group if (each := _back(store, batch, finding, stages)) is not None]
-        landed = send_back(store, batch.id, items, reason=by.reason, actor=by.actor)
+        landed = send_back(store, batch.id, items, reason=by.reason, actor=by.actor).changed
         changed += landed
         moved_on += len(group) - landed
     left = (("it moved on meanwhile", moved_on),) if moved_on else ()

@@ -190,11 +190,15 @@ class Run:
         def tell(what: str) -> None:
             ledger.looking = what
 
-        with _naming_outputs(batch):
-            self.rewound = checker.Checker(
-                self.store, batch, self.looker, self.options.verify, actor=self.owner, threads=self.options.workers,
-                allowed=self.options.undo, findings=self.findings, stopping=lambda: self.control.stopping, tell=tell,
-            ).recheck()  # fmt: skip
+        check = checker.Checker(
+            self.store, batch, self.looker, self.options.verify, actor=self.owner, threads=self.options.workers,
+            allowed=self.options.undo, findings=self.findings, stopping=lambda: self.control.stopping, tell=tell,
+        )  # fmt: skip
+        try:
+            with _naming_outputs(batch):
+                self.rewound = check.recheck()
+        finally:
+            ledger.buried += check.buried
         ledger.undone, ledger.looking = self.rewound, ""
 
     def _stop_if_barred(self, batch: Batch) -> None:

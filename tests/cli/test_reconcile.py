@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.runtime.sinks.base import Evidence
 from holdfast.stores.open import open_store
 from tests.cli.conftest import Command
 from tests.operations.world import World
@@ -58,6 +59,22 @@ def test_what_is_wrong_is_named_with_the_item_the_file_and_what_to_do(app: str, 
     document = holdfast("reconcile", "book", "--json").document
     assert (document["explained"], document["exit_code"], document["found"]["missing"]) == (False, 1, 1)
     assert document["findings"][0]["file"] == "out/5.json"
+
+
+@pytest.mark.promise("A14", "P15")
+def test_leftovers_are_shown_and_are_no_finding(app: str, here: Path, holdfast: Command) -> None:
+    store = open_store(here / ".holdfast/state.db")
+    (output,) = store.outputs(store.batches()[0].id, lo=5, hi=6)
+    store.close()
+    assert output.file is not None
+    origin, _, *rest = Evidence.decode(output.file).staged.rsplit(".", 4)
+    left = here / ".".join([origin, "99", *rest])
+    left.write_text("made by an owner that was fenced out")
+    answer = holdfast("reconcile", "book", "--tolerate", "1", "--seal")
+    assert answer.code == 0, answer.out
+    assert "1 staged file in .holdfast/, of attempts that were overtaken; nothing needs them" in answer.out
+    assert holdfast("reconcile", "book", "--json").document["observed"]["leftovers"] == 1
+    assert left.exists()
 
 
 @pytest.mark.promise("A14")

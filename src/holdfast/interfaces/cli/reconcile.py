@@ -196,6 +196,9 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int) -> None
     closely = "read" if seen.how == "full" else "looked at"
     named = f"; {seen.published:,} got their final names now" if seen.published else ""
     rows.append(("observed", f"{seen.outputs:,} outputs {closely}, {seen.files:,} of them in files{named}"))
+    if seen.leftovers:
+        beside = "in .holdfast/, of attempts that were overtaken; nothing needs them"
+        rows.append(("leftovers", f"{render.many(seen.leftovers, 'staged file')} {beside}"))
     if r.dead > tolerated_dead:
         rows.append(("dead", f"{r.dead:,}, tolerated are {tolerated_dead:,}: holdfast dead list {found.batch}"))
     render.show(render.facts(rows))

@@ -123,14 +123,14 @@ def test_a_repair_does_not_undo_much_unless_it_is_told_so(
 def test_a_batch_is_sealed_shown_refuses_and_is_reopened(app: str, holdfast: Command) -> None:
     not_yet = holdfast("reconcile", "book", "--seal")
     assert (not_yet.code, "not sealed: 1 dead letter" in not_yet.err) == (1, True)
-    sealed = holdfast("reconcile", "book", "--seal", "--tolerate", "1", "--actor", "ann")
+    sealed = holdfast("reconcile", "book", "--seal", "--tolerate", "1", "--actor", "ann", "--reason", "read by two")
     assert (sealed.code, "book is sealed" in sealed.out) == (0, True)
     assert holdfast("reconcile", "book", "--seal", "--tolerate", "1").code == 0, "done again, it changes nothing"
     shown = holdfast("status", "book").out
     assert "sealed with dead letters" in shown
-    assert "by ann" in shown
+    assert "by ann: read by two" in shown
     document = holdfast("status", "book", "--json").document
-    assert (document["seal"]["by"], document["seal"]["late"]) == ("ann", [])
+    assert document["seal"] | {"at": 0} == {"at": 0, "by": "ann", "reason": "read by two", "late": []}
     for command in (
         ("run", app, "--no-progress"),
         ("dead", "redrive", "book", "--all", "--yes", "--reason", "x"),
@@ -142,7 +142,7 @@ def test_a_batch_is_sealed_shown_refuses_and_is_reopened(app: str, holdfast: Com
         assert "by ann: it is finished" in refused.err
         assert "holdfast reopen book --reason" in refused.err
     assert holdfast("reopen", "book").code == 2
-    assert holdfast("reopen", "book", "--yes", "--reason", "one more").code == 0
+    assert "by ann (read by two)" in holdfast("reopen", "book", "--yes", "--reason", "one more").out
     assert holdfast("reopen", "book", "--yes", "--reason", "again").code == 2
     assert holdfast("run", app, "--no-progress", "--tolerate", "1", "--seal").code == 0
     assert holdfast("run", app, "--no-progress", "--tolerate", "1", "--seal").code == 0

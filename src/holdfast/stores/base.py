@@ -174,12 +174,14 @@ class Store(Protocol):
         """
         ...
 
-    def seal(self, batch: BatchId, *, actor: str, reconciliation: bytes, events: Sequence[Event] = ()) -> Batch:
+    def seal(
+        self, batch: BatchId, *, actor: str, reconciliation: bytes, reason: str = "", events: Sequence[Event] = ()
+    ) -> Batch:
         """Finish a batch for good: what comes later is refused.
 
         Guard: its source was read to its end, or it was cancelled or its own end has come; nothing is pending; and no
             chain has grown since the reconciliation, where that names the heads it saw.
-        Guarantee: the entry covers the heads of all chains, and is written together with the events.
+        Guarantee: the entry covers the heads of all chains, keeps the reason, and is written together with the events.
         Raises: UsageError if the batch is unknown, Refused with what is in the way.
         """
         ...

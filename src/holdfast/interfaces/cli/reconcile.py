@@ -89,7 +89,7 @@ def reconcile(
         if mend:
             extra["repair"] = _repair(there, found, result, pipeline, share, manner)
         if seal:
-            extra["sealed_at"] = _seal(there, found, result, who, most)
+            extra["sealed_at"] = _seal(there, found, result, who, reason, most)
     if as_json:
         render.document({**result.as_dict(), "tolerated": most, "exit_code": result.exit_code(most), **extra})
     elif seal:
@@ -112,12 +112,15 @@ def reopen(
         if told is None:
             raise UsageError(f"batch {batch!r} is not sealed: nothing to reopen")
         if not as_json:
-            render.say(f"{batch} was sealed at {when(told.at)} by {told.by}. It would take items, runs and acts again.")
+            why = f" ({told.reason})" if told.reason else ""
+            took = f"{batch} was sealed at {when(told.at)} by {told.by}{why}."
+            render.say(f"{took} It would take items, runs and acts again.")
         manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=False, as_json=as_json)
         by = agreed(f"Reopen {batch}", manner)
         there.reopen(found.id, actor=by.actor, reason=by.reason)
     if as_json:
-        render.document({"batch": batch, "reopened": True, "was_sealed_at": told.at, "was_sealed_by": told.by})
+        render.document({"batch": batch, "reopened": True, "was_sealed_at": told.at, "was_sealed_by": told.by,
+                         "was_sealed_because": told.reason})  # fmt: skip
     else:
         render.say(f"{batch} is open again.", render.GOOD)
 
@@ -145,11 +148,11 @@ def _look(there: Store, batch: Batch, pipeline: Pipeline | None, full: bool) -> 
     return found
 
 
-def _seal(there: Store, batch: Batch, found: Reconciliation, who: str, most: int) -> float | None:
+def _seal(there: Store, batch: Batch, found: Reconciliation, who: str, reason: str, most: int) -> float | None:
     """Sealing what is sealed already changes nothing: perhaps the answer of the first time was lost."""
     if batch.sealed_at is not None and found.is_explained:
         return batch.sealed_at
-    return sealing.seal(there, batch, found, actor=who, tolerated=most).sealed_at
+    return sealing.seal(there, batch, found, actor=who, reason=reason, tolerated=most).sealed_at
 
 
 def _how(full: bool) -> How:

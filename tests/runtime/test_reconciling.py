@@ -15,7 +15,7 @@ import holdfast as hf
 from holdfast.core.canonical import decode
 from holdfast.core.model import Claim, State, Want
 from holdfast.core.reconcile import What
-from holdfast.runtime import extras, lookup, operations, repair, sealing
+from holdfast.runtime import extras, ingester, lookup, operations, repair, sealing, source_keys
 from holdfast.runtime.reconciler import reconcile, repairable
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.stores.base import each_item, each_output
@@ -213,7 +213,26 @@ def test_totals_that_are_not_those_of_the_items_are_found() -> None:
 @pytest.mark.promise("A14")
 def test_the_source_is_compared_with_the_store_in_both_directions(finished: hf.Pipeline) -> None:
     wanted = Counter([("never created", "77"), ("unknown", 0), ("unknown", 1)])
-    assert found_in(finished, items=[*range(2, COUNT), 77, 77][:-1]) == wanted
+    assert found_in(finished, items=[*range(2, COUNT), 77, 77, 5]) == wanted, "what comes twice is one item"
+
+
+def test_the_keys_of_a_source_are_looked_up_in_groups(finished: hf.Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    known = type(finished.store).known
+
+    def counted(store: Any, batch: Any, items: Any) -> Any:
+        asked.append(len(items))
+        return known(store, batch, items)
+
+    monkeypatch.setattr(type(finished.store), "known", counted)
+    monkeypatch.setattr(type(finished.store), "find", lambda *_: pytest.fail("one key was looked up by itself"))
+    monkeypatch.setattr(source_keys, "GROUP", 15)
+    assert finished.reconcile(items=iter(range(COUNT))).is_explained
+    assert asked == [15, 15, 10]
+    asked.clear()
+    monkeypatch.setattr(ingester, "INGEST_BYTES", 4)  # pages of two digits: two of them are enough
+    assert finished.reconcile(items=iter(range(10, COUNT))).found == {What.UNKNOWN: 10}
+    assert asked == [2] * 15, "fewer at a time where they are large"
 
 
 def test_a_source_that_cannot_be_compared_is_refused_where_it_was_given() -> None:

@@ -5,7 +5,6 @@ source, in groups, by key and payload. Where there is no such batch, or no store
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import astuple
@@ -217,10 +216,9 @@ class _Planner:
         options = self.options
         ingester = Ingester(self.store, self.batch, self.stages[0].input, key=key, identity=options.identity,
                             changed=options.changed, owner="plan", rerun=_never)  # fmt: skip
-        natural = getattr(source, "natural_key", None)
-        salt, rest, seen = bytes(canonical.SALT_BYTES), iter(source), Seen()
+        seen = Seen()
         try:
-            while group := [ingester.freeze(raw, salt, natural) for raw in islice(rest, GROUP)]:
+            for group in ingester.groups(source, GROUP):
                 self.read_count += len(group)
                 self._sort_out(group, ingester, seen)
         finally:

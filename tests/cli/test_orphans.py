@@ -91,6 +91,14 @@ def test_what_was_sent_to_review_shows_what_it_was_doing(later: World, holdfast:
     assert why[1].split()[:6] == ["now", "waits", "for", "a", "review", "at"]
 
 
+def test_whoever_requeues_after_the_end_of_a_batch_hears_of_it(later: World, holdfast: Command) -> None:
+    later.store.steer(later.id, Course.OPEN, actor="ada", reason="run until", ends_at=later.clock() - 1)
+    assert "with a later --until, else the next run cancels" in holdfast(*RESOLVE, "requeue", "--dry-run").out
+    assert "with a later --until" in holdfast(*RESOLVE, "requeue", "--dry-run", "--json").document["warning"]
+    assert "later" not in holdfast(*RESOLVE, "fail", "--dry-run").out
+    assert "with a later --until" in holdfast(*RESOLVE, "requeue", *AGREED).document["warning"]
+
+
 def test_what_was_requeued_too_often_is_said_to_be_buried(later: World, holdfast: Command) -> None:
     said = AGREED[:-1]
     for _ in range(REQUEUES):

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from holdfast.core import canonical, events, journal
+from holdfast.core import canonical, course, events, journal
 from holdfast.core.errors import Refused
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Batch, Commit, Course, Entry, chain_of_batch
@@ -92,6 +92,15 @@ def check_goes_on(store: Store, batch: Batch) -> None:
             f"batch {batch.name!r} was cancelled, for good: no run would take up what is sent back, so nothing was "
             "changed; what is done stays done, for the rest choose another batch name"
         )
+
+
+def end_in_the_way(store: Store, batch: Batch) -> str:
+    """What to know before items are sent back in a batch whose end has come: only a later end lets them run. Empty
+    where its end is still to come, or it has none."""
+    if not course.has_ended(batch, store.now()):
+        return ""
+    end = f"{batch.name} ended at {when(batch.ends_at or 0.0)}"
+    return f"{end}: run it with a later --until, else the next run cancels what goes back"
 
 
 def seal_of(store: Store, batch: Batch) -> Seal | None:

@@ -223,7 +223,9 @@ class _Letters:
         check(self.there, self.batch)
         count, keys = self._look()
         if manner.dry_run and manner.as_json:
-            render.document({"act": verb, "batch": self.batch.name, "items": count, "first": keys})
+            warning = sealing.end_in_the_way(self.there, self.batch) if verb == "redrive" else ""
+            said = {"act": verb, "batch": self.batch.name, "items": count, "first": keys, "warning": warning}
+            render.document(said)
         elif not manner.as_json:
             some = f" ({', '.join(keys)}{', …' if count > len(keys) else ''})" if keys else ""
             render.say(f"{render.many(count, 'dead letter')} of {self.batch.name}{some} {would}.")

@@ -152,3 +152,5 @@ def _show(shown: resolution.Preview) -> None:
         rows.append(("fenced off", f"{whom}, alive, with {shown.in_flight:,} of them: what it does will not count"))
     rows += [("left alone", f"{count:,} ({why})") for why, count in shown.left_alone]
     render.show(render.facts(rows))
+    if shown.warning:
+        render.say(f"  {shown.warning}.", render.CARE)

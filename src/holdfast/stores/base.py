@@ -152,7 +152,8 @@ class Store(Protocol):
         """Change items outside of a lease, with actor and reason; returns the numbers that changed.
 
         Guard: (item, state, epoch) of every change, and within the epoch its stage. Those that moved on since are left
-            alone.
+            alone. An act whose id is in the chains already was done: repeated, it changes nothing, whatever has
+            become of its items since.
         Guarantee: one entry per chunk concerned, in the same transaction as its items. With `seize` the fence rises.
         Raises: UsageError, Refused if the batch is sealed.
         """

@@ -55,7 +55,8 @@ def operator(world: World) -> Actor:
 
 
 def caretaker(world: World) -> Actor:
-    """Takes items for stuck and sends them on their way again, whoever has them; sometimes twice, unknowingly."""
+    """Takes items for stuck and sends them on their way again, whoever has them; sometimes twice, unknowingly: the same
+    act is sent again, or somebody else decided the same."""
     while world.plan.stuck:
         yield world.plan.stuck * (0.5 + world.chance())
         if not world.faulty:
@@ -64,13 +65,14 @@ def caretaker(world: World) -> Actor:
         for item in [item for item in pending if world.chance() < 0.4]:
             yield world.chance() * 3
             act_id, after = world.new_id(), decisions.requeued(item.place, world.stages)
-            for _ in range(1 + (world.chance() < 0.3)):
+            for turn in range(1 + (world.chance() < 0.3)):
                 if world.faulty:
-                    _requeue(world, item, after, act_id)
+                    sent = act_id if turn == 0 or item.n % 2 else world.new_id()
+                    _requeue(world, item, after, sent, is_first=turn == 0)
                 yield world.chance() * 5
 
 
-def _requeue(world: World, item: StoredItem, after: Place, act_id: bytes) -> None:
+def _requeue(world: World, item: StoredItem, after: Place, act_id: bytes, *, is_first: bool) -> None:
     """Whoever was at work on it cannot commit any more, however slow or alive."""
     told = events.orphan_resolved(item.n, item.key, after, strategy="requeue", actor="caretaker", reason="because")
     (now,) = world.store.items(world.batch.id, lo=item.n, hi=item.n + 1)
@@ -78,12 +80,18 @@ def _requeue(world: World, item: StoredItem, after: Place, act_id: bytes) -> Non
     kind = "buried" if after.state is State.DEAD else "requeued"
     changed = world.act("caretaker", kind, [decisions.change_of(item, after)], seize=True, act_id=act_id,
                         events=(*decisions.burial(item, after), told))  # fmt: skip
-    if now.place == item.place and not changed and world.sealed is None:
+    if is_first and now.place == item.place and not changed and world.sealed is None:
         raise Violation(f"item {item.n} was to be {kind} and stands where it stood")
+    if changed and _at(now.place) != _at(item.place):
+        raise Violation(f"item {item.n} was {kind} by somebody who saw it before it moved on")
     (free,) = [chunk for chunk in world.store.chunks(world.batch.id) if chunk.id == held.id]
     if changed and held.owner is not None and (free.owner is not None or free.fence <= held.fence):
         raise Violation(f"item {item.n} was {kind}, and its owner was not fenced out")
     world.counts["requeues"] += len(changed)
+
+
+def _at(place: Place) -> tuple[int, int, int, int]:
+    return place.epoch, place.stage, place.attempt, place.requeues
 
 
 def _change(world: World, row: StoredItem) -> tuple[str, Change] | None:

@@ -36,6 +36,13 @@ def by_chunk(act: Act, chunk_of: Callable[[ItemNo], Chunk]) -> Iterator[tuple[Ch
         yield pairs[0][0], [change for _, change in pairs]
 
 
+def may_come_again(act: Act) -> bool:
+    """Whether items can come to stand once more where the act changes them, without a new epoch: what was buried is
+    redriven, what was redriven dies. Then only its id tells that it was done before."""
+    around = (State.PENDING, State.DEAD)
+    return any(c.epoch == c.place.epoch and c.state in around and c.place.state in around for c in act.at_items)
+
+
 def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[ItemNo, Place]) -> Effect:
     """The part of an act that still holds: an item that moved on since it was decided is left alone, and so is one
     that the act has changed already."""

@@ -23,6 +23,8 @@ from holdfast.core.states import Transition, go_back, move, redriven
 from holdfast.runtime import lookup, sealing, status
 from holdfast.stores.base import Store, each_item
 
+SENT_BACK = frozenset({"reset", "redriven"})
+"""Kinds of acts after which items are to run again."""
 CUT_PAYLOAD = "too_large"
 RESOLVED = "resolved"
 RECOVERED = "recovered"
@@ -58,10 +60,13 @@ class Result:
     """(why, how many) of the items that were looked at and not changed."""
     buried: int = 0
     """Of those changed, how many became dead letters instead, because they had been re-enqueued too often."""
+    warning: str = ""
+    """What keeps the items from going on, and what to do: the end of their batch has come."""
 
     def as_dict(self) -> dict[str, Any]:
         plain = {"kind": self.kind, "batch": self.batch, "changed": self.changed, "left_alone": dict(self.left_alone)}
-        return plain | ({"buried": self.buried} if self.buried else {})
+        more = {"buried": self.buried, "warning": self.warning}
+        return plain | {name: value for name, value in more.items() if value}
 
 
 def redrive(
@@ -136,8 +141,9 @@ def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_sta
     for part in parts:
         left.update(dict(part.left_alone))
     return Result(
-        kind="reset", batch=batch.name, changed=sum(part.changed for part in parts), left_alone=tuple(left.items())
-    )
+        kind="reset", batch=batch.name, changed=sum(part.changed for part in parts), left_alone=tuple(left.items()),
+        warning=next((part.warning for part in parts if part.warning), ""),
+    )  # fmt: skip
 
 
 def _reset_chunk(store: Store, batch: Batch, by: By, target: int, chunk: Chunk) -> Result:
@@ -219,7 +225,8 @@ def act_on(
             landed = len(store.act(act))
             changed += landed
             left["it moved on meanwhile"] += len(changes) - landed
-    return Result(kind=kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()))
+    warning = sealing.end_in_the_way(store, batch) if changed and kind in SENT_BACK else ""
+    return Result(kind=kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()), warning=warning)
 
 
 def _groups(items: Iterable[StoredItem]) -> Iterator[list[StoredItem]]:

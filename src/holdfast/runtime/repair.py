@@ -16,7 +16,7 @@ from holdfast.runtime import lookup
 from holdfast.runtime.operations import By, Result
 from holdfast.runtime.reconciler import Findings
 from holdfast.runtime.rewinding import Back, back, send_back
-from holdfast.runtime.sealing import check_goes_on
+from holdfast.runtime.sealing import check_goes_on, end_in_the_way
 from holdfast.runtime.words import many
 from holdfast.stores.base import Store
 
@@ -84,7 +84,8 @@ def repair(store: Store, batch: Batch, findings: Findings, by: By) -> Result:
         changed += landed
         moved_on += len(group) - landed
     left = (("it moved on meanwhile", moved_on),) if moved_on else ()
-    return Result(kind="rewound", batch=batch.name, changed=changed, left_alone=left)
+    warning = end_in_the_way(store, batch) if changed else ""
+    return Result(kind="rewound", batch=batch.name, changed=changed, left_alone=left, warning=warning)
 
 
 def _back(store: Store, batch: Batch, finding: Finding, stages: int) -> Back | None:

@@ -70,10 +70,12 @@ class Run:
     def go(self, items: Iterable[Any] | None) -> Report:
         """Open, verify, read, work, finish. Whatever happens, what was acknowledged is kept."""
         batch = steering.set_end(self.store, self._open(items), self.options.until, actor=self.owner)
-        if batch.sealed_at is not None:
-            return self._report(batch, None, self.closing.again(batch, items, self.key))
-        self.closing.begin(batch)
         ledger = Ledger(self.store.chunks(batch.id), cap=self.options.cap, item_cost=self.options.item_cost)
+        if batch.sealed_at is not None:
+            found = self.closing.again(batch, items, self.key)
+            ledger.ingested = True
+            return self._report(batch, ledger, found)
+        self.closing.begin(batch)
         grace = max(self.pipeline.patience.orphan_after, self.options.lease)
         if barred := course.barrier(batch, self.store.now()):
             self.control.stop(barred)

@@ -154,7 +154,8 @@ class Store(Protocol):
         """Change items outside of a lease, with actor and reason; returns the numbers that changed.
 
         Guard: (item, state, epoch) of every change, and within the epoch its stage. Those that moved on since are left
-            alone.
+            alone. An act whose id is in the chains already was done: repeated, it changes nothing, whatever has
+            become of its items since.
         Guarantee: one entry per chunk concerned, in the same transaction as its items. With `seize` the fence rises.
         Raises: UsageError, Refused if the batch is sealed.
         """
@@ -176,12 +177,14 @@ class Store(Protocol):
         """
         ...
 
-    def seal(self, batch: BatchId, *, actor: str, reconciliation: bytes, events: Sequence[Event] = ()) -> Batch:
+    def seal(
+        self, batch: BatchId, *, actor: str, reconciliation: bytes, reason: str = "", events: Sequence[Event] = ()
+    ) -> Batch:
         """Finish a batch for good: what comes later is refused.
 
         Guard: its source was read to its end, or it was cancelled or its own end has come; nothing is pending; and no
             chain has grown since the reconciliation, where that names the heads it saw.
-        Guarantee: the entry covers the heads of all chains, and is written together with the events.
+        Guarantee: the entry covers the heads of all chains, keeps the reason, and is written together with the events.
         Raises: UsageError if the batch is unknown, Refused with what is in the way.
         """
         ...

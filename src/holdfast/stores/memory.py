@@ -34,7 +34,7 @@ from holdfast.core.model import (
     StoredItem,
     Want,
 )  # fmt: skip
-from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.base import Idle, Receipt, lineage
 from holdfast.stores.memory_batches import MemoryBatches
 
 replace = msgspec.structs.replace
@@ -247,7 +247,10 @@ class MemoryStore(MemoryBatches):
             if batch.sealed_at is not None:
                 raise Refused(f"batch {batch.name!r} is sealed: reopen it before changing its items")
             changed: list[ItemNo] = []
-            for chunk, changes in acts.by_chunk(act, lambda n: self._chunk_of(act.batch, n)):
+            parts = list(acts.by_chunk(act, lambda n: self._chunk_of(act.batch, n)))
+            if acts.may_come_again(act) and self._was_done(act, [chunk for chunk, _ in parts]):
+                return []
+            for chunk, changes in parts:
                 effect = acts.apply(act, chunk, changes, {c.n: self._place(act.batch, c.n) for c in changes})
                 if not effect.changes:
                     continue
@@ -265,6 +268,13 @@ class MemoryStore(MemoryBatches):
                 changed += [c.n for c in effect.changes]
             self._tell(act.batch, acts.heard(act, changed))
             return changed
+
+    def _was_done(self, act: Act, chunks: list[Chunk]) -> bool:
+        """Whether its id is in the chains of the chunks, or of those that they were cut from."""
+        every = self.chunks(act.batch)
+        chains = {before.id for chunk in chunks for before in lineage(every, chunk.lo)}
+        entries = (entry for chain in chains for entry in self._entries.get(chain, []))
+        return bool(act.id) and any(journal.decode_header(entry.head).commit_id == act.id for entry in entries)
 
     # -- reading ------------------------------------------------------------------------------------------------
 

@@ -6,9 +6,11 @@ the core, and writes the answer. All bytes are made before it begins.
 """
 
 import logging
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
+import apsw
 from msgspec.structs import replace
 
 from holdfast.core import acts, course, events, ingest, journal, lease
@@ -324,11 +326,19 @@ class SqliteStore(SqliteBatches):
             now = self.now()
             stages = stage_count(batch.definition)
             changed: list[ItemNo] = []
-            for chunk, changes in acts.by_chunk(act, lambda n: self._chunk_of(db, act.batch, n)):
+            parts = list(acts.by_chunk(act, lambda n: self._chunk_of(db, act.batch, n)))
+            if acts.may_come_again(act) and self._was_done(db, act, [chunk.id for chunk, _ in parts]):
+                return []
+            for chunk, changes in parts:
                 places = {change.n: self._record(db, act.batch, change.n, stages).place for change in changes}
                 changed += self._act_on(db, act, acts.apply(act, chunk, changes, places), chunk, now)
             self._tell(db, act.batch, acts.heard(act, changed))
         return changed
+
+    def _was_done(self, db: SqliteFile, act: Act, chunks: list[ChunkId]) -> bool:
+        """Whether its id is in the chains of the chunks, or of those that they were cut from."""
+        rows = db.execute(SQL["heads_with_id"], (apsw.carray(array("q", chunks)), act.id)) if act.id else []
+        return any(journal.decode_header(head).commit_id == act.id for (head,) in rows)
 
     def _act_on(self, db: SqliteFile, act: Act, effect: acts.Effect, chunk: Chunk, now: float) -> list[ItemNo]:
         if not effect.changes:

@@ -219,7 +219,8 @@ class Comparison(RuleBasedStateMachine):
     @rule(told=st.booleans())
     def seal(self, told: bool) -> None:
         events = [warning("sealed", "so")] if told else []
-        self.both(lambda store: store.seal(self.batch, actor="op", reconciliation=b"{}", events=events))
+        reason = "so" if told else ""
+        self.both(lambda store: store.seal(self.batch, actor="op", reconciliation=b"{}", reason=reason, events=events))
 
     @rule()
     def reopen(self) -> None:

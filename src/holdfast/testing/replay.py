@@ -206,7 +206,7 @@ class _Teller:
         if self.seal is None:
             return
         chunks = self.store.chunks(row.id)
-        now = course.seal(chunks, self.seal.reconciliation)
+        now = course.seal(chunks, self.seal.reconciliation, self.seal.reason)
         _must(now == self.seal, "the batch changed after it was sealed")
         _must(not sum(chunk.pending for chunk in chunks), "a batch with pending items is sealed")
 

@@ -13,11 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.core import course
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch
 from holdfast.interfaces.cli import render
-from holdfast.runtime.durations import when
+from holdfast.runtime import sealing
 from holdfast.runtime.operations import By, Result
 from holdfast.stores.base import Store
 from holdfast.stores.open import DEFAULT, open_store
@@ -143,6 +142,5 @@ def say_result(result: Result, as_json: bool) -> None:
 
 def warn_of_end(there: Store, batch: Batch) -> None:
     """Whoever sends items back in a batch whose end has come hears that only a later end lets them run."""
-    if course.has_ended(batch, there.now()):
-        end = f"{batch.name} ended at {when(batch.ends_at or 0.0)}"
-        render.say(f"  {end}: run it with a later --until, else what goes back is cancelled.", render.CARE)
+    if warning := sealing.end_in_the_way(there, batch):
+        render.say(f"  {warning}.", render.CARE)

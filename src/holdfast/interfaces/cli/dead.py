@@ -218,7 +218,8 @@ class _Letters:
             if verb == "redrive":
                 warn_of_end(self.there, self.batch)
 
-        plan = {"act": verb, "batch": self.batch.name, "items": count, "first": keys}
+        warning = sealing.end_in_the_way(self.there, self.batch) if verb == "redrive" else ""
+        plan = {"act": verb, "batch": self.batch.name, "items": count, "first": keys, "warning": warning}
         if not goes_on(manner, plan, show):
             return
         what = f"{verb.capitalize()} {render.many(count, 'dead letter')} of {self.batch.name}"

@@ -18,6 +18,8 @@ from holdfast.runtime.orphans import Orphan
 from holdfast.stores.base import Store
 
 STRATEGIES = "|".join(strategy.value for strategy in Strategy)
+ADVISED = 5
+"""Batches that are named in advice of one kind."""
 HEADERS = ["batch", "item", "stage", "kind", "idle for", "owner", "last error", "requeued"]
 
 
@@ -52,14 +54,17 @@ def _look(there: Store, batch: str | None, limit: int, manner: Manner) -> None:
     """Show what is stuck; what was not announced before becomes an event."""
     batches = there.batches() if batch is None else [lookup.batch_named(there, batch)]
     total, kinds, first, now = 0, Counter[str](), list[Orphan](), there.now()
+    found: list[tuple[Batch, Counter[str]]] = []
     for each in batches:
         seen = discovery.look(there, each, limit=limit - len(first))
         discovery.announce(there, each, seen, actor=manner.who)
         total, kinds = total + seen.total, kinds + seen.kinds
         first += seen.first
+        found += [(each, seen.kinds)] if seen.total else []
     if manner.as_json:
-        counts = {kind.value: kinds[kind.value] for kind in Kind}
-        render.document({"orphans": total, "kinds": counts, "items": [orphan.as_dict() for orphan in first]})
+        by_batch = {each.name: _by_kind(of) for each, of in found}
+        items = [orphan.as_dict() for orphan in first]
+        render.document({"orphans": total, "kinds": _by_kind(kinds), "batches": by_batch, "items": items})
     elif not total:
         render.say(f"{batch if batch is not None else 'The store'}: nothing is stuck.", render.GOOD)
     else:
@@ -67,10 +72,17 @@ def _look(there: Store, batch: str | None, limit: int, manner: Manner) -> None:
         shown = "" if len(first) == total else f", the first {len(first):,} shown"
         parts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
         render.say(f"\n{render.many(total, 'item')} stuck: {parts}{shown}.")
-        of = first[0].batch if batch is None else batch
-        for line in _advice(kinds, lookup.batch_named(there, of)):
-            render.say(line, render.FAINT)
+        for kind in Kind:
+            concerned = [each for each, of in found if of[kind.value]]
+            for each in concerned[:ADVISED]:
+                render.say(_advice(kind, each), render.FAINT)
+            if len(concerned) > ADVISED:
+                render.say(f"… and so on for {len(concerned) - ADVISED:,} more batches", render.FAINT)
     raise typer.Exit(1 if total else 0)
+
+
+def _by_kind(counts: Counter[str]) -> dict[str, int]:
+    return {kind.value: counts[kind.value] for kind in Kind}
 
 
 def _rows(found: list[Orphan], now: float) -> Iterator[tuple[str, ...]]:
@@ -84,15 +96,15 @@ def _rows(found: list[Orphan], now: float) -> Iterator[tuple[str, ...]]:
         )  # fmt: skip
 
 
-def _advice(kinds: Counter[str], of: Batch) -> Iterator[str]:
+def _advice(kind: Kind, of: Batch) -> str:
+    """What to do about what is stuck in this way in a batch."""
     batch = of.name
-    if kinds[Kind.STUCK.value]:
-        first = f"holdfast pause {batch} --off --reason …, then " if of.course is Course.PAUSED else ""
-        yield f"stuck: {first}run the batch again, or holdfast orphans {batch} --resolve {STRATEGIES} --reason …"
-    if kinds[Kind.STRANDED.value]:
-        yield f"stranded in a cancelled batch: holdfast orphans {batch} --resolve fail|review --reason …"
-    if kinds[Kind.UNANSWERED.value]:
-        yield f"unanswered dead letters: holdfast dead list {batch}, then redrive, resolve or discard"
+    if kind is Kind.STRANDED:
+        return f"stranded in a cancelled batch: holdfast orphans {batch} --resolve fail|review --reason …"
+    if kind is Kind.UNANSWERED:
+        return f"unanswered dead letters: holdfast dead list {batch}, then redrive, resolve or discard"
+    first = f"holdfast pause {batch} --off --reason …, then " if of.course is Course.PAUSED else ""
+    return f"stuck: {first}run {batch} again, or holdfast orphans {batch} --resolve {STRATEGIES} --reason …"
 
 
 def _resolve(there: Store, batch: Batch, strategy: Strategy, items: list[str] | None, manner: Manner) -> None:
@@ -120,3 +132,5 @@ def _show(shown: resolution.Preview) -> None:
         rows.append(("fenced off", f"{whom}, alive, with {shown.in_flight:,} of them: what it does will not count"))
     rows += [("left alone", f"{count:,} ({why})") for why, count in shown.left_alone]
     render.show(render.facts(rows))
+    if shown.warning:
+        render.say(f"  {shown.warning}.", render.CARE)

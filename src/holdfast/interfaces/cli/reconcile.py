@@ -71,7 +71,7 @@ def reconcile(
         if mend:
             extra["repair"] = _repair(there, found, result, pipeline, share, manner)
         if seal:
-            extra["sealed_at"] = _seal(there, found, result, manner.who, most)
+            extra["sealed_at"] = _seal(there, found, result, manner, most)
     if manner.as_json:
         render.document({**result.as_dict(), "tolerated": most, "exit_code": result.exit_code(most), **extra})
     elif seal:
@@ -92,11 +92,14 @@ def reopen(
         if told is None:
             raise UsageError(f"batch {batch!r} is not sealed: nothing to reopen")
         if not manner.as_json:
-            render.say(f"{batch} was sealed at {when(told.at)} by {told.by}. It would take items, runs and acts again.")
+            why = f" ({told.reason})" if told.reason else ""
+            took = f"{batch} was sealed at {when(told.at)} by {told.by}{why}."
+            render.say(f"{took} It would take items, runs and acts again.")
         by = agreed(f"Reopen {batch}", manner)
         there.reopen(found.id, actor=by.actor, reason=by.reason)
     if manner.as_json:
-        render.document({"batch": batch, "reopened": True, "was_sealed_at": told.at, "was_sealed_by": told.by})
+        render.document({"batch": batch, "reopened": True, "was_sealed_at": told.at, "was_sealed_by": told.by,
+                         "was_sealed_because": told.reason})  # fmt: skip
     else:
         render.say(f"{batch} is open again.", render.GOOD)
 
@@ -124,11 +127,11 @@ def _look(there: Store, batch: Batch, pipeline: Pipeline | None, full: bool) -> 
     return found
 
 
-def _seal(there: Store, batch: Batch, found: Reconciliation, who: str, most: int) -> float | None:
+def _seal(there: Store, batch: Batch, found: Reconciliation, manner: Manner, most: int) -> float | None:
     """Sealing what is sealed already changes nothing: perhaps the answer of the first time was lost."""
     if batch.sealed_at is not None and found.is_explained:
         return batch.sealed_at
-    return sealing.seal(there, batch, found, actor=who, tolerated=most).sealed_at
+    return sealing.seal(there, batch, found, actor=manner.who, reason=manner.reason, tolerated=most).sealed_at
 
 
 def _how(full: bool) -> How:
@@ -175,6 +178,9 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int) -> None
     closely = "read" if seen.how == "full" else "looked at"
     named = f"; {seen.published:,} got their final names now" if seen.published else ""
     rows.append(("observed", f"{seen.outputs:,} outputs {closely}, {seen.files:,} of them in files{named}"))
+    if seen.leftovers:
+        beside = "in .holdfast/, of attempts that were overtaken; nothing needs them"
+        rows.append(("leftovers", f"{render.many(seen.leftovers, 'staged file')} {beside}"))
     if r.dead > tolerated_dead:
         rows.append(("dead", f"{r.dead:,}, tolerated are {tolerated_dead:,}: holdfast dead list {found.batch}"))
     render.show(render.facts(rows))

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core import acts, orphans, settle, verify
 from holdfast.core.model import Act, Change, Chunk, Course, Place, State
 from holdfast.core.outcome import Done, Lost
-from holdfast.testing.mutants.register import Patch, answering, simulation, wrapped
+from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped
 from holdfast.testing.simulator import verification
 from holdfast.testing.simulator.outside import Effect, Outside
 from holdfast.testing.simulator.process import Process
@@ -137,6 +137,11 @@ def sending_an_item_on_its_way_twice_counts_twice() -> Patch:
         return bool(holds(change, place))
 
     return wrapped(acts, "_holds", loose)
+
+
+@conformance
+def an_act_that_is_sent_again_is_done_again_where_its_item_came_round() -> Patch:
+    return answering(acts, "may_come_again", False)
 
 
 @simulation

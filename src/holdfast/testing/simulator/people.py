@@ -56,8 +56,8 @@ def operator(world: World) -> Actor:
 
 
 def caretaker(world: World) -> Actor:
-    """Takes items for stuck and sends them on their way again, whoever has them; sometimes twice, unknowingly. Where
-    the batch was cancelled, they are marked as failed instead."""
+    """Takes items for stuck and sends them on their way again, whoever has them; sometimes twice, unknowingly: the same
+    act is sent again, or somebody else decided the same. Where the batch was cancelled, they are marked as failed."""
     while world.plan.stuck:
         yield world.plan.stuck * (0.5 + world.chance())
         if not world.faulty:
@@ -66,9 +66,10 @@ def caretaker(world: World) -> Actor:
         for item in [item for item in pending if world.chance() < 0.4]:
             yield world.chance() * 3
             act_id, (strategy, after) = world.new_id(), _decide(world, item)
-            for _ in range(1 + (world.chance() < 0.3)):
+            for turn in range(1 + (world.chance() < 0.3)):
                 if world.faulty:
-                    _resolve(world, item, strategy, after, act_id)
+                    sent = act_id if turn == 0 or item.n % 2 else world.new_id()
+                    _resolve(world, item, strategy, after, sent, is_first=turn == 0)
                 yield world.chance() * 5
 
 
@@ -83,7 +84,9 @@ def _decide(world: World, item: StoredItem) -> tuple[Strategy, Place]:
     raise Violation(f"item {item.n} is stuck, and nothing can be done about it")
 
 
-def _resolve(world: World, item: StoredItem, strategy: Strategy, after: Place, act_id: bytes) -> None:
+def _resolve(
+    world: World, item: StoredItem, strategy: Strategy, after: Place, act_id: bytes, *, is_first: bool
+) -> None:
     """Whoever was at work on it cannot commit any more, however slow or alive."""
     told = events.orphan_resolved(item.n, item.key, after, strategy=strategy.value, actor="caretaker", reason="because")
     (now,) = world.store.items(world.batch.id, lo=item.n, hi=item.n + 1)
@@ -92,12 +95,18 @@ def _resolve(world: World, item: StoredItem, strategy: Strategy, after: Place, a
     buried = (events.item_dead(item.n, item.key, after),) if after.state is State.DEAD else ()
     changed = world.act("caretaker", kind, [change_of(item.n, item.place, after)], seize=True, act_id=act_id,
                         events=(*buried, told))  # fmt: skip
-    if now.place == item.place and not changed and world.sealed is None:
+    if is_first and now.place == item.place and not changed and world.sealed is None:
         raise Violation(f"item {item.n} was to be {kind} and stands where it stood")
+    if changed and _at(now.place) != _at(item.place):
+        raise Violation(f"item {item.n} was {kind} by somebody who saw it before it moved on")
     (free,) = [chunk for chunk in world.store.chunks(world.batch.id) if chunk.id == held.id]
     if changed and held.owner is not None and (free.owner is not None or free.fence <= held.fence):
         raise Violation(f"item {item.n} was {kind}, and its owner was not fenced out")
     world.counts["requeues"] += len(changed)
+
+
+def _at(place: Place) -> tuple[int, int, int, int]:
+    return place.epoch, place.stage, place.attempt, place.requeues
 
 
 def _change(world: World, row: StoredItem) -> tuple[str, Change] | None:

@@ -52,7 +52,7 @@ ARGUMENTS: dict[str, Any] = {
     "note": tuple[BatchId, str, bytes, str, bool, list[Event]],
     "add_items": tuple[BatchId, list[NewItem], bool, str],
     "steer": tuple[BatchId, Course, str, str, float | None],
-    "seal": tuple[BatchId, str, bytes, list[Event]],
+    "seal": tuple[BatchId, str, bytes, str, list[Event]],
     "reopen": tuple[BatchId, str, str],
     "delivered": tuple[str, int],
     "claim": tuple[Want],
@@ -96,8 +96,10 @@ class LogStore:
     def steer(self, batch: BatchId, course: Course, *, actor: str, reason: str, ends_at: float | None = None) -> Batch:
         return self._call("steer", batch, course, actor, reason, ends_at)
 
-    def seal(self, batch: BatchId, *, actor: str, reconciliation: bytes, events: Sequence[Event] = ()) -> Batch:
-        return self._call("seal", batch, actor, reconciliation, events)
+    def seal(
+        self, batch: BatchId, *, actor: str, reconciliation: bytes, reason: str = "", events: Sequence[Event] = ()
+    ) -> Batch:
+        return self._call("seal", batch, actor, reconciliation, reason, events)
 
     def reopen(self, batch: BatchId, *, actor: str, reason: str) -> Batch:
         return self._call("reopen", batch, actor, reason)
@@ -213,8 +215,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "steer": lambda store, batch, course, actor, reason, ends_at: store.steer(
         batch, course, actor=actor, reason=reason, ends_at=ends_at
     ),
-    "seal": lambda store, batch, actor, reconciliation, events: store.seal(
-        batch, actor=actor, reconciliation=reconciliation, events=events
+    "seal": lambda store, batch, actor, reconciliation, reason, events: store.seal(
+        batch, actor=actor, reconciliation=reconciliation, reason=reason, events=events
     ),
     "reopen": lambda store, batch, actor, reason: store.reopen(batch, actor=actor, reason=reason),
     "delivered": MemoryStore.delivered,

@@ -58,7 +58,10 @@ def test_a_damaged_store_is_set_aside_and_rebuilt(app: Path, holdfast: Command) 
     refused = holdfast("run", "app.py:book", "--no-progress")
     assert refused.code == 1
     assert "--from-outputs" in refused.err
-    assert holdfast("import", "app.py:book", "--from-outputs", "--dry-run").code == 0
+    dry = holdfast("import", "app.py:book", "--from-outputs", "--dry-run")
+    assert (dry.code, "5 items of 6 would be recovered, 1 would run." in dry.out) == (0, True), dry.out
+    told = holdfast("import", "app.py:book", "--from-outputs", "--dry-run", "--json").document
+    assert (told["items"], told["recovered"], told["pending"], told["set_aside"]) == (6, {"read": 5}, 1, [])
     assert holdfast("import", "app.py:book", "--from-outputs").code == 2, "without a terminal it needs --yes"
     assert (app / ".holdfast" / "state.db").read_bytes() == spoilt
     told = holdfast("import", "app.py:book", "--from-outputs", "--yes", "--reason", "the disk died", "--json").document
@@ -93,6 +96,8 @@ def test_what_can_be_read_is_not_rebuilt(app: Path, holdfast: Command) -> None:
     answer = holdfast("import", "app.py:book", "--from-outputs", "--yes", "--reason", "x")
     assert answer.code == 1
     assert "nothing to rebuild" in answer.err
+    dry = holdfast("import", "app.py:book", "--from-outputs", "--dry-run")
+    assert (dry.code, "nothing to rebuild" in dry.err) == (1, True)
     assert holdfast("import", "app.py:book").code == 2
 
 

@@ -91,6 +91,14 @@ def test_what_was_sent_to_review_shows_what_it_was_doing(later: World, holdfast:
     assert why[1].split()[:6] == ["now", "waits", "for", "a", "review", "at"]
 
 
+def test_whoever_requeues_after_the_end_of_a_batch_hears_of_it(later: World, holdfast: Command) -> None:
+    later.store.steer(later.id, Course.OPEN, actor="ada", reason="run until", ends_at=later.clock() - 1)
+    assert "with a later --until, else the next run cancels" in holdfast(*RESOLVE, "requeue", "--dry-run").out
+    assert "with a later --until" in holdfast(*RESOLVE, "requeue", "--dry-run", "--json").document["warning"]
+    assert "later" not in holdfast(*RESOLVE, "fail", "--dry-run").out
+    assert "with a later --until" in holdfast(*RESOLVE, "requeue", *AGREED).document["warning"]
+
+
 def test_what_was_requeued_too_often_is_said_to_be_buried(later: World, holdfast: Command) -> None:
     said = AGREED[:-1]
     for _ in range(REQUEUES):
@@ -115,6 +123,29 @@ def test_old_dead_letters_are_told_how_to_be_answered(world: World, holdfast: Co
     assert "holdfast dead list old" in answer.out
     result = holdfast("orphans", "old", "--resolve", "fail", *AGREED)
     assert (result.code, result.document["changed"]) == (0, 0)
+
+
+def test_what_is_stuck_in_several_batches_is_told_batch_by_batch(world: World, holdfast: Command) -> None:
+    world.clock.advance(-2 * DEAD_AGE)
+    World(world.store, world.clock, batch="old").add_invalid("odd")
+    for name in ("first", "second", "third"):
+        World(world.store, world.clock, batch=name).add("page")
+    third = world.store.batch("third")
+    assert third is not None
+    world.store.steer(third.id, Course.CANCELLED, actor="ann", reason="so")
+    world.clock.advance(2 * DEAD_AGE)
+    answer = holdfast("orphans")
+    assert answer.code == 1
+    advice = [line for line in answer.out.splitlines() if "holdfast " in line]
+    assert [line.split(" --resolve")[0].split(", then")[0] for line in advice] == [
+        "stuck: run first again, or holdfast orphans first",
+        "stuck: run second again, or holdfast orphans second",
+        "stranded in a cancelled batch: holdfast orphans third",
+        "unanswered dead letters: holdfast dead list old",
+    ]
+    batches = holdfast("orphans", "--json").document["batches"]
+    assert list(batches) == ["old", "first", "second", "third"]
+    assert batches["third"] == {"stuck": 0, "stranded": 1, "unanswered": 0}
 
 
 # -- events ---------------------------------------------------------------------------------------------------------

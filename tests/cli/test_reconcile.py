@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.runtime.sinks.base import Evidence
 from holdfast.stores.open import open_store
 from tests.cli.conftest import Command
 from tests.operations.world import World
@@ -60,6 +61,22 @@ def test_what_is_wrong_is_named_with_the_item_the_file_and_what_to_do(app: str, 
     assert document["findings"][0]["file"] == "out/5.json"
 
 
+@pytest.mark.promise("A14", "P15")
+def test_leftovers_are_shown_and_are_no_finding(app: str, here: Path, holdfast: Command) -> None:
+    store = open_store(here / ".holdfast/state.db")
+    (output,) = store.outputs(store.batches()[0].id, lo=5, hi=6)
+    store.close()
+    assert output.file is not None
+    origin, _, *rest = Evidence.decode(output.file).staged.rsplit(".", 4)
+    left = here / ".".join([origin, "99", *rest])
+    left.write_text("made by an owner that was fenced out")
+    answer = holdfast("reconcile", "book", "--tolerate", "1", "--seal")
+    assert answer.code == 0, answer.out
+    assert "1 staged file in .holdfast/, of attempts that were overtaken; nothing needs them" in answer.out
+    assert holdfast("reconcile", "book", "--json").document["observed"]["leftovers"] == 1
+    assert left.exists()
+
+
 @pytest.mark.promise("A14")
 def test_a_batch_that_is_not_finished_is_not_explained(world: World, holdfast: Command) -> None:
     answer = holdfast("reconcile", "moby-dick")
@@ -106,14 +123,14 @@ def test_a_repair_does_not_undo_much_unless_it_is_told_so(
 def test_a_batch_is_sealed_shown_refuses_and_is_reopened(app: str, holdfast: Command) -> None:
     not_yet = holdfast("reconcile", "book", "--seal")
     assert (not_yet.code, "not sealed: 1 dead letter" in not_yet.err) == (1, True)
-    sealed = holdfast("reconcile", "book", "--seal", "--tolerate", "1", "--actor", "ann")
+    sealed = holdfast("reconcile", "book", "--seal", "--tolerate", "1", "--actor", "ann", "--reason", "read by two")
     assert (sealed.code, "book is sealed" in sealed.out) == (0, True)
     assert holdfast("reconcile", "book", "--seal", "--tolerate", "1").code == 0, "done again, it changes nothing"
     shown = holdfast("status", "book").out
     assert "sealed with dead letters" in shown
-    assert "by ann" in shown
+    assert "by ann: read by two" in shown
     document = holdfast("status", "book", "--json").document
-    assert (document["seal"]["by"], document["seal"]["late"]) == ("ann", [])
+    assert document["seal"] | {"at": 0} == {"at": 0, "by": "ann", "reason": "read by two", "late": []}
     for command in (
         ("run", app, "--no-progress"),
         ("dead", "redrive", "book", "--all", "--yes", "--reason", "x"),
@@ -125,7 +142,7 @@ def test_a_batch_is_sealed_shown_refuses_and_is_reopened(app: str, holdfast: Com
         assert "by ann: it is finished" in refused.err
         assert "holdfast reopen book --reason" in refused.err
     assert holdfast("reopen", "book").code == 2
-    assert holdfast("reopen", "book", "--yes", "--reason", "one more").code == 0
+    assert "by ann (read by two)" in holdfast("reopen", "book", "--yes", "--reason", "one more").out
     assert holdfast("reopen", "book", "--yes", "--reason", "again").code == 2
     assert holdfast("run", app, "--no-progress", "--tolerate", "1", "--seal").code == 0
     assert holdfast("run", app, "--no-progress", "--tolerate", "1", "--seal").code == 0

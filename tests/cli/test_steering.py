@@ -175,8 +175,12 @@ def test_a_cancelled_batch_is_not_sent_back_and_nobody_suggests_it(world: World,
 
 def test_whoever_sends_items_back_after_the_end_hears_of_it(world: World, holdfast: Command) -> None:
     world.store.steer(world.id, Course.OPEN, actor="ada", reason="run until", ends_at=world.clock() - 1)
-    for act in (["reset", "moby-dick"], ["dead", "redrive", "moby-dick", "--all"]):
+    for act in (["dead", "redrive", "moby-dick", "--all"], ["reset", "moby-dick", "fine"], ["reset", "moby-dick"]):
         assert "with a later --until" in holdfast(*act, "--dry-run").out
+        assert "with a later --until" in holdfast(*act, "--dry-run", "--json").document["warning"]
+        done = holdfast(*act, "--yes", *WHY, "--json").document
+        assert (done["changed"] > 0, "cancels what goes back" in done["warning"]) == (True, True)
+    assert "warning" not in holdfast("dead", "discard", "moby-dick", "--all", "--yes", *WHY, "--json").document
 
 
 def test_a_paused_batch_says_how_to_go_on_wherever_it_is_shown(app: Path, holdfast: Command) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import ingest, journal
-from holdfast.core.acts import Effect, apply, by_chunk
+from holdfast.core.acts import Effect, apply, by_chunk, may_come_again
 from holdfast.core.model import Act, BatchId, Change, Chunk, Counts, ItemNo, Place, State
 from holdfast.core.states import Transition, go_back, move
 from tests.core.made import NOW, PROPERTY, STATES, chunk
@@ -223,3 +223,21 @@ def test_changes_are_handed_out_chunk_by_chunk_in_the_order_of_items() -> None:
     parts = [(one.id, [change.n for change in some]) for one, some in by_chunk(act(*changes), chunk_of)]
     assert parts == [(3, [0, 1, 4]), (1, [6, 7]), (2, [8])]
     assert list(by_chunk(act(), chunk_of)) == []
+
+
+@pytest.mark.promise("A11")
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (Place(), Place(requeues=1), True),
+        (Place(), Place(state=State.DEAD), True),
+        (Place(state=State.DEAD), Place(), True),
+        (Place(), Place(epoch=1), False),
+        (Place(), Place(state=State.CANCELLED), False),
+        (Place(state=State.DEAD), Place(state=State.SKIPPED), False),
+        (Place(stage=3, state=State.DONE), Place(epoch=1), False),
+    ],
+)
+def test_what_goes_round_within_an_epoch_is_told_apart_by_its_id(before: Place, after: Place, expected: bool) -> None:
+    change = Change(n=ItemNo(1), state=before.state, epoch=before.epoch, place=after)
+    assert may_come_again(act(change)) is expected

@@ -264,6 +264,7 @@ def test_numbers_of_nothing_are_none() -> None:
         journal.Opened(name="book", pipeline="pages", definition=b"{}"),
         journal.Ingested(lo=0, hi=1, digests=bytes(32), invalid=[(0, "invalid")], chunk=4, ended=True),
         journal.Acted(reason="why", items=[journal.Moved(1, "dead", "pending", 1, 1, 0)], seized=True),
+        journal.Sealed(1, bytes(32), 5, 2, 1, 1, 1, reconciliation=b"{}", reason="read by two"),
     ],
     ids=lambda body: type(body).__name__,
 )
@@ -301,3 +302,5 @@ def test_what_a_stored_body_leaves_out_means_what_it_always_meant() -> None:
     assert told(journal.Acted, type="acted", reason="why") == {
         "reason": "why", "items": [], "seized": False, "note": b"",
     }  # fmt: skip
+    counts = {"chunks": 1, "heads": bytes(32), "expected": 5, "done": 2, "skipped": 1, "dead": 1, "cancelled": 1}
+    assert told(journal.Sealed, type="sealed", **counts) == {**counts, "reconciliation": b"", "reason": ""}

@@ -16,6 +16,7 @@ from holdfast.core.lease import (
     Cut,
     Grant,
     affordable,
+    ahead,
     blamed,
     check_times,
     condemned,
@@ -381,3 +382,28 @@ def test_items_that_kill_their_process_are_found_and_nobody_else_is_buried(
     assert buried == killers
     assert done == set(range(size)) - killers
     assert deaths <= len(killers) * (SUSPECT + BLAME + math.ceil(math.log2(size)) + 1 if size > 1 else SUSPECT + BLAME)
+
+
+@pytest.mark.promise("A15")
+@PROPERTY
+@given(states=st.lists(STATES, min_size=1, max_size=12), data=st.data())
+def test_one_item_of_a_suspect_stands_alone_after_two_grants_at_most(states: list[State], data: st.DataObject) -> None:
+    wanted = data.draw(st.integers(0, len(states) - 1))
+    states[wanted] = PENDING
+    settled = Counter(state for state in states if state is not PENDING)
+    one = replace(
+        chunk(0, len(states), blame=SUSPECT, progressed=False),
+        counts=Counts(done=settled[DONE], skipped=settled[SKIPPED], dead=settled[DEAD], cancelled=settled[CANCELLED]),
+    )
+    only = replace(want(1), only=ItemNo(wanted))
+    for number in (2, 3):
+        inside = states[one.lo : one.hi]
+        size = share(one, only, ahead=ahead(one, only, lambda inside=inside: inside))  # type: ignore[misc]
+        cut = find_cut(one, size, inside) if size < one.pending else None
+        given_ = grant(one, only, now=NOW, child_id=ChunkId(number), ahead=ahead(one, only, lambda: inside), cut=cut)  # noqa: B023
+        if wanted < given_.chunk.hi:
+            break
+        assert given_.child is not None
+        one = given_.child
+    mine = [n for n in range(given_.chunk.lo, given_.chunk.hi) if states[n] is PENDING]
+    assert (mine, on_trial(given_.chunk.pending, given_.chunk.blame)) == ([wanted], True)

@@ -200,7 +200,7 @@ def test_what_was_lost_goes_back_in_the_next_epoch_and_the_fourth_time_it_is_bur
         one = item(4, plain=False, stage=2, epoch=turn, rewinds=turn)
     result = settled(lost(one, to_stage=1))
     (after,) = places(result).values()
-    assert (after.state, after.code, after.stage) == (State.DEAD, "rewound_too_often", 2)
+    assert (after.state, after.code, after.stage, after.epoch) == (State.DEAD, "rewound_too_often", 1, REWINDS + 1)
     assert "rewound 3 times" in after.reason
     assert result.counts == Counts(dead=1)
 

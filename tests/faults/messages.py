@@ -17,7 +17,7 @@ STAGES = ("read", "price", "bind")
 CENTS = {"read": 0, "price": 2, "bind": 3}
 
 
-def build() -> hf.Pipeline:
+def build(killer: int | None = None) -> hf.Pipeline:
     letters = hf.Pipeline("letters", store=STORE)
     file = os.open(EFFECTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
@@ -27,6 +27,8 @@ def build() -> hf.Pipeline:
     @letters.stage
     def read(number: int) -> int:
         tell(number, "read")
+        if number == killer:
+            os._exit(9)
         return number
 
     @letters.stage(retry=hf.Retry(attempts=3, wait=("0s", "0s")))
@@ -52,11 +54,18 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--keys", type=int, default=3)
     parser.add_argument("--count", type=Path)
     parser.add_argument("--amnesia", action="store_true")
+    parser.add_argument("--together", action="store_true", help="admit them as one chunk first, as a source would")
+    parser.add_argument("--killer", type=int)
+    parser.add_argument("--only", type=int, action="append", help="the messages that are delivered")
     given = parser.parse_args(argv)
     if given.count:
         count_points(given.count)
-    letters = build()
-    for number in range(given.keys):
+    letters = build(given.killer)
+    if given.together:
+        with letters.processor(batch=BATCH) as one:
+            items = [one.ingester.freeze(number, os.urandom(16), None) for number in range(given.keys)]
+            one.store.add_items(one.batch.id, items)
+    for number in given.only if given.only is not None else range(given.keys):
         result = letters.process(number, batch=BATCH)
         print(json.dumps([number, result.state, result.output]), flush=True)  # noqa: T201 - what the test reads
         if given.amnesia:  # a receiver that remembers nothing

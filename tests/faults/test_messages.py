@@ -130,6 +130,27 @@ def test_killed_again_and_again_it_still_comes_to_its_end(
     tally(kills=kills)
 
 
+@pytest.mark.promise("A7", "A15")
+def test_a_message_that_kills_its_process_is_buried_though_its_neighbours_never_come(
+    receivers: Callable[[], Receiver], tally: Callable[..., None]
+) -> None:
+    """They stand in one chunk, as items of a source do. None of them is held to blame."""
+    receiver = receivers()
+    argv = ["--together", "--keys", "6", "--killer", "3"]
+    kills = 0
+    while (delivered := receiver.deliver(*argv, "--only", "3"))[0] == 9 and kills < 20:
+        kills += 1
+    assert (kills, json.loads(delivered[1])) == (5, [3, "dead", None]), "two deaths make suspects, three alone condemn"
+    status, out = receiver.deliver(*argv)
+    states = {key: state for key, state, _ in map(json.loads, out.splitlines())}
+    assert (status, states) == (0, {**dict.fromkeys(range(6), "done"), 3: "dead"})
+    store = open_store(receiver.folder / messages.STORE)
+    batch = lookup.batch_named(store, messages.BATCH)
+    with contextlib.chdir(receiver.folder):
+        assert verify(store, batch, full=True).holds
+    tally(kills=kills)
+
+
 def test_a_receiver_that_remembers_nothing_is_found_out(receivers: Callable[[], Receiver]) -> None:
     receiver = receivers()
     receiver.deliver("--amnesia")

@@ -240,7 +240,7 @@ def test_a_signal_takes_no_lock_whatever_it_interrupts() -> None:
     """It comes on the main thread in the middle of anything, even while that thread holds a lock of ours."""
     run = Run(hf.Pipeline("p", store="memory:"), an_hour())
     with run.control._room._cond:
-        caught = threading.Thread(target=run._on_signal, args=(signal.SIGINT, None), daemon=True)
+        caught = threading.Thread(target=run.interrupts.on_signal, args=(signal.SIGINT, None), daemon=True)
         caught.start()
         caught.join(PATIENCE)
         assert not caught.is_alive()
@@ -253,9 +253,9 @@ def test_the_second_signal_counts_whatever_else_had_begun_to_end_the_run(reason:
     run = Run(hf.Pipeline("p", store="memory:"), an_hour())
     if reason:
         run.control.stop(reason)
-    run._on_signal(signal.SIGINT, None)
+    run.interrupts.on_signal(signal.SIGINT, None)
     assert not run.control.at_once
-    run._on_signal(signal.SIGTERM, None)
+    run.interrupts.on_signal(signal.SIGTERM, None)
     assert run.control.at_once
 
 

@@ -1,5 +1,6 @@
 """The audit: an untouched store verifies from end to end, and whatever is changed is found and named."""
 
+import os
 import random
 import shutil
 from pathlib import Path
@@ -79,7 +80,7 @@ def test_an_empty_batch_verifies(world: World) -> None:
 
 def changed(world: World, kind: str, item: StoredItem, after: Place) -> None:
     change = Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=after)
-    act = Act(id=bytes(16), batch=world.id, kind=kind, actor="ada", reason="so", at_items=(change,), seize=True)
+    act = Act(id=os.urandom(16), batch=world.id, kind=kind, actor="ada", reason="so", at_items=(change,), seize=True)
     assert world.store.act(act) == [item.n]
 
 

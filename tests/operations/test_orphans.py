@@ -208,6 +208,22 @@ def test_progress_begins_the_count_again(world: World) -> None:
     assert (place.state, place.stage, place.requeues) == (State.DEAD, 1, REQUEUES)
 
 
+@pytest.mark.promise("A15")
+def test_a_redrive_begins_the_count_again(world: World) -> None:
+    world.add("page")
+    for _ in range(REQUEUES + 1):
+        world.clock.advance(ORPHAN_GRACE + 1.0)
+        resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE)
+    assert world.store.items(world.id)[0].place.code == "requeued_too_often"
+    assert operations.redrive(world.store, world.batch, BY).changed == 1
+    for count in range(1, REQUEUES + 1):
+        world.clock.advance(ORPHAN_GRACE + 1.0)
+        resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE)
+        place = world.store.items(world.id)[0].place
+        assert (place.state, place.requeues) == (State.PENDING, count)
+    assert verify(world.store, world.batch).holds
+
+
 @pytest.mark.promise("A12", "A13")
 @pytest.mark.parametrize(("strategy", "code"), [(Strategy.FAIL, "orphaned"), (Strategy.REVIEW, "review")])
 def test_failing_and_reviewing_keep_position_and_context_and_warn(world: World, strategy: Strategy, code: str) -> None:

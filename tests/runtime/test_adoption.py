@@ -64,6 +64,9 @@ def test_an_attempt_whose_answer_was_lost_is_adopted(book: hf.Pipeline, ledger: 
     assert outputs(book)[2] == "RECEIPT 2"
     assert str(report.totals.usd) == "4.00"
     assert report.metrics.stages[0].outcomes["adopted"] == 1
+    assert (report.this_run.adopted, report.as_dict()["this_run"]["adopted"]) == (1, 1)
+    assert "adopted  1 output that was there already: not made or paid for again" in str(report)
+    assert run(book, range(4)).this_run.adopted == 0
 
 
 @pytest.mark.promise("P5")

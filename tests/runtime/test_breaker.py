@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast as hf
@@ -276,3 +277,49 @@ def test_items_that_go_back_do_not_wait_for_a_first_stage_that_pauses(restart: C
     made.discard(0)
     report = run(restart(define(down=True)), range(6), workers=3, deadline="20s")
     assert (report.state, report.counts.done, report.counts.dead) == ("complete with dead letters", 3, 3), report
+
+
+# -- verifiers and adopters ------------------------------------------------------------------------------------------
+
+
+def coded(n: int, code: str, *, transient: bool = True) -> Failed:
+    return msgspec.structs.replace(failed(item(n), transient=transient), code=code)
+
+
+@pytest.mark.promise("A15")
+def test_outputs_that_a_verifier_refuses_are_no_storm(folder: Path) -> None:
+    """Both sides answered. Else a batch with some bad items would pause for them at its end, and never be finished."""
+    book = open_book(folder, FasterClock(300), lambda number: number, retry=hf.Retry(attempts=3))
+    book.stages[0].verify(lambda out: out < 10)
+    report = run(book, range(40), lease=LEASE)
+    assert (report.state, report.counts.done, report.counts.dead) == ("complete with dead letters", 10, 30), report
+    assert not report.warnings
+    assert {letter.code for letter in report.dead} == {"unverified"}
+
+
+@pytest.mark.promise("A15")
+def test_a_storm_of_verifiers_without_an_answer_makes_the_stage_pause_and_buries_nobody(folder: Path) -> None:
+    asked = Calls()
+
+    def is_there(out: int) -> bool:
+        asked(out)
+        if len(asked) <= 34:
+            raise ConnectionError("the database is down")
+        return True
+
+    book = open_book(folder, FasterClock(300), lambda number: number)
+    book.stages[0].verify(is_there)
+    report = run(book, range(60), workers=32, lease=LEASE)
+    assert (report.state, report.counts.done) == ("complete", 60), report
+    assert any("verifier_failed" in warning for warning in report.warnings)
+
+
+@pytest.mark.parametrize("code", ["verifier_failed", "adopter_failed"])
+def test_a_check_that_gives_no_answer_counts_where_it_may_pass_and_is_no_answer_where_not(code: str) -> None:
+    breaker = StageBreaker("fetch", Rule(failures=2, pause=30.0))
+    breaker.judge([coded(1, code), coded(2, code, transient=False), coded(3, code)], NOW)
+    assert breaker.until == NOW + 30.0
+    breaker.judge([coded(4, code, transient=False)], NOW + 31)
+    assert breaker.until, "a check that is broken does not say that the service is back"
+    breaker.judge([coded(5, "unverified")], NOW + 32)
+    assert not breaker.until, "a verifier that refuses an output has seen one"

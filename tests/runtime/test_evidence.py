@@ -40,7 +40,7 @@ def write(book: hf.Pipeline, path: Path, *, seal: bool) -> Path:
     batch = book.store.batch("moby")
     assert batch is not None
     if seal:
-        batch = book.store.seal(batch.id, actor="ann", reconciliation=encode({"unexplained": 0}))
+        batch = book.store.seal(batch.id, actor="ann", reconciliation=encode({}), reason="read by two")
     evidence.write(book.store, batch, path, {"unexplained": 0})
     return path
 
@@ -115,7 +115,8 @@ def test_a_whole_bundle_holds_with_nothing_but_python(bundle: Path, folder: Path
     assert (done.returncode, done.stderr) == (0, "")
     assert "It holds. Batch 'moby'" in done.stdout
     assert "47 done" in done.stdout
-    assert "Sealed." in done.stdout
+    assert "Sealed: 'read by two'." in done.stdout
+    assert json.loads(parts(bundle)["seal.json"])["reason"] == "read by two"
 
 
 @pytest.mark.promise("E12")

@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast as hf
+from holdfast.core.limits import REWINDS
 from tests.runtime.support import ONCE, Calls, run
 
 
@@ -156,6 +158,33 @@ def test_items_that_are_refused_at_the_boundary_are_told_too(book: hf.Pipeline) 
     book.on_failure(lambda letter: told.append((letter.key, letter.code)))
     run(book, [1, "x", 2])
     assert told == [("x", "invalid")]
+
+
+@pytest.mark.parametrize("way", ["run", "process"])
+def test_an_item_that_is_buried_because_it_went_back_too_often_is_told(
+    way: str, book: hf.Pipeline, folder: Path
+) -> None:
+    """The look at what is recorded buries it, before anything is run."""
+    told: list[tuple[Any, str]] = []
+
+    @book.stage(sink=hf.Files("out/{key}.json"))
+    def read(number: int) -> int:
+        return number
+
+    read.on_failure(lambda letter: told.append((letter.key, letter.code)))
+    run(book, range(3))
+    for _ in range(REWINDS):
+        (folder / "out" / "1.json").unlink()
+        assert run(book, range(3)).is_complete
+    assert not told
+    (folder / "out" / "1.json").unlink()
+    if way == "run":
+        assert run(book, range(3)).counts.dead == 1
+    else:
+        assert book.process(1).state == "dead"
+    assert told == [(1, "rewound_too_often")]
+    run(book, range(3))
+    assert len(told) == 1
 
 
 def test_a_failure_hook_that_raises_is_noted_and_changes_nothing(book: hf.Pipeline) -> None:

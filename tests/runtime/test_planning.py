@@ -165,6 +165,45 @@ def test_an_output_that_waits_is_adopted(restart: Restart, unchanged: Any, folde
     assert not calls.seen
 
 
+@pytest.mark.promise("A7")
+def test_what_an_adopter_would_find_is_planned_as_adopted_by_a_full_look() -> None:
+    store, asked = MemoryStore(clock=ManualClock()), Calls()
+    book = hf.Pipeline("book", store=store)
+    paid: dict[int, Any] = {1: "receipt 1", 2: 2, 4: "forged"}
+
+    @book.stage(retry=hf.Retry(attempts=3, wait=("10s", "10s")))
+    def pay(n: int) -> str:
+        if n in (1, 2, 3, 4):
+            raise hf.Transient("no answer")
+        return f"receipt {n}"
+
+    @pay.adopt
+    def look_up(n: int, ctx: hf.Context) -> Any:
+        asked(n)
+        if n == 3:
+            raise ConnectionError("closed")
+        return paid.get(n)
+
+    @pay.verify
+    def is_receipt(out: str) -> bool:
+        return out.startswith("receipt")
+
+    assert [book.process(n).state for n in range(6)] == ["done", *["waiting"] * 4, "done"]
+    (batch,) = store.batches()
+    before = store.chunks(batch.id)
+    assert (book.plan(range(7)).count("adopt"), asked.seen) == (0, []), "a quick look asks nobody"
+    plan = book.plan(range(7), verify="full")
+    assert planned(plan) == {
+        ("adopt", "found by its adopter", "pay"): 1,
+        ("run", "waiting", "pay"): 3,
+        ("run", "new", "pay"): 1,
+        ("skip", "done", ""): 2,
+    }
+    assert sorted(asked.seen) == [1, 2, 3, 4], "nothing is looked for that was never tried"
+    assert [note for note in plan.notes if "item 3, stage 'pay'" in note and "its adopter gave no answer" in note]
+    assert store.chunks(batch.id) == before
+
+
 def test_an_output_without_its_final_name_is_fine_and_gets_none(restart: Restart, unchanged: Any, folder: Path) -> None:
     book = restart(define(Calls()))
     run(book, rows(1), key="id")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core.model import Want
+from holdfast.core.model import Claim, ItemNo, Want
+from holdfast.core.settle import NOTHING, Holder, commit
 from holdfast.runtime import lookup, operations
 from holdfast.runtime.audit import verify
 from holdfast.stores import faults
@@ -146,6 +147,27 @@ def test_what_another_process_holds_is_running(pages: hf.Pipeline, calls: Calls)
     assert chunk.owner is None
 
 
+def test_what_waits_is_not_running_because_something_else_runs() -> None:
+    clock = ManualClock()
+    book = hf.Pipeline("book", store=MemoryStore(clock=clock, is_dead=lambda _owner: False))
+
+    @book.stage
+    def only(n: int) -> int:
+        return n
+
+    with book.processor() as one:
+        for n in (1, 2):
+            one.store.add_items(one.batch.id, [one.ingester.freeze(n, bytes(16), None)])
+        parked = one.store.claim(Want(batch=one.batch.id, owner="a run", limit=1, seconds=30.0, only=ItemNo(0)))
+        one.store.claim(Want(batch=one.batch.id, owner="a run", limit=1, seconds=30.0, only=ItemNo(1)))
+        assert isinstance(parked, Claim)
+        holder = Holder(batch=one.batch.id, chunk=parked.lease.chunk, fence=parked.lease.fence, version=0, seconds=30.0)
+        one.store.commit([commit(holder, NOTHING, commit_id=bytes(16), release=True, due=clock() + 90)])
+        waits, runs = one.process(1), one.process(2)
+    assert (waits.state, waits.due) == ("waiting", clock() + 90)
+    assert (runs.state, runs.why, runs.due) == ("running", "another process has it in hand", None)
+
+
 def test_two_threads_with_the_same_message_run_it_once(book: hf.Pipeline) -> None:
     calls, inside, leave = Calls(), threading.Event(), threading.Event()
 
@@ -256,6 +278,36 @@ def test_a_timeout_of_a_plain_function_breaks_in(book: hf.Pipeline) -> None:
     hangs.set()
 
 
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize("slow", ["verifier", "disk"])
+def test_the_timeout_is_for_the_handler_and_for_nothing_else(
+    slow: str, book: hf.Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what it made would be paid for with the failed attempt, and once more when its output is adopted."""
+    calls, whole = Calls(), hf.Files.stage
+
+    def stage(sink: hf.Files, *args: Any) -> Any:
+        time.sleep(0.5 if slow == "disk" else 0.0)
+        return whole(sink, *args)
+
+    monkeypatch.setattr(hf.Files, "stage", stage)
+
+    @book.stage(sink=hf.Files("out/{key}.json"), timeout="200ms", retry=AT_ONCE)
+    def pay(number: int, ctx: hf.Context) -> int:
+        calls(number)
+        ctx.spend(usd=1)
+        return number
+
+    @pay.verify(timeout="20s")
+    def holds(out: int) -> bool:
+        time.sleep(0.5 if slow == "verifier" else 0.0)
+        return out == 1
+
+    assert book.process(1).state == "done"
+    report = book.report()
+    assert (len(calls), report.totals.attempts, report.totals.usd) == (1, 1, 1)
+
+
 def test_a_slow_handler_keeps_its_lease(book: hf.Pipeline) -> None:
     seen = threading.Event()
 
@@ -322,7 +374,9 @@ def test_a_commit_after_a_take_over_is_refused(book: hf.Pipeline) -> None:
             operations.reset(book.store, batch, operations.By(actor="ann", reason="mine"), str(n))
         return n
 
-    assert book.process(1).state == "running"
+    result = book.process(1)
+    assert (result.state, result.run_again) == ("again", True), "nobody else is at work on it"
+    assert "taken over" in result.why
     assert book.process(1).state == "done"
     assert verify(book.store, lookup.batch_named(book.store, "book"), full=True).holds
 

@@ -1,5 +1,6 @@
 """A lost record is made anew from what its outputs show: what is there is not paid for again."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -169,3 +170,43 @@ def test_a_batch_whose_items_were_known_by_their_content_goes_on_so(folder: Path
     assert (report.state, report.counts.expected, len(calls)) == ("complete", 12, 0)
     with pytest.raises(UsageError, match="identity="):
         anew.recover(ITEMS, by=BY, batch="other", identity="contents")
+
+
+@pytest.mark.promise("P12")
+def test_a_verifier_that_hangs_or_raises_costs_nothing_but_a_word(folder: Path) -> None:
+    """It is asked for a limited time, as everywhere; and it says nothing about the output, which counts."""
+    hangs, calls = threading.Event(), Calls()
+
+    def define_odd(store: str) -> hf.Pipeline:
+        book = hf.Pipeline("book", store=store)
+
+        @book.stage(sink=hf.Files("out/{key}.json"))
+        def read(n: int) -> int:
+            calls(n)
+            return n
+
+        @read.verify(timeout="100ms")
+        def holds(out: int) -> bool:
+            if store == "new.db" and out == 1:
+                hangs.wait(60)
+            if store == "new.db" and out == 2:
+                raise ConnectionError("the database is down")
+            return True
+
+        return book
+
+    run(define_odd("old.db"), range(4))
+    calls.clear()
+    book = define_odd("new.db")
+    dry = book.recover(range(4), by=BY, dry_run=True)
+    assert not (folder / "new.db").exists()
+    found = book.recover(range(4), by=BY)
+    hangs.set()
+    assert dry == found
+    assert (found.recovered, found.pending, found.invalid_count, found.unverified_count) == ({"read": 4}, 0, 0, 2)
+    (hung, why_hung), (raised, why_raised) = found.unverified
+    assert (hung, raised) == ("1", "2")
+    assert "did not answer within 0.1 s" in why_hung
+    assert "ConnectionError: the database is down" in why_raised
+    assert run(book, range(4)).is_complete
+    assert not calls.seen, "nothing is paid for again"

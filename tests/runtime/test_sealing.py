@@ -60,7 +60,12 @@ def test_a_sealed_batch_asked_to_run_says_since_when_by_whom_and_what_to_do(book
     with pytest.raises(hf.Refused, match=r"was sealed at 20\d\d-.*Z by .* pid \d+: .*`holdfast reopen book"):
         run(book, [*ITEMS, "d"])
     assert kinds(book) == before
-    assert run(book, ITEMS, seal=True).exit_code == 0, "asked to be sealed again, it is what it was"
+    report = run(book, ITEMS, seal=True)
+    assert report.exit_code == 0, "asked to be sealed again, it is what it was"
+    assert "0 done in " in str(report)
+    assert ", 3 before" in str(report)
+    assert (report.this_run.done_before, report.this_run.done, report.saved.items) == (3, 0, 3)
+    assert book.report().this_run.done_before == 3
     with pytest.raises(hf.Refused, match="1 never created"):
         run(book, [*ITEMS, "d"], seal=True)
     assert kinds(book) == before

@@ -184,8 +184,13 @@ def test_what_is_lost_again_and_again_is_buried_in_the_end(world: World, stopped
     world.lose(1, "tag")
     report = run(book)
     letter = next(letter for letter in report.dead if letter.key == 1)
-    assert (letter.code, letter.stage) == ("rewound_too_often", "file")
+    assert (letter.code, letter.stage) == ("rewound_too_often", "tag"), "where its output has to be made again"
     assert "rewound 3 times" in letter.reason
+    world.closed = False
+    redrive(book)
+    report = run(book)
+    assert (report.counts.done, report.counts.dead) == (2, 0), "a redrive makes what was lost"
+    assert ("tag", 1) in world.rows
 
 
 # -- a verifier that gives no answer says nothing -------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What an operator's act does to one chunk: which items change, what the totals become, whether an owner is fenced."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
@@ -21,6 +22,11 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
+def change_of(n: ItemNo, before: Place, after: Place) -> Change:
+    """What an act does to one item, guarded by where it stood when that was decided."""
+    return Change(n=n, state=before.state, epoch=before.epoch, place=after)
+
+
 def by_chunk(act: Act, chunk_of: Callable[[ItemNo], Chunk]) -> Iterator[tuple[Chunk, list[Change]]]:
     """The changes of an act, chunk by chunk."""
     ordered = sorted(act.at_items, key=lambda change: change.n)
@@ -28,6 +34,13 @@ def by_chunk(act: Act, chunk_of: Callable[[ItemNo], Chunk]) -> Iterator[tuple[Ch
     for _, group in groupby(found, key=lambda pair: pair[0].id):
         pairs = list(group)
         yield pairs[0][0], [change for _, change in pairs]
+
+
+def may_come_again(act: Act) -> bool:
+    """Whether items can come to stand once more where the act changes them, without a new epoch: what was buried is
+    redriven, what was redriven dies. Then only its id tells that it was done before."""
+    around = (State.PENDING, State.DEAD)
+    return any(c.epoch == c.place.epoch and c.state in around and c.place.state in around for c in act.at_items)
 
 
 def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[ItemNo, Place]) -> Effect:
@@ -39,41 +52,42 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
     if in_flight and not act.seize:
         held = [c for c in held if c.state is not State.PENDING]
     seized = in_flight and act.seize
-    delta = dict.fromkeys(State, 0)
-    for change in held:
-        delta[change.state] -= 1
-        delta[change.place.state] += 1
-    body = journal.Acted(
-        reason=act.reason,
-        seized=seized,
-        note=act.body,
-        items=[
-            journal.Moved(
-                n=c.n,
-                before=c.state,
-                after=c.place.state,
-                stage_before=places[c.n].stage,
-                stage_after=c.place.stage,
-                epoch=c.place.epoch,
-                digest=c.renewed.digest if c.renewed is not None else b"",
-                output_digest=c.output_digest,
-                position=_position(c),
-            )  # fmt: skip
-            for c in held
-        ],
-    )
+    moved = [_moved(c, places[c.n].stage) for c in held]
     return Effect(
         changes=held,
-        delta=Counts(
-            done=delta[State.DONE],
-            skipped=delta[State.SKIPPED],
-            dead=delta[State.DEAD],
-            cancelled=delta[State.CANCELLED],
-        ),
+        delta=_difference(held),
         seized=seized,
         fence=chunk.fence + 1 if seized else chunk.fence,
         revived=any(change.place.state is State.PENDING for change in held),
-        body=journal.encode_body(body),
+        body=journal.encode_body(journal.Acted(reason=act.reason, seized=seized, note=act.body, items=moved)),
+    )
+
+
+def _moved(change: Change, stage_before: int) -> journal.Moved:
+    """What the journal says of one item."""
+    after = change.place
+    return journal.Moved(
+        n=change.n,
+        before=change.state,
+        after=after.state,
+        stage_before=stage_before,
+        stage_after=after.stage,
+        epoch=after.epoch,
+        digest=change.renewed.digest if change.renewed is not None else b"",
+        output_digest=change.output_digest,
+        position=_position(change),
+    )
+
+
+def _difference(changes: Sequence[Change]) -> Counts:
+    """What becomes of the totals."""
+    delta = Counter(change.place.state for change in changes)
+    delta.subtract(change.state for change in changes)
+    return Counts(
+        done=delta[State.DONE],
+        skipped=delta[State.SKIPPED],
+        dead=delta[State.DEAD],
+        cancelled=delta[State.CANCELLED],
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.acts import change_of
 from holdfast.core.canonical import decode, encode
 from holdfast.core.errors import DefinitionChanged, UsageError
 from holdfast.core.model import Change, Place, State, StoredItem
@@ -86,7 +87,7 @@ def send_back(item: StoredItem, stage: int, stages: int, *, reason: str) -> Chan
     if not is_affected(place, stage):
         return None
     after = go_back(place, Transition.RESET, stage, stages, reason=reason)
-    return Change(n=item.n, state=place.state, epoch=place.epoch, place=after)
+    return change_of(item.n, place, after)
 
 
 def warning(changes: Sequence[StageChange]) -> str:

@@ -86,7 +86,7 @@ def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, *, no
     return None
 
 
-def seal(chunks: Sequence[Chunk], reconciliation: bytes) -> Sealed:
+def seal(chunks: Sequence[Chunk], reconciliation: bytes, reason: str = "") -> Sealed:
     """The body of the entry that seals a batch."""
     counts = Counts()
     for chunk in chunks:
@@ -94,6 +94,7 @@ def seal(chunks: Sequence[Chunk], reconciliation: bytes) -> Sealed:
     return Sealed(
         chunks=len(chunks), heads=cover(chunks), expected=sum(chunk.size for chunk in chunks), done=counts.done,
         skipped=counts.skipped, dead=counts.dead, cancelled=counts.cancelled, reconciliation=reconciliation,
+        reason=reason,
     )  # fmt: skip
 
 

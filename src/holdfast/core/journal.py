@@ -237,6 +237,8 @@ class Sealed(msgspec.Struct, frozen=True, omit_defaults=True, tag="sealed"):
     cancelled: int
     reconciliation: bytes = b""
     """What was compared and found, as canonical JSON."""
+    reason: str = ""
+    """As it was given by whoever sealed it; empty in entries that were written before there was one."""
 
 
 class Reopened(msgspec.Struct, frozen=True, omit_defaults=True, tag="reopened"):

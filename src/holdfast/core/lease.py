@@ -8,10 +8,13 @@ Blame: a grant that ended without a commit and without a release died with its p
 is on trial: before its handler starts, a commit of the kind `started` is durable, and only that commit counts a strike.
 After `limits.BLAME` strikes in a row the item is buried. So nothing is held against an item but deaths that came while
 it, and nothing else, was being handled: not deaths among others, and not deaths before it was its turn.
+
+Who asks for one certain item of a suspect gets it alone, so that it can be on trial whether or not its neighbours are
+ever asked for. A grant is the head of a chunk, so that takes two where others stand before it: the first is of those.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -43,11 +46,21 @@ def may_claim(chunk: Chunk, *, now: float, waited: float = 0.0, owner_is_dead: b
     return chunk.owner is None or owner_is_dead or chunk.expires < now - waited
 
 
-def share(chunk: Chunk, want: Want, *, affordable: int | None = None) -> int:
+def ahead(chunk: Chunk, want: Want, states: Callable[[], Sequence[State]]) -> int:
+    """How many pending items stand before the one that is wanted, where it has to stand alone; else 0. `states` gives
+    one per item of the chunk, in order."""
+    if want.only is None or blamed(chunk) < SUSPECT:
+        return 0
+    index = want.only - chunk.lo
+    return states()[:index].count(State.PENDING) if chunk.counts.settled else index
+
+
+def share(chunk: Chunk, want: Want, *, affordable: int | None = None, ahead: int = 0) -> int:
     """How many pending items to grant: as many as are wanted, can be paid for, and may be trusted to one process. Who
-    wants a certain item gets all that stand with it: they cannot be cut off on both sides, and are not run."""
+    wants a certain item gets all that stand with it, because they are not run; but of a suspect what is `ahead` of it,
+    and once nothing is, the item alone."""
     if want.only is not None:
-        return chunk.pending
+        return chunk.pending if blamed(chunk) < SUSPECT else max(1, ahead)
     size = min(chunk.pending, max(1, want.limit))
     if affordable is not None:
         size = min(size, max(1, affordable))
@@ -68,10 +81,11 @@ def find_cut(chunk: Chunk, size: int, states: Sequence[State]) -> Cut:
 
 
 def grant(
-    chunk: Chunk, want: Want, *, now: float, child_id: ChunkId, affordable: int | None = None, cut: Cut | None = None
-) -> Grant:
+    chunk: Chunk, want: Want, *, now: float, child_id: ChunkId, affordable: int | None = None, ahead: int = 0,
+    cut: Cut | None = None,
+) -> Grant:  # fmt: skip
     """The chunk under a new fence, cut to its `share`. A chunk with settled items is cut where `cut` says."""
-    size = share(chunk, want, affordable=affordable)
+    size = share(chunk, want, affordable=affordable, ahead=ahead)
     if size == chunk.pending:
         at, tail = chunk.hi, Counts()
     elif cut is not None:

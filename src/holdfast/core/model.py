@@ -5,7 +5,7 @@ of those numbers: the unit of claim, lease, fence and commit. The item is the un
 """
 
 from enum import StrEnum
-from typing import Any, NewType
+from typing import NewType
 
 import msgspec
 
@@ -231,7 +231,8 @@ class Want(Value, frozen=True, kw_only=True):
     tolerance: "Tolerance | None" = None
     """How many dead letters the batch may have before nothing more is handed out."""
     only: ItemNo | None = None
-    """The one item that is wanted; its chunk is granted whole."""
+    """The one item that is wanted; its chunk is granted whole. Of a suspect the item alone is granted, or, while others
+    are pending before it, first those: they are to be given back."""
 
 
 class Tolerance(Value, frozen=True, kw_only=True):
@@ -390,6 +391,3 @@ class StoredItem(Value, frozen=True, kw_only=True):
 def chain_of_batch(batch: BatchId) -> int:
     """The chain that tells the story of a batch as a whole."""
     return -int(batch)
-
-
-Plain = dict[str, Any]

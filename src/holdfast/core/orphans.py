@@ -73,8 +73,10 @@ def judge(facts: Facts, *, now: float, grace: float, dead_after: float) -> Kind 
 def resolve(place: Place, strategy: Strategy, *, stages: int, reason: str, course: Course = Course.OPEN) -> Place | str:
     """Where an orphan stands once it is resolved; as text, why it cannot be in this way."""
     match strategy:
+        case Strategy.REQUEUE if course is Course.CANCELLED:
+            return "its batch was cancelled, so nothing would take it: fail it, or send it to review"
         case Strategy.REQUEUE:
-            return _requeue(place, stages, reason, course)
+            return requeued(place, stages, reason=reason)
         case Strategy.FAIL:
             return move(place, Transition.BURY, stages=stages, code=ORPHANED, reason=storable(reason))
         case Strategy.REVIEW:
@@ -83,10 +85,8 @@ def resolve(place: Place, strategy: Strategy, *, stages: int, reason: str, cours
             assert_never(strategy)
 
 
-def _requeue(place: Place, stages: int, reason: str, course: Course) -> Place | str:
+def requeued(place: Place, stages: int, *, reason: str) -> Place:
     """On its way again from its checkpoint; when that led nowhere too often, buried."""
-    if course is Course.CANCELLED:
-        return "its batch was cancelled, so nothing would take it: fail it, or send it to review"
     if place.requeues >= REQUEUES:
         why = f"{storable(reason)} (re-enqueued {place.requeues} times without progress)"
         return move(place, Transition.BURY, stages=stages, code=REQUEUED_TOO_OFTEN, reason=why)

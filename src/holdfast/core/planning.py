@@ -33,6 +33,7 @@ class Reason(StrEnum):
     RETRY = "to be tried again"
     PENDING = "pending"
     STAGED = "its output waits"
+    FOUND = "found by its adopter"
     INVALID = "invalid"
     TOO_OFTEN = "rewound too often"
     RUNNING = "running elsewhere"
@@ -63,6 +64,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody else is at work on it."""
     staged: bool = False
     """An output of its next stage was made, and never recorded."""
+    found: bool = False
+    """The adopter of its next stage finds an output that counts."""
     redriven: bool = False
 
 
@@ -95,6 +98,8 @@ def outlook(facts: Facts) -> Outlook:
         return Outlook(Fate.SKIP, place.stage, SETTLED[place.state])
     if facts.staged:
         return Outlook(Fate.ADOPT, place.stage, Reason.STAGED)
+    if facts.found:
+        return Outlook(Fate.ADOPT, place.stage, Reason.FOUND)
     return Outlook(Fate.RUN, place.stage, _why_pending(facts))
 
 

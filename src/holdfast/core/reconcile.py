@@ -35,7 +35,7 @@ REMEDIES = {
     What.MISSING: "run the batch again, or repair: the item goes back to the stage that makes it",
     What.DIFFERENT: "put the recorded file back, or repair: the item goes back to the stage that makes it",
     What.EXTRA: "look at it, and move or delete it yourself if nobody needs it: Holdfast never does",
-    What.DUPLICATED: "keep one: give the sink names that differ, or move the copy away yourself",
+    What.DUPLICATED: "give the sink a template that tells the items apart, then run the batch with --code rerun",
     What.NEVER_CREATED: "run the batch again with its source: the item is admitted then",
     What.UNKNOWN: "ask why the source has it no more; nothing is taken back by itself",
     What.MISCOUNTED: "do not go on: look at the store with `holdfast audit verify`",
@@ -103,6 +103,9 @@ class Observed(Value, frozen=True, kw_only=True):
     files: int = 0
     published: int = 0
     """Files that were recorded, and got their final names only now."""
+    leftovers: int = 0
+    """Staged files beside the recorded output of their item, such as of an owner that was fenced out. They explain
+    themselves, and nothing rests on them."""
 
 
 class Reconciliation(Value, frozen=True, kw_only=True):
@@ -181,7 +184,7 @@ class Reconciliation(Value, frozen=True, kw_only=True):
             "counts": {**self.counts, **split},
             "source": {"read": self.expected.read, "keys": self.expected.keys},
             "observed": {"how": self.observed.how, "outputs": self.observed.outputs, "files": self.observed.files,
-                         "published": self.observed.published},
+                         "published": self.observed.published, "leftovers": self.observed.leftovers},
             "found": {what.value: self.found.get(what, 0) for what in What},
             "findings": [finding.as_dict() for finding in self.findings],
             "heads": self.heads,

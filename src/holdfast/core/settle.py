@@ -14,7 +14,7 @@ from holdfast.core import events, journal, retry
 from holdfast.core.canonical import digest_of_acc, storable
 from holdfast.core.columns import FLOAT32, UINT16, pack
 from holdfast.core.errors import UsageError
-from holdfast.core.limits import MESSAGE_CHARS, REWINDS
+from holdfast.core.limits import MESSAGE_CHARS
 from holdfast.core.model import (
     BatchId,
     Checkpoint,
@@ -31,7 +31,8 @@ from holdfast.core.model import (
 )
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
-from holdfast.core.states import Transition, checkpoint, go_back, move, progress
+from holdfast.core.states import Transition, checkpoint, move, progress
+from holdfast.core.verify import rewound
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,12 +253,9 @@ class _Ledger:
     def lost(self, outcome: Lost) -> None:
         """What an item rests on is gone: back to where it was made, in the next epoch; too often, and it is buried."""
         item, before = outcome.item, outcome.item.place
-        if before.rewinds >= REWINDS:
-            why = f"{_cut(outcome.why)} (rewound {before.rewinds} times)"
-            place = move(before, Transition.BURY, stages=self.stages, code="rewound_too_often", reason=why)
+        place = rewound(before, max(0, outcome.to_stage), self.stages, reason=_cut(outcome.why))
+        if place.state is State.DEAD:
             self._bury(item, place)
-        else:
-            place = go_back(before, Transition.REWIND, max(0, outcome.to_stage), self.stages, reason=_cut(outcome.why))
         self.moves.append(Move(item.n, place))
         self.attempts.append(
             journal.Attempted(

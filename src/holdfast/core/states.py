@@ -117,6 +117,11 @@ def go_back(place: Place, transition: Transition, stage: int, stages: int, *, re
     return move(place, transition, stage=stage, stages=stages, **{**_FRESH, "reason": reason, "rewinds": rewinds})
 
 
+def redriven(place: Place, stages: int) -> Place:
+    """The place of a dead letter that is tried again where it stopped, with no attempts used."""
+    return move(place, Transition.REDRIVE, stages=stages, **_FRESH)
+
+
 def _check_stage(place: Place, transition: Transition, state: State, target: int, stages: int) -> None:
     if not 0 <= target <= stages or (state is State.PENDING and target == stages):
         raise UsageError(f"there is no stage {target}: this pipeline has {stages}, counted from 0")

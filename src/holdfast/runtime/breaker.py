@@ -5,10 +5,15 @@ from collections.abc import Sequence
 from holdfast.core import breaker
 from holdfast.core.breaker import Circuit, Phase, Rule
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
+from holdfast.runtime.checks import Adopter, Verifier
 from holdfast.runtime.durations import in_words
 
 NOT_A_STORM = frozenset({"process_died"})
 """Transient, but the item's own doing: another service has no part in it."""
+CHECKS = frozenset({Verifier.code, Adopter.code})
+"""A check gave no answer. Where that may pass, it is as if the handler gave none: whoever is asked is away."""
+SAID_NO = frozenset({"unverified"})
+"""The handler answered, and so did the verifier: it is tried again, but nobody is away."""
 
 
 class StageBreaker:
@@ -49,10 +54,10 @@ class StageBreaker:
     def _judge_one(self, outcome: Outcome, rule: Rule, now: float) -> Outcome:
         if isinstance(outcome, Lost | Deferred) or (isinstance(outcome, Done) and outcome.adopted):
             return outcome
-        if not isinstance(outcome, Failed) or not outcome.transient:
-            self.circuit = breaker.answered(self.circuit, now)
+        if isinstance(outcome, Failed) and _says_nothing(outcome):
             return outcome
-        if outcome.code in NOT_A_STORM:
+        if not isinstance(outcome, Failed) or not outcome.transient or outcome.code in SAID_NO:
+            self.circuit = breaker.answered(self.circuit, now)
             return outcome
         before = self.circuit
         self.circuit = breaker.failed(before, outcome.item.n, rule, now)
@@ -70,3 +75,8 @@ class StageBreaker:
         what = "the item that was tried failed again" if self.circuit.pause > rule.pause else (
             f"{rule.failures} items in a row failed")  # fmt: skip
         return f"stage {self.stage!r} pauses for {in_words(self.circuit.pause)}: {what}, the last with {failed.code}"
+
+
+def _says_nothing(failed: Failed) -> bool:
+    """Whether nothing was asked of a service, or the check beside the handler is what is broken."""
+    return failed.code in NOT_A_STORM or (failed.code in CHECKS and not failed.transient)

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from holdfast.core import verify
 from holdfast.core.errors import UndoRefused, UsageError
 from holdfast.core.limits import ACT_ITEMS
-from holdfast.core.model import Batch, BatchId, Chunk, Item, Key, Output, State, StoredItem
+from holdfast.core.model import Batch, BatchId, Chunk, Item, ItemNo, Key, Output, State, StoredItem
 from holdfast.core.verify import Decision, GoesBack, Unclear
 from holdfast.runtime.digests import Digests, recorded_digests
 from holdfast.runtime.findings import Finding, Findings
@@ -62,6 +62,8 @@ class Checker:
         self.tell = tell
         self.chunks: list[Chunk] = []
         self.looked_at = 0
+        self.buried: list[ItemNo] = []
+        """Items that had gone back too often, and are dead letters now."""
 
     def recheck(self) -> int:
         """Look at everything, then send back what does not hold; returns how many items went back."""
@@ -148,11 +150,16 @@ class Checker:
                 if not isinstance(decision, GoesBack):
                     continue
                 if group and (decision.why != reason or len(group) >= ACT_ITEMS):
-                    sent += send_back(self.store, self.batch.id, group, reason=reason, actor=self.actor)
+                    sent += self._send(group, reason)
                     group = []
                 reason = decision.why
                 group.append(back(past.key, past.n, past.place, decision.stage, stages, reason=reason))
-        return sent + (send_back(self.store, self.batch.id, group, reason=reason, actor=self.actor) if group else 0)
+        return sent + (self._send(group, reason) if group else 0)
+
+    def _send(self, group: Sequence[Back], reason: str) -> int:
+        sent = send_back(self.store, self.batch.id, group, reason=reason, actor=self.actor)
+        self.buried += sent.buried
+        return sent.changed
 
     def _again(self, bad: "array[int]") -> Iterator[Group]:
         chunks = iter(self.chunks)

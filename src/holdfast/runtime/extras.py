@@ -31,6 +31,8 @@ class Extras:
     def __init__(self, store: Store, batch: Batch, sinks: Mapping[int, Files], seen: Observer) -> None:
         self._store, self._batch, self._sinks, self._seen = store, batch, sinks, seen
         self._stages = lookup.stage_names(batch)
+        self.leftovers = 0
+        """Staged files of items whose output at that stage is recorded: of an owner that was fenced out, mostly."""
 
     def findings(self) -> Iterator[Finding]:
         """Extra and duplicated files."""
@@ -125,15 +127,11 @@ class Extras:
         if item is None or item.place.state is State.PENDING:
             return  # of a batch that was here before; or the item's own next run adopts it
         rows = self._store.outputs(self._batch.id, lo=n, hi=n + 1, stage=stage)
-        kept = Evidence.decode(rows[0].file) if rows and rows[0].file is not None else None
-        if kept is not None and kept.staged == path:
-            return  # recorded, and nothing rests on it any more
-        if kept is not None and kept.digest.hex()[:32] == said.digest:
-            why = f"the same output as {kept.final}, under a second name"
-            yield Finding(what=What.DUPLICATED, why=why, n=n, key=item.key, stage=stage, file=path)
-        else:
+        if not rows:
             why = "an output of the item that was staged and never recorded"
             yield Finding(what=What.EXTRA, why=why, n=n, key=item.key, stage=stage, file=path)
+        elif rows[0].file is None or Evidence.decode(rows[0].file).staged != path:
+            self.leftovers += 1
 
 
 def _holds(sorted_names: "array[int]", name: int) -> bool:

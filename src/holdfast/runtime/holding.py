@@ -207,6 +207,10 @@ class Holding:
         self._to_clear -= settled
         self.alone = self.alone and self._to_clear > 0
 
+    def all_reached(self) -> list[Reached]:
+        """How far its items have come that are ranges, to be written down."""
+        return [*(saving.reached for saving in self.savings), *self.reached]
+
     def came_further(self) -> None:
         """What its items reached is durable. A range that got on is no suspect any more."""
         if self.savings:

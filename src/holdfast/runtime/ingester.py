@@ -86,6 +86,21 @@ class Ingester:
         finally:
             _close(items)
 
+    def groups(self, source: Iterable[Any], size: int) -> Iterator[list[NewItem]]:
+        """The items of a source as they would be admitted, for whoever only compares: so many at a time, fewer where
+        they are large."""
+        natural, salt = getattr(source, "natural_key", None), bytes(canonical.SALT_BYTES)
+        group, weight = list[NewItem](), 0
+        for raw in source:
+            item = self.freeze(raw, salt, natural)
+            group.append(item)
+            weight += len(item.payload)
+            if len(group) == size or weight >= INGEST_BYTES:
+                yield group
+                group, weight = [], 0
+        if group:
+            yield group
+
     def _group(
         self, items: Iterator[Any], size: int, natural: Callable[[Any], Any] | None, control: Control
     ) -> tuple[list[NewItem], bool]:

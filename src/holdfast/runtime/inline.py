@@ -13,6 +13,9 @@ from holdfast.runtime.asking import here
 from holdfast.runtime.assignment import Assignment, clock
 from holdfast.runtime.runner import StageRunner
 
+LEAST_WAIT = 0.01
+"""How soon, at the earliest, a handler is looked at again."""
+
 
 class Inline:
     """Runs stages one at a time. Coroutines share one event loop, which lasts as long as this."""
@@ -23,7 +26,7 @@ class Inline:
     def close(self) -> None:
         loop, self._loop = self._loop, None
         if loop is not None and _is_looping():
-            _ends_within(loop.close, math.inf)
+            _beside(loop.close).join()
         elif loop is not None:
             loop.close()
 
@@ -31,16 +34,17 @@ class Inline:
         """The outcome of the item; None where it was not begun, or did not end before the deadline (monotonic)."""
         stage = runner.stage
         timeout = stage.timeout if stage.timeout is not None and not stage.is_async else math.inf
-        limit = min(timeout, deadline - time.monotonic())
         call = self._coroutine(runner, work) if stage.is_async else lambda: runner.run(work)
-        began, handled_here = clock(), here.batch
-        if limit == math.inf and not (stage.is_async and _is_looping()):
+        handled_here = here.batch
+        if min(timeout, deadline) == math.inf and not (stage.is_async and _is_looping()):
             try:
                 call()
             finally:
                 here.batch = handled_here
-        elif not _ends_within(call, limit):
-            return self._give_up(runner, work, began, timed_out=clock() - began >= timeout)
+        else:
+            began = _watch(call, work, timeout, deadline)
+            if began is not None:
+                return self._give_up(runner, work, began)
         return work.outcomes[0] if work.outcomes else None
 
     def _coroutine(self, runner: StageRunner, work: Assignment) -> Callable[[], None]:
@@ -56,14 +60,15 @@ class Inline:
 
         return call
 
-    def _give_up(self, runner: StageRunner, work: Assignment, began: float, *, timed_out: bool) -> Outcome | None:
-        """Whatever the handler still does is ignored. Its loop is left to it."""
+    def _give_up(self, runner: StageRunner, work: Assignment, began: float) -> Outcome | None:
+        """Whatever the handler still does is ignored. Its loop is left to it. `began` is 0 where it had no timeout, or
+        was still within it."""
         work.abandoned = True
         if runner.stage.is_async:
             self._loop = None
         if work.outcomes:
             return work.outcomes[0]
-        return runner.timed_out(work.items[0], work, began, work.ctx) if timed_out else None
+        return runner.timed_out(work.items[0], work, began, work.ctx) if began else None
 
 
 def _is_looping() -> bool:
@@ -75,9 +80,24 @@ def _is_looping() -> bool:
     return True
 
 
-def _ends_within(call: Callable[[], Any], seconds: float) -> bool:
-    """Run beside this thread; False when it did not end in time."""
+def _watch(call: Callable[[], Any], work: Assignment, timeout: float, deadline: float) -> float | None:
+    """Run beside this thread. None when it ended; when the handler did not answer within its timeout, the moment it
+    began; 0 when the deadline (monotonic) came first. Only the handler has a timeout: what is done before and after it,
+    by verifiers, adopters and the sink, takes the time it takes."""
+    thread = _beside(call)
+    while thread.is_alive():
+        began, now = work.started, clock()
+        if began and now - began > timeout:
+            return began
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return 0.0
+        wait = min(left, max(LEAST_WAIT, began + timeout - now) if began else max(LEAST_WAIT, timeout))
+        thread.join(None if wait == math.inf else min(wait, threading.TIMEOUT_MAX))
+    return None
+
+
+def _beside(call: Callable[[], Any]) -> threading.Thread:
     thread = threading.Thread(target=call, name="holdfast-inline", daemon=True)
     thread.start()
-    thread.join(None if seconds == math.inf else max(0.0, seconds))
-    return not thread.is_alive()
+    return thread

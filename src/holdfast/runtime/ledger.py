@@ -29,6 +29,8 @@ class Figures:
     """How far the look at what is recorded has come, while there is one."""
     paused: tuple[str, ...] = ()
     """Stages whose breaker is open."""
+    adopted: int = 0
+    """Outputs that this run found made already, and did not make again."""
 
 
 class Ledger:
@@ -44,6 +46,7 @@ class Ledger:
         self.known = 0
         self.ingested = False
         self.rewound = 0
+        self.adopted = 0
         self.undone = 0
         self.looking = ""
         self.cap = cap
@@ -68,6 +71,8 @@ class Ledger:
             for stage, spend in settled.spends:
                 self._dearest[stage] = max(self._dearest.get(stage, 0), spend.usd)
                 self._cheapest[stage] = min(self._cheapest.get(stage, spend.usd), spend.usd)
+        for group in settled.advanced:
+            self.adopted += len(group.items) if group.adopted else 0
         for a in settled.attempts:
             self.rewound += a.outcome == "rewind"
             if a.outcome == "bury":
@@ -97,6 +102,7 @@ class Ledger:
                 self.undone,
                 self.looking,
                 self.paused,
+                self.adopted,
             )
 
     # -- money ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from holdfast.core import canonical
 from holdfast.core.errors import SinkError
-from holdfast.core.model import BatchId, Item, Output, Place
+from holdfast.core.model import BatchId, Item, ItemNo, Output, Place
 from holdfast.core.verify import Decision, Seen, Verdict, decide, next_to_ask
 from holdfast.runtime.asking import Asker, here
 from holdfast.runtime.checks import Verifier
@@ -154,6 +154,31 @@ class Looker:
         finally:
             here.batch = None
         return None if holds else self._fails(stage, "its verifier does not accept it")
+
+    def search(self, past: Past, stage: int) -> Seen:
+        """Whether the adopter of a stage finds an output for the item that counts: it holds where the schema and the
+        verifier accept it. Nothing is recorded of it."""
+        at, adopter = self.stages[stage], self.stages[stage].adopter
+        if adopter is None:
+            return self._fails(stage, "it has no adopter")
+        try:
+            here.batch = (self.pipeline, self.batch)
+            data = self._input(past, stage)
+            given, ctx = at.input.decode(data), self._context(past, stage, data)
+            found = self.asker.ask(adopter.find, given, ctx, seconds=adopter.seconds)
+        except BaseException as error:  # noqa: BLE001 - the user's; it says nothing about what there is
+            return Seen(
+                stage, Verdict.UNKNOWN, f"its adopter gave no answer: {no_answer(error)}", adopter.failed(error)
+            )
+        finally:
+            here.batch = None
+        if found is None:
+            return self._fails(stage, "its adopter found none")
+        try:
+            made = Output(ItemNo(past.n), stage, past.place.epoch, at.output.encode(found))
+        except Invalid as error:
+            return self._fails(stage, f"what its adopter found is none: {error}")
+        return self._asked(past, stage, made) or Seen(stage, Verdict.HOLDS)
 
     def _input(self, past: Past, stage: int) -> bytes:
         """What the stage made its output from: the output of the stage before it, or the payload."""

@@ -15,15 +15,16 @@ from typing import Any
 import msgspec
 
 from holdfast.core import canonical
+from holdfast.core.acts import change_of
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACT_ITEMS, OUTPUT_BYTES
 from holdfast.core.model import Act, Batch, Change, Chunk, Output, Place, State, StoredItem
-from holdfast.core.states import Transition, go_back, move
+from holdfast.core.states import Transition, go_back, move, redriven
 from holdfast.runtime import lookup, sealing, status
 from holdfast.stores.base import Store, each_item
 
-FRESH_BUDGET: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0,
-                                "deferred": 0.0, "code": "", "reason": ""}  # fmt: skip
+SENT_BACK = frozenset({"reset", "redriven"})
+"""Kinds of acts after which items are to run again."""
 CUT_PAYLOAD = "too_large"
 RESOLVED = "resolved"
 RECOVERED = "recovered"
@@ -59,10 +60,13 @@ class Result:
     """(why, how many) of the items that were looked at and not changed."""
     buried: int = 0
     """Of those changed, how many became dead letters instead, because they had been re-enqueued too often."""
+    warning: str = ""
+    """What keeps the items from going on, and what to do: the end of their batch has come."""
 
     def as_dict(self) -> dict[str, Any]:
         plain = {"kind": self.kind, "batch": self.batch, "changed": self.changed, "left_alone": dict(self.left_alone)}
-        return plain | ({"buried": self.buried} if self.buried else {})
+        more = {"buried": self.buried, "warning": self.warning}
+        return plain | {name: value for name, value in more.items() if value}
 
 
 def redrive(
@@ -77,7 +81,7 @@ def redrive(
             return f"{item.place.state}, not dead"
         if item.place.code == CUT_PAYLOAD:
             return "its payload was too large to be kept"
-        return _change(item, move(item.place, Transition.REDRIVE, stages=stages, **FRESH_BUDGET))
+        return change_of(item.n, item.place, redriven(item.place, stages))
 
     return act_on(store, batch, _dead_letters(store, batch, items, code), decide, kind="redriven", by=by)
 
@@ -91,7 +95,7 @@ def discard(
     def decide(item: StoredItem) -> Change | str:
         if item.place.state is not State.DEAD:
             return f"{item.place.state}, not dead"
-        return _change(item, move(item.place, Transition.DISCARD, stages=stages))
+        return change_of(item.n, item.place, move(item.place, Transition.DISCARD, stages=stages))
 
     return act_on(store, batch, _dead_letters(store, batch, items, code), decide, kind="discarded", by=by)
 
@@ -106,10 +110,12 @@ def resolve(store: Store, batch: Batch, by: By, item: str, *, output: bytes | No
         if item.place.state is not State.DEAD:
             return f"{item.place.state}, not dead"
         if data is None:
-            return _change(item, move(item.place, Transition.RESOLVE, to=State.SKIPPED, stages=stages, **facts))
+            skipped = move(item.place, Transition.RESOLVE, to=State.SKIPPED, stages=stages, **facts)
+            return change_of(item.n, item.place, skipped)
         place = move(item.place, Transition.RESOLVE, to=State.DONE, stage=stages, stages=stages, **facts)
         made = Output(item.n, stages - 1, place.epoch, data)
-        return _change(item, place, output=made, output_digest=canonical.digest(item.salt, data))
+        digest = canonical.digest(item.salt, data)
+        return msgspec.structs.replace(change_of(item.n, item.place, place), output=made, output_digest=digest)
 
     return act_on(store, batch, [lookup.item_named(store, batch, item)], decide, kind="resolved", by=by)
 
@@ -135,8 +141,9 @@ def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_sta
     for part in parts:
         left.update(dict(part.left_alone))
     return Result(
-        kind="reset", batch=batch.name, changed=sum(part.changed for part in parts), left_alone=tuple(left.items())
-    )
+        kind="reset", batch=batch.name, changed=sum(part.changed for part in parts), left_alone=tuple(left.items()),
+        warning=next((part.warning for part in parts if part.warning), ""),
+    )  # fmt: skip
 
 
 def _reset_chunk(store: Store, batch: Batch, by: By, target: int, chunk: Chunk) -> Result:
@@ -170,7 +177,8 @@ class _Reset:
             return "there already"
         if self._target > 0 and not self._has_input(item):
             return f"{NO_INPUT[place.code]}: there is no output of the stage before to begin from"
-        return _change(item, go_back(place, Transition.RESET, self._target, self._stages, reason=self._by.reason))
+        after = go_back(place, Transition.RESET, self._target, self._stages, reason=self._by.reason)
+        return change_of(item.n, place, after)
 
     def _has_input(self, item: StoredItem) -> bool:
         if item.place.code not in NO_INPUT:
@@ -201,13 +209,6 @@ def _dead_letters(store: Store, batch: Batch, items: Sequence[str] | None, code:
     return dead if code is None else (item for item in dead if item.place.code == code)
 
 
-def _change(item: StoredItem, place: Place, *, output: Output | None = None, output_digest: bytes = b"") -> Change:
-    before = item.place
-    return Change(
-        n=item.n, state=before.state, epoch=before.epoch, place=place, output=output, output_digest=output_digest
-    )
-
-
 def act_on(
     store: Store, batch: Batch, items: Iterable[StoredItem], decide: Decide, *, kind: str, by: By, seize: bool = False
 ) -> Result:
@@ -224,7 +225,8 @@ def act_on(
             landed = len(store.act(act))
             changed += landed
             left["it moved on meanwhile"] += len(changes) - landed
-    return Result(kind=kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()))
+    warning = sealing.end_in_the_way(store, batch) if changed and kind in SENT_BACK else ""
+    return Result(kind=kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()), warning=warning)
 
 
 def _groups(items: Iterable[StoredItem]) -> Iterator[list[StoredItem]]:

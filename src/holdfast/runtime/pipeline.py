@@ -29,7 +29,7 @@ from holdfast.runtime.policy import Breaker, Budget, Retry, Tolerance
 from holdfast.runtime.processed import Processed
 from holdfast.runtime.processing import Processor
 from holdfast.runtime.receivers import Target, receivers
-from holdfast.runtime.recovery import Recovery, recover
+from holdfast.runtime.recovery import Recovery, preview, recover
 from holdfast.runtime.report import Report
 from holdfast.runtime.run import Run
 from holdfast.runtime.sinks.base import Sink
@@ -236,9 +236,10 @@ class Pipeline:
 
     def recover(
         self, items: Iterable[Any] | None = None, *, by: By, batch: str | None = None, key: KeyFrom = None,
-        identity: Identity = "key", set_aside: tuple[str, ...] = (),
+        identity: Identity = "key", set_aside: tuple[str, ...] = (), dry_run: bool = False,
     ) -> Recovery:  # fmt: skip
-        """Make the record of a batch anew from its output files, after the store was lost or set aside."""
+        """Make the record of a batch anew from its output files, after the store was lost or set aside. With `dry_run`
+        it is only said what would be found."""
         name = check_name(batch if batch is not None else self.name, "batch")
         found = self._items(items)
         if found is None:
@@ -248,6 +249,8 @@ class Pipeline:
             )
         check_identity(identity, "keep")
         key = key if key is not None else self._key
+        if dry_run:
+            return preview(self, found, batch=name, key=key, identity=identity)
         return recover(self, found, by, batch=name, key=key, identity=identity, moved=set_aside)
 
     @property

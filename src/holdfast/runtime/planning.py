@@ -5,7 +5,6 @@ source, in groups, by key and payload. Where there is no such batch, or no store
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import astuple
@@ -14,7 +13,7 @@ from holdfast.core import canonical, changes, course
 from holdfast.core.errors import DefinitionChanged, Permanent, SinkError, UsageError
 from holdfast.core.model import Batch, Chunk, Course, ItemNo, NewItem, Output, Place, State, StoredItem
 from holdfast.core.planning import Facts, Fate, Outlook, Reason, begins_at, outlook, outlook_of_changed, outlook_of_new
-from holdfast.core.verify import GoesBack, Unclear
+from holdfast.core.verify import GoesBack, Unclear, Verdict, may_have_been_tried
 from holdfast.runtime import changed_code, checker, definition, status
 from holdfast.runtime.digests import recorded_digests
 from holdfast.runtime.durations import when
@@ -58,9 +57,12 @@ def make(pipeline: "Pipeline", options: Options, items: Iterable[Any] | None) ->
     stand_in = MemoryStore()
     batch = known if known is not None else stand_in.open_batch(options.batch, pipeline.name, described, actor="plan")
     planner = _Planner(pipeline, options, stand_in if known is None or store is None else store, batch, described)
-    planner.look_at_what_is_stored()
-    if items is not None:
-        planner.read(items, key)
+    try:
+        planner.look_at_what_is_stored()
+        if items is not None:
+            planner.read(items, key)
+    finally:
+        planner.looker.close()
     past, learned_from = planner.past, options.batch
     if not past.costs and store is not None and (other := teacher(store, batch)) is not None:
         past, learned_from = Past.read(store, store.chunks(other.id)), other.name
@@ -111,7 +113,7 @@ class _Planner:
             held = status.is_live(chunk, self.now)
             digests = recorded_digests(self.store, self.chunks, chunk) if self.options.verify == "full" else {}
             for item, outputs in self._pages(chunk):
-                self.tally.add(self._outlook(item, outputs, digests, held), item.key)
+                self.tally.add(self._outlook(item, outputs, digests, held, resumed=chunk.fence > 0), item.key)
                 self.passed += self.change is not None and changes.is_affected(item.place, self.change.index)
 
     def _is_plainly_done(self, chunk: Chunk) -> bool:
@@ -156,8 +158,9 @@ class _Planner:
                 yield item, outputs.get(item.n, [])
 
     def _outlook(
-        self, item: StoredItem, outputs: list[Output], digests: dict[tuple[int, int], bytes], held: bool
-    ) -> Outlook:
+        self, item: StoredItem, outputs: list[Output], digests: dict[tuple[int, int], bytes], held: bool,
+        *, resumed: bool = False,
+    ) -> Outlook:  # fmt: skip
         place = item.place
         stage = begins_at(place, self.rerun)
         valid = [output for output in outputs if output.stage < stage]
@@ -172,11 +175,13 @@ class _Planner:
                 self.unclear.add(Finding(item.key, item.n, at, decision.seen.why))
         if bad is None and place.state is State.DONE and self.rerun is None:
             return self.done
-        waits = place.state is State.PENDING and bad is None and stage == place.stage and self._waits(item, valid)
+        goes_on = place.state is State.PENDING and bad is None and stage == place.stage
+        waits = goes_on and self._waits(item, valid)
+        found = goes_on and not (waits or held) and self._finds(item, valid, resumed=resumed)
         return outlook(
             Facts(
                 place=place, now=self.now, rerun=self.rerun, bad=bad, held=held,
-                staged=waits, redriven=self.past.was_redriven(item.n, place.stage),
+                staged=waits, found=found, redriven=self.past.was_redriven(item.n, place.stage),
             )
         )  # fmt: skip
 
@@ -194,6 +199,18 @@ class _Planner:
         except (SinkError, Invalid, Permanent, OSError):
             return False
         return found is not None
+
+    def _finds(self, item: StoredItem, outputs: Sequence[Output], *, resumed: bool) -> bool:
+        """Whether the adopter of its next stage finds an output that counts. It is asked where a run would ask it, and
+        only for a full look: it is the user's, and may take its time."""
+        at = item.place.stage
+        asks = self.options.verify == "full" and self.stages[at].adopter is not None
+        if not asks or not may_have_been_tried(item.place, resumed=resumed):
+            return False
+        seen = self.looker.search(checker.past_of(self.store, self.batch.id, item, outputs, fence=0), at)
+        if seen.verdict is Verdict.UNKNOWN and not self.read_count:
+            self.unclear.add(Finding(item.key, item.n, self.stages[at].name, seen.why))
+        return seen.verdict is Verdict.HOLDS
 
     def _input(self, at: int, outputs: Sequence[Output]) -> bytes:
         before = next((output for output in outputs if output.stage == at - 1), None)
@@ -217,10 +234,9 @@ class _Planner:
         options = self.options
         ingester = Ingester(self.store, self.batch, self.stages[0].input, key=key, identity=options.identity,
                             changed=options.changed, owner="plan", rerun=_never)  # fmt: skip
-        natural = getattr(source, "natural_key", None)
-        salt, rest, seen = bytes(canonical.SALT_BYTES), iter(source), Seen()
+        seen = Seen()
         try:
-            while group := [ingester.freeze(raw, salt, natural) for raw in islice(rest, GROUP)]:
+            for group in ingester.groups(source, GROUP):
                 self.read_count += len(group)
                 self._sort_out(group, ingester, seen)
         finally:
@@ -247,7 +263,7 @@ class _Planner:
         chunk = next(chunk for chunk in self.chunks if chunk.lo <= n < chunk.hi)
         outputs = self.store.outputs(self.batch.id, lo=n, hi=n + 1)
         digests = recorded_digests(self.store, self.chunks, chunk) if self.options.verify == "full" else {}
-        before = self._outlook(stored, outputs, digests, status.is_live(chunk, self.now))
+        before = self._outlook(stored, outputs, digests, status.is_live(chunk, self.now), resumed=chunk.fence > 0)
         after = outlook_of_changed(item, before, self.options.changed)
         if after == before:
             self.kept += 1

@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.core import money
 from holdfast.core.columns import FLOAT32, unpack
 from holdfast.core.model import Batch, Chunk, State, StoredItem
-from holdfast.runtime import lookup, operations, status
+from holdfast.runtime import lookup, operations, sealing, status
 from holdfast.runtime.attempts import Reader
 from holdfast.stores import owners
 from holdfast.stores.base import Store, lineage
@@ -33,6 +33,8 @@ class ResetPreview:
     """What was paid, at that stage and later, for the work that would be done again."""
     seconds: float
     """What it took."""
+    warning: str
+    """What would keep the items from going on: the end of their batch has come."""
 
     @property
     def items(self) -> int:
@@ -74,6 +76,7 @@ def _of_batch(store: Store, batch: Batch, name: str, target: int, chunks: list[C
         owners=_owners(held),
         usd=money.to_usd(spent),
         seconds=seconds,
+        warning=sealing.end_in_the_way(store, batch),
     )
 
 
@@ -92,6 +95,7 @@ def _of_item(
         owners=_owners(held),
         usd=money.to_usd(spent),
         seconds=seconds,
+        warning=sealing.end_in_the_way(store, batch),
     )
 
 

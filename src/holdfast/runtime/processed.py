@@ -19,7 +19,8 @@ class Processed:
     key: Key
     number: int
     state: str
-    """done, skipped, dead, cancelled; or waiting (see `due`), running (elsewhere), again (its time was up)."""
+    """done, skipped, dead, cancelled; or waiting (see `due`), running (another process has it in hand), again (it was
+    not finished here, and may be at once: its time was up, or it was taken over)."""
     output: Any = None
     """Of the last stage, validated, where it is done."""
     stage: str = ""

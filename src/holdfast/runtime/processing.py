@@ -76,6 +76,7 @@ class Processor:
         self.runners = [self._runner(index) for index in range(len(self.stages))]
         self._heartbeat: Heartbeat | None = None
         self._holding: Holding | None = None
+        self._trouble = ""
         self._slowest: dict[int, float] = {}
 
     def __enter__(self) -> Self:
@@ -146,7 +147,8 @@ class Processor:
         if not isinstance(decision, GoesBack):
             return stored
         sent = back(past.key, n, stored.place, decision.stage, len(self.stages), reason=decision.why)
-        send_back(self.store, self.batch.id, [sent], reason=decision.why, actor=self.owner)
+        if send_back(self.store, self.batch.id, [sent], reason=decision.why, actor=self.owner).buried:
+            self._tell_failure(n)
         return self._stored(n)
 
     # -- bringing it on -----------------------------------------------------------------------------------------
@@ -159,9 +161,7 @@ class Processor:
             return self._waiting(stored, stored.place.due)
         if not self._has_time(stored.place.stage):
             return processed.describe(stored, self.stages, state=AGAIN, why="its time was up")
-        answer = self.store.claim(
-            Want(batch=self.batch.id, owner=self.owner, limit=1, seconds=self.lease, only=n)
-        )  # fmt: skip
+        answer = self._claim(n)
         if isinstance(answer, Idle):
             return self._not_ours(n, answer)
         lost = self._work(answer, n)
@@ -169,10 +169,19 @@ class Processor:
         if stored.place.state is not State.PENDING:
             return self._answer(stored)
         if lost:
-            return processed.describe(stored, self.stages, state=RUNNING, why=lost)
+            return processed.describe(stored, self.stages, state=AGAIN, why=lost)
         if stored.place.due > self.store.now():
             return self._waiting(stored, stored.place.due)
         return processed.describe(stored, self.stages, state=AGAIN, why="its time was up")
+
+    def _claim(self, n: ItemNo) -> Claim | Idle:
+        """The chunk of the item; of a suspect, the item alone. What stands before it there comes first, and is given
+        back: it is cut off then."""
+        want = Want(batch=self.batch.id, owner=self.owner, limit=1, seconds=self.lease, only=n)
+        while isinstance(answer := self.store.claim(want), Claim) and answer.hi <= n:
+            others = Holding(answer, len(self.stages), self.lease, 0)
+            self._write(others, commit(others.holder, NOTHING, commit_id=others.new_commit_id(), release=True))
+        return answer
 
     def _work(self, claim: Claim, n: ItemNo) -> str:
         """Run what is due of a claimed item; returns why it is no longer ours, where it is not."""
@@ -186,11 +195,12 @@ class Processor:
                 if outcome is None:
                     break
                 item, resumed = self._commit(holding, outcome), isinstance(outcome, Lost)
-            return "its lease was lost: another process goes on with it" if holding.lost else ""
+            return self._lost(holding)
         finally:
             self._let_go(holding)
 
     def _hold(self, claim: Claim) -> Holding:
+        self._trouble = ""
         holding = self._holding = Holding(claim, len(self.stages), self.lease, 0)
         if self._heartbeat is None:
             self._heartbeat = Heartbeat(self.store, self.lease, grace=ORPHAN_GRACE, on_trouble=self._in_trouble)
@@ -203,8 +213,16 @@ class Processor:
 
     def _in_trouble(self, why: str) -> None:
         log.warning("the lease cannot be kept: %s", why)
+        self._trouble = why
         if self._holding is not None:
             self._holding.lose()
+
+    def _lost(self, holding: Holding) -> str:
+        """Why nothing more of it can be recorded here; whether somebody else goes on with it, the next call says."""
+        if not holding.lost:
+            return ""
+        how = f"its lease could not be kept: {self._trouble}" if self._trouble else "it was taken over meanwhile"
+        return f"{how}; what was done since its last checkpoint is not recorded"
 
     def _load(self, claim: Claim, n: ItemNo) -> Item | None:
         items = self.store.load(claim, ItemNo(n - 1), 1, LOAD_BYTES)
@@ -331,11 +349,13 @@ class Processor:
             return processed.describe(stored, self.stages, state=State.CANCELLED, why="the batch was cancelled")
         if idle.ended:
             return processed.describe(stored, self.stages, state=State.CANCELLED, why="the end of the batch has come")
+        if idle.held:
+            return processed.describe(stored, self.stages, state=RUNNING, why="another process has it in hand")
         if idle.course is Course.PAUSED:
             return processed.describe(stored, self.stages, state=WAITING, why="the batch is paused")
-        if not idle.held and idle.next_due is not None:
+        if idle.next_due is not None and idle.next_due > self.store.now():
             return self._waiting(stored, idle.next_due)
-        return processed.describe(stored, self.stages, state=RUNNING, why="another process is at work on it")
+        return processed.describe(stored, self.stages, state=AGAIN, why="another process had it in hand until now")
 
     def _tell_failure(self, n: ItemNo) -> None:
         stored = self._stored(n)

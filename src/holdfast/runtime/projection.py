@@ -133,6 +133,8 @@ class Projection:
             self._epoch[at] = attempt.epoch + 1
         elif attempt.outcome in ("skip", "bury"):
             self._state[at] = SKIPPED if attempt.outcome == "skip" else DEAD
+            if attempt.attempt == 0 and attempt.to_stage < attempt.stage:  # it went back, too often
+                self._stage[at], self._epoch[at] = attempt.to_stage, attempt.epoch + 1
 
     def _moved(self, moved: journal.Moved) -> None:
         at = self._at(moved.n)
@@ -228,7 +230,9 @@ def _after(before: Trouble, attempt: journal.Attempted) -> Trouble:
     if attempt.outcome == "rewind":
         return Trouble(said=("", attempt.message))
     if attempt.attempt == 0:
-        return Trouble(before.attempt, before.due, ("rewound_too_often", attempt.message), before.requeues)
+        went_back = attempt.to_stage < attempt.stage
+        held = CLEAN if went_back else before  # files of the first format buried such an item where it stood
+        return Trouble(held.attempt, held.due, ("rewound_too_often", attempt.message), held.requeues)
     count = attempt.attempt if attempt.outcome in ("retry", "bury") else before.attempt
     return Trouble(count, attempt.due, (attempt.code, attempt.message), before.requeues)
 

@@ -71,6 +71,7 @@ class _Reconciler:
         self._store, self._sinks, self._how, self._source = store, sinks, how, source
         self._found: Counter[What] = Counter()
         self._listed: list[Finding] = []
+        self._leftovers = 0
 
     def reconcile(self, name: str) -> Reconciliation:
         """Look, and look again where the batch changed meanwhile and something was found."""
@@ -96,7 +97,9 @@ class _Reconciler:
                 self._take(seen.findings())
             if self._how in ("quick", "full"):
                 files = {stage: sink for stage, sink in self._sinks.items() if isinstance(sink, Files)}
-                self._take(Extras(self._store, batch, files, seen).findings())
+                extras = Extras(self._store, batch, files, seen)
+                self._take(extras.findings())
+                self._leftovers = extras.leftovers
         except OSError as error:
             raise StoreError(
                 f"outputs of batch {batch.name!r} could not be looked at: {error}; see to the disk, then try again: "
@@ -123,7 +126,13 @@ class _Reconciler:
             stopped=stopped,
             expected=Expected(admitted=batch.admitted, read=read, keys=keys),
             recorded=Recorded(**states),
-            observed=Observed(how=self._how, outputs=seen.outputs, files=seen.files, published=seen.published),
+            observed=Observed(
+                how=self._how,
+                outputs=seen.outputs,
+                files=seen.files,
+                published=seen.published,
+                leftovers=self._leftovers,
+            ),
             heads=course.cover(chunks).hex(),
             found=dict(self._found),
             findings=self._listed,

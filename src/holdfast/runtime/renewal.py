@@ -2,9 +2,12 @@
 
 import os
 
+from msgspec import structs
+
 from holdfast.core import canonical, events, ingest
+from holdfast.core.acts import change_of
 from holdfast.core.limits import LISTED_NAMES
-from holdfast.core.model import Act, Batch, Change, ItemNo, NewItem, Place, State
+from holdfast.core.model import Act, Batch, ItemNo, NewItem, Place, State
 from holdfast.core.states import Transition, go_back
 from holdfast.stores.base import Store
 
@@ -17,7 +20,7 @@ def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, *, actor: str) -
     place = go_back(stored.place, Transition.RESET, 0, stages, reason=reason)
     if item.place.state is State.DEAD:
         place = Place(state=State.DEAD, epoch=place.epoch, code=item.place.code, reason=item.place.reason)
-    change = Change(n=n, state=stored.place.state, epoch=stored.place.epoch, place=place, renewed=item)
+    change = structs.replace(change_of(n, stored.place, place), renewed=item)
     store.act(
         Act(
             id=os.urandom(16),

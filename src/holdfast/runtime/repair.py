@@ -16,7 +16,7 @@ from holdfast.runtime import lookup
 from holdfast.runtime.operations import By, Result
 from holdfast.runtime.reconciler import Findings
 from holdfast.runtime.rewinding import Back, back, send_back
-from holdfast.runtime.sealing import check_goes_on
+from holdfast.runtime.sealing import check_goes_on, end_in_the_way
 from holdfast.runtime.words import many
 from holdfast.stores.base import Store
 
@@ -80,11 +80,12 @@ def repair(store: Store, batch: Batch, findings: Findings, by: By) -> Result:
     stages, changed, moved_on = len(lookup.stage_names(batch)), 0, 0
     for group in _groups(_by_item(findings)):
         items = [each for finding in group if (each := _back(store, batch, finding, stages)) is not None]
-        landed = send_back(store, batch.id, items, reason=by.reason, actor=by.actor)
+        landed = send_back(store, batch.id, items, reason=by.reason, actor=by.actor).changed
         changed += landed
         moved_on += len(group) - landed
     left = (("it moved on meanwhile", moved_on),) if moved_on else ()
-    return Result(kind="rewound", batch=batch.name, changed=changed, left_alone=left)
+    warning = end_in_the_way(store, batch) if changed else ""
+    return Result(kind="rewound", batch=batch.name, changed=changed, left_alone=left, warning=warning)
 
 
 def _back(store: Store, batch: Batch, finding: Finding, stages: int) -> Back | None:

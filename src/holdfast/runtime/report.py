@@ -53,6 +53,8 @@ class ThisRun:
     usd: Decimal
     seconds: float
     rewound: int = 0
+    adopted: int = 0
+    """Outputs that an earlier attempt had made and could not record: found valid, neither made nor paid for again."""
 
     @property
     def rate(self) -> float:
@@ -174,6 +176,9 @@ class Report:
         ]
         if run.rewound:
             lines.append(f"  rewound  {many(run.rewound, 'item')} whose output no longer held")
+        if run.adopted:
+            there = "that was there already" if run.adopted == 1 else "that were there already"
+            lines.append(f"  adopted  {many(run.adopted, 'output')} {there}: not made or paid for again")
         if self.totals.usd:
             lines.append(
                 f"  money    {usd(self.totals.usd)} in all, {usd(run.usd)} in this run, {self.totals.tokens:,} tokens"
@@ -246,7 +251,7 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
         counts=now.counts,
         totals=now.totals,
         forecast=now.forecast,
-        this_run=_this_run(run, rewound),
+        this_run=_this_run(run, rewound, now.counts.done),
         saved=_saved(run, rewound, now.counts.done),
         dead=_dead(store, batch.id, now.stages) if now.counts.dead else (),
         stages=_stage_facts(store, batch.id),
@@ -291,9 +296,10 @@ def _all(count: int) -> str:
     return f"All {count:,} items are" if count != 1 else "Its one item is"
 
 
-def _this_run(run: Figures | None, rewound: int) -> ThisRun:
+def _this_run(run: Figures | None, rewound: int, done: int) -> ThisRun:
+    """`done`: how many are, where nothing ran."""
     if run is None:
-        return ThisRun(0, 0, 0, 0, 0, Decimal(0), 0.0)
+        return ThisRun(done, 0, 0, 0, 0, Decimal(0), 0.0)
     now = run.now
     return ThisRun(
         run.before.done,
@@ -304,6 +310,7 @@ def _this_run(run: Figures | None, rewound: int) -> ThisRun:
         money.to_usd(now.spent),
         run.seconds,
         rewound + run.rewound,
+        run.adopted,
     )
 
 

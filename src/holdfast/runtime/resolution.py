@@ -14,11 +14,12 @@ from typing import Any
 
 from holdfast.core import canonical, events, money
 from holdfast.core import orphans as core
+from holdfast.core.acts import change_of
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACT_ITEMS
-from holdfast.core.model import Act, Batch, Change, Event, ItemNo, Place, State
+from holdfast.core.model import Act, Batch, Event, ItemNo, Place, State
 from holdfast.core.orphans import Kind, Strategy
-from holdfast.runtime import lookup
+from holdfast.runtime import lookup, sealing
 from holdfast.runtime.operations import By, Result
 from holdfast.runtime.orphans import Eye, Orphan, find
 from holdfast.stores.base import Store
@@ -44,6 +45,8 @@ class Preview:
     owners: tuple[str, ...]
     first: tuple[str, ...]
     left_alone: tuple[tuple[str, int], ...]
+    warning: str = ""
+    """What would keep them from going on: the end of their batch has come."""
 
     @property
     def items(self) -> int:
@@ -82,6 +85,7 @@ def preview(store: Store, batch: Batch, strategy: Strategy, items: Sequence[str]
     return Preview(
         batch=batch.name, strategy=strategy.value, requeued=counts[State.PENDING], buried=counts[State.DEAD],
         in_flight=held, owners=tuple(owners), first=tuple(first), left_alone=tuple(left.items()),
+        warning=sealing.end_in_the_way(store, batch) if counts[State.PENDING] else "",
     )  # fmt: skip
 
 
@@ -101,9 +105,11 @@ def resolve(
                 changed += landed
                 buried += landed if state is State.DEAD and strategy is Strategy.REQUEUE else 0
                 left["it moved on meanwhile"] += len(some) - landed
+    warning = sealing.end_in_the_way(store, batch) if changed > buried and strategy is Strategy.REQUEUE else ""
     return Result(
-        kind=KINDS[strategy], batch=batch.name, changed=changed, left_alone=tuple((+left).items()), buried=buried
-    )
+        kind=KINDS[strategy], batch=batch.name, changed=changed, left_alone=tuple((+left).items()), buried=buried,
+        warning=warning,
+    )  # fmt: skip
 
 
 def context_of(note: bytes, n: int) -> dict[str, Any]:
@@ -154,10 +160,7 @@ def _act(batch: Batch, by: By, strategy: Strategy, some: list[tuple[Orphan, Plac
         reason=by.reason,
         seize=True,
         body=canonical.encode(note),
-        at_items=tuple(
-            Change(n=ItemNo(orphan.n), state=orphan.place.state, epoch=orphan.place.epoch, place=place)
-            for orphan, place in some
-        ),
+        at_items=tuple(change_of(ItemNo(orphan.n), orphan.place, place) for orphan, place in some),
         events=tuple(event for orphan, place in some for event in _events(by, strategy, orphan, place)),
     )
 

@@ -5,9 +5,8 @@ and deadlines reach both through the control.
 """
 
 import logging
-import signal
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,12 @@ from holdfast.runtime import changed_code, checker, definition, renewal, sealing
 from holdfast.runtime.closing import Closing
 from holdfast.runtime.completion import complete_stages
 from holdfast.runtime.control import ENDED_FOR_GOOD, Control
+from holdfast.runtime.failures import FailureHooks
 from holdfast.runtime.findings import Findings
 from holdfast.runtime.gate import Gate
 from holdfast.runtime.heartbeat import Heartbeat
-from holdfast.runtime.hooks import HookList
 from holdfast.runtime.ingester import Ingester, KeyFrom
+from holdfast.runtime.interrupts import Interrupted, Interrupts
 from holdfast.runtime.lanes import open_lanes
 from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.looking import Looker
@@ -32,8 +32,7 @@ from holdfast.runtime.options import Options
 from holdfast.runtime.policy import Tolerance
 from holdfast.runtime.pools import Finished
 from holdfast.runtime.progress import Progress
-from holdfast.runtime.report import DeadLetter, Report, make
-from holdfast.runtime.stage import Stage
+from holdfast.runtime.report import Report, make
 from holdfast.runtime.worker import Worker
 from holdfast.stores import owners
 
@@ -64,23 +63,26 @@ class Run:
         self.key: KeyFrom = None
         """What identifies an item, as given or as the batch remembers it."""
         self.warnings: list[str] = []
+        self.failures = FailureHooks(pipeline, options.batch, self.warnings)
+        self.interrupts = Interrupts(self.control, self._wake)
         self.closing = Closing(self.store, pipeline.stages, options, self.owner)
 
     def go(self, items: Iterable[Any] | None) -> Report:
         """Open, verify, read, work, finish. Whatever happens, what was acknowledged is kept."""
         batch = steering.set_end(self.store, self._open(items), self.options.until, actor=self.owner)
-        stages = self.pipeline.stages
-        if batch.sealed_at is not None:
-            return self._report(batch, None, self.closing.again(batch, items, self.key))
-        self.closing.begin(batch)
         ledger = Ledger(self.store.chunks(batch.id), cap=self.options.cap, item_cost=self.options.item_cost)
+        if batch.sealed_at is not None:
+            found = self.closing.again(batch, items, self.key)
+            ledger.ingested = True
+            return self._report(batch, ledger, found)
+        self.closing.begin(batch)
         grace = max(self.pipeline.patience.orphan_after, self.options.lease)
         if barred := course.barrier(batch, self.store.now()):
             self.control.stop(barred)
             ledger.ingested = barred == "until" and batch.ingested_at is not None
             return self._finish(batch, ledger)
         heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, on_trouble=self._halt)
-        with self._signals(), open_lanes(self.pipeline, self.options, self.control, self.finished) as lanes:
+        with self.interrupts.heeded(), open_lanes(self.pipeline, self.options, self.control, self.finished) as lanes:
             self.pipeline.hooks.before.call(batch.name)
             gate = Gate(self.store, self.looker, self.options.verify, workers=self.options.workers,
                         allowed=self.options.undo, control=self.control, finished=self.finished)  # fmt: skip
@@ -91,7 +93,7 @@ class Run:
             progress.start()
             try:
                 self._feed(batch, items, ledger, thread)
-                self._wait(thread, ledger, stages)
+                self._wait(thread, ledger)
             finally:
                 self.control.stop("ended")
                 self._join(thread)
@@ -99,7 +101,7 @@ class Run:
                 progress.stop()
                 gate.close()
                 self.looker.close()
-                self._tell_failures(ledger, stages)
+                self.failures.tell(ledger.buried)
         return self._finish(batch, ledger)
 
     # -- the parts ----------------------------------------------------------------------------------------------
@@ -154,7 +156,7 @@ class Run:
             with suppress(HoldfastError):  # perhaps the store is what failed: then the lease must run out
                 worker.release_all()
         finally:
-            self._break_in()
+            self.interrupts.break_in()
 
     def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger, worker: threading.Thread) -> None:
         """On the calling thread: look at what is recorded, then read the source. The worker begins beside it; a full
@@ -172,7 +174,7 @@ class Run:
                 self._ingester(batch).read(items, self.control, ledger, self._wake)
             else:
                 ledger.ingested = batch.ingested_at is not None and not self.control.stopping
-        except _Interrupted:
+        except Interrupted:
             pass
         except Refused as error:
             self._stop_if_barred(batch)  # it may have been cancelled while the source was read
@@ -190,11 +192,15 @@ class Run:
         def tell(what: str) -> None:
             ledger.looking = what
 
-        with _naming_outputs(batch):
-            self.rewound = checker.Checker(
-                self.store, batch, self.looker, self.options.verify, actor=self.owner, threads=self.options.workers,
-                allowed=self.options.undo, findings=self.findings, stopping=lambda: self.control.stopping, tell=tell,
-            ).recheck()  # fmt: skip
+        check = checker.Checker(
+            self.store, batch, self.looker, self.options.verify, actor=self.owner, threads=self.options.workers,
+            allowed=self.options.undo, findings=self.findings, stopping=lambda: self.control.stopping, tell=tell,
+        )  # fmt: skip
+        try:
+            with _naming_outputs(batch):
+                self.rewound = check.recheck()
+        finally:
+            ledger.buried += check.buried
         ledger.undone, ledger.looking = self.rewound, ""
 
     def _stop_if_barred(self, batch: Batch) -> None:
@@ -211,15 +217,15 @@ class Run:
         return Ingester(self.store, batch, self.pipeline.stages[0].input, key=self.key, identity=options.identity,
                         changed=options.changed, owner=self.owner, rerun=rerun)  # fmt: skip
 
-    def _wait(self, thread: threading.Thread, ledger: Ledger, stages: Sequence[Stage]) -> None:
+    def _wait(self, thread: threading.Thread, ledger: Ledger) -> None:
         told = False
         while thread.is_alive() and not self.control.at_once:
             thread.join(0.2)
-            if self._interrupted and not told and thread.is_alive():
+            if self.interrupts.any_came and not told and thread.is_alive():
                 told = True
                 log.warning("interrupted: waiting for what is in flight; a second Ctrl-C or SIGTERM ends it at once")
             self.control.watch_deadline(0.0)  # the worker does too, unless a handler hangs on its thread
-            self._tell_failures(ledger, stages)
+            self.failures.tell(ledger.buried)
 
     def _join(self, thread: threading.Thread) -> None:
         """Wait for the worker; after a second signal, no longer than a moment: a handler may hang on its thread."""
@@ -272,60 +278,6 @@ class Run:
         self.control.fail(HoldfastError(f"the run stopped itself: {why}; run again to go on"))
         self._wake()
 
-    def _break_in(self) -> None:
-        """The worker is at its end while the calling thread may still wait inside the user's source."""
-        main = threading.main_thread()
-        if self.control.reading and threading.current_thread() is not main and self._has_signals:
-            signal.pthread_kill(main.ident or 0, signal.SIGINT)
-
-    _has_signals = False
-    _interrupted = False
-
-    @contextmanager
-    def _signals(self) -> "Iterator[None]":
-        """The first SIGINT or SIGTERM drains to the next checkpoint, the second stops at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-        self._has_signals = True
-        try:
-            yield
-        finally:
-            self._has_signals = False
-            for number, handler in before.items():
-                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-
-    def _on_signal(self, number: int, frame: Any) -> None:
-        self.control.stop("interrupted", at_once=self._interrupted)
-        self._interrupted = True
-        self._wake()
-        if self.control.reading:
-            self.control.reading = False
-            raise _Interrupted
-
-    def _tell_failures(self, ledger: Ledger, stages: Sequence[Stage]) -> None:
-        """Call the hooks for items that were buried, after that is durable."""
-        everywhere = self.pipeline.hooks.on_failure
-        if not everywhere and not any(stage.hooks.on_failure for stage in stages):
-            ledger.buried.clear()
-        while ledger.buried:
-            batch = self.store.batch(self.options.batch)
-            assert batch is not None
-            n = ledger.buried.pop(0)
-            found = self.store.items(batch.id, lo=n, hi=n + 1)[0]
-            stage, place = stages[min(found.place.stage, len(stages) - 1)], found.place
-            letter = DeadLetter(found.key, n, stage.name, place.code, place.reason, place.attempt)
-            for hook in (stage.hooks.on_failure, everywhere):
-                self._call_failure_hook(hook, letter)
-
-    def _call_failure_hook(self, hook: HookList, letter: DeadLetter) -> None:
-        try:
-            hook.call(letter)
-        except Exception as error:  # noqa: BLE001 - a hook that fails must not undo what it was told about
-            self.warnings.append(f"{hook.what} raised {type(error).__name__} for item {letter.key!r}: {error}")
-            log.warning(self.warnings[-1])
-
 
 @contextmanager
 def _naming_outputs(batch: Batch) -> "Iterator[None]":
@@ -337,7 +289,3 @@ def _naming_outputs(batch: Batch) -> "Iterator[None]":
             f"recorded outputs of batch {batch.name!r} could not be checked, or could not get their final names: "
             f"{error}; see to the disk, then run again: nothing is done or paid for twice"
         ) from error
-
-
-class _Interrupted(BaseException):
-    """Breaks out of the user's source; never leaves this module."""

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from holdfast.core import canonical, events, journal
+from holdfast.core import canonical, course, events, journal
 from holdfast.core.errors import Refused
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Batch, Commit, Course, Entry, chain_of_batch
@@ -35,10 +35,11 @@ class Late:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """Who sealed a batch and when, and what came after it."""
+    """Who sealed a batch, when and why, and what came after it."""
 
     at: float
     by: str
+    reason: str = ""
     late: tuple[Late, ...] = ()
 
 
@@ -53,7 +54,9 @@ def publish_end(store: Store, batch: Batch, found: Reconciliation, *, actor: str
     return store.note(batch.id, RECONCILED, body, actor=actor, once=True, events=told)
 
 
-def seal(store: Store, batch: Batch, found: Reconciliation, *, actor: str, tolerated: int = 0) -> Batch:
+def seal(
+    store: Store, batch: Batch, found: Reconciliation, *, actor: str, reason: str = "", tolerated: int = 0
+) -> Batch:
     """Seal a batch that was just reconciled. What was compared has to be what is sealed: the store refuses if anything
     changed meanwhile."""
     if not found.is_explained:
@@ -66,7 +69,7 @@ def seal(store: Store, batch: Batch, found: Reconciliation, *, actor: str, toler
             f"{tolerated:,}; redrive, resolve or discard them, or say how many are fine (--tolerate)"
         )
     publish_end(store, batch, found, actor=actor)
-    return store.seal(batch.id, actor=actor, reconciliation=found.facts())
+    return store.seal(batch.id, actor=actor, reconciliation=found.facts(), reason=reason)
 
 
 def check_open(store: Store, batch: Batch) -> None:
@@ -91,17 +94,28 @@ def check_goes_on(store: Store, batch: Batch) -> None:
         )
 
 
+def end_in_the_way(store: Store, batch: Batch) -> str:
+    """What to know before items are sent back in a batch whose end has come: only a later end lets them run. Empty
+    where its end is still to come, or it has none."""
+    if not course.has_ended(batch, store.now()):
+        return ""
+    end = f"{batch.name} ended at {when(batch.ends_at or 0.0)}"
+    return f"{end}: run it with a later --until, else the next run cancels what goes back"
+
+
 def seal_of(store: Store, batch: Batch) -> Seal | None:
     """The seal of a batch with what came after it; None if it is open."""
     if batch.sealed_at is None:
         return None
-    by, late = "?", list[Late]()
+    by, reason, late = "?", "", list[Late]()
     for entry in each_entry(store, chain_of_batch(batch.id)):
         header = journal.decode_header(entry.head)
         if header.kind == "sealed":
+            body = journal.decode_body(entry.body)
             by, late = header.actor, []
+            reason = body.reason if isinstance(body, journal.Sealed) else ""
         late += _late(header, entry)
-    return Seal(at=batch.sealed_at, by=by, late=tuple(late))
+    return Seal(at=batch.sealed_at, by=by, reason=reason, late=tuple(late))
 
 
 def late_for(store: Store, batch: Batch, n: int) -> list[Late]:

@@ -5,18 +5,20 @@ from typing import Any
 
 from holdfast.core import canonical
 from holdfast.core.errors import UsageError
-from holdfast.core.model import Batch
+from holdfast.core.model import Batch, NewItem
 from holdfast.core.reconcile import Finding, What
 from holdfast.runtime import definition
 from holdfast.runtime.ingester import Ingester, KeyFrom
 from holdfast.runtime.schema import Schema
 from holdfast.stores.base import Store, each_item
+from holdfast.stores.seen import Seen
 
-SALT = bytes(canonical.SALT_BYTES)
+GROUP = 2_000
+"""Keys that are looked up at once."""
 
 
 class SourceKeys:
-    """Reads a source by key only. What was seen is kept as one bit for each item."""
+    """Reads a source in groups, by key. What was seen is kept as one bit for each item."""
 
     def __init__(self, store: Store, batch: Batch, schema: Schema, items: Iterable[Any], key: KeyFrom) -> None:
         self._store, self._batch, self._items = store, batch, items
@@ -24,7 +26,6 @@ class SourceKeys:
         if identity == "new":
             raise UsageError(f"every item of batch {batch.name!r} is new each time it is read: its source cannot be "
                              "compared with it; leave the source away")  # fmt: skip
-        self._natural = getattr(items, "natural_key", None)
         found = definition.remembered_key(batch, key, identity)
         definition.check_key(batch, found, identity)
         self._ingester = Ingester(store, batch, schema, key=found, identity=identity, changed="keep", owner="",
@@ -32,16 +33,20 @@ class SourceKeys:
         self.keys = 0
 
     def findings(self) -> Iterator[Finding]:
-        seen = bytearray((self._batch.admitted + 7) // 8)
-        for raw in self._items:
-            key = canonical.key_text(self._ingester.admit(raw, SALT, self._natural).key)
-            n = self._store.find(self._batch.id, key)
-            if n is None:
-                self.keys += 1
-                yield Finding(what=What.NEVER_CREATED, key=key, why="the source has it, and it was never admitted")
-            elif n < self._batch.admitted:
-                self.keys += not seen[n >> 3] & 1 << (n & 7)
-                seen[n >> 3] |= 1 << (n & 7)
+        seen, strangers = bytearray((self._batch.admitted + 7) // 8), Seen()
+        try:
+            for group in self._ingester.groups(self._items, GROUP):
+                known = self._store.known(self._batch.id, group)
+                for n, _ in known.values():
+                    if n < self._batch.admitted:
+                        self.keys += not seen[n >> 3] & 1 << (n & 7)
+                        seen[n >> 3] |= 1 << (n & 7)
+                fresh = [item for index, item in enumerate(group) if index not in known]
+                first = [item for item, sight in zip(fresh, strangers.look(fresh), strict=True) if sight == "new"]
+                self.keys += len(first)
+                yield from map(_never_created, first)
+        finally:
+            strangers.close()
         yield from self._unknown(seen)
 
     def _unknown(self, seen: bytearray) -> Iterator[Finding]:
@@ -55,3 +60,8 @@ class SourceKeys:
     @staticmethod
     def keys_seen(seen: bytearray) -> int:
         return int.from_bytes(seen, "little").bit_count()
+
+
+def _never_created(item: NewItem) -> Finding:
+    why = "the source has it, and it was never admitted"
+    return Finding(what=What.NEVER_CREATED, key=canonical.key_text(item.key), why=why)

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from holdfast.core import journal
+from holdfast.core.acts import change_of
 from holdfast.core.ending import CANCELLED
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACT_ITEMS
@@ -115,7 +116,7 @@ def _clear_chunk(store: Store, batch: Batch, chunk: Chunk, by: By, code: str) ->
 
     def change(item: StoredItem) -> Change:
         place = move(item.place, Transition.CANCEL, stages=stages, due=0.0, code=code, reason=by.reason)
-        return Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=place)
+        return change_of(item.n, item.place, place)
 
     rest = iter(each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING))
     while group := list(islice(rest, ACT_ITEMS)):

@@ -15,11 +15,12 @@ import msgspec
 
 from holdfast.core import lease as leases
 from holdfast.core.errors import StoreError, UsageError
-from holdfast.core.limits import CLAIM_ITEMS, LOAD_BYTES, LOAD_ITEMS, SUSPECT
+from holdfast.core.limits import LOAD_BYTES, LOAD_ITEMS, SUSPECT
 from holdfast.core.model import Commit, Item, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
 from holdfast.core.settle import NOTHING, Settled, commit, settle, start
 from holdfast.runtime import sealing
+from holdfast.runtime.appetite import Appetite
 from holdfast.runtime.assignment import Answer, Assignment
 from holdfast.runtime.control import Control
 from holdfast.runtime.gate import Gate, Passed
@@ -27,7 +28,6 @@ from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.holding import Holding
 from holdfast.runtime.lane import Lane
 from holdfast.runtime.ledger import Ledger
-from holdfast.runtime.pace import Rate
 from holdfast.runtime.pauses import Pauses
 from holdfast.runtime.pools import Broken, Finished
 from holdfast.runtime.processes import Tried
@@ -38,10 +38,6 @@ from holdfast.stores.base import Idle, Receipt, Store
 
 log = logging.getLogger("holdfast.worker")
 
-AHEAD_SECONDS = 2.0
-"""A claim covers about as much work as the worker does in this time."""
-CROWDED = 2_000
-"""Items a second from which on handlers and the reading of the source get in each other's way."""
 IDLE_SECONDS = 0.25
 """The longest wait before looking again for work that others may have left."""
 
@@ -67,7 +63,7 @@ class Worker:
         self.holdings: list[Holding] = []
         self.idle: Idle | None = None
         self.look_again_at = 0.0
-        self.rate = Rate()
+        self.appetite = Appetite(lanes, control)
         self._gave_back = False
         self._answered: list[tuple[Assignment, int]] = []
         """What came back and holds its slots until it is committed: so far may the workers run ahead of the disk."""
@@ -111,7 +107,8 @@ class Worker:
             return self.control.patience(IDLE_SECONDS)
         if any(self._can_start(h) for h in self._startable()):
             return 0.0
-        if self._hungry() and (self._may_claim() or not all(h.loaded_all for h in self.holdings)):
+        hungry = self.appetite.is_hungry(self.holdings)
+        if hungry and (self._may_claim() or not all(h.loaded_all for h in self.holdings)):
             return 0.0
         now = self.store.now()
         times = [due - now for h in self.holdings if (due := h.next_due()) is not None]
@@ -222,20 +219,7 @@ class Worker:
             return
         for lane in self.lanes:
             lane.sync_outputs([s for _, s in batch])
-        commits = []
-        for holding, settled in batch:
-            holding.left -= settled.counts.settled
-            release = holding.left == 0
-            commits.append(
-                commit(
-                    holding.holder,
-                    settled,
-                    commit_id=holding.new_commit_id(),
-                    release=release,
-                    reserved=holding.reserved(),
-                    reached=[*(saving.reached for saving in holding.savings), *holding.reached],
-                )
-            )
+        commits = [self._commit_of(holding, settled) for holding, settled in batch]
         receipts = self._write(commits)
         for lane in self.lanes:
             lane.publish([s for (_, s), receipt in zip(batch, receipts, strict=True) if receipt.landed])
@@ -256,6 +240,12 @@ class Worker:
         outcomes, holding.outcomes = holding.outcomes, []
         return settle(outcomes, stages=len(self.lanes), policies=self.policies, now=now)
 
+    def _commit_of(self, holding: Holding, settled: Settled) -> Commit:
+        """The chunk is given back with its last item."""
+        holding.left -= settled.counts.settled
+        return commit(holding.holder, settled, commit_id=holding.new_commit_id(), release=holding.left == 0,
+                      reserved=holding.reserved(), reached=holding.all_reached())  # fmt: skip
+
     def _write(self, commits: list[Commit]) -> list[Receipt]:
         return write(self.store, commits)
 
@@ -268,8 +258,7 @@ class Worker:
         self.ledger.add(settled)
         if self.ledger.broke:
             self.control.stop("budget")
-        if self.rate.learn(settled.counts.settled):
-            self.control.crowded = self.rate.value > CROWDED
+        self.appetite.learn(settled.counts.settled)
         if released:
             self._forget(holding)
             self.idle = None
@@ -288,32 +277,17 @@ class Worker:
             h.loaded_all and not h.alone for h in self.holdings
         )
 
-    def _hungry(self) -> bool:
-        """Whether more items should be ready than there are."""
-        if self.takes_ranges:
-            return len(self.holdings) < self.control.workers
-        ready = sum(h.ready_count + len(h.unasked) for h in self.holdings)
-        return ready < max(self.control.workers, self._speed() * AHEAD_SECONDS / 8)
-
-    def _speed(self) -> float:
-        """Items per second: measured, or for handlers that take next to no time, what they could do."""
-        if all(lane.pace.quick for lane in self.lanes):
-            return max(self.rate.value, 1 / sum(lane.pace.mean for lane in self.lanes) / 4)
-        return self.rate.value
-
     def _top_up(self) -> None:
         """Load further pages of what is held; claim more when even that is not enough."""
         for holding in self.holdings:
-            if not holding.loaded_all and self._hungry():
+            if not holding.loaded_all and self.appetite.is_hungry(self.holdings):
                 self._load(holding)
-        while self._hungry() and self._may_claim():
+        while self.appetite.is_hungry(self.holdings) and self._may_claim():
             if not self._claim():
                 return
 
     def _claim(self) -> bool:
-        limit = (
-            1 if self.takes_ranges else max(self.control.workers, min(CLAIM_ITEMS, int(self._speed() * AHEAD_SECONDS)))
-        )
+        limit = self.appetite.portion()
         reserve, most = self.ledger.reserve(), self.ledger.most_at_once()
         self.heartbeat.catch_up(self.store.now())
         self.watch.before_claim()

@@ -41,7 +41,7 @@ ENTRIES_AT_A_TIME = 16
 
 
 class Idle(msgspec.Struct, frozen=True, kw_only=True):
-    """There is nothing to claim now."""
+    """There is nothing to claim now. Where one item was wanted, all numbers are of its chunk alone."""
 
     pending: int
     """Items that are not settled, in whatever hands."""
@@ -119,6 +119,8 @@ class Store(Protocol):
         Guard: the batch is open, its end has not come, its dead letters are within the tolerance, its budget allows
             for an item, and nobody holds the chunk: released, expired by the store's clock, or its process is known
             to be dead.
+            With `only` it is the chunk of that item, or of what stands before it in a suspect: give that back, and
+            claim again.
         Guarantee: the fence is one higher than ever before; the entry with the snapshot of attempts is durable.
         Raises: StoreUnavailable.
         """
@@ -153,7 +155,8 @@ class Store(Protocol):
         """Change items outside of a lease, with actor and reason; returns the numbers that changed.
 
         Guard: (item, state, epoch) of every change, and within the epoch its stage. Those that moved on since are left
-            alone.
+            alone. An act whose id is in the chains already was done: repeated, it changes nothing, whatever has
+            become of its items since.
         Guarantee: one entry per chunk concerned, in the same transaction as its items. With `seize` the fence rises.
         Raises: UsageError, Refused if the batch is sealed.
         """
@@ -175,12 +178,14 @@ class Store(Protocol):
         """
         ...
 
-    def seal(self, batch: BatchId, *, actor: str, reconciliation: bytes, events: Sequence[Event] = ()) -> Batch:
+    def seal(
+        self, batch: BatchId, *, actor: str, reconciliation: bytes, reason: str = "", events: Sequence[Event] = ()
+    ) -> Batch:
         """Finish a batch for good: what comes later is refused.
 
         Guard: its source was read to its end, or it was cancelled or its own end has come; nothing is pending; and no
             chain has grown since the reconciliation, where that names the heads it saw.
-        Guarantee: the entry covers the heads of all chains, and is written together with the events.
+        Guarantee: the entry covers the heads of all chains, keeps the reason, and is written together with the events.
         Raises: UsageError if the batch is unknown, Refused with what is in the way.
         """
         ...

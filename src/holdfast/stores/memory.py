@@ -35,7 +35,7 @@ from holdfast.core.model import (
     StoredItem,
     Want,
 )  # fmt: skip
-from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.base import Idle, Receipt, lineage
 from holdfast.stores.memory_batches import MemoryBatches
 
 replace = msgspec.structs.replace
@@ -96,19 +96,18 @@ class MemoryStore(MemoryBatches):
             exceeded = want.tolerance is not None and course.is_exceeded(want.tolerance, self._dead(want.batch), batch)
             ended = course.has_ended(batch, now)
             if batch.course is not Course.OPEN or ended or exceeded:
-                idle = self._idle(want.batch, broke=False)
+                idle = self._idle(want, broke=False)
                 return replace(idle, course=batch.course, ended=ended, exceeded=exceeded)
             chunk = self._claimable(want, now)
             afford = self._affordable(want, now)
             if chunk is None or afford == 0:
-                return self._idle(want.batch, broke=chunk is not None)
-            size, cut = lease.share(chunk, want, affordable=afford), None
+                return self._idle(want, broke=chunk is not None)
+            ahead = lease.ahead(chunk, want, lambda: self._states(chunk))
+            size, cut = lease.share(chunk, want, affordable=afford, ahead=ahead), None
             if size < chunk.pending and chunk.counts.settled:
-                states = [self._place(chunk.batch, ItemNo(n)).state for n in range(chunk.lo, chunk.hi)]
-                cut = lease.find_cut(chunk, size, states)
-            given = lease.grant(
-                chunk, want, now=now, child_id=ChunkId(len(self._chunks) + 1), affordable=afford, cut=cut
-            )
+                cut = lease.find_cut(chunk, size, self._states(chunk))
+            given = lease.grant(chunk, want, now=now, child_id=ChunkId(len(self._chunks) + 1), affordable=afford,
+                                ahead=ahead, cut=cut)  # fmt: skip
             granted, child = given.chunk, given.child
             if child is not None:
                 self._chunks[child.id] = child
@@ -126,6 +125,9 @@ class MemoryStore(MemoryBatches):
             held = Lease(chunk=chunk.id, fence=granted.fence, owner=want.owner, expires=granted.expires)
             return Claim(lease=held, batch=chunk.batch, lo=granted.lo, hi=granted.hi, version=0,
                          pending=granted.pending, blame=granted.blame)  # fmt: skip
+
+    def _states(self, chunk: Chunk) -> list[State]:
+        return [self._place(chunk.batch, ItemNo(n)).state for n in range(chunk.lo, chunk.hi)]
 
     def _claimable(self, want: Want, now: float) -> Chunk | None:
         """What is free or expired, waiting chunks first; failing that, what a dead process holds."""
@@ -151,8 +153,9 @@ class MemoryStore(MemoryBatches):
     def _dead(self, batch: BatchId) -> int:
         return sum(chunk.counts.dead for chunk in self._chunks.values() if chunk.batch == batch)
 
-    def _idle(self, batch: BatchId, *, broke: bool) -> Idle:
-        chunks = [chunk for chunk in self._chunks.values() if chunk.batch == batch and chunk.pending]
+    def _idle(self, want: Want, *, broke: bool) -> Idle:
+        asked = self._chunks.values() if want.only is None else [self._chunk_of(want.batch, want.only)]
+        chunks = [chunk for chunk in asked if chunk.batch == want.batch and chunk.pending]
         times = [chunk.due if chunk.owner is None else max(chunk.due, chunk.expires) for chunk in chunks]
         return Idle(
             pending=sum(chunk.pending for chunk in chunks),
@@ -245,7 +248,10 @@ class MemoryStore(MemoryBatches):
             if batch.sealed_at is not None:
                 raise Refused(f"batch {batch.name!r} is sealed: reopen it before changing its items")
             changed: list[ItemNo] = []
-            for chunk, changes in acts.by_chunk(act, lambda n: self._chunk_of(act.batch, n)):
+            parts = list(acts.by_chunk(act, lambda n: self._chunk_of(act.batch, n)))
+            if acts.may_come_again(act) and self._was_done(act, [chunk for chunk, _ in parts]):
+                return []
+            for chunk, changes in parts:
                 effect = acts.apply(act, chunk, changes, {c.n: self._place(act.batch, c.n) for c in changes})
                 if not effect.changes:
                     continue
@@ -264,6 +270,13 @@ class MemoryStore(MemoryBatches):
                 changed += [c.n for c in effect.changes]
             self._tell(act.batch, acts.heard(act, changed))
             return changed
+
+    def _was_done(self, act: Act, chunks: list[Chunk]) -> bool:
+        """Whether its id is in the chains of the chunks, or of those that they were cut from."""
+        every = self.chunks(act.batch)
+        chains = {before.id for chunk in chunks for before in lineage(every, chunk.lo)}
+        entries = (entry for chain in chains for entry in self._entries.get(chain, []))
+        return bool(act.id) and any(journal.decode_header(entry.head).commit_id == act.id for entry in entries)
 
     # -- reading ------------------------------------------------------------------------------------------------
 

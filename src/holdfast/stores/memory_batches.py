@@ -111,13 +111,15 @@ class MemoryBatches:
                 self._batches[batch] = replace(self._batches[batch], course=to, ends_at=ends_at)
             return self._batches[batch]
 
-    def seal(self, batch: BatchId, *, actor: str, reconciliation: bytes, events: Sequence[Event] = ()) -> Batch:
+    def seal(
+        self, batch: BatchId, *, actor: str, reconciliation: bytes, reason: str = "", events: Sequence[Event] = ()
+    ) -> Batch:
         with self._lock:
             found, chunks = self._known_batch(batch), self.chunks(batch)
             obstacle = course.obstacle(found, chunks, reconciliation, now=self.now())
             if obstacle is not None:
                 raise Refused(f"batch {found.name!r} cannot be sealed: {obstacle}")
-            self._link_batch(batch, "sealed", journal.encode_body(course.seal(chunks, reconciliation)), actor)
+            self._link_batch(batch, "sealed", journal.encode_body(course.seal(chunks, reconciliation, reason)), actor)
             self._batches[batch] = replace(self._batches[batch], sealed_at=self.now())
             self._tell(batch, events)
             return self._batches[batch]

@@ -6,9 +6,11 @@ the core, and writes the answer. All bytes are made before it begins.
 """
 
 import logging
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
+import apsw
 from msgspec.structs import replace
 
 from holdfast.core import acts, course, events, ingest, journal, lease
@@ -129,7 +131,7 @@ class SqliteStore(SqliteBatches):
                 return offer
             afford = self._affordable(db, want, now)
             if afford == 0:
-                return replace(self._idle(db, want.batch), broke=True)
+                return replace(self._idle(db, want), broke=True)
             return self._grant(db, offer, want, now, afford)
 
     def _offer(self, db: SqliteFile, want: Want, now: float, waited: float) -> Chunk | Idle:
@@ -141,7 +143,7 @@ class SqliteStore(SqliteBatches):
             chunk = self._claimable(db, want, now, waited)
             if chunk is not None:
                 return chunk
-        return replace(self._idle(db, want.batch), course=batch.course, ended=ended, exceeded=exceeded)
+        return replace(self._idle(db, want), course=batch.course, ended=ended, exceeded=exceeded)
 
     def _dead(self, db: SqliteFile, batch: BatchId) -> int:
         return int(db.execute(SQL["dead_count"], (batch,))[0][0])
@@ -167,10 +169,11 @@ class SqliteStore(SqliteBatches):
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
 
     def _grant(self, db: SqliteFile, chunk: Chunk, want: Want, now: float, afford: int | None) -> Claim:
-        size, cut = lease.share(chunk, want, affordable=afford), None
+        ahead = lease.ahead(chunk, want, lambda: self._states(db, chunk))
+        size, cut = lease.share(chunk, want, affordable=afford, ahead=ahead), None
         if size < chunk.pending and chunk.counts.settled:
             cut = lease.find_cut(chunk, size, self._states(db, chunk))
-        given = lease.grant(chunk, want, now=now, child_id=ChunkId(0), affordable=afford, cut=cut)
+        given = lease.grant(chunk, want, now=now, child_id=ChunkId(0), affordable=afford, ahead=ahead, cut=cut)
         granted, child_id = given.chunk, self._insert_chunk(db, given.child) if given.child is not None else 0
         fence = max(granted.fence, self._epoch.floor + 1)
         base = chunk.batch << ITEM_BITS
@@ -202,14 +205,22 @@ class SqliteStore(SqliteBatches):
             blame=granted.blame,
         )
 
-    def _idle(self, db: SqliteFile, batch: BatchId) -> Idle:
-        pending, due = db.execute(SQL["idle_facts"], (batch,))[0]
-        return Idle(pending=pending, next_due=due, held=len(self._held(db, batch, self.now())), broke=False)
+    def _idle(self, db: SqliteFile, want: Want) -> Idle:
+        if want.only is not None:
+            chunk = self._chunk_of(db, want.batch, want.only)
+            due = chunk.due if chunk.owner is None else max(chunk.due, chunk.expires)
+            held = chunk.pending > 0 and self._is_held(chunk, self.now())
+            return Idle(pending=chunk.pending, next_due=due if chunk.pending else None, held=int(held))
+        pending, due = db.execute(SQL["idle_facts"], (want.batch,))[0]
+        return Idle(pending=pending, next_due=due, held=len(self._held(db, want.batch, self.now())), broke=False)
 
     def _held(self, db: SqliteFile, batch: BatchId, now: float) -> list[Chunk]:
-        """The chunks that somebody holds: under a lease that has not ended, in a process not known to be dead."""
         held = [chunk_of(row) for row in db.execute(SQL["held_chunks"], (batch, now))]
-        return [c for c in held if c.expires >= now and c.owner is not None and not self._is_dead(c.owner)]
+        return [chunk for chunk in held if self._is_held(chunk, now)]
+
+    def _is_held(self, chunk: Chunk, now: float) -> bool:
+        """Whether somebody holds it: under a lease that has not ended, in a process not known to be dead."""
+        return chunk.owner is not None and chunk.expires >= now and not self._is_dead(chunk.owner)
 
     def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
         base = claim.batch << ITEM_BITS
@@ -318,11 +329,19 @@ class SqliteStore(SqliteBatches):
             now = self.now()
             stages = stage_count(batch.definition)
             changed: list[ItemNo] = []
-            for chunk, changes in acts.by_chunk(act, lambda n: self._chunk_of(db, act.batch, n)):
+            parts = list(acts.by_chunk(act, lambda n: self._chunk_of(db, act.batch, n)))
+            if acts.may_come_again(act) and self._was_done(db, act, [chunk.id for chunk, _ in parts]):
+                return []
+            for chunk, changes in parts:
                 places = {change.n: self._record(db, act.batch, change.n, stages).place for change in changes}
                 changed += self._act_on(db, act, acts.apply(act, chunk, changes, places), chunk, now)
             self._tell(db, act.batch, acts.heard(act, changed))
         return changed
+
+    def _was_done(self, db: SqliteFile, act: Act, chunks: list[ChunkId]) -> bool:
+        """Whether its id is in the chains of the chunks, or of those that they were cut from."""
+        rows = db.execute(SQL["heads_with_id"], (apsw.carray(array("q", chunks)), act.id)) if act.id else []
+        return any(journal.decode_header(head).commit_id == act.id for (head,) in rows)
 
     def _act_on(self, db: SqliteFile, act: Act, effect: acts.Effect, chunk: Chunk, now: float) -> list[ItemNo]:
         if not effect.changes:

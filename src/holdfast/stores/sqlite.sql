@@ -49,6 +49,13 @@ SELECT head FROM journal WHERE chain = ? ORDER BY seq DESC;
 -- name: heads_of_body
 SELECT head FROM journal WHERE chain = ? AND length(body) = ? AND body = ?;
 
+-- name: heads_with_id
+WITH RECURSIVE line (id) AS (
+    SELECT value FROM carray(?)
+    UNION SELECT c.parent FROM chunks AS c JOIN line ON c.id = line.id WHERE c.parent IS NOT NULL
+)
+SELECT j.head FROM line JOIN journal AS j ON j.chain = line.id WHERE instr(j.head, ?);
+
 -- name: insert_keys
 INSERT INTO keys (batch, number, n) SELECT ?, value, ? + rowid FROM carray(?) ORDER BY value;
 

@@ -69,7 +69,9 @@ class SqliteBatches(SqliteReads):
                 self._link_batch(db, batch, found.seq, found.head, "steered", journal.encode_body(body), actor)
             return self._known_batch(db, batch)
 
-    def seal(self, batch: BatchId, *, actor: str, reconciliation: bytes, events: Sequence[Event] = ()) -> Batch:
+    def seal(
+        self, batch: BatchId, *, actor: str, reconciliation: bytes, reason: str = "", events: Sequence[Event] = ()
+    ) -> Batch:
         faults.reach("seal.before")
         with self._file.writing("seal") as db:
             found = self._known_batch(db, batch)
@@ -77,7 +79,7 @@ class SqliteBatches(SqliteReads):
             obstacle = course.obstacle(found, chunks, reconciliation, now=self.now())
             if obstacle is not None:
                 raise Refused(f"batch {found.name!r} cannot be sealed: {obstacle}")
-            body = journal.encode_body(course.seal(chunks, reconciliation))
+            body = journal.encode_body(course.seal(chunks, reconciliation, reason))
             db.execute(SQL["seal_batch"], (self.now(), batch))
             self._link_batch(db, batch, found.seq, found.head, "sealed", body, actor)
             self._tell(db, batch, events)

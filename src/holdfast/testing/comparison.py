@@ -16,8 +16,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from holdfast.core import canonical, ingest
+from holdfast.core.acts import change_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import warning
 from holdfast.core.journal import Spend
@@ -38,10 +40,11 @@ from holdfast.core.model import (
     Want,
     chain_of_batch,
 )
+from holdfast.core.orphans import requeued
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import NOTHING, Holder, Reached, commit, further, settle
-from holdfast.core.states import Transition, go_back, move
+from holdfast.core.states import Transition, go_back, move, redriven
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
@@ -52,7 +55,6 @@ STAGES = 2
 LATE = 60
 """A batch is not cancelled before so many ids were given out: nothing much happens after."""
 POLICIES = [Policy(attempts=2), Policy(attempts=3, money=20)]
-FRESH: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0, "code": "", "reason": ""}
 DEFINITIONS = [canonical.encode({"stages": ["a", "b"], "edition": edition}) for edition in range(2)]
 OWNERS = st.sampled_from(["ann", "bob", "cid"])
 KEYS = st.sampled_from(["a", "\0a", "\0\0a", "b", 7, "7", None, *(f"k{n}" for n in range(12))])
@@ -226,7 +228,8 @@ class Comparison(RuleBasedStateMachine):
     @rule(told=st.booleans())
     def seal(self, told: bool) -> None:
         events = [warning("sealed", "so")] if told else []
-        self.both(lambda store: store.seal(self.batch, actor="op", reconciliation=b"{}", events=events))
+        reason = "so" if told else ""
+        self.both(lambda store: store.seal(self.batch, actor="op", reconciliation=b"{}", reason=reason, events=events))
 
     @rule()
     def reopen(self) -> None:
@@ -272,14 +275,14 @@ def _change(data: st.DataObject, row: StoredItem) -> Change | None:
             row.place, kind, data.draw(st.integers(0, min(row.place.stage, STAGES - 1))), STAGES, reason="so"
         )
         begin = Checkpoint(row.n, 0, b"") if data.draw(RARELY) else None
-        return Change(n=row.n, state=row.place.state, epoch=row.place.epoch, place=after, checkpoint=begin)
+        return replace(change_of(row.n, row.place, after), checkpoint=begin)
     if kind is Transition.REQUEUE:
-        after = move(row.place, kind, stages=STAGES, due=0.0, since=0.0, requeues=row.place.requeues + 1)
+        after = requeued(row.place, STAGES, reason="so")
     elif kind is Transition.REDRIVE:
-        after = move(row.place, kind, stages=STAGES, **FRESH)
+        after = redriven(row.place, STAGES)
     else:
         after = move(row.place, kind, to=State.SKIPPED if kind is Transition.RESOLVE else None, stages=STAGES)
-    return Change(n=row.n, state=row.place.state, epoch=row.place.epoch, place=after)
+    return change_of(row.n, row.place, after)
 
 
 _LEGAL = {

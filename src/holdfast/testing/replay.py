@@ -218,7 +218,7 @@ class _Teller:
         if self.seal is None:
             return
         chunks = self.store.chunks(row.id)
-        now = course.seal(chunks, self.seal.reconciliation)
+        now = course.seal(chunks, self.seal.reconciliation, self.seal.reason)
         _must(now == self.seal, "the batch changed after it was sealed")
         _must(not sum(chunk.pending for chunk in chunks), "a batch with pending items is sealed")
 
@@ -360,6 +360,7 @@ class _Teller:
         if a.code == "lost":
             _must(a.to_stage <= told.stage, f"{where} rewinds item {a.n} forward")
             if a.outcome == "bury":
+                self.story.items[a.n] = Told(stage=a.to_stage, epoch=told.epoch + 1, rewinds=told.rewinds)
                 self._bury(a.n)
             else:
                 rewinds = self._one_more(where, a.n, told.rewinds)

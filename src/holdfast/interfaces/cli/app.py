@@ -15,7 +15,6 @@ import typer
 import holdfast
 from holdfast.core.errors import HoldfastError, StoreUnavailable, UsageError
 from holdfast.interfaces.cli import (
-    acts,
     audit,
     dead,
     demo,
@@ -27,6 +26,7 @@ from holdfast.interfaces.cli import (
     plan,
     reconcile,
     render,
+    reset,
     run,
     status,
     steering,
@@ -52,7 +52,7 @@ app.command("why")(why.why)
 app.command("orphans")(orphans.orphans)
 app.add_typer(dead.app, name="dead")
 app.command("events")(events.events)
-app.command("reset")(acts.reset)
+app.command("reset")(reset.reset)
 app.command("reconcile")(reconcile.reconcile)
 app.command("reopen")(reconcile.reopen)
 app.command("pause")(steering.pause)

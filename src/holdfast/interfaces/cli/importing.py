@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,23 +10,16 @@ import typer
 
 from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import (
-    ActorOption,
-    DryRunOption,
-    JsonOption,
-    Manner,
-    ReasonOption,
-    StoreOption,
-    YesOption,
-    agreed,
-)
+from holdfast.interfaces.cli.common import Manner, agreed, with_manner
 from holdfast.interfaces.cli.loading import load
 from holdfast.runtime import recovery
+from holdfast.runtime.operations import By
 
 NAMED = 20
 """So many items are named on a screen."""
 
 
+@with_manner()
 def import_(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="app.py:book, or package.module:book.")],
     from_outputs: Annotated[
@@ -33,38 +27,37 @@ def import_(
     ] = False,
     batch: Annotated[str | None, typer.Option("--batch", help="Default: the pipeline's name.")] = None,
     key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
-    reason: ReasonOption = "",
-    actor: ActorOption = "",
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    *,
+    manner: Manner,
 ) -> None:
     """Rebuild a lost or damaged record: the damaged file is set aside, items with valid outputs count as done."""
     if not from_outputs:
         raise UsageError("say from what: --from-outputs rebuilds a record from output files")
-    with _quiet(as_json):
+    with _quiet(manner.as_json):
         pipeline = load(target)
-    if store is not None:
-        pipeline.use_store(store)
+    if manner.store is not None:
+        pipeline.use_store(manner.store)
     path = pipeline.store_path
     damage = recovery.is_damaged(path) if path is not None else None
     name = batch if batch is not None else pipeline.name
-    if not as_json and path is not None:
+    if not manner.as_json:
         _announce(path, damage, name)
-    if dry_run:
-        if as_json:
-            render.document({"batch": name, "store": str(path), "damaged": damage})
+    if manner.dry_run:
+        with _quiet(manner.as_json):
+            found = pipeline.recover(by=By(actor="nobody", reason="a dry run"), batch=name, key=key, dry_run=True)
+        if manner.as_json:
+            render.document({"store": str(path), "damaged": damage, "dry_run": True, **found.as_dict()})
+        else:
+            _tell(found, dry_run=True)
         return
-    manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
     by = agreed(f"Rebuild batch {name} from its output files", manner)
     moved = recovery.set_aside(path) if path is not None and damage is not None else ()
-    with _quiet(as_json):
+    with _quiet(manner.as_json):
         found = pipeline.recover(by=by, batch=name, key=key, set_aside=moved)
-    if as_json:
+    if manner.as_json:
         render.document(found.as_dict())
     else:
-        _tell(found)
+        _tell(found, dry_run=False)
 
 
 def _quiet(as_json: bool) -> contextlib.AbstractContextManager[object]:
@@ -72,7 +65,9 @@ def _quiet(as_json: bool) -> contextlib.AbstractContextManager[object]:
     return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
-def _announce(path: Path, damage: str | None, batch: str) -> None:
+def _announce(path: Path | None, damage: str | None, batch: str) -> None:
+    if path is None:
+        return
     if damage is not None:
         render.say(damage, render.BAD)
         render.say("It would be set aside under another name, and a new store made in its place.")
@@ -82,17 +77,25 @@ def _announce(path: Path, damage: str | None, batch: str) -> None:
         render.say(f"There is no store at {path}: one would be made.")
 
 
-def _tell(found: recovery.Recovery) -> None:
+def _tell(found: recovery.Recovery, *, dry_run: bool) -> None:
     for name in found.set_aside:
         render.say(f"set aside: {name}", render.FAINT)
     whole = sum(found.recovered.values())
-    render.say(f"{render.many(whole, 'item')} of {found.items:,} recovered, {found.pending:,} will run.", render.GOOD)
+    done, rest = ("would be recovered", "would run") if dry_run else ("recovered", "will run")
+    render.say(f"{render.many(whole, 'item')} of {found.items:,} {done}, {found.pending:,} {rest}.", render.GOOD)
     rows = [(f"after {stage}", f"{count:,}") for stage, count in found.recovered.items()]
     rows.append(("without a valid output", f"{found.pending:,}"))
     rows.append(("unknown about the recovered", "; ".join(found.unknown)))
     render.show(render.facts(rows))
-    for name, why in found.invalid[:NAMED]:
-        render.say(f"  not recovered: {name}: {why}", render.CARE)
-    if found.invalid_count > NAMED:
-        render.say(f"  and {found.invalid_count - NAMED:,} more; --json names them", render.CARE)
-    render.say("Outputs were not changed. Run the pipeline to go on.")
+    _name("not recovered", found.invalid, found.invalid_count)
+    _name("recovered and not verified", found.unverified, found.unverified_count)
+    if found.unverified_count:
+        render.say("  run with --verify full once the verifiers can answer: what does not hold is made again then")
+    render.say("Nothing was changed." if dry_run else "Outputs were not changed. Run the pipeline to go on.")
+
+
+def _name(what: str, items: Sequence[tuple[str, str]], count: int) -> None:
+    for name, why in items[:NAMED]:
+        render.say(f"  {what}: {name}: {why}", render.CARE)
+    if count > NAMED:
+        render.say(f"  and {count - NAMED:,} more; --json names them", render.CARE)

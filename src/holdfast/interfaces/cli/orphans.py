@@ -11,28 +11,19 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, Course
 from holdfast.core.orphans import Kind, Strategy
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import (
-    ActorOption,
-    DryRunOption,
-    JsonOption,
-    Manner,
-    ReasonOption,
-    StoreOption,
-    YesOption,
-    agreed,
-    opened,
-    say_result,
-    whoever,
-)
+from holdfast.interfaces.cli.common import Manner, agreed, goes_on, opened, say_result, with_manner
 from holdfast.runtime import discovery, lookup, resolution
 from holdfast.runtime.durations import in_words
 from holdfast.runtime.orphans import Orphan
 from holdfast.stores.base import Store
 
 STRATEGIES = "|".join(strategy.value for strategy in Strategy)
+ADVISED = 5
+"""Batches that are named in advice of one kind."""
 HEADERS = ["batch", "item", "stage", "kind", "idle for", "owner", "last error", "requeued"]
 
 
+@with_manner()
 def orphans(
     batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
     strategy: Annotated[
@@ -42,40 +33,38 @@ def orphans(
         list[str] | None, typer.Option("--item", metavar="KEY", help="Only this one, or #N; may be repeated.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many to list at most.")] = 50,
-    reason: ReasonOption = "",
-    actor: ActorOption = "",
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    *,
+    manner: Manner,
 ) -> None:
     """List what is stuck, or resolve it: requeue from its checkpoint, fail, or send to review. Ends with 1 if any."""
     if strategy is None:
         if item:
             raise UsageError("--item goes with --resolve; to look at one item: holdfast why BATCH ITEM")
-        with opened(store) as there:
-            _look(there, batch, limit, actor if actor else whoever(), as_json)
+        with opened(manner.store) as there:
+            _look(there, batch, limit, manner)
         return
     chosen = resolution.check_strategy(strategy)
     if batch is None:
         raise UsageError("--resolve: name the batch; nothing was changed")
-    manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
-    with opened(store) as there:
+    with opened(manner.store) as there:
         _resolve(there, lookup.batch_named(there, batch), chosen, item, manner)
 
 
-def _look(there: Store, batch: str | None, limit: int, actor: str, as_json: bool) -> None:
+def _look(there: Store, batch: str | None, limit: int, manner: Manner) -> None:
     """Show what is stuck; what was not announced before becomes an event."""
     batches = there.batches() if batch is None else [lookup.batch_named(there, batch)]
     total, kinds, first, now = 0, Counter[str](), list[Orphan](), there.now()
+    found: list[tuple[Batch, Counter[str]]] = []
     for each in batches:
         seen = discovery.look(there, each, limit=limit - len(first))
-        discovery.announce(there, each, seen, actor=actor)
+        discovery.announce(there, each, seen, actor=manner.who)
         total, kinds = total + seen.total, kinds + seen.kinds
         first += seen.first
-    if as_json:
-        counts = {kind.value: kinds[kind.value] for kind in Kind}
-        render.document({"orphans": total, "kinds": counts, "items": [orphan.as_dict() for orphan in first]})
+        found += [(each, seen.kinds)] if seen.total else []
+    if manner.as_json:
+        by_batch = {each.name: _by_kind(of) for each, of in found}
+        items = [orphan.as_dict() for orphan in first]
+        render.document({"orphans": total, "kinds": _by_kind(kinds), "batches": by_batch, "items": items})
     elif not total:
         render.say(f"{batch if batch is not None else 'The store'}: nothing is stuck.", render.GOOD)
     else:
@@ -83,10 +72,17 @@ def _look(there: Store, batch: str | None, limit: int, actor: str, as_json: bool
         shown = "" if len(first) == total else f", the first {len(first):,} shown"
         parts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
         render.say(f"\n{render.many(total, 'item')} stuck: {parts}{shown}.")
-        of = first[0].batch if batch is None else batch
-        for line in _advice(kinds, lookup.batch_named(there, of)):
-            render.say(line, render.FAINT)
+        for kind in Kind:
+            concerned = [each for each, of in found if of[kind.value]]
+            for each in concerned[:ADVISED]:
+                render.say(_advice(kind, each), render.FAINT)
+            if len(concerned) > ADVISED:
+                render.say(f"… and so on for {len(concerned) - ADVISED:,} more batches", render.FAINT)
     raise typer.Exit(1 if total else 0)
+
+
+def _by_kind(counts: Counter[str]) -> dict[str, int]:
+    return {kind.value: counts[kind.value] for kind in Kind}
 
 
 def _rows(found: list[Orphan], now: float) -> Iterator[tuple[str, ...]]:
@@ -100,26 +96,22 @@ def _rows(found: list[Orphan], now: float) -> Iterator[tuple[str, ...]]:
         )  # fmt: skip
 
 
-def _advice(kinds: Counter[str], of: Batch) -> Iterator[str]:
+def _advice(kind: Kind, of: Batch) -> str:
+    """What to do about what is stuck in this way in a batch."""
     batch = of.name
-    if kinds[Kind.STUCK.value]:
-        first = f"holdfast pause {batch} --off --reason …, then " if of.course is Course.PAUSED else ""
-        yield f"stuck: {first}run the batch again, or holdfast orphans {batch} --resolve {STRATEGIES} --reason …"
-    if kinds[Kind.STRANDED.value]:
-        yield f"stranded in a cancelled batch: holdfast orphans {batch} --resolve fail|review --reason …"
-    if kinds[Kind.UNANSWERED.value]:
-        yield f"unanswered dead letters: holdfast dead list {batch}, then redrive, resolve or discard"
+    if kind is Kind.STRANDED:
+        return f"stranded in a cancelled batch: holdfast orphans {batch} --resolve fail|review --reason …"
+    if kind is Kind.UNANSWERED:
+        return f"unanswered dead letters: holdfast dead list {batch}, then redrive, resolve or discard"
+    first = f"holdfast pause {batch} --off --reason …, then " if of.course is Course.PAUSED else ""
+    return f"stuck: {first}run {batch} again, or holdfast orphans {batch} --resolve {STRATEGIES} --reason …"
 
 
 def _resolve(there: Store, batch: Batch, strategy: Strategy, items: list[str] | None, manner: Manner) -> None:
     """Show what would happen, ask, do it, and say what happened."""
     chosen = items if items else None
     shown = resolution.preview(there, batch, strategy, chosen)
-    if manner.dry_run and manner.as_json:
-        render.document(shown.as_dict())
-    elif not manner.as_json:
-        _show(shown)
-    if manner.dry_run:
+    if not goes_on(manner, shown.as_dict(), lambda: _show(shown)):
         return
     what = f"{strategy.value.capitalize()} {render.many(shown.items, 'orphan')} of {batch.name}"
     by = agreed(what, manner, nothing_to_do=shown.items == 0)
@@ -140,3 +132,5 @@ def _show(shown: resolution.Preview) -> None:
         rows.append(("fenced off", f"{whom}, alive, with {shown.in_flight:,} of them: what it does will not count"))
     rows += [("left alone", f"{count:,} ({why})") for why, count in shown.left_alone]
     render.show(render.facts(rows))
+    if shown.warning:
+        render.say(f"  {shown.warning}.", render.CARE)

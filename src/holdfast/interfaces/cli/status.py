@@ -169,7 +169,8 @@ def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
         rows.append(("progress", f"{brief(max(0.0, seen.at - seen.progressed_at))} ago, at {when(seen.progressed_at)}"))
     if seen.seal is not None:
         cut = f", after it was {seen.end}" if seen.end in (End.STOPPED, End.CANCELLED) else ""
-        rows.append(("sealed", f"at {when(seen.seal.at)} by {owners.short(seen.seal.by)}{cut}"))
+        why = f": {seen.seal.reason}" if seen.seal.reason else ""
+        rows.append(("sealed", f"at {when(seen.seal.at)} by {owners.short(seen.seal.by)}{cut}{why}"))
         rows += [("late", Text(render.clean(str(late)), style=render.CARE)) for late in seen.seal.late[:8]]
     rows += [("held by", _held(lease)) for lease in seen.leases[:8]]
     if len(seen.leases) > 8:

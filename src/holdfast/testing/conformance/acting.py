@@ -44,6 +44,31 @@ def acting_twice_on_what_was_seen_once_changes_nothing(kit: Kit) -> None:
     assert kit.everything() == before
 
 
+@proves("A11")
+def the_same_act_sent_again_changes_nothing_though_its_item_came_round(kit: Kit) -> None:
+    """It was requeued, died, and was redriven: it stands where it stood, and only the act's id tells them apart."""
+    kit.admit("a", "b", "c")
+    place = kit.place(2)
+    after = move(place, Transition.REQUEUE, stages=STAGES, due=0.0, since=0.0, requeues=1)
+    change = Change(n=ItemNo(2), state=place.state, epoch=place.epoch, place=after)
+    act = Act(id=kit.new_id(), batch=kit.batch, kind="requeued", actor="operator", reason="because",
+              at_items=(change,), seize=True)  # fmt: skip
+    assert kit.store.act(act) == [2]
+    kit.finish(kit.claim(limit=1))  # which cuts the others off
+    claim = kit.claim()
+    kit.land(claim, [failed(item, transient=False) for item in kit.load(claim)], release=True)
+    again = msgspec.structs.replace(redrive(2, kit.place(2)), place=place)
+    redriven = msgspec.structs.replace(act, id=kit.new_id(), kind="redriven", at_items=(again,), seize=False)
+    assert kit.store.act(redriven) == [2]
+    assert kit.place(2) == place
+    before = kit.everything()
+    assert kit.store.act(act) == []
+    assert kit.everything() == before
+    anew = msgspec.structs.replace(act, id=kit.new_id())
+    assert kit.store.act(anew) == [2], "whoever decides it anew is heard"
+    kit.check()
+
+
 @proves()
 def an_item_named_twice_in_one_act_is_changed_once(kit: Kit) -> None:
     _with_dead(kit, "a", "b")

@@ -3,7 +3,7 @@
 from holdfast.core.journal import Claimed, Snapshot
 from holdfast.core.lease import condemned, on_trial
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import Claim, State
+from holdfast.core.model import Claim, Course, State
 from holdfast.stores.base import Idle, Receipt
 from holdfast.testing.conformance.kit import (
     LEASE,
@@ -199,6 +199,20 @@ def idle_says_when_to_look_again(kit: Kit) -> None:
     assert kit.idle() == Idle(pending=2, next_due=kit.clock() + 90)
 
 
+@proves()
+def idle_speaks_of_the_chunk_of_the_item_that_was_wanted(kit: Kit) -> None:
+    for key in "abc":
+        kit.admit(key)
+    first, second, third = kit.claim("ann"), kit.claim("bob"), kit.claim("cid")
+    kit.land(first, release=True, due=kit.clock() + 90)
+    kit.finish(third)
+    assert kit.idle("dan", only=0) == Idle(pending=1, next_due=kit.clock() + 90)
+    assert kit.idle("dan", only=1) == Idle(pending=1, next_due=second.lease.expires, held=1)
+    assert kit.idle("dan", only=2) == Idle(pending=0)
+    kit.store.steer(kit.batch, Course.PAUSED, actor="operator", reason="later")
+    assert kit.idle("dan", only=0) == Idle(pending=1, next_due=kit.clock() + 90, course=Course.PAUSED)
+
+
 @proves("E6")
 def the_entry_of_a_claim_has_a_snapshot_of_every_attempt_it_may_repeat(kit: Kit) -> None:
     kit.admit(*"abcd")
@@ -313,6 +327,34 @@ def _run_until_condemned(kit: Kit, killer: int) -> int:
             return found
         kit.dead.add(owner)
     raise AssertionError(f"item {killer} was never found")
+
+
+@proves("A15")
+def who_wants_one_item_of_a_suspect_gets_it_alone(kit: Kit) -> None:
+    """Else one that kills its process would never be condemned where nothing but single items is asked for."""
+    kit.admit(*range(9))
+    first = kit.claim("first")
+    items = kit.load(first)
+    kit.land(first, [failed(items[n], transient=False) for n in (0, 3)], release=True)
+    for owner in ("ann", "bob"):
+        assert kit.claim(owner, only=5).pending == 7, "it is no suspect yet: what stands with it comes along"
+        kit.dead.add(owner)
+    before = kit.claim("cid", only=5)
+    assert [item.n for item in kit.load(before)] == [1, 2, 4]
+    kit.land(before, release=True)
+    for strikes in range(BLAME):
+        alone = kit.claim(f"worker-{strikes}", only=5)
+        assert ([item.n for item in kit.load(alone)], alone.blame) == ([5], SUSPECT + strikes)
+        kit.start(alone)
+        kit.dead.add(f"worker-{strikes}")
+    last = kit.claim("dan", only=5)
+    assert condemned(last.pending, last.blame)
+    kit.land(last, [failed(kit.load(last)[0], transient=False)], release=True)
+    neighbour = kit.claim("eve", only=6)
+    assert ([item.n for item in kit.load(neighbour)], neighbour.blame) == ([6], SUSPECT), "no strike is against it"
+    kit.finish(neighbour)
+    assert kit.claim("fay", only=4).pending == 3, "what came before it is no suspect any more"
+    kit.check()
 
 
 # -- money ------------------------------------------------------------------------------------------------------

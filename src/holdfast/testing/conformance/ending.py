@@ -120,12 +120,13 @@ def the_seal_covers_the_heads_of_all_chains_and_tells_it(kit: Kit) -> None:
     kit.admit("a")
     finished(kit, "b", "c")
     kit.finish(kit.claim())
-    sealed = kit.store.seal(kit.batch, actor="run", reconciliation=b"{}", events=[event("finished")])
+    sealed = kit.store.seal(kit.batch, actor="run", reconciliation=b"{}", reason="done", events=[event("finished")])
     assert sealed.sealed_at == kit.clock()
     body = kit.last()
     assert isinstance(body, Sealed)
     chunks = kit.store.chunks(kit.batch)
     assert (body.heads, body.chunks, body.expected, body.done) == (cover(chunks), len(chunks), 3, 3)
+    assert (body.reconciliation, body.reason) == (b"{}", "done")
     assert heard(kit) == [("finished", None)]
     with pytest.raises(Refused, match="sealed already"):
         kit.store.seal(kit.batch, actor="run", reconciliation=b"")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from holdfast.core import canonical, cursor, ingest
+from holdfast.core.acts import change_of
 from holdfast.core.journal import Body, Spend, decode_body, decode_header
 from holdfast.core.model import (
     Act,
@@ -27,7 +28,7 @@ from holdfast.core.model import (
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import NOTHING, Holder, Reached, commit, settle, start
-from holdfast.core.states import Transition, go_back, move
+from holdfast.core.states import Transition, go_back, move, redriven
 from holdfast.stores.base import Idle, Receipt, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.replay import Story, compare, replay
@@ -70,23 +71,27 @@ class Kit:
         return self.store.add_items(self.batch, [new_item(key, payload) for key in keys], ended=ended, actor="ingester")
 
     def want(
-        self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None
-    ) -> Want:
-        return Want(batch=self.batch, owner=owner, limit=limit, seconds=seconds, reserve=reserve, cap=cap)
+        self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None,
+        only: int | None = None,
+    ) -> Want:  # fmt: skip
+        return Want(batch=self.batch, owner=owner, limit=limit, seconds=seconds, reserve=reserve, cap=cap,
+                    only=None if only is None else ItemNo(only))  # fmt: skip
 
     def claim(
-        self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None
-    ) -> Claim:
+        self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None,
+        only: int | None = None,
+    ) -> Claim:  # fmt: skip
         """A claim that must be granted."""
-        answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap))
+        answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap, only))
         assert isinstance(answer, Claim), f"nothing was granted to {owner}: {answer}"
         return answer
 
     def idle(
-        self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None
-    ) -> Idle:
+        self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None,
+        only: int | None = None,
+    ) -> Idle:  # fmt: skip
         """A claim that must not be granted."""
-        answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap))
+        answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap, only))
         assert isinstance(answer, Idle), f"{owner} was granted {answer}"
         return answer
 
@@ -228,19 +233,18 @@ def deferred(item: Item, seconds: float = 60.0) -> Deferred:
 
 def redrive(n: int, place: Place) -> Change:
     """A dead item tries again where it stopped."""
-    after = move(place, Transition.REDRIVE, stages=STAGES, attempt=0, due=0.0, since=0.0, spent=0, code="", reason="")
-    return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
+    return change_of(ItemNo(n), place, redriven(place, STAGES))
 
 
 def reset(n: int, place: Place, stage: int = 0) -> Change:
     """An item begins again at a stage, in the next epoch."""
     after = go_back(place, Transition.RESET, stage, STAGES, reason="because")
-    return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
+    return change_of(ItemNo(n), place, after)
 
 
 def cancel(n: int, place: Place) -> Change:
     after = move(place, Transition.CANCEL, stages=STAGES)
-    return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
+    return change_of(ItemNo(n), place, after)
 
 
 # -- marking checks -----------------------------------------------------------------------------------------------

@@ -4,13 +4,15 @@ Each is worked out once for each state of the part of the world that it depends 
 memory store; the search then puts the parts together.
 """
 
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from holdfast.core.acts import change_of
 from holdfast.core.limits import REQUEUES
 from holdfast.core.model import Act, BatchId, Change, Commit, Course, Place, State, StoredItem
-from holdfast.core.states import Transition, go_back, move
+from holdfast.core.orphans import requeued
+from holdfast.core.states import Transition, go_back, move, redriven
 from holdfast.testing.exhaustive import hand as hands
 from holdfast.testing.exhaustive.hand import IDLE, Hand, Phase
 from holdfast.testing.exhaustive.scope import ON_BATCH, Scope
@@ -19,7 +21,6 @@ from holdfast.testing.replay import Violation
 
 replace = msgspec.structs.replace
 P = TypeVar("P")
-FRESH: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0, "code": "", "reason": ""}
 
 
 class Letter(msgspec.Struct, frozen=True):
@@ -217,7 +218,7 @@ class Moves:
             for word in [word for word in self.scope.acts if word not in ON_BATCH]:
                 place = _decided(word.rstrip("!"), row.place, self.scope.stages)
                 if place is not None:
-                    change = _change(row, place)
+                    change = change_of(row.n, row.place, place)
                     kind, seize = word.rstrip("!"), word.endswith("!")
                     after = self.desks.number(Desk(left=desk.left - 1, kind=kind, change=change, seize=seize))
                     told = f"decides to {kind} item {row.n}{', seizing it' if seize else ''}"
@@ -262,7 +263,7 @@ class Moves:
         """The first item of a stopped batch that is pending and in nobody's hands."""
         for row in self._items(store):
             if row.place.state is State.PENDING and self.shelf.is_free(store, row.n):
-                change = _change(row, move(row.place, Transition.CANCEL, stages=self.scope.stages))
+                change = change_of(row.n, row.place, move(row.place, Transition.CANCEL, stages=self.scope.stages))
                 self.trying = f"what is left of the batch is cancelled: item {row.n}"
                 after, _, raised = self.shelf.act(store, _act("cancelled", change, seize=True))
                 return [Move(f"cancels item {row.n}, which is left", True, after, own, raised)]
@@ -274,10 +275,6 @@ class Moves:
         return self._items_of[store]
 
 
-def _change(row: StoredItem, place: Place) -> Change:
-    return Change(n=row.n, state=row.place.state, epoch=row.place.epoch, place=place)
-
-
 def _act(kind: str, change: Change, *, seize: bool) -> Act:
     return Act(id=b"", batch=BatchId(0), kind=kind, actor="operator", reason="because", at_items=(change,), seize=seize)
 
@@ -287,9 +284,9 @@ def _decided(kind: str, place: Place, stages: int) -> Place | None:
     if kind == "reset":
         return go_back(place, Transition.RESET, 0, stages, reason="because")
     if kind == "requeue" and place.state is State.PENDING and place.requeues < REQUEUES:
-        return move(place, Transition.REQUEUE, stages=stages, due=0.0, since=0.0, requeues=place.requeues + 1)
+        return requeued(place, stages, reason="because")
     if kind == "cancel" and place.state is State.PENDING:
         return move(place, Transition.CANCEL, stages=stages)
     if kind == "redrive" and place.state is State.DEAD:
-        return move(place, Transition.REDRIVE, stages=stages, **FRESH)
+        return redriven(place, stages)
     return None

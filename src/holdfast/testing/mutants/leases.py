@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import journal, lease
-from holdfast.core.model import Chunk, Commit, Counts, Lease
+from holdfast.core.model import Chunk, Commit, Counts, Lease, Want
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped
 
@@ -110,6 +110,22 @@ def a_chunk_with_settled_items_is_never_cut() -> Patch:
         return chunk.pending if chunk.counts.settled else share(chunk, *args, **named)
 
     return wrapped(lease, "share", whole)
+
+
+@conformance
+def one_item_of_a_suspect_is_handed_out_with_its_neighbours() -> Patch:
+    def whole(share: Any, chunk: Chunk, want: Want, **named: Any) -> Any:
+        return chunk.pending if want.only is not None else share(chunk, want, **named)
+
+    return wrapped(lease, "share", whole)
+
+
+@conformance
+def settled_items_count_as_standing_before_the_one_that_is_wanted() -> Patch:
+    def all_of_them(ahead: Any, chunk: Chunk, want: Want, states: Any) -> Any:
+        return ahead(replace(chunk, counts=Counts()), want, states)
+
+    return wrapped(lease, "ahead", all_of_them)
 
 
 @simulation

@@ -7,11 +7,11 @@ from unittest import mock
 
 import msgspec
 
-from holdfast.core import acts, settle
-from holdfast.core.model import Act, Change, Chunk, Place, State
+from holdfast.core import acts, orphans, settle, verify
+from holdfast.core.model import Act, Change, Chunk, Course, Place, State
 from holdfast.core.outcome import Done, Lost
-from holdfast.testing.mutants.register import Patch, answering, simulation, wrapped
-from holdfast.testing.simulator import decisions, verification
+from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped
+from holdfast.testing.simulator import verification
 from holdfast.testing.simulator.outside import Effect, Outside
 from holdfast.testing.simulator.process import Process
 from holdfast.testing.simulator.world import World
@@ -37,10 +37,11 @@ def only_what_is_finished_is_looked_at() -> Patch:
 
 @simulation
 def a_rewind_stays_in_its_epoch() -> Patch:
+    def lazy(rewound: Any, place: Place, *to: Any, **why: Any) -> Any:
+        return replace(rewound(place, *to, **why), epoch=place.epoch)
+
     both = contextlib.ExitStack()
-    both.enter_context(
-        wrapped(decisions, "rewound", lambda rewound, place, *rest: replace(rewound(place, *rest), epoch=place.epoch))
-    )
+    both.enter_context(wrapped(verify, "rewound", lazy))
     both.enter_context(answering(acts, "_holds", answer=True))
     return both
 
@@ -48,14 +49,14 @@ def a_rewind_stays_in_its_epoch() -> Patch:
 @simulation
 def rewinds_are_not_limited() -> Patch:
     both = contextlib.ExitStack()
-    for module in (decisions, settle):
+    for module in (verify, settle):
         both.enter_context(mock.patch.object(module, "REWINDS", 10**9))
     return both
 
 
 @simulation
 def rewinds_are_not_counted() -> Patch:
-    return wrapped(decisions, "rewound", lambda rewound, place, *rest: replace(rewound(place, *rest), rewinds=0))
+    return wrapped(verify, "rewound", lambda rewound, *back, **why: replace(rewound(*back, **why), rewinds=0))
 
 
 @simulation
@@ -138,11 +139,24 @@ def sending_an_item_on_its_way_twice_counts_twice() -> Patch:
     return wrapped(acts, "_holds", loose)
 
 
+@conformance
+def an_act_that_is_sent_again_is_done_again_where_its_item_came_round() -> Patch:
+    return answering(acts, "may_come_again", False)
+
+
 @simulation
 def items_are_sent_on_their_way_without_limit() -> Patch:
-    return mock.patch.object(decisions, "REQUEUES", 10**9)
+    return mock.patch.object(orphans, "REQUEUES", 10**9)
 
 
 @simulation
 def that_an_item_was_sent_on_its_way_is_not_counted() -> Patch:
-    return wrapped(decisions, "requeued", lambda requeued, place, *rest: replace(requeued(place, *rest), requeues=0))
+    return wrapped(orphans, "requeued", lambda requeued, *place, **why: replace(requeued(*place, **why), requeues=0))
+
+
+@simulation
+def an_item_of_a_cancelled_batch_is_sent_on_its_way() -> Patch:
+    def hopeful(resolve: Any, *place: Any, **facts: Any) -> Any:
+        return resolve(*place, **facts | {"course": Course.OPEN})
+
+    return wrapped(orphans, "resolve", hopeful)

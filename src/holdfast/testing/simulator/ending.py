@@ -1,11 +1,11 @@
 """How the batch of a world is steered and comes to its end: paused and resumed, cancelled, sealed, reopened."""
 
 from holdfast.core import events, ingest
+from holdfast.core.acts import change_of
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import Course, State
 from holdfast.core.states import Transition, move
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator.decisions import change_of
 from holdfast.testing.simulator.world import Actor, World
 
 TIRELESS = 200
@@ -43,7 +43,7 @@ def canceller(world: World) -> Actor:
         left = [chunk for chunk in chunks if chunk.owner is not None and not world.is_live(chunk, now)]
         for seize in (False, True) if left else (False,):
             chosen = [
-                change_of(item, move(item.place, Transition.CANCEL, stages=world.stages))
+                change_of(item.n, item.place, move(item.place, Transition.CANCEL, stages=world.stages))
                 for item in pending
                 if not seize or any(chunk.lo <= item.n < chunk.hi for chunk in left)
             ]
@@ -92,7 +92,7 @@ def last_words(world: World) -> None:
     rows = world.store.items(world.batch.id)
     if rows:
         after = move(rows[0].place, Transition.RESET, stage=0, stages=world.stages)
-        world.act("late", "reset", [change_of(rows[0], after)], seize=True)
+        world.act("late", "reset", [change_of(rows[0].n, rows[0].place, after)], seize=True)
     world.admit("late", [ingest.admit("late", b"late", world.new_id())])
     for course in (Course.PAUSED, Course.CANCELLED):
         try:

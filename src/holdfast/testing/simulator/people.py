@@ -1,10 +1,11 @@
 """Everybody else: who admits the items, and who acts on them while workers work."""
 
-from holdfast.core import events, ingest
-from holdfast.core.model import Change, Place, State, StoredItem
-from holdfast.core.states import Transition, go_back, move
+from holdfast.core import events, ingest, orphans
+from holdfast.core.acts import change_of
+from holdfast.core.model import Change, Course, Place, State, StoredItem
+from holdfast.core.orphans import Strategy
+from holdfast.core.states import Transition, go_back, move, redriven
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator import decisions
 from holdfast.testing.simulator.world import Actor, World
 
 KINDS = {
@@ -55,7 +56,8 @@ def operator(world: World) -> Actor:
 
 
 def caretaker(world: World) -> Actor:
-    """Takes items for stuck and sends them on their way again, whoever has them; sometimes twice, unknowingly."""
+    """Takes items for stuck and sends them on their way again, whoever has them; sometimes twice, unknowingly: the same
+    act is sent again, or somebody else decided the same. Where the batch was cancelled, they are marked as failed."""
     while world.plan.stuck:
         yield world.plan.stuck * (0.5 + world.chance())
         if not world.faulty:
@@ -63,27 +65,48 @@ def caretaker(world: World) -> Actor:
         pending = world.store.items(world.batch.id, state=State.PENDING)
         for item in [item for item in pending if world.chance() < 0.4]:
             yield world.chance() * 3
-            act_id, after = world.new_id(), decisions.requeued(item.place, world.stages)
-            for _ in range(1 + (world.chance() < 0.3)):
+            act_id, (strategy, after) = world.new_id(), _decide(world, item)
+            for turn in range(1 + (world.chance() < 0.3)):
                 if world.faulty:
-                    _requeue(world, item, after, act_id)
+                    sent = act_id if turn == 0 or item.n % 2 else world.new_id()
+                    _resolve(world, item, strategy, after, sent, is_first=turn == 0)
                 yield world.chance() * 5
 
 
-def _requeue(world: World, item: StoredItem, after: Place, act_id: bytes) -> None:
+def _decide(world: World, item: StoredItem) -> tuple[Strategy, Place]:
+    for strategy in (Strategy.REQUEUE, Strategy.FAIL):
+        after = orphans.resolve(item.place, strategy, stages=world.stages, reason="stuck", course=world.course)
+        if isinstance(after, str):
+            continue
+        if after.state is State.PENDING and world.course is Course.CANCELLED:
+            raise Violation(f"item {item.n} of a cancelled batch is sent on its way: nothing will take it")
+        return strategy, after
+    raise Violation(f"item {item.n} is stuck, and nothing can be done about it")
+
+
+def _resolve(
+    world: World, item: StoredItem, strategy: Strategy, after: Place, act_id: bytes, *, is_first: bool
+) -> None:
     """Whoever was at work on it cannot commit any more, however slow or alive."""
-    told = events.orphan_resolved(item.n, item.key, after, strategy="requeue", actor="caretaker", reason="because")
+    told = events.orphan_resolved(item.n, item.key, after, strategy=strategy.value, actor="caretaker", reason="because")
     (now,) = world.store.items(world.batch.id, lo=item.n, hi=item.n + 1)
     (held,) = [chunk for chunk in world.store.chunks(world.batch.id) if chunk.lo <= item.n < chunk.hi]
     kind = "buried" if after.state is State.DEAD else "requeued"
-    changed = world.act("caretaker", kind, [decisions.change_of(item, after)], seize=True, act_id=act_id,
-                        events=(*decisions.burial(item, after), told))  # fmt: skip
-    if now.place == item.place and not changed and world.sealed is None:
+    buried = (events.item_dead(item.n, item.key, after),) if after.state is State.DEAD else ()
+    changed = world.act("caretaker", kind, [change_of(item.n, item.place, after)], seize=True, act_id=act_id,
+                        events=(*buried, told))  # fmt: skip
+    if is_first and now.place == item.place and not changed and world.sealed is None:
         raise Violation(f"item {item.n} was to be {kind} and stands where it stood")
+    if changed and _at(now.place) != _at(item.place):
+        raise Violation(f"item {item.n} was {kind} by somebody who saw it before it moved on")
     (free,) = [chunk for chunk in world.store.chunks(world.batch.id) if chunk.id == held.id]
     if changed and held.owner is not None and (free.owner is not None or free.fence <= held.fence):
         raise Violation(f"item {item.n} was {kind}, and its owner was not fenced out")
     world.counts["requeues"] += len(changed)
+
+
+def _at(place: Place) -> tuple[int, int, int, int]:
+    return place.epoch, place.stage, place.attempt, place.requeues
 
 
 def _change(world: World, row: StoredItem) -> tuple[str, Change] | None:
@@ -96,7 +119,7 @@ def _change(world: World, row: StoredItem) -> tuple[str, Change] | None:
         )
     elif place.state is State.DEAD and luck < 0.7:
         kind = Transition.REDRIVE
-        after = move(place, kind, stages=stages, attempt=0, due=0.0, since=0.0, spent=0, requeues=0, code="", reason="")
+        after = redriven(place, stages)
     elif place.state is State.DEAD:
         kind = Transition.DISCARD if luck < 0.9 else Transition.RESOLVE
         after = move(place, kind, to=State.CANCELLED if luck < 0.9 else State.SKIPPED, stages=stages)
@@ -105,4 +128,4 @@ def _change(world: World, row: StoredItem) -> tuple[str, Change] | None:
         after = move(place, kind, stages=stages)
     if after is None:
         return None
-    return KINDS[kind], decisions.change_of(row, after)
+    return KINDS[kind], change_of(row.n, row.place, after)

@@ -8,10 +8,11 @@ from collections.abc import Generator, Sequence
 
 from holdfast.core import canonical, lease, settle
 from holdfast.core.journal import Spend
-from holdfast.core.limits import BLAME, SENDS, SUSPECT
+from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Claim, Commit, Course, Item, ItemNo, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.settle import Holder, Settled
+from holdfast.runtime.writing import Sending
 from holdfast.stores.base import Idle, Receipt
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.outside import Effect
@@ -403,18 +404,15 @@ class Process:
 
     def _write(self, commits: list[Commit]) -> Generator[float, None, list[Receipt]]:
         """Write, and after a lost reply look every commit up; what did not land is sent again as it is."""
-        known: dict[bytes, Receipt] = {}
-        left = commits
-        for _ in range(SENDS):
-            receipts = yield from self.wire.send(self.name, left)
+        sending = Sending(commits)
+        while sending.left:
+            receipts = yield from self.wire.send(self.name, sending.left)
             if receipts is None:
                 self.shaken = True
-                receipts = [Receipt(landed=self.wire.landed(commit), reason="unknown") for commit in left]
-            known |= {commit.id: receipt for commit, receipt in zip(left, receipts, strict=True)}
-            left = [commit for commit in left if not known[commit.id].landed and known[commit.id].reason == "unknown"]
-            if not left:
-                break
-        return [known[commit.id] for commit in commits]
+                sending.unheard(self.wire.landed)
+            else:
+                sending.heard(receipts)
+        return sending.receipts()
 
     def _go_on(self, hand: Hand, settled: Settled, released: bool) -> None:
         """What is durable may go on."""

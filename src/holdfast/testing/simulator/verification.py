@@ -1,7 +1,8 @@
 """Looks at what was recorded, and sends back what does not hold: the first stage that is broken, in a new epoch."""
 
-from holdfast.core.model import Course, StoredItem
-from holdfast.testing.simulator import decisions
+from holdfast.core import events, verify
+from holdfast.core.acts import change_of
+from holdfast.core.model import Course, State, StoredItem
 from holdfast.testing.simulator.world import Actor, World
 
 TIRELESS = 400
@@ -39,6 +40,7 @@ def break_something(world: World) -> None:
 
 def rewind(world: World, item: StoredItem, stage: int) -> None:
     """Without taking it from anybody: an owner looks before it runs."""
-    after = decisions.rewound(item.place, stage, world.stages)
-    changed = world.act("checker", "rewound", [decisions.change_of(item, after)], events=decisions.burial(item, after))
+    after = verify.rewound(item.place, stage, world.stages, reason="gone")
+    told = (events.item_dead(item.n, item.key, after),) if after.state is State.DEAD else ()
+    changed = world.act("checker", "rewound", [change_of(item.n, item.place, after)], events=told)
     world.counts["rewinds"] += len(changed)

@@ -54,6 +54,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     """None for the end."""
     rows: int | None = None
     """About how many rows it has, where that is known."""
+    identity: dict[str, Any] | None = None
+    """What the source was when it was split, where it can tell: see `Identified`."""
 
 
 @runtime_checkable
@@ -70,6 +72,19 @@ class Readable(Protocol):
 
     def split(self, parts: int) -> Sequence[Span]:
         """The source as so many ranges, or fewer, that cover every row once."""
+        ...
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """A source that can tell whether it is still what it was when a scan of it began. A Readable may be one."""
+
+    def identity(self) -> dict[str, Any]:
+        """What it is now, as JSON, without what a user would not want to be kept."""
+        ...
+
+    def changed(self, before: dict[str, Any]) -> str | None:
+        """What is another than before, in words; None while a half-done scan may go on."""
         ...
 
 

@@ -1,8 +1,8 @@
 """Where items come from: files of rows, files of JSON, folders of files. All are read as streams."""
 
-from holdfast.runtime.sources.base import Malformed, Source
+from holdfast.runtime.sources.base import Malformed, Readable, Source, Span
 from holdfast.runtime.sources.csv import Csv
 from holdfast.runtime.sources.folder import File, Folder
 from holdfast.runtime.sources.jsonlines import JsonLines
 
-__all__ = ["Csv", "File", "Folder", "JsonLines", "Malformed", "Source"]
+__all__ = ["Csv", "File", "Folder", "JsonLines", "Malformed", "Readable", "Source", "Span"]

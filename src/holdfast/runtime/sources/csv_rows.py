@@ -34,7 +34,7 @@ class RowParser:
         self.trouble: UsageError | None = None
         self.first_line = 1
         self.taken = 0
-        """How many bytes of a block the header took."""
+        """How many bytes of the block were understood."""
         # The limit is the process's; it is only ever raised, so that other users of the module lose nothing.
         csv.field_size_limit(max(csv.field_size_limit(), PAYLOAD_BYTES))
 
@@ -69,6 +69,7 @@ class RowParser:
 
     def parse(self, data: bytes, at_end: bool, line_of: LineOf) -> Rows | None:
         """The rows of a block; None if it ends within one, and there is more to come."""
+        self.taken = len(data)
         try:
             text = data.decode(self._encoding)
         except UnicodeDecodeError:
@@ -121,6 +122,7 @@ class RowParser:
                     return None
                 self.trouble = self._never_closed(careful, line_of)
                 if self.trouble is not None:
+                    self.taken = careful.taken - sum(map(len, careful.of_row))
                     break
                 rows.append(self._malformed(careful, f"is not valid CSV: {row}", line_of))
                 continue

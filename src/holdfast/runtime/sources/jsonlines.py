@@ -46,6 +46,7 @@ class ValueParser:
 
     trouble: UsageError | None = None
     first_line = 1
+    taken = 0
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -53,6 +54,7 @@ class ValueParser:
 
     def parse(self, data: bytes, at_end: bool, line_of: Callable[[], int]) -> list[Any]:
         """The values of a block: all at once where nothing is wrong with any."""
+        self.taken = len(data)
         lines = data.split(b"\n")
         if len(data) <= line_file.LINE_BYTES:
             try:

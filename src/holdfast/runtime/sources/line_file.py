@@ -34,6 +34,8 @@ class Parser(Protocol):
     trouble: UsageError | None
     """What the rest cannot be read for; raised once the rows before it were handed out."""
 
+    taken: int
+    """How many bytes of the last block were understood: all, but for trouble."""
     first_line: int
     """The number of the line that the first row begins with."""
 
@@ -202,7 +204,7 @@ class LineFile:
             if rows is None:
                 beyond = len(block.data)
                 continue
-            blocks.take(len(block.data))
+            blocks.take(parser.taken)
             lines.passed(block.data)
             beyond = 0
             yield rows, at, blocks.offset

@@ -1,4 +1,4 @@
-"""What a file holds, by the plainest reading of all of it at once: what every way to read it in parts is held against."""
+"""What a file holds, by the plainest reading of all of it at once: reading it in parts is held against that."""
 
 import csv
 import io

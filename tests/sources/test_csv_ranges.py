@@ -24,7 +24,9 @@ NASTY = st.lists(
     max_size=60,
 ).map(b"".join)
 ORDINARY = st.lists(
-    st.lists(st.sampled_from([b"x", b"", b'"q"', b'"a\nb"', b'"a,""b"', "ü".encode()]), min_size=1, max_size=3).map(b",".join),
+    st.lists(st.sampled_from([b"x", b"", b'"q"', b'"a\nb"', b'"a,""b"', "ü".encode()]), min_size=1, max_size=3).map(
+        b",".join
+    ),
     max_size=14,
 ).flatmap(lambda rows: st.sampled_from([b"\n", b"\r\n", b"\r"]).map(lambda end: end.join(rows)))  # fmt: skip
 
@@ -150,8 +152,11 @@ def test_asking_for_more_ranges_than_can_be_had_says_so(path: Path, caplog: pyte
 
 @pytest.mark.parametrize(
     "at",
-    [Cursor("row", 3), Cursor("byte", "3"), Cursor("byte", -1), Cursor("byte", 1.5), Cursor("byte", 3, "x"), Cursor("byte", True)],
-)  # fmt: skip
+    [
+        *(Cursor("row", 3), Cursor("byte", "3"), Cursor("byte", -1), Cursor("byte", 1.5), Cursor("byte", 3, "x")),
+        Cursor("byte", True),
+    ],
+)
 def test_a_cursor_of_another_source_is_refused(at: Cursor, path: Path) -> None:
     with pytest.raises(UsageError, match="of another source, or damaged"):
         told(Csv(write(path, b"h\n1\n2\n")), at)

@@ -147,7 +147,7 @@ def test_a_header_alone_is_one_empty_range(body: bytes, path: Path) -> None:
 def test_asking_for_more_ranges_than_can_be_had_says_so(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert len(Csv(write(path.with_suffix(".csv.gz"), gzip.compress(b"h\n1\n2\n"))).split(2)) == 1
-    assert "it is one range, not 2" in caplog.text
+    assert "as one range, not 2" in caplog.text
 
 
 @pytest.mark.parametrize(

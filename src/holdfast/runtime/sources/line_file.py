@@ -5,7 +5,6 @@ stands before. A file that is unpacked while it is read, or has lines that do no
 sought: it is read from its start, its cursor is the number of the row, and it is one range.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -17,12 +16,10 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import SourceChanged, UsageError
 from holdfast.core.limits import PAYLOAD_BYTES
 from holdfast.runtime.sources import borders, identity
-from holdfast.runtime.sources.base import Page, Span, logical_name
+from holdfast.runtime.sources.base import Page, Span, logical_name, one_range
 from holdfast.runtime.sources.blocks import Blocks, LineTooLongError, count_lines
 from holdfast.runtime.sources.byte_cursor import BytePage, RowPage, place_of, seek_row
 from holdfast.runtime.sources.streams import has_byte_lines, is_packed, lines_of
-
-log = logging.getLogger("holdfast.sources")
 
 LINE_BYTES = 2 * PAYLOAD_BYTES
 """No payload could be as long as a longer line."""
@@ -94,9 +91,8 @@ class LineFile:
         """Ranges of about as many bytes each; their borders are between rows, and the last ends where the file ends
         now."""
         if not self.can_be_sought:
-            if parts > 1:
-                log.warning("%s cannot be sought: it is one range, not %s; unpack it, or save it as UTF-8", self, parts)
-            return [Span(identity=self.identity())]
+            why = "it cannot be sought; unpack it, or save it as UTF-8"
+            return one_range(self, parts, why, self.identity())
         with self._opened() as (stream, parser, blocks):
             size = stream.seek(0, 2)
             cuts = borders.between(stream, parser.is_whole, blocks.offset, size, parts, self.lone_cr)
@@ -107,12 +103,12 @@ class LineFile:
 
     def identity(self) -> dict[str, Any]:
         """Its size, and digests of a few places."""
-        with self._told():
+        with identity.told(self._what):
             return identity.identity_of(self.path)
 
     def changed(self, before: dict[str, Any]) -> str | None:
         """What is another than before; a file that only grew is not."""
-        with self._told():
+        with identity.told(self._what):
             return identity.difference(self.path, before)
 
     def natural_key(self, value: Any) -> None:
@@ -131,13 +127,6 @@ class LineFile:
         with lines_of(self.path, self.encoding, self._what) as stream:
             blocks = self._blocks(stream, 0, None)
             yield stream, self._begin(blocks), blocks
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError:
-            raise UsageError(f"{self._what}: there is no such file: check the path, and where you start") from None
 
     def _blocks(self, stream: IO[bytes], offset: int, until: int | None) -> Blocks:
         return Blocks(stream, self._what, offset=offset, until=until, longest=LINE_BYTES, lone_cr=self.lone_cr,

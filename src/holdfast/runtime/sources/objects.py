@@ -141,15 +141,22 @@ def _store(url: str, options: dict[str, Any]) -> tuple[Any, Any]:
         from obstore.store import from_url
     except ImportError:
         raise UsageError('Objects in a bucket need obstore: pip install "holdfast[buckets]"') from None
-    return obstore, from_url(url, **options)
+    try:
+        return obstore, from_url(url, **options)
+    except Exception as error:  # noqa: BLE001 - whatever it says may repeat a secret; its kind does not
+        raise UsageError(f"{url}: {type(error).__name__}: check the URL and the options") from None
+    except BaseException as error:  # an option of an unknown sort makes the library panic, which is no Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UsageError(f"{url}: the library takes none of these options: check the URL and the options") from None
 
 
 def _trouble(error: Exception, what: str) -> Exception:
     """What the bucket's library said, by its kind: its text may repeat what must not be kept."""
     kind = type(error).__name__
-    if kind == "NotFoundError":
+    if kind == "NotFoundError" or "404 Not Found" in str(error):
         return Permanent("not_found", f"{what}: the bucket, or the object, is not there: check the name")
-    if kind in {"PermissionDeniedError", "UnauthenticatedError"}:
+    if kind in {"PermissionDeniedError", "UnauthenticatedError"} or "403 Forbidden" in str(error):
         return Permanent("denied", f"{what}: the bucket does not let us in ({kind}): check the credentials in use")
     if kind in {"UnknownConfigurationKeyError", "NotSupportedError", "InvalidPathError"}:
         return UsageError(f"{what}: {kind}: check the URL and the options")

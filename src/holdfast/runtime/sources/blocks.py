@@ -40,7 +40,7 @@ class Blocks:
 
     def peek(self, beyond: int = 0) -> Block | None:
         """The lines that come next, in more than so many bytes; None at the end."""
-        want = max(self._size, beyond + max(beyond // 2, 4096) if beyond else 0)
+        want = max(self._size, beyond + max(beyond // 2, self._size) if beyond else 0)
         while True:
             self._fill(want)
             if self._ended and len(self._held) <= want:

@@ -44,11 +44,16 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("csv") / "a.csv"
 
 
+PLAIN = st.lists(st.sampled_from([b"a", b"b,c", b",", b"\n", b"\r\n", b" ", "é".encode()]), max_size=40).map(b"".join)
+
+
 @pytest.mark.promise("B7", "B10")
-@given(body=NASTY | ORDINARY, parts=st.integers(1, 6), size=st.sampled_from([1, 7, 64, 65_536]), tail=st.booleans())
+@given(
+    body=NASTY | ORDINARY | PLAIN, parts=st.integers(1, 6), size=st.sampled_from([1, 7, 64, 65_536]), tail=st.booleans()
+)
 @example(body=b'x,"a\nb\nc"\n' * 5, parts=4, size=7, tail=True)
 @example(body=b'5" disk,x\n"a\n"\n' * 5, parts=5, size=1, tail=True)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_any_split_and_any_resume_give_the_rows_of_the_whole(
     body: bytes, parts: int, size: int, tail: bool, path: Path, small_blocks: None
 ) -> None:
@@ -66,9 +71,12 @@ def test_any_split_and_any_resume_give_the_rows_of_the_whole(
         blocks.BLOCK_BYTES = size % 50 + 5  # another version may read in other blocks
         assert told(source, at) == whole[passed:], at
         assert told(source, at, end) == whole[passed:], at
-    for (lo, after), (hi, until) in product(list(enumerate(places))[:5], list(enumerate(places))[:8]):
+    blocks.BLOCK_BYTES = 13
+    for (lo, after), (hi, until) in product(list(enumerate(places))[:5], list(enumerate(cursors(source)))[:8]):
         if lo <= hi and until is not None:
             assert told(source, after, until) == whole[lo:hi], (after, until)
+            *_, last = [after, *(page.after(len(page.rows)) for page in source.read(after, until) if page.rows)]
+            assert told(source, last) == whole[hi:], (after, until, last)
 
 
 @given(body=NASTY, parts=st.integers(1, 5))
@@ -96,6 +104,29 @@ def test_what_cannot_be_sought_is_one_range_by_the_number_of_the_row(body: bytes
             assert at is None or (at.kind, at.value) == ("row", passed)
             assert told(source, at) == whole[passed:]
             assert told(source, None, at) == whole[: passed if at is not None else None]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "latin-1", "cp1252", "shift_jis", "gb18030", "utf-8"])
+def test_ranges_and_cursors_hold_in_every_encoding_whose_lines_are_those_of_ascii(encoding: str, path: Path) -> None:
+    blocks.BLOCK_BYTES = 16
+    text = "ア,é" if encoding in {"shift_jis", "gb18030", "utf-8", "utf-8-sig"} else "ß,é"
+    text = text.replace("é", "e") if encoding == "shift_jis" else text
+    data = ("h,k\n" + f'{text}\n"{text}\n",x\n' * 20).encode(encoding)
+    source = Csv(write(path, data), encoding=encoding)
+    whole = rows_of_csv(data.removeprefix(b"\xef\xbb\xbf"), encoding=encoding.removesuffix("-sig"))
+    assert len(whole) == 40
+    assert source.can_be_sought
+    for parts in (1, 3, 8):
+        assert [row for span in source.split(parts) for row in told(source, span.after, span.until)] == whole
+    for passed, at in enumerate(cursors(source)):
+        assert told(source, at) == whole[passed:]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32-le", "utf-7", "iso2022_jp", "cp037"])
+def test_other_encodings_are_read_by_row(encoding: str, path: Path) -> None:
+    source = Csv(write(path, "h,k\n1,a\n2,b\n".encode(encoding)), encoding=encoding)
+    assert not source.can_be_sought
+    assert [told(source, at) for at in cursors(source)][1:] == [[{"h": "2", "k": "b"}], []]
 
 
 def test_a_border_by_parity_of_quotes_or_by_lines_alone_would_be_wrong(path: Path, monkeypatch: Any) -> None:

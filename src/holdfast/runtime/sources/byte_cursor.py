@@ -10,13 +10,13 @@ from holdfast.core.errors import SourceChanged, UsageError
 class BytePage:
     """The rows of a block of a file."""
 
-    def __init__(self, rows: Sequence[Any], start: int, end: int, first: int = 0) -> None:
+    def __init__(self, rows: Sequence[Any], start: int, end: int | None, first: int) -> None:
         self.rows = rows
         self._start, self._end, self._first, self._count = start, end, first, len(rows)
 
     def after(self, count: int) -> Cursor:
         """Where the block begins, and how many of its rows were passed; after the last, where the next begins."""
-        if count == self._count:
+        if count == self._count and self._end is not None:
             return Cursor("byte", self._end, 0)
         return Cursor("byte", self._start, self._first + count)
 

@@ -136,32 +136,27 @@ class LineFile:
                  stop: tuple[int, int] | None) -> Iterator[Page]:  # fmt: skip
         """Up to a byte, and then the rows after it that are meant, too."""
         lines = LineNumbers(self.path, self.lone_cr)
-        start = max(start, (first, 0))
-        end, more = (None, 0) if stop is None else stop
-        if end is None or start[0] < end:
-            seek_row(stream, start[0], first, self._what)
-            yield from self._range(stream, parser, lines, start, end, None)
-            start = (0 if end is None else end, 0)
-        if more > start[1]:
-            seek_row(stream, start[0], first, self._what)
-            yield from self._range(stream, parser, lines, start, None, more)
-
-    def _range(self, stream: IO[bytes], parser: Parser, lines: "LineNumbers", start: tuple[int, int],
-               end: int | None, rows: int | None) -> Iterator[Page]:  # fmt: skip
-        """Pages from a byte and some rows after it on, up to another byte or to so many rows after the first."""
-        offset, passed = start
-        blocks = self._blocks(stream, offset, end)
-        if rows is not None:
-            rows -= passed
-        for found, at, behind in self._parsed(blocks, parser, lines):
-            skip = min(passed, len(found))
-            passed -= skip
-            kept = found[skip:] if skip else found
-            if rows is not None and len(kept) >= rows:
-                yield BytePage(kept[:rows], at, at, skip)
+        (offset, passed), (end, more) = max(start, (first, 0)), (None, 0) if stop is None else stop
+        if end is None or offset < end:
+            for found, at, behind in self._between(stream, parser, lines, first, offset, end):
+                skip = min(passed, len(found))
+                passed -= skip
+                yield BytePage(found[skip:] if skip else found, at, behind, skip)
+            offset = 0 if end is None else end
+        elif more and offset > end:  # the two cursors are of readers with other blocks: count what lies between
+            more -= sum(len(found) for found, _, _ in self._between(stream, parser, lines, first, end, offset))
+        if more <= passed:
+            return
+        for found, at, _ in self._between(stream, parser, lines, first, offset, None):
+            yield BytePage(found[passed:more], at, None, passed)
+            if more <= len(found):
                 return
-            rows = None if rows is None else rows - len(kept)
-            yield BytePage(kept, at, behind, skip)
+            passed, more = max(0, passed - len(found)), more - len(found)
+
+    def _between(self, stream: IO[bytes], parser: Parser, lines: "LineNumbers", first: int, offset: int,
+                 end: int | None) -> Iterator[tuple[list[Any], int, int]]:  # fmt: skip
+        seek_row(stream, offset, first, self._what)
+        return self._parsed(self._blocks(stream, offset, end), parser, lines)
 
     def _by_row(self, parser: Parser, blocks: Blocks, start: int, stop: int | None) -> Iterator[Page]:
         first = 0

@@ -105,8 +105,10 @@ class Pages:
         url, params = self._address(at)
         try:
             reply = client.get(url, params=params if params else None, headers=self._head(), timeout=self._timeout)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise Transient(f"{self!r}: no answer ({type(error).__name__})", code="connection") from None
+        except httpx.InvalidURL:
+            raise Permanent("invalid_url", f"{self!r}: what it gives for a page is no URL") from None
         if reply.status_code in THROTTLED and (reply.status_code == 429 or "retry-after" in reply.headers):
             wait = _wait(reply.headers.get("retry-after"))
             raise Defer(wait, f"{self!r}: the server asks to wait {wait:g} s (HTTP {reply.status_code})")

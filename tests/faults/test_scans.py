@@ -284,3 +284,33 @@ def test_a_file_that_changed_is_refused_on_resume_and_nothing_is_handled(
     Path(SOURCE).write_text(good + "1000,1.5\n")
     report = scan_of("fold", 1, 200).run(progress=False)
     assert report.rows == 1000, "a bounded scan covers what the file held when it began"
+
+
+@pytest.mark.promise("B7", "B10")
+def test_a_file_that_vanishes_is_told_and_once_it_is_back_the_scan_goes_on_at_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(SOURCE).write_text("id,price\n" + "".join(f"{n},1\n" for n in range(1000)))
+    calls: list[int] = []
+    scan = hf.Scan(BATCH, hf.Csv(SOURCE), every=100, store=STORE, retry=hf.Retry(attempts=2, wait=("0s", "0s")))
+
+    @scan.handler(initial=0)
+    def add(rows: list[dict[str, str]], acc: int) -> int:
+        if len(calls) == 300:
+            calls.append(-1)
+            Path(SOURCE).rename("away.csv")
+            raise hf.Transient("the disk was taken away")
+        calls.extend(int(row["id"]) for row in rows)
+        return acc + len(rows)
+
+    report = scan.run(progress=False)
+    (letter,) = report.dead
+    assert "no such file" in str(letter)
+    Path("away.csv").rename(SOURCE)
+    store = scan.pipeline.store
+    batch = store.batch(BATCH)
+    assert batch is not None
+    operations.redrive(store, batch, By(actor="operator", reason="the disk is back"))
+    assert scan.run(progress=False).result == 1000
+    assert [n for n in calls if n >= 0] == list(range(1000)), "no row before the checkpoint came again"

@@ -1,4 +1,4 @@
-"""Rows with one page of foresight, and one more where there is time: the order, the cursor and the end stay the same."""
+"""Rows with a page of foresight, and one more where there is time: order, cursor and end stay the same."""
 
 from collections.abc import Iterator
 from typing import Any

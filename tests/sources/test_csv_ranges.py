@@ -2,6 +2,8 @@
 
 import gzip
 import logging
+import os
+import threading
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,17 @@ def test_other_encodings_are_read_by_row(encoding: str, path: Path) -> None:
     source = Csv(write(path, "h,k\n1,a\n2,b\n".encode(encoding)), encoding=encoding)
     assert not source.can_be_sought
     assert [told(source, at) for at in cursors(source)][1:] == [[{"h": "2", "k": "b"}], []]
+
+
+def test_a_pipe_is_read_once_from_its_start(path: Path) -> None:
+    blocks.BLOCK_BYTES = 7
+    pipe = path.with_name("pipe.csv")
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"h,k\n1,a\n2,b\n",))
+    writer.start()
+    assert list(Csv(pipe)) == [{"h": "1", "k": "a"}, {"h": "2", "k": "b"}]
+    writer.join()
+    assert len(Csv(pipe).split(1)) == 1
 
 
 def test_a_border_by_parity_of_quotes_or_by_lines_alone_would_be_wrong(path: Path, monkeypatch: Any) -> None:

@@ -19,7 +19,7 @@ from holdfast.runtime.sources import borders, identity
 from holdfast.runtime.sources.base import Page, Span, logical_name, one_range
 from holdfast.runtime.sources.blocks import Blocks, LineTooLongError, count_lines
 from holdfast.runtime.sources.byte_cursor import BytePage, RowPage, place_of, seek_row
-from holdfast.runtime.sources.streams import has_byte_lines, is_packed, lines_of
+from holdfast.runtime.sources.streams import has_byte_lines, is_packed, is_pipe, lines_of
 
 LINE_BYTES = 2 * PAYLOAD_BYTES
 """No payload could be as long as a longer line."""
@@ -74,7 +74,7 @@ class LineFile:
     @property
     def can_be_sought(self) -> bool:
         """Whether its cursor is a byte, and it can be read in ranges."""
-        return not is_packed(self.path) and has_byte_lines(self.encoding)
+        return not is_packed(self.path) and has_byte_lines(self.encoding) and not is_pipe(self.path)
 
     def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
         """The rows after a cursor, up to another and with it."""
@@ -92,7 +92,7 @@ class LineFile:
         now."""
         if not self.can_be_sought:
             why = "it cannot be sought; unpack it, or save it as UTF-8"
-            return one_range(self, parts, why, self.identity())
+            return one_range(self, parts, why, None if is_pipe(self.path) else self.identity())
         with self._opened() as (stream, parser, blocks):
             size = stream.seek(0, 2)
             cuts = borders.between(stream, parser.is_whole, blocks.offset, size, parts, self.lone_cr)

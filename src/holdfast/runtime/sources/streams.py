@@ -2,6 +2,7 @@
 
 import codecs
 import io
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,14 @@ STATEFUL = ("utf-7", "utf_7", "hz", "iso2022")
 def is_packed(path: Path) -> bool:
     """Whether the file is unpacked while it is read, so that no place in it can be gone to."""
     return path.suffix.lower() == ".gz"
+
+
+def is_pipe(path: Path) -> bool:
+    """Whether it can be read once, from its start: a pipe, a terminal, the standard input."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode) and not path.is_dir()
+    except OSError:
+        return False  # opening it says what is wrong
 
 
 def has_byte_lines(encoding: str) -> bool:

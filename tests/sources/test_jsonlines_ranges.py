@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import SourceChanged
-from holdfast.runtime.sources import JsonLines, Readable, blocks
+from holdfast.runtime.sources import JsonLines, Readable, blocks, line_file
 from tests.sources.reference import cursors, told, write
 
 LINES = st.lists(
@@ -67,3 +67,10 @@ def test_a_file_that_was_shortened_is_not_taken_for_its_end(path: Path) -> None:
         told(source, span.after, span.until)
     with pytest.raises(SourceChanged, match="shortened"):
         told(source, Cursor("byte", 150))
+
+
+def test_a_line_beyond_the_limit_is_passed_over_in_every_range(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_file, "LINE_BYTES", 100)
+    source = JsonLines(write(path, b"1\n" * 50 + b'"' + b"x" * 5000 + b'"\n' + b"1\n" * 50))
+    rows = [value for span in source.split(4) for value in told(source, span.after, span.until)]
+    assert rows == [1] * 50 + ["malformed"] + [1] * 50

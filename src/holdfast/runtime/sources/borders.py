@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import IO
 
-from holdfast.runtime.sources.blocks import Blocks
+from holdfast.runtime.sources.blocks import Blocks, LineTooLongError
 
 PASS_BYTES = 1 << 20
 SHARE = 16
@@ -11,7 +11,7 @@ SHARE = 16
 
 
 def between(stream: IO[bytes], is_whole: Callable[[bytes, bool], bool], first: int, size: int, parts: int,
-            lone_cr: bool) -> list[int]:  # fmt: skip
+            *, longest: int, lone_cr: bool) -> list[int]:  # fmt: skip
     """Up to so many borders less one, in order, each where a row ends and another begins."""
     wanted = [first + (size - first) * part // parts for part in range(1, parts)]
     found: list[int] = []
@@ -19,7 +19,7 @@ def between(stream: IO[bytes], is_whole: Callable[[bytes, bool], bool], first: i
         return found
     stream.seek(first)
     block_bytes = max(1, min(PASS_BYTES, (size - first) // (parts * SHARE)))
-    blocks = Blocks(stream, "the file", offset=first, until=size, longest=size, size=block_bytes, lone_cr=lone_cr)
+    blocks = Blocks(stream, "the file", offset=first, until=size, longest=longest, size=block_bytes, lone_cr=lone_cr)
     for want in wanted:
         while blocks.offset < want:
             _pass_over(blocks, is_whole)
@@ -31,8 +31,11 @@ def between(stream: IO[bytes], is_whole: Callable[[bytes, bool], bool], first: i
 def _pass_over(blocks: Blocks, is_whole: Callable[[bytes, bool], bool]) -> None:
     """Go over a block that ends where a row ends."""
     beyond = 0
-    while block := blocks.peek(beyond):
-        if is_whole(block.data, block.at_end):
-            blocks.take(len(block.data))
-            return
-        beyond = len(block.data)
+    try:
+        while block := blocks.peek(beyond):
+            if is_whole(block.data, block.at_end):
+                blocks.take(len(block.data))
+                return
+            beyond = len(block.data)
+    except LineTooLongError:
+        blocks.pass_over_line()  # whoever reads it says what is wrong with it

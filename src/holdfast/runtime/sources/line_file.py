@@ -95,7 +95,9 @@ class LineFile:
             return one_range(self, parts, why, None if is_pipe(self.path) else self.identity())
         with self._opened() as (stream, parser, blocks):
             size = stream.seek(0, 2)
-            cuts = borders.between(stream, parser.is_whole, blocks.offset, size, parts, self.lone_cr)
+            cuts = borders.between(
+                stream, parser.is_whole, blocks.offset, size, parts, longest=LINE_BYTES, lone_cr=self.lone_cr
+            )
         ends: list[Cursor | None] = [None, *(Cursor("byte", cut, 0) for cut in cuts)]
         ends.append(None if self.growing else Cursor("byte", size, 0))
         known = self.identity()

@@ -24,13 +24,6 @@ class Saving:
         self._latch = threading.Lock()
         self._latch.acquire()
 
-    def has_answer(self, seconds: float) -> bool:
-        """Whether the worker answers in this time."""
-        if self._latch.acquire(timeout=seconds):
-            self._latch.release()
-            return True
-        return False
-
     def wait(self) -> bool:
         """Whether it is durable; not, where the lease was lost or the run ends without it."""
         while not self._latch.acquire(timeout=LOOK_SECONDS):

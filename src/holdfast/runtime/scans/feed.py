@@ -18,10 +18,6 @@ class Feed:
         """How many rows of the page were taken."""
         self._before = rows
         """How many rows were taken before the page."""
-        self._early: Page | None = None
-        """The page after the next one, where there was time to read it."""
-        self._trouble: Exception | None = None
-        """What reading early ran into; it is raised when reading in time would."""
         self._fetch()
 
     @property
@@ -73,19 +69,6 @@ class Feed:
         self._fetch()
         return True
 
-    def read_early(self) -> None:
-        """Use time that would be waited to read one page more."""
-        if self._early is None and self._next is not None and self._trouble is None:
-            try:
-                self._early = self._read()
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is raised in its place
-                self._trouble = error
-
     def _fetch(self) -> None:
-        """Turn to the next page that has rows."""
-        if self._trouble is not None:
-            raise self._trouble
-        self._next, self._early = self._early if self._early is not None else self._read(), None
-
-    def _read(self) -> Page | None:
-        return next((page for page in self._pages if len(page.rows)), None)
+        """Read the next page that has rows."""
+        self._next = next((page for page in self._pages if len(page.rows)), None)

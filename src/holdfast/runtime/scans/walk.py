@@ -18,8 +18,6 @@ from holdfast.runtime.scans.interval import Interval
 FOLD_ROWS = 500
 """The most rows a fold is given at once: what it has in hand stays near the processor. A checkpoint of 10,000 rows that
 came in one list cost half as much again as the same in twenty."""
-DISK_SECONDS = 0.0002
-"""After this time a checkpoint is likely to be on its way to the disk."""
 WATCH_SECONDS = 0.1
 """How often a coroutine's lease is looked at."""
 
@@ -135,8 +133,6 @@ class Walk:
         began = clock()
         saving = Saving(self._work, self.reached())
         self._send(saving)
-        if not saving.has_answer(DISK_SECONDS):
-            self.feed.read_early()  # the worker waits for the disk, so the processor is free
         if not saving.wait():
             raise self._lost()
         self.item = further(self.item)

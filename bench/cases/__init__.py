@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bench.case import Case, Size
-from bench.cases import alone, files, first, growth, memory, reconcile, resume, syncs, throughput, waiting
+from bench.cases import alone, files, first, growth, memory, reconcile, resume, scan, syncs, throughput, waiting
 
 CASES: dict[str, Callable[[Size], Case]] = {
     "throughput": throughput.case,
@@ -16,4 +16,5 @@ CASES: dict[str, Callable[[Size], Case]] = {
     "memory": memory.case,
     "files": files.case,
     "reconcile": reconcile.case,
+    "scan": scan.case,
 }

@@ -1,5 +1,6 @@
 """Batch work that survives anything, and can prove it."""
 
+from holdfast.core.cursor import Cursor
 from holdfast.core.errors import (
     ChainBroken,
     CommitUnknown,
@@ -17,6 +18,7 @@ from holdfast.core.errors import (
     SchemaTooNew,
     SinkError,
     Skip,
+    SourceChanged,
     StoreError,
     StoreUnavailable,
     Transient,
@@ -32,16 +34,31 @@ from holdfast.runtime.policy import Breaker, Budget, Retry, Tolerance
 from holdfast.runtime.processed import Processed
 from holdfast.runtime.report import DeadLetter, Report
 from holdfast.runtime.results import Result
+from holdfast.runtime.scan import Scan
 from holdfast.runtime.sinks.files import Files
-from holdfast.runtime.sources import Csv, File, Folder, JsonLines, Source
+from holdfast.runtime.sources import (
+    Csv,
+    File,
+    Folder,
+    JsonLines,
+    Object,
+    Objects,
+    Pages,
+    Parquet,
+    Readable,
+    Reader,
+    Source,
+    Span,
+)  # fmt: skip
 from holdfast.runtime.stage import Stage
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Breaker", "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Damaged", "DeadLetter",
-    "Defer", "DefinitionChanged", "File", "Files", "Finding", "Folder", "HoldfastError", "Incomplete", "JsonLines",
-    "LeaseLost", "NotOurs", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Reconciliation",
-    "Refused", "Report", "Result", "Retry", "SchemaTooNew", "SinkError", "Skip", "Source", "Stage", "StoreError",
+    "Breaker", "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Cursor", "Damaged",
+    "DeadLetter", "Defer", "DefinitionChanged", "File", "Files", "Finding", "Folder", "HoldfastError", "Incomplete",
+    "JsonLines", "LeaseLost", "NotOurs", "Object", "Objects", "Pages", "Parquet", "PayloadChanged", "Permanent",
+    "Pipeline", "Plan", "Processed", "Readable", "Reader", "Reconciliation", "Refused", "Report", "Result", "Retry",
+    "Scan", "SchemaTooNew", "SinkError", "Skip", "Source", "SourceChanged", "Span", "Stage", "StoreError",
     "StoreUnavailable", "Tolerance", "Transient", "UndoRefused", "UsageError", "lambda_handler",
 ]  # fmt: skip

@@ -7,6 +7,7 @@
     ├── Refused               going on would be unsafe
     │   ├── DefinitionChanged the pipeline is not the one the batch was opened with
     │   ├── PayloadChanged    a known key came with another payload
+    │   ├── SourceChanged     what a half-done scan reads is not what it began with
     │   ├── UndoRefused       more of what is recorded would be undone than is likely to be meant
     │   ├── ChainBroken       the journal does not verify
     │   ├── NotOurs           the file is not a Holdfast store
@@ -55,6 +56,10 @@ class DefinitionChanged(Refused):
 
 class PayloadChanged(Refused):
     """A known key came with another payload."""
+
+
+class SourceChanged(Refused):
+    """What a half-done scan reads is not what it began with."""
 
 
 class UndoRefused(Refused):

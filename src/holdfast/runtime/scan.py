@@ -18,6 +18,7 @@ from holdfast.runtime.report import Report
 from holdfast.runtime.scans.handler import NOTHING, Handler
 from holdfast.runtime.scans.interval import Every, Said
 from holdfast.runtime.scans.stage import RangeStage, payload_of
+from holdfast.runtime.scans.unchanged import refuse_changed_batch
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.stage import Where
 from holdfast.stores.base import Store, each_checkpoint, each_item, each_output
@@ -108,6 +109,8 @@ class Scan:
             raise UsageError(f"scan {self.name!r} has no handler: define one with @{self.name}.handler")
         name = check_name(batch if batch is not None else self.name, "batch")
         known = self.pipeline.store.batch(name)
+        if known is not None:
+            refuse_changed_batch(self.source, self.pipeline.store, known)
         ranges = None if known is not None and known.ingested_at is not None else self._ranges()
         run = self.pipeline.run(ranges, name, key="range", workers=workers if workers is not None else self.partitions,
                                 deadline=deadline, lease=lease, executor=executor, progress=progress)  # fmt: skip

@@ -50,10 +50,11 @@ class Interval:
         self._row = 0.0
         """Seconds that a row takes, about; 0 while nobody knows."""
 
-    def rows_at_once(self) -> int:
-        """How many rows to hand over before looking at the time."""
+    def rows_at_once(self, fresh: int, most: int | None) -> int:
+        """How many rows to hand over, so many after the last checkpoint, before looking at the time again."""
         if self._every.rows is not None:
-            return self._every.rows
+            left = self._every.rows - fresh
+            return left if most is None else min(left, most)
         if self._row <= 0.0:
             return FIRST_SLICE
         return max(1, min(SLICE, int(self.seconds / 4 / self._row)))

@@ -14,6 +14,7 @@ from holdfast.runtime.runner import StageRunner
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.interval import Interval
 from holdfast.runtime.scans.stage import RangeStage, span_of
+from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Parked, Walk
 from holdfast.runtime.schema import Invalid
 
@@ -52,6 +53,7 @@ class RangeRunner(StageRunner):
 
     def _walk(self, work: Assignment, item: Item, ctx: Any) -> Walk:
         stage, span, at = self.ranges, span_of(item.input), work.holding.checkpoints.get(item.n)
+        refuse_changed(stage.source, span, f"range {item.key}")
         begun = at is not None and bool(at.cursor)
         after = cursor.decode(at.cursor) if begun else span.after
         feed = Feed(iter(stage.source.read(after, span.until)), at.rows if at is not None else 0)

@@ -37,7 +37,8 @@ def _range(span: dict[str, Any]) -> Any:  # noqa: ARG001 - its annotation is the
 
 def payload_of(span: Span) -> dict[str, Any]:
     """A range as an item."""
-    return {"after": _plain(span.after), "until": _plain(span.until), "rows": span.rows}
+    plain = {"after": _plain(span.after), "until": _plain(span.until), "rows": span.rows}
+    return plain if span.identity is None else {**plain, "identity": span.identity}
 
 
 def span_of(payload: bytes) -> Span:
@@ -48,6 +49,7 @@ def span_of(payload: bytes) -> Span:
         after=None if after is None else cursor.from_plain(after),
         until=None if until is None else cursor.from_plain(until),
         rows=plain["rows"],
+        identity=plain.get("identity"),
     )
 
 

@@ -5,6 +5,7 @@ that says where it stood. What makes the rest of the stream unreadable, or would
 """
 
 import gzip
+import logging
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ import msgspec
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Key
+
+log = logging.getLogger("holdfast.sources")
 
 
 @runtime_checkable
@@ -54,6 +57,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     """None for the end."""
     rows: int | None = None
     """About how many rows it has, where that is known."""
+    identity: dict[str, Any] | None = None
+    """What the source was when it was split, where it can tell: see `Identified`."""
 
 
 @runtime_checkable
@@ -71,6 +76,26 @@ class Readable(Protocol):
     def split(self, parts: int) -> Sequence[Span]:
         """The source as so many ranges, or fewer, that cover every row once."""
         ...
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """A source that can tell whether it is still what it was when a scan of it began. A Readable may be one."""
+
+    def identity(self) -> dict[str, Any]:
+        """What it is now, as JSON, without what a user would not want to be kept."""
+        ...
+
+    def changed(self, before: dict[str, Any]) -> str | None:
+        """What is another than before, in words; None while a half-done scan may go on."""
+        ...
+
+
+def one_range(source: Any, parts: int, why: str, identity: dict[str, Any] | None = None) -> list[Span]:
+    """The whole of a source that cannot be split; says so where more was asked for."""
+    if parts > 1:
+        log.warning("%r is read as one range, not %s: %s", source, parts, why)
+    return [Span(identity=identity)]
 
 
 class Malformed(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
-"""The files of a folder, in the order of their names."""
+"""The files of a folder, in the order of their names; the cursor is a name."""
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from os import PathLike
 from pathlib import Path
@@ -10,8 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
-from holdfast.runtime.sources.base import Malformed, logical_name
+from holdfast.runtime.sources import names
+from holdfast.runtime.sources.base import Malformed, Page, Span, logical_name
 
 
 class File(BaseModel):
@@ -63,17 +65,34 @@ class Folder:
 
     def __iter__(self) -> Iterator[File | Malformed]:
         """One File for each; only one folder's list of names is in memory for each level."""
+        return (item for _, item in self._named(None))
+
+    def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
+        """The files whose names come after a cursor, up to another and with it. A file that appears later is seen if
+        its name comes after the cursor."""
+        return names.pages(self._named(names.name_of(after, self._what)), names.name_of(until, self._what))
+
+    def split(self, parts: int) -> Sequence[Span]:
+        """Ranges of about as many files each; the last one ends with the last name there is now."""
+        return names.split((name for name, _ in self._named(None)), parts)
+
+    def _named(self, after: str | None) -> Iterator[tuple[str, File | Malformed]]:
+        """Names and items in the order of their names; folders that lie before the cursor are not looked into."""
         levels = [iter(self._entries(self.path))]
         while levels:
             entry = next(levels[-1], None)
             if entry is None:
                 levels.pop()
-            elif not entry.is_dir(follow_symlinks=False):
-                item = self._item(entry)
+                continue
+            name = self._name_of(entry)
+            if entry.is_dir(follow_symlinks=False):
+                inside = name + "/"
+                if self.recursive and (after is None or inside > after or after.startswith(inside)):
+                    levels.append(iter(self._entries(Path(entry.path))))
+            elif after is None or name > after:
+                item = self._item(entry, name)
                 if item is not None:
-                    yield item
-            elif self.recursive:
-                levels.append(iter(self._entries(Path(entry.path))))
+                    yield name, item
 
     def describe(self) -> dict[str, Any]:
         """The folder's name and which files of it are meant."""
@@ -103,9 +122,11 @@ class Folder:
         except PermissionError:
             raise UsageError(f"{self._what}: {folder} may not be read by this user") from None
 
-    def _item(self, entry: os.DirEntry[str]) -> File | Malformed | None:
+    def _name_of(self, entry: os.DirEntry[str]) -> str:
+        return Path(entry.path).relative_to(self.path).as_posix()
+
+    def _item(self, entry: os.DirEntry[str], name: str) -> File | Malformed | None:
         """The item for a file; None for what is not meant."""
-        name = Path(entry.path).relative_to(self.path).as_posix()
         if not self._matches(entry.name if self._by_name else name):
             return None
         if not _is_text(name):

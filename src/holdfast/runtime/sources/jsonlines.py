@@ -1,70 +1,86 @@
 """Lines of JSON, one value each."""
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
 from holdfast.core.errors import UsageError
-from holdfast.core.limits import PAYLOAD_BYTES, PREVIEW_BYTES
-from holdfast.runtime.sources.base import Malformed, logical_name, opened
+from holdfast.core.limits import PREVIEW_BYTES
+from holdfast.runtime.sources import line_file
+from holdfast.runtime.sources.base import Malformed
+from holdfast.runtime.sources.blocks import Blocks
+from holdfast.runtime.sources.line_file import LineFile
 
-LINE_BYTES = 2 * PAYLOAD_BYTES
-"""A longer line is passed over and becomes a dead letter; no payload could be as long."""
 
+class JsonLines(LineFile):
+    """The values of a file with one JSON value a line, streamed: `JsonLines("pages.jsonl")`; `.gz` is unpacked.
 
-class JsonLines:
-    """The values of a file with one JSON value a line, streamed: `JsonLines("pages.jsonl")`; `.gz` is unpacked."""
+    `growing=True` leaves a last line that has no end yet for later.
+    """
 
-    def __init__(self, path: str | PathLike[str]) -> None:
-        self.path = Path(path)
-        self._what = f"JsonLines({str(path)!r})"
-        self._name = logical_name(self.path)
+    lone_cr = False
 
-    def __repr__(self) -> str:
-        return self._what
-
-    def __iter__(self) -> Iterator[Any]:
-        """One value for each line; blank lines are left out, broken ones are `Malformed`."""
-        decode = msgspec.json.Decoder().decode
-        with opened(self.path, self._what) as stream:
-            number = 0
-            while line := stream.readline(LINE_BYTES + 1):
-                number += 1
-                if number == 1:
-                    line = self._without_mark(line)
-                if len(line) > LINE_BYTES:
-                    yield self._too_long(stream, line, number)
-                elif line and not line.isspace():
-                    try:
-                        yield decode(line)
-                    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                        yield self._malformed(line, f"is not valid JSON: {error}", number)
+    def __init__(self, path: str | PathLike[str], *, growing: bool = False) -> None:
+        super().__init__(Path(path), f"JsonLines({str(path)!r})", "utf-8", growing)
 
     def describe(self) -> dict[str, Any]:
         """The file's name."""
         return {"kind": "jsonlines", "name": self._name}
 
-    def natural_key(self, value: Any) -> None:
-        """A line has no key of its own: name a field."""
-        return
+    def _begin(self, blocks: Blocks) -> "ValueParser":
+        for mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            before = blocks.offset
+            blocks.skip(mark)
+            if blocks.offset != before:
+                raise UsageError(f"{self._what}: the file is UTF-16; save it as UTF-8")
+        blocks.skip(codecs.BOM_UTF8)
+        return ValueParser(self._name)
 
-    def _without_mark(self, line: bytes) -> bytes:
-        """The first line without the mark that some editors write."""
-        if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise UsageError(f"{self._what}: the file is UTF-16; save it as UTF-8")
-        return line.removeprefix(codecs.BOM_UTF8)
 
-    def _too_long(self, stream: IO[bytes], line: bytes, number: int) -> Malformed:
-        """Read on to the end of the line without keeping it."""
-        piece = line
-        while piece and not piece.endswith(b"\n"):
-            piece = stream.readline(1 << 20)
-        why = f"has more than {LINE_BYTES:,} bytes; this is its beginning"
-        return self._malformed(line[:PREVIEW_BYTES], why, number)
+class ValueParser:
+    """Reads blocks of lines; a line that is no JSON is told with its place."""
+
+    trouble: UsageError | None = None
+    first_line = 1
+    taken = 0
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._decode = msgspec.json.Decoder().decode
+
+    def parse(self, data: bytes, at_end: bool, line_of: Callable[[], int]) -> list[Any]:
+        """The values of a block: all at once where nothing is wrong with any."""
+        self.taken = len(data)
+        lines = data.split(b"\n")
+        if len(data) <= line_file.LINE_BYTES:
+            try:
+                return list(map(self._decode, filter(None, lines)))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass  # a line that is blank, or wrong
+        return [value for number, line in enumerate(lines) for value in self._value(line, number, line_of)]
+
+    def is_whole(self, data: bytes, at_end: bool) -> bool:
+        """A line is a value: every line's end is a border."""
+        return True
+
+    def overlong(self, head: bytes, first: int) -> Malformed:
+        """Its beginning."""
+        why = f"has more than {line_file.LINE_BYTES:,} bytes; this is its beginning"
+        return self._malformed(head[:PREVIEW_BYTES], why, first)
+
+    def _value(self, line: bytes, number: int, line_of: Callable[[], int]) -> list[Any]:
+        if not line or line.isspace():
+            return []
+        if len(line) >= line_file.LINE_BYTES:
+            return [self.overlong(line, line_of() + number)]
+        try:
+            return [self._decode(line)]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return [self._malformed(line, f"is not valid JSON: {error}", line_of() + number)]
 
     def _malformed(self, raw: bytes, why: str, number: int) -> Malformed:
         return Malformed(raw=raw.rstrip(b"\r\n"), why=why, where=f"{self._name}:{number}")

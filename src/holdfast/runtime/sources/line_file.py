@@ -1,0 +1,228 @@
+"""What files of lines have in common: rows after a cursor, ranges that begin and end with a row, and who they are.
+
+The cursor is the byte at which a block begins and how many rows after it were read: resuming goes there, whatever
+stands before. A file that is unpacked while it is read, or has lines that do not end with a byte of ASCII, cannot be
+sought: it is read from its start, its cursor is the number of the row, and it is one range.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from holdfast.core.cursor import Cursor
+from holdfast.core.errors import SourceChanged, UsageError
+from holdfast.core.limits import PAYLOAD_BYTES
+from holdfast.runtime.sources import borders, identity
+from holdfast.runtime.sources.base import Page, Span, logical_name, one_range
+from holdfast.runtime.sources.blocks import Blocks, LineTooLongError, count_lines
+from holdfast.runtime.sources.byte_cursor import BytePage, RowPage, place_of, seek_row
+from holdfast.runtime.sources.streams import has_byte_lines, is_packed, is_pipe, lines_of
+
+LINE_BYTES = 2 * PAYLOAD_BYTES
+"""No payload could be as long as a longer line."""
+
+
+class Parser(Protocol):
+    """Makes rows of blocks."""
+
+    trouble: UsageError | None
+    """What the rest cannot be read for; raised once the rows before it were handed out."""
+
+    taken: int
+    """How many bytes of the last block were understood: all, but for trouble."""
+    first_line: int
+    """The number of the line that the first row begins with."""
+
+    def parse(self, data: bytes, at_end: bool, line_of: Callable[[], int]) -> list[Any] | None:
+        """The rows of a block; None if it ends within one. `line_of` tells the number of its first line."""
+        ...
+
+    def is_whole(self, data: bytes, at_end: bool) -> bool:
+        """Whether a block ends where a row ends."""
+        ...
+
+    def overlong(self, head: bytes, first: int) -> Any:
+        """What to hand out for a line beyond the limit, of which this is the beginning; or it raises."""
+        ...
+
+
+class LineFile:
+    """A file whose rows are lines, or several lines each."""
+
+    lone_cr = True
+    """Whether a CR alone ends a line."""
+
+    def __init__(self, path: Path, what: str, encoding: str, growing: bool) -> None:
+        self.path = path
+        self.encoding = encoding
+        self.growing = growing
+        self._what = what
+        self._name = logical_name(path)
+
+    def __repr__(self) -> str:
+        return self._what
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rows from the first to the last, `Malformed` ones among them; blank lines are left out."""
+        with closing(self.read(None, None)) as pages:  # type: ignore[type-var]  # it is a generator
+            for page in pages:
+                yield from page.rows
+
+    @property
+    def can_be_sought(self) -> bool:
+        """Whether its cursor is a byte, and it can be read in ranges."""
+        return not is_packed(self.path) and has_byte_lines(self.encoding) and not is_pipe(self.path)
+
+    def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
+        """The rows after a cursor, up to another and with it."""
+        kind = "byte" if self.can_be_sought else "row"
+        start = place_of(after, kind, self._what)
+        stop = None if until is None else place_of(until, kind, self._what)
+        with self._opened() as (stream, parser, blocks):
+            if kind == "row":
+                yield from self._by_row(parser, blocks, start[0], None if stop is None else stop[0])
+            else:
+                yield from self._by_byte(stream, parser, blocks.offset, start, stop)
+
+    def split(self, parts: int) -> Sequence[Span]:
+        """Ranges of about as many bytes each; their borders are between rows, and the last ends where the file ends
+        now."""
+        if not self.can_be_sought:
+            why = "it cannot be sought; unpack it, or save it as UTF-8"
+            return one_range(self, parts, why, None if is_pipe(self.path) else self.identity())
+        with self._opened() as (stream, parser, blocks):
+            size = stream.seek(0, 2)
+            cuts = borders.between(
+                stream, parser.is_whole, blocks.offset, size, parts, longest=LINE_BYTES, lone_cr=self.lone_cr
+            )
+        ends: list[Cursor | None] = [None, *(Cursor("byte", cut, 0) for cut in cuts)]
+        ends.append(None if self.growing else Cursor("byte", size, 0))
+        known = self.identity()
+        return [Span(after=after, until=until, identity=known) for after, until in pairwise(ends)]
+
+    def identity(self) -> dict[str, Any]:
+        """Its size, and digests of a few places."""
+        with identity.told(self._what):
+            return identity.identity_of(self.path)
+
+    def changed(self, before: dict[str, Any]) -> str | None:
+        """What is another than before; a file that only grew is not."""
+        with identity.told(self._what):
+            return identity.difference(self.path, before)
+
+    def natural_key(self, value: Any) -> None:
+        """A row has no key of its own: name a column."""
+        return
+
+    def _begin(self, blocks: Blocks) -> Parser:
+        """Pass over what stands before the first row, and make what reads the rest."""
+        raise NotImplementedError
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[IO[bytes], Parser, Blocks]]:
+        """The file, what reads its rows, and the blocks from the first row on."""
+        with lines_of(self.path, self.encoding, self._what) as stream:
+            blocks = self._blocks(stream, 0, None)
+            yield stream, self._begin(blocks), blocks
+
+    def _blocks(self, stream: IO[bytes], offset: int, until: int | None) -> Blocks:
+        return Blocks(stream, self._what, offset=offset, until=until, longest=LINE_BYTES, lone_cr=self.lone_cr,
+                      growing=self.growing and until is None)  # fmt: skip
+
+    def _by_byte(self, stream: IO[bytes], parser: Parser, first: int, start: tuple[int, int],
+                 stop: tuple[int, int] | None) -> Iterator[Page]:  # fmt: skip
+        """Up to a byte, and then the rows after it that are meant, too."""
+        lines = LineNumbers(self.path, self.lone_cr)
+        (offset, passed), (end, more) = max(start, (first, 0)), (None, 0) if stop is None else stop
+        if end is None or offset < end:
+            for found, at, behind in self._between(stream, parser, lines, first, offset, end):
+                skip = min(passed, len(found))
+                passed -= skip
+                yield BytePage(found[skip:] if skip else found, at, behind, skip)
+            offset = 0 if end is None else end
+        elif more and offset > end:  # the two cursors are of readers with other blocks: count what lies between
+            more -= sum(len(found) for found, _, _ in self._between(stream, parser, lines, first, end, offset))
+        if more <= passed:
+            return
+        for found, at, _ in self._between(stream, parser, lines, first, offset, None):
+            yield BytePage(found[passed:more], at, None, passed)
+            if more <= len(found):
+                return
+            passed, more = max(0, passed - len(found)), more - len(found)
+
+    def _between(self, stream: IO[bytes], parser: Parser, lines: "LineNumbers", first: int, offset: int,
+                 end: int | None) -> Iterator[tuple[list[Any], int, int]]:  # fmt: skip
+        seek_row(stream, offset, first, self._what)
+        return self._parsed(self._blocks(stream, offset, end), parser, lines)
+
+    def _by_row(self, parser: Parser, blocks: Blocks, start: int, stop: int | None) -> Iterator[Page]:
+        first = 0
+        for found, _, _ in self._parsed(blocks, parser, LineNumbers(None, self.lone_cr, parser.first_line)):
+            kept = found[max(0, start - first) : None if stop is None else max(0, stop - first)]
+            if kept:
+                yield RowPage(kept, max(first, start))
+            first += len(found)
+            if stop is not None and first >= stop:
+                return
+        if first < start:
+            raise SourceChanged(f"{self._what}: it has {first:,} rows, and the scan was at row {start:,}: put it back")
+
+    def _parsed(self, blocks: Blocks, parser: Parser, lines: "LineNumbers") -> Iterator[tuple[list[Any], int, int]]:
+        """Rows, and from which byte to which they stand."""
+        beyond = 0
+        while True:
+            at = blocks.offset
+            try:
+                block = blocks.peek(beyond)
+            except LineTooLongError as long:
+                head = long.head
+                blocks.pass_over_line()
+                yield [parser.overlong(head, lines.at(at))], at, blocks.offset
+                continue
+            if block is None or (self.growing and len(block.data) <= beyond):
+                return
+            rows = parser.parse(block.data, block.at_end and not self.growing, partial(lines.at, at))
+            if rows is None:
+                beyond = len(block.data)
+                continue
+            blocks.take(parser.taken)
+            lines.passed(block.data)
+            beyond = 0
+            yield rows, at, blocks.offset
+            if parser.trouble is not None:
+                raise parser.trouble
+
+
+class LineNumbers:
+    """The number of the line at a byte. Where the file can be read twice, lines are counted when somebody asks."""
+
+    def __init__(self, path: Path | None, lone_cr: bool, line: int = 1) -> None:
+        self._path, self._lone_cr = path, lone_cr
+        self._offset, self._line = 0, line
+
+    def at(self, offset: int) -> int:
+        if self._path is not None and offset != self._offset:
+            if offset < self._offset:
+                self._offset, self._line = 0, 1
+            with self._path.open("rb") as stream:
+                stream.seek(self._offset)
+                self._count(stream, offset - self._offset)
+            self._offset = offset
+        return self._line
+
+    def passed(self, data: bytes) -> None:
+        """These bytes were read, one after the other, where they cannot be read again."""
+        if self._path is None:
+            self._line += count_lines(data) if self._lone_cr else data.count(b"\n")
+
+    def _count(self, stream: IO[bytes], left: int) -> None:
+        while left and (piece := stream.read(min(left, 1 << 20))):
+            if piece.endswith(b"\r") and len(piece) < left:
+                piece += stream.read(1)  # a line may end with both
+            left -= len(piece)
+            self._line += count_lines(piece) if self._lone_cr else piece.count(b"\n")

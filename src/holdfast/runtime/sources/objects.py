@@ -1,0 +1,163 @@
+"""The objects of a bucket, in the order of their names; the cursor is a name."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+
+from holdfast.core.cursor import Cursor
+from holdfast.core.errors import Permanent, SourceChanged, Transient, UsageError
+from holdfast.runtime.sources import names
+from holdfast.runtime.sources.base import Malformed, Page, Span, logical_name
+from holdfast.runtime.sources.folder import File, Folder
+
+SCHEMES = ("s3", "az", "gs", "file")
+ASKED_FOR = 1000
+"""Names in one answer of the bucket."""
+
+
+class Object(BaseModel):
+    """An object of a bucket as an item: its name, size, time and tag; the content stays where it is."""
+
+    model_config = ConfigDict(frozen=True)
+
+    url: str
+    """Where it is."""
+    name: str
+    """Its whole name in the bucket; within a folder, with `/` on every system."""
+    size: int
+    modified: datetime
+    etag: str | None = None
+
+    _options: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    def read_bytes(self) -> bytes:
+        """The content. Credentials come from the environment, or from the source's options."""
+        if self.url.startswith("file://"):
+            return Path(unquote(urlsplit(self.url).path)).read_bytes()
+        obstore, store = _store(self.url.removesuffix(self.name), self._options)
+        try:
+            return bytes(obstore.get(store, self.name).bytes())
+        except obstore.exceptions.BaseError as error:
+            raise _trouble(error, self.url) from None
+
+
+class Objects:
+    """The objects below a place in a bucket, streamed in the order of their names: `Objects("s3://scans/2026/")`.
+
+    Credentials come from the environment, as each provider's own tools read them; `options` are handed to obstore
+    (`endpoint`, `region`, `allow_http` …) and are not kept anywhere.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in SCHEMES or (parts.scheme != "file" and not parts.netloc):
+            raise UsageError(
+                f"Objects(…): give s3://bucket/prefix, az://…, gs://… or file:///folder, not {parts.scheme!r}"
+            )
+        if parts.query or parts.fragment or "@" in parts.netloc:
+            raise UsageError(
+                "Objects(…): the URL has credentials or a query: leave them to the environment, or options"
+            )
+        self.scheme, self.bucket = parts.scheme, parts.netloc
+        self.prefix = unquote(parts.path) if parts.scheme == "file" else unquote(parts.path).strip("/")
+        self._options = options
+        self._what = f"Objects({url!r})"
+
+    def __repr__(self) -> str:
+        return self._what
+
+    def __iter__(self) -> Iterator[Object | Malformed]:
+        """One Object for each."""
+        return (item for _, item in self._named(None))
+
+    def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
+        """The objects whose names come after a cursor, up to another and with it. One that appears later is seen if its
+        name comes after the cursor."""
+        return names.pages(self._named(names.name_of(after, self._what)), names.name_of(until, self._what))
+
+    def split(self, parts: int) -> Sequence[Span]:
+        """Ranges of about as many objects each, by one listing; the last one ends with the last name there is now."""
+        return names.split((name for name, _ in self._named(None)), parts)
+
+    def describe(self) -> dict[str, Any]:
+        """The bucket and the place in it."""
+        if self.scheme == "file":
+            return {"kind": "objects", "scheme": "file", "bucket": "", "prefix": logical_name(Path(self.prefix))}
+        return {"kind": "objects", "scheme": self.scheme, "bucket": self.bucket, "prefix": self.prefix}
+
+    def natural_key(self, value: Any) -> str | None:
+        """The name."""
+        return value.name if isinstance(value, Object) else None
+
+    def _named(self, after: str | None) -> Iterator[tuple[str, Object | Malformed]]:
+        return self._in_folder(after) if self.scheme == "file" else self._in_bucket(after)
+
+    def _in_folder(self, after: str | None) -> Iterator[tuple[str, Object | Malformed]]:
+        """A folder gives its names in any order: ours is the same as a bucket's."""
+        for name, item in Folder(self.prefix, hidden=True)._named(after):
+            yield name, _of_file(item) if isinstance(item, File) else item
+
+    def _in_bucket(self, after: str | None) -> Iterator[tuple[str, Object]]:
+        place = f"{self.scheme}://{self.bucket}/"
+        obstore, store = _store(place, self._options)
+        last = after
+        try:
+            for answer in obstore.list(store, self.prefix if self.prefix else None, offset=after, chunk_size=ASKED_FOR):
+                for found in answer:
+                    name = found["path"]
+                    self._check_order(last, name)
+                    last = name
+                    made = Object(url=place + name, name=name, size=found["size"], modified=found["last_modified"],
+                                  etag=found["e_tag"])  # fmt: skip
+                    made._options.update(self._options)
+                    yield name, made
+        except obstore.exceptions.BaseError as error:
+            raise _trouble(error, self._what) from None
+
+    def _check_order(self, last: str | None, name: str) -> None:
+        if last is not None and name <= last:
+            raise SourceChanged(
+                f"{self._what}: the bucket lists {name!r} after {last!r}: not in the order of names, so there is no "
+                "place in it to go on from; write the names into a file and scan that"
+            )
+
+
+def _of_file(file: File) -> Object:
+    path = Path(file.path).absolute()
+    at = datetime.fromtimestamp(file.modified_ns / 1e9, UTC)
+    return Object(
+        url=path.as_uri(), name=file.name, size=file.size, modified=at, etag=f"{file.modified_ns:x}-{file.size:x}"
+    )
+
+
+def _store(url: str, options: dict[str, Any]) -> tuple[Any, Any]:
+    try:
+        import obstore
+        import obstore.exceptions
+        from obstore.store import from_url
+    except ImportError:
+        raise UsageError('Objects in a bucket need obstore: pip install "holdfast[buckets]"') from None
+    try:
+        return obstore, from_url(url, **options)
+    except Exception as error:  # noqa: BLE001 - whatever it says may repeat a secret; its kind does not
+        raise UsageError(f"{url}: {type(error).__name__}: check the URL and the options") from None
+    except BaseException as error:  # an option of an unknown sort makes the library panic, which is no Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UsageError(f"{url}: the library takes none of these options: check the URL and the options") from None
+
+
+def _trouble(error: Exception, what: str) -> Exception:
+    """What the bucket's library said, by its kind: its text may repeat what must not be kept."""
+    kind = type(error).__name__
+    if kind == "NotFoundError" or "404 Not Found" in str(error):
+        return Permanent("not_found", f"{what}: the bucket, or the object, is not there: check the name")
+    if kind in {"PermissionDeniedError", "UnauthenticatedError"} or "403 Forbidden" in str(error):
+        return Permanent("denied", f"{what}: the bucket does not let us in ({kind}): check the credentials in use")
+    if kind in {"UnknownConfigurationKeyError", "NotSupportedError", "InvalidPathError"}:
+        return UsageError(f"{what}: {kind}: check the URL and the options")
+    return Transient(f"{what}: the bucket did not answer as it should ({kind})", code="bucket")

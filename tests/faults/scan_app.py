@@ -1,0 +1,105 @@
+"""A scan of a CSV file that is made to be killed. Every row that its handler gets is written to a file outside of the
+store, with the process that got it, so that an oracle can hold the checkpoints against it.
+
+Broken on purpose, where asked: `restart` begins every range anew, whatever its checkpoint says; `skip` says after each
+row that the whole page was read.
+"""
+
+import argparse
+import json
+import os
+import signal
+import zlib
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import holdfast as hf
+from holdfast.core.cursor import Cursor
+from holdfast.runtime.sources.base import Page
+
+BATCH = "inventory"
+STORE = "state.db"
+SOURCE = "inventory.csv"
+HANDLED = "handled.log"
+
+Acc = dict[str, Any]
+
+
+class Restarting(hf.Csv):
+    def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
+        first = after is not None and after.tiebreaker == 0
+        return super().read(after if first else None, until)
+
+
+class Skipping(hf.Csv):
+    def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
+        for page in super().read(after, until):
+            real = page.after
+            page.after = lambda count, page=page, real=real: real(len(page.rows))  # type: ignore[method-assign, misc]
+            yield page
+
+
+KINDS = {"": hf.Csv, "restart": Restarting, "skip": Skipping}
+
+
+class Handlers:
+    """The three shapes of one fold: a count, an exact total, and a chain that knows the order."""
+
+    def __init__(self, every: int, kill_at: int) -> None:
+        self.every, self.kill_at = every, kill_at
+        self.handled = 0
+        self.log = os.open(HANDLED, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def take(self, row: dict[str, str]) -> None:
+        self.handled += 1
+        if self.handled == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.write(self.log, f"{os.getpid()} {row['id']}\n".encode())
+
+    def add(self, row: dict[str, str], acc: Acc) -> Acc:
+        self.take(row)
+        chain = zlib.crc32(row["id"].encode(), acc["chain"])
+        return {"count": acc["count"] + 1, "total": acc["total"] + Decimal(row["price"]), "chain": chain}
+
+    def rows(self, rows: list[dict[str, str]]) -> None:
+        for row in rows:
+            self.take(row)
+
+    def fold(self, rows: list[dict[str, str]], acc: Acc) -> Acc:
+        for row in rows:
+            acc = self.add(row, acc)
+        return acc
+
+    def generator(self, part: Any) -> Iterator[Acc]:
+        acc = part.acc if part.acc is not None else START
+        for number, row in enumerate(part, 1):
+            acc = self.add(row, acc)
+            if number % self.every == 0:
+                yield acc
+        yield acc
+
+
+START: Acc = {"count": 0, "total": Decimal(0), "chain": 0}
+
+
+def scan_of(shape: str, partitions: int, every: int, broken: str = "", kill_at: int = 0) -> hf.Scan:
+    scan = hf.Scan(BATCH, KINDS[broken](SOURCE), every=every, partitions=partitions, store=STORE)
+    handler = getattr(Handlers(every, kill_at), shape)
+    given = {"initial": START} if shape == "fold" else {}
+    scan.handler(handler, **given)
+    scan.converge(lambda parts: [None if part is None else {**part, "total": str(part["total"])} for part in parts])
+    return scan
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("shape", choices=["rows", "fold", "generator"])
+    parser.add_argument("--partitions", type=int, default=1)
+    parser.add_argument("--every", type=int, default=20)
+    parser.add_argument("--broken", default="")
+    parser.add_argument("--kill-at", type=int, default=0)
+    given = parser.parse_args(argv)
+    report = scan_of(given.shape, given.partitions, given.every, given.broken, given.kill_at).run(progress=False)
+    print(json.dumps({"rows": report.rows, "result": report.result, "done": report.counts.done}))  # noqa: T201
+    return int(report.exit_code)

@@ -33,7 +33,7 @@ from holdfast.runtime.processed import Processed
 from holdfast.runtime.report import DeadLetter, Report
 from holdfast.runtime.results import Result
 from holdfast.runtime.sinks.files import Files
-from holdfast.runtime.sources import Csv, File, Folder, JsonLines, Source
+from holdfast.runtime.sources import Csv, File, Folder, JsonLines, Query, Source, Table
 from holdfast.runtime.stage import Stage
 
 __version__ = "0.1.0"
@@ -41,7 +41,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Breaker", "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Damaged", "DeadLetter",
     "Defer", "DefinitionChanged", "File", "Files", "Finding", "Folder", "HoldfastError", "Incomplete", "JsonLines",
-    "LeaseLost", "NotOurs", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Reconciliation",
+    "LeaseLost", "NotOurs", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Query", "Reconciliation",
     "Refused", "Report", "Result", "Retry", "SchemaTooNew", "SinkError", "Skip", "Source", "Stage", "StoreError",
-    "StoreUnavailable", "Tolerance", "Transient", "UndoRefused", "UsageError", "lambda_handler",
+    "StoreUnavailable", "Table", "Tolerance", "Transient", "UndoRefused", "UsageError", "lambda_handler",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ that says where it stood. What makes the rest of the stream unreadable, or would
 
 import gzip
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol, cast, runtime_checkable
@@ -70,6 +70,27 @@ class Readable(Protocol):
 
     def split(self, parts: int) -> Sequence[Span]:
         """The source as so many ranges, or fewer, that cover every row once."""
+        ...
+
+
+class Final(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the rows of a source are final: nothing that comes later stands before that."""
+
+    until: Cursor | None = None
+    """None where all that is there is final."""
+    nothing: bool = False
+    """Nobody can say so now: no row is."""
+    why: str = ""
+    """What holds rows back, where something does."""
+
+
+@runtime_checkable
+class Followable(Readable, Protocol):
+    """A source that others write to while it is read. One without this is taken for final to its end."""
+
+    def final(self, after: Cursor | None, wait: Callable[[float], bool]) -> Final:
+        """How far rows can be delivered so that none appears behind them later. `wait` waits for some seconds, and says
+        False where there is no time for that."""
         ...
 
 

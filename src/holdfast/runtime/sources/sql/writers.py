@@ -1,0 +1,111 @@
+"""What a database tells about time, and about transactions that have written and are not finished.
+
+PostgreSQL tells which transactions hold an id, and since when they are open, to those who may know; to everybody it
+tells whether all that were there at a moment are finished. MySQL and MariaDB tell which have changed rows, to those
+with the privilege PROCESS. Other databases tell nothing: there the settle window alone must be long enough.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.runtime.sources.sql.database import sqlalchemy
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+LATE_SECONDS = 0.2
+"""MySQL answers questions about transactions from a picture that is up to 0.1 s old."""
+
+
+class Clock(NamedTuple):
+    """The time of the database."""
+
+    now: float
+    """Seconds since 1970 UTC. On a replica: up to where it has what the primary committed."""
+    offset: float
+    """Seconds by which its local time is ahead of UTC."""
+
+
+class Writers(NamedTuple):
+    """Transactions that have written something and are not finished."""
+
+    oldest: float | None = None
+    """When the first of them was begun; None if there is none."""
+    hidden: int = 0
+    """How many there are of which nobody tells when they were begun."""
+
+
+_NOW = {
+    "postgresql": """
+        SELECT extract(epoch FROM CASE WHEN pg_is_in_recovery()
+                 THEN least(clock_timestamp(), coalesce(pg_last_xact_replay_timestamp(), 'epoch'))
+                 ELSE clock_timestamp() END)::float8,
+               extract(timezone FROM clock_timestamp())::float8""",
+    "mysql": """
+        SELECT UNIX_TIMESTAMP(NOW(6)),
+               TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', @@global.time_zone))""",
+    "sqlite": """
+        SELECT (julianday('now') - 2440587.5) * 86400.0,
+               (julianday('now', 'localtime') - julianday('now')) * 86400.0""",
+}
+_WRITERS = {
+    "postgresql": """
+        SELECT extract(epoch FROM min(a.xact_start))::float8, count(*) FILTER (WHERE a.xact_start IS NULL)
+        FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+        WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+          AND l.pid IS DISTINCT FROM pg_backend_pid()
+          AND (a.datname = current_database() OR a.datname IS NULL)""",
+    "mysql": """
+        SELECT UNIX_TIMESTAMP(MIN(trx_started)), 0 FROM information_schema.innodb_trx
+        WHERE trx_rows_modified > 0 AND trx_mysql_thread_id <> CONNECTION_ID()""",
+}
+_MARK = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::numeric"
+_FINISHED = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::numeric >= {mark}"
+
+
+def clock(connection: "Connection") -> Clock:
+    """What time it is there."""
+    asked = _NOW.get(_dialect(connection))
+    if asked is None:
+        import time
+
+        return Clock(time.time(), float(-time.timezone))
+    now, offset = connection.exec_driver_sql(asked).one()
+    return Clock(float(now), float(round(float(offset))))
+
+
+def writers(connection: "Connection") -> Writers | None:
+    """The transactions that have written; None where the database tells nothing about them."""
+    dialect = _dialect(connection)
+    asked = _WRITERS.get(dialect)
+    if asked is None:
+        return None
+    try:
+        oldest, hidden = connection.exec_driver_sql(asked).one()
+    except sqlalchemy().exc.DBAPIError as error:
+        if error.connection_invalidated:
+            raise
+        return None  # not for us to know
+    late = LATE_SECONDS if dialect == "mysql" else 0.0
+    found = None if oldest is None else float(oldest) - late
+    if dialect == "postgresql" and _is_replica(connection):
+        return Writers(None, 1)  # who writes, the primary knows; which ids are finished, the replica knows too
+    return Writers(found, int(hidden))
+
+
+def mark(connection: "Connection") -> Any:
+    """What to ask `finished` about: everything that has written up to now. None where nobody can say."""
+    return connection.exec_driver_sql(_MARK).scalar() if _dialect(connection) == "postgresql" else None
+
+
+def finished(connection: "Connection", marked: Any) -> bool:
+    """Whether every transaction that had written when the mark was made is finished."""
+    return bool(connection.exec_driver_sql(_FINISHED.format(mark=int(marked))).scalar())
+
+
+def _is_replica(connection: "Connection") -> bool:
+    return bool(connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar())
+
+
+def _dialect(connection: "Connection") -> str:
+    name: str = connection.dialect.name
+    return "mysql" if name == "mariadb" else name

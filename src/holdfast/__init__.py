@@ -7,6 +7,7 @@ from holdfast.core.errors import (
     Damaged,
     Defer,
     DefinitionChanged,
+    FingerprintChanged,
     HoldfastError,
     Incomplete,
     LeaseLost,
@@ -32,6 +33,8 @@ from holdfast.runtime.policy import Breaker, Budget, Retry, Tolerance
 from holdfast.runtime.processed import Processed
 from holdfast.runtime.report import DeadLetter, Report
 from holdfast.runtime.results import Result
+from holdfast.runtime.scan import Scan, ScanReport
+from holdfast.runtime.scans.tick import Tick
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.sources import Csv, File, Folder, JsonLines, Query, Source, Table
 from holdfast.runtime.stage import Stage
@@ -40,8 +43,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Breaker", "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Damaged", "DeadLetter",
-    "Defer", "DefinitionChanged", "File", "Files", "Finding", "Folder", "HoldfastError", "Incomplete", "JsonLines",
-    "LeaseLost", "NotOurs", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Query", "Reconciliation",
-    "Refused", "Report", "Result", "Retry", "SchemaTooNew", "SinkError", "Skip", "Source", "Stage", "StoreError",
-    "StoreUnavailable", "Table", "Tolerance", "Transient", "UndoRefused", "UsageError", "lambda_handler",
+    "Defer", "DefinitionChanged", "File", "Files", "Finding", "FingerprintChanged", "Folder", "HoldfastError",
+    "Incomplete", "JsonLines", "LeaseLost", "NotOurs", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed",
+    "Query", "Reconciliation", "Refused", "Report", "Result", "Retry", "Scan", "ScanReport", "SchemaTooNew",
+    "SinkError", "Skip", "Source", "Stage", "StoreError", "StoreUnavailable", "Table", "Tick", "Tolerance",
+    "Transient", "UndoRefused", "UsageError", "lambda_handler",
 ]  # fmt: skip

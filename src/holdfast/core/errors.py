@@ -6,6 +6,7 @@
     │   └── LeaseLost         the chunk belongs to another grant now
     ├── Refused               going on would be unsafe
     │   ├── DefinitionChanged the pipeline is not the one the batch was opened with
+    │   ├── FingerprintChanged  a scan would go on in another source than it was begun with
     │   ├── PayloadChanged    a known key came with another payload
     │   ├── UndoRefused       more of what is recorded would be undone than is likely to be meant
     │   ├── ChainBroken       the journal does not verify
@@ -51,6 +52,10 @@ class Refused(HoldfastError):
 
 class DefinitionChanged(Refused):
     """The pipeline is not the one the batch was opened with."""
+
+
+class FingerprintChanged(Refused):
+    """A scan would go on in another source than it was begun with."""
 
 
 class PayloadChanged(Refused):

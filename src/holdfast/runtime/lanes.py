@@ -13,6 +13,7 @@ from holdfast.runtime.options import Options
 from holdfast.runtime.pools import Borrowed, Finished, Pool, Threads
 from holdfast.runtime.processes import Remote, processes
 from holdfast.runtime.runner import StageRunner
+from holdfast.runtime.scans.burial import Burial
 from holdfast.runtime.scans.runner import RangeRunner
 from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.stage import Stage
@@ -36,7 +37,8 @@ def open_lanes(
         told: dict[str, Any] = {"pipeline": pipeline.name, "batch": options.batch, "now": pipeline.store.now,
                                 "stopping": lambda: control.stopping}  # fmt: skip
         if isinstance(stage, RangeStage):
-            runner: StageRunner = RangeRunner(stage, finished=finished, **told)
+            burial = Burial(pipeline.store, options.batch) if stage.isolate else None
+            runner: StageRunner = RangeRunner(stage, finished=finished, burial=burial, **told)
         else:
             runner = StageRunner(stage, stages[index - 1] if index else None, **told)
         lanes.append(Lane(index, runner, pools[kind], slots, control, finished))

@@ -82,6 +82,8 @@ class Final(msgspec.Struct, frozen=True, kw_only=True):
     """Nobody can say so now: no row is."""
     why: str = ""
     """What holds rows back, where something does."""
+    newest: Cursor | None = None
+    """The last row there is, final or not, where that is known."""
 
 
 @runtime_checkable

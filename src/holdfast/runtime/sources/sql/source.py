@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import msgspec
+
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.runtime.durations import Duration, seconds
@@ -90,8 +92,9 @@ class SqlSource:
         with self.database.connect() as connection:
             newest = self._newest(connection)
             if newest is None or (after is not None and newest == after):
-                return Final(nothing=True)
-            return self.settling.look(connection, newest, wait, self.what)
+                return Final(nothing=True, newest=newest)
+            found = self.settling.look(connection, newest, wait, self.what)
+        return msgspec.structs.replace(found, newest=newest)
 
     def newest(self) -> Cursor | None:
         """The last row there is; None where there is none."""

@@ -1,6 +1,7 @@
 """A database that rows are read from: its connections, its name, and its errors without secrets."""
 
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 UNAVAILABLE = "source_unavailable"
 _NOT_THERE = ("no such table", "no such column", "syntax error", "ambiguous column", "unrecognized token")
 """What SQLite calls an operational error and will not go away by itself."""
+_NOT_THERE_CODES = frozenset({1044, 1045, 1049, 1052, 1054, 1064, 1142, 1143, 1146})
+"""The same for MySQL: unknown names, syntax, and what this user may not do."""
 
 
 class Database:
@@ -88,6 +91,7 @@ class Database:
                 except ModuleNotFoundError as error:
                     name = error.name
                 else:
+                    weakref.finalize(self, self._engine.dispose)
                     return self._engine
                 raise UsageError(f"{self.what}: the driver {name!r} is not installed: pip install {name}")
             return self._engine
@@ -97,7 +101,8 @@ class Database:
         text = self.without_secrets(str(getattr(error, "orig", None) or error))
         gone = isinstance(error, exc.DBAPIError) and error.connection_invalidated
         away = gone or isinstance(error, exc.OperationalError | exc.InterfaceError | exc.TimeoutError)
-        if away and not any(word in text for word in _NOT_THERE):
+        code = next(iter(getattr(getattr(error, "orig", None), "args", ())), None)
+        if away and code not in _NOT_THERE_CODES and not any(word in text for word in _NOT_THERE):
             return Transient(f"{self.what}: the database did not answer: {text}", code=UNAVAILABLE)
         if isinstance(error, exc.NoSuchTableError):
             text = f"there is no table {text}"

@@ -84,7 +84,7 @@ class Settling:
                 done = writers.finished(connection, marked)
             else:
                 known = writers.writers(connection)
-                done = known is None or known.oldest is None or known.oldest > began
+                done = known is None or (not known.hidden and (known.oldest is None or known.oldest > began))
             if done or waited >= PATIENCE or not wait(LOOK_SECONDS):
                 return done
             waited += LOOK_SECONDS
@@ -92,8 +92,8 @@ class Settling:
 
 def _hidden(known: Writers, what: str) -> str:
     return (
-        f"{what}: {known.hidden} transactions have written rows and are not finished; since when they are open is not "
-        "told to this user (GRANT pg_read_all_stats TO it), so their end is waited for"
+        f"{what}: {known.hidden} transactions may have written rows and are not finished; since when they are open is "
+        "not told to this user (PostgreSQL: GRANT pg_read_all_stats TO it), so their end is waited for"
     )
 
 

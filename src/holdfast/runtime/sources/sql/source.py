@@ -1,6 +1,6 @@
 """Rows of a table or a query in the order of cursor and key, in pages, from any row on."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
+from holdfast.core.model import Key
 from holdfast.runtime.durations import Duration, seconds
 from holdfast.runtime.sources.base import Final, Span
 from holdfast.runtime.sources.sql import keyset
@@ -79,6 +80,22 @@ class SqlSource:
             if len(page.rows) < self.page and page.places[-1][0] is not None:
                 return
             place = page.places[-1]
+
+    def natural_key(self, value: Any) -> Key | None:
+        """The key of a row where it is read as an item."""
+        found = [value.get(name) for name in self._key_columns()] if isinstance(value, Mapping) else []
+        if not found or any(each is None for each in found):
+            return None
+        if len(found) == 1 and isinstance(found[0], str | int):
+            return found[0]
+        return "/".join(map(str, found))
+
+    def _key_columns(self) -> tuple[str, ...]:
+        if self.key:
+            return self.key
+        with self.database.connect() as connection:
+            shape = self._shaped(connection)
+        return shape.key if shape.key else (self.cursor,)
 
     def final(self, after: Cursor | None, wait: Callable[[float], bool]) -> Final:
         """How far rows can be delivered so that none appears behind them later."""

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UsageError
-from holdfast.core.model import Key
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.sources.sql import shape as shapes
 from holdfast.runtime.sources.sql.database import sqlalchemy
@@ -36,7 +35,7 @@ class Table(SqlSource):
         self.name = name
         self.schema = schema
         self.where = where
-        self.columns = None if columns is None else _names(columns, f"{self.what}: columns")
+        self._columns = None if columns is None else _names(columns, f"{self.what}: columns")
 
     def describe(self) -> dict[str, Any]:
         """The logical table: from which machine and as which user it is read says nothing about it."""
@@ -50,22 +49,6 @@ class Table(SqlSource):
             "nulls": self.nulls,
         }
 
-    def natural_key(self, value: Any) -> Key | None:
-        """The key of a row where it is read as an item."""
-        found = [value.get(name) for name in self._key_columns()] if isinstance(value, Mapping) else []
-        if not found or any(each is None for each in found):
-            return None
-        if len(found) == 1 and isinstance(found[0], str | int):
-            return found[0]
-        return "/".join(map(str, found))
-
-    def _key_columns(self) -> tuple[str, ...]:
-        if self.key:
-            return self.key
-        with self.database.connect() as connection:
-            shape = self._shaped(connection)
-        return shape.key if shape.key else (self.cursor,)
-
     def _described_filter(self) -> Any:
         if self.where is None or isinstance(self.where, str):
             return None if self.where is None else normalised(self.where)
@@ -73,7 +56,7 @@ class Table(SqlSource):
 
     def _shape_of(self, connection: "Connection") -> Shape:
         return shapes.of_table(connection, self.name, self.schema, cursor=self.cursor, key=self.key,
-                               columns=self.columns, what=self.what, unsafe=self.unsafe_cursor)  # fmt: skip
+                               columns=self._columns, what=self.what, unsafe=self.unsafe_cursor)  # fmt: skip
 
     def _filter(self, statement: Any, shape: Shape) -> Any:
         if self.where is None:

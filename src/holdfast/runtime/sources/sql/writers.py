@@ -3,8 +3,13 @@
 PostgreSQL tells which transactions hold an id, and since when they are open, to those who may know; to everybody it
 tells whether all that were there at a moment are finished. MySQL and MariaDB tell which have changed rows, to those
 with the privilege PROCESS. Other databases tell nothing: there the settle window alone must be long enough.
+
+MySQL answers from a picture that it does not renew while anybody keeps asking more often than every 0.1 s, however
+long that goes on. So our question is a transaction itself, with a word in it: a picture without that word is old.
 """
 
+import secrets
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.runtime.sources.sql.database import sqlalchemy
@@ -12,8 +17,10 @@ from holdfast.runtime.sources.sql.database import sqlalchemy
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-LATE_SECONDS = 0.2
-"""MySQL answers questions about transactions from a picture that is up to 0.1 s old."""
+PICTURE_SECONDS = 0.12
+"""For so long nobody may have asked MySQL before it renews its picture of transactions."""
+PICTURES = 5
+"""How often it is asked for a new one."""
 
 
 class Clock(NamedTuple):
@@ -47,17 +54,17 @@ _NOW = {
         SELECT (julianday('now') - 2440587.5) * 86400.0,
                (julianday('now', 'localtime') - julianday('now')) * 86400.0""",
 }
-_WRITERS = {
-    "postgresql": """
+_WRITERS = """
         SELECT extract(epoch FROM min(a.xact_start))::float8, count(*) FILTER (WHERE a.xact_start IS NULL)
         FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
         WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
           AND l.pid IS DISTINCT FROM pg_backend_pid()
-          AND (a.datname = current_database() OR a.datname IS NULL)""",
-    "mysql": """
-        SELECT UNIX_TIMESTAMP(MIN(trx_started)), 0 FROM information_schema.innodb_trx
-        WHERE trx_rows_modified > 0 AND trx_mysql_thread_id <> CONNECTION_ID()""",
-}
+          AND (a.datname = current_database() OR a.datname IS NULL)"""
+_PICTURE = """
+        SELECT UNIX_TIMESTAMP(MIN(CASE WHEN trx_rows_modified > 0 AND trx_mysql_thread_id <> CONNECTION_ID()
+                                       THEN trx_started END)),
+               SUM(trx_query LIKE '%%{word}%%')
+        FROM information_schema.innodb_trx"""
 _MARK = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::numeric"
 _FINISHED = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::numeric >= {mark}"
 
@@ -66,8 +73,6 @@ def clock(connection: "Connection") -> Clock:
     """What time it is there."""
     asked = _NOW.get(_dialect(connection))
     if asked is None:
-        import time
-
         return Clock(time.time(), float(-time.timezone))
     now, offset = connection.exec_driver_sql(asked).one()
     return Clock(float(now), float(round(float(offset))))
@@ -76,20 +81,35 @@ def clock(connection: "Connection") -> Clock:
 def writers(connection: "Connection") -> Writers | None:
     """The transactions that have written; None where the database tells nothing about them."""
     dialect = _dialect(connection)
-    asked = _WRITERS.get(dialect)
-    if asked is None:
-        return None
     try:
-        oldest, hidden = connection.exec_driver_sql(asked).one()
+        if dialect == "mysql":
+            return _pictured(connection)
+        if dialect != "postgresql":
+            return None
+        if _is_replica(connection):
+            return Writers(None, 1)  # who writes, the primary knows; which ids are finished, the replica knows too
+        oldest, hidden = connection.exec_driver_sql(_WRITERS).one()
+        return Writers(None if oldest is None else float(oldest), int(hidden))
     except sqlalchemy().exc.DBAPIError as error:
         if error.connection_invalidated:
             raise
         return None  # not for us to know
-    late = LATE_SECONDS if dialect == "mysql" else 0.0
-    found = None if oldest is None else float(oldest) - late
-    if dialect == "postgresql" and _is_replica(connection):
-        return Writers(None, 1)  # who writes, the primary knows; which ids are finished, the replica knows too
-    return Writers(found, int(hidden))
+
+
+def _pictured(connection: "Connection") -> Writers:
+    """What MySQL's picture shows, once it is one of now."""
+    for turn in range(PICTURES):
+        word = f"holdfast {secrets.token_hex(8)}"
+        if turn:
+            time.sleep(PICTURE_SECONDS)
+        connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        try:
+            oldest, ours = connection.exec_driver_sql(_PICTURE.format(word=word)).one()
+        finally:
+            connection.exec_driver_sql("ROLLBACK")
+        if ours:
+            return Writers(None if oldest is None else float(oldest))
+    return Writers(None, 1)
 
 
 def mark(connection: "Connection") -> Any:

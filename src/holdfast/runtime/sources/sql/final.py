@@ -77,11 +77,12 @@ class Settling:
 
     def _outwaited(self, connection: "Connection", wait: Wait) -> bool:
         """Wait for the transactions that have written up to now; whether all of them are finished."""
-        marked = writers.mark(connection)
+        left = writers.holders(connection)
         began, waited = writers.clock(connection).now, 0.0
         while True:
-            if marked is not None:
-                done = writers.finished(connection, marked)
+            if left is not None:
+                left &= writers.holders(connection) or frozenset()
+                done = not left
             else:
                 known = writers.writers(connection)
                 done = known is None or (not known.hidden and (known.oldest is None or known.oldest > began))

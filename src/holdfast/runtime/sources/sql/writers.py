@@ -1,8 +1,8 @@
 """What a database tells about time, and about transactions that have written and are not finished.
 
-PostgreSQL tells which transactions hold an id, and since when they are open, to those who may know; to everybody it
-tells whether all that were there at a moment are finished. MySQL and MariaDB tell which have changed rows, to those
-with the privilege PROCESS. Other databases tell nothing: there the settle window alone must be long enough.
+PostgreSQL tells everybody which transactions hold an id, which they get with their first write, and those who may know
+since when they are open; a replica knows nothing of that. MySQL and MariaDB tell which have changed rows, to those with
+the privilege PROCESS. Where nothing is told, the settle window alone must be long enough.
 
 MySQL answers from a picture that it does not renew while anybody keeps asking more often than every 0.1 s, however
 long that goes on. So our question is a transaction itself, with a word in it: a picture without that word is old.
@@ -10,7 +10,7 @@ long that goes on. So our question is a transaction itself, with a word in it: a
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.runtime.sources.sql.database import sqlalchemy
 
@@ -65,8 +65,11 @@ _PICTURE = """
                                        THEN trx_started END)),
                SUM(trx_query LIKE '%%{word}%%')
         FROM information_schema.innodb_trx"""
-_MARK = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::numeric"
-_FINISHED = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::numeric >= {mark}"
+_HOLDERS = """
+        SELECT l.transactionid::text FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+        WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+          AND l.pid IS DISTINCT FROM pg_backend_pid()
+          AND (a.datname = current_database() OR a.datname IS NULL)"""
 
 
 def clock(connection: "Connection") -> Clock:
@@ -87,7 +90,7 @@ def writers(connection: "Connection") -> Writers | None:
         if dialect != "postgresql":
             return None
         if _is_replica(connection):
-            return Writers(None, 1)  # who writes, the primary knows; which ids are finished, the replica knows too
+            return None
         oldest, hidden = connection.exec_driver_sql(_WRITERS).one()
         return Writers(None if oldest is None else float(oldest), int(hidden))
     except sqlalchemy().exc.DBAPIError as error:
@@ -112,14 +115,15 @@ def _pictured(connection: "Connection") -> Writers:
     return Writers(None, 1)
 
 
-def mark(connection: "Connection") -> Any:
-    """What to ask `finished` about: everything that has written up to now. None where nobody can say."""
-    return connection.exec_driver_sql(_MARK).scalar() if _dialect(connection) == "postgresql" else None
+def holders(connection: "Connection") -> frozenset[str] | None:
+    """The ids of transactions that have written, by which they are known until they end; None where nobody tells.
 
-
-def finished(connection: "Connection", marked: Any) -> bool:
-    """Whether every transaction that had written when the mark was made is finished."""
-    return bool(connection.exec_driver_sql(_FINISHED.format(mark=int(marked))).scalar())
+    Not the borders of a snapshot: its upper one is that of the last transaction that *ended*, and one that began after
+    that and is not finished is beyond it.
+    """
+    if _dialect(connection) != "postgresql" or _is_replica(connection):
+        return None
+    return frozenset(connection.exec_driver_sql(_HOLDERS).scalars())
 
 
 def _is_replica(connection: "Connection") -> bool:

@@ -171,12 +171,26 @@ class Scan:
         found = store.batch(name)
         assert found is not None
         rows = sum(at.rows for at in each_checkpoint(store, found.id))
+        if self.follow:
+            return self._so_far(run, found, rows)
         if not run.counts.expected or run.counts.done < run.counts.expected:
             return ScanReport(run, rows)
         parts = tuple(_results(store, found))
         if self._converge is not None:
             return ScanReport(run, rows, parts, self._converge(list(parts)))
         return ScanReport(run, rows, parts, parts[0] if len(parts) == 1 else None)
+
+    def _so_far(self, run: Report, batch: Batch, rows: int) -> ScanReport:
+        """What a scan that follows has accumulated, and what came of rows that were redriven."""
+        at = next(iter(self.pipeline.store.checkpoints(batch.id, lo=0, hi=1)), None)
+        acc = self._stage().handler.decode(at.acc if at is not None else None)
+        parts = (acc, *_results(self.pipeline.store, batch))
+        return ScanReport(run, rows, parts, self._converge(list(parts)) if self._converge is not None else acc)
+
+    def redriven(self, batch: str | None = None, *, lease: Duration = "30s") -> int:
+        """Handle rows that were buried and redriven; how many were. Ticks that find new rows do so by themselves."""
+        name = check_name(batch if batch is not None else self.name, "batch")
+        return self._followed(name, lease, None).redriven(Stop())
 
     def _ranges(self) -> Iterator[dict[str, Any]]:
         for number, span in enumerate(self.source.split(self.partitions)):

@@ -9,6 +9,8 @@ import math
 import queue
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date, datetime
 from typing import Any
 
@@ -26,6 +28,7 @@ from holdfast.runtime.saving import Saving
 from holdfast.runtime.scans.burial import Burial
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.followed import FollowRunner
+from holdfast.runtime.scans.runner import RangeRunner
 from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.scans.tick import Ended, Tick
 from holdfast.runtime.sources.base import Final, Followable
@@ -98,7 +101,8 @@ class Follower:
         answer = self.store.claim(Want(batch=self.batch.id, owner=self.owner, limit=1, seconds=self.lease, only=FIRST))
         if isinstance(answer, Idle):
             return self._not_ours(answer, at, final)
-        return self._hold(answer, at, final, feed)
+        with self._held(answer) as holding:
+            return self._work(holding, at, final, feed)
 
     def _checkpoint(self) -> Checkpoint | None:
         found = self.store.checkpoints(self.batch.id, lo=FIRST, hi=FIRST + 1, limit=1)
@@ -129,15 +133,16 @@ class Follower:
 
     # -- holding ------------------------------------------------------------------------------------------------
 
-    def _hold(self, claim: Claim, at: Checkpoint | None, final: Final, feed: Feed) -> Tick:
-        """Under the lease: renewed beside, given back whatever happens."""
+    @contextmanager
+    def _held(self, claim: Claim) -> Iterator[Holding]:
+        """A lease: renewed beside, given back whatever happens."""
         holding = Holding(claim, 1, self.lease, 0)
         heartbeat = Heartbeat(self.store, self.lease, grace=max(ORPHAN_GRACE, self.lease),
                               on_trouble=lambda why: self._in_trouble(holding, why))  # fmt: skip
         heartbeat.add(holding)
         heartbeat.start()
         try:
-            return self._work(holding, at, final, feed)
+            yield holding
         finally:
             heartbeat.stop()
             if not holding.lost and holding.left:
@@ -174,6 +179,9 @@ class Follower:
         runner = FollowRunner(self.stage, pipeline=self.pipeline, batch=self.batch.name, finished=self.finished,
                               stopping=lambda: self._stop.now, now=self.store.now, burial=self.burial, feed=feed, at=at,
                               careful=blame >= SUSPECT, condemned=condemned)  # fmt: skip
+        return self._beside(runner, holding, item)
+
+    def _beside(self, runner: RangeRunner, holding: Holding, item: Item) -> Assignment:
         work = Assignment(0, [item], holding.lease.fence, clock(), holding)
         thread = threading.Thread(target=self._run, args=(runner, work), name="holdfast-follow", daemon=True)
         thread.start()
@@ -182,7 +190,7 @@ class Follower:
         runner.close()
         return work
 
-    def _run(self, runner: FollowRunner, work: Assignment) -> None:
+    def _run(self, runner: RangeRunner, work: Assignment) -> None:
         runner.run(work)
         self.finished.put(Answer(work, work.outcomes))
 
@@ -250,6 +258,34 @@ class Follower:
             log.warning("batch %s: a commit was refused (%s)", self.batch.name, receipt.reason)
             holding.lose()
         return receipt.landed
+
+    # -- rows that were buried and redriven -----------------------------------------------------------------------
+
+    def redriven(self, stop: Stop) -> int:
+        """Handle rows that a person sent on their way again: each is a range of one row. How many were handled."""
+        self._stop, count = stop, 0
+        for chunk in self.store.chunks(self.batch.id):
+            if chunk.lo > FIRST and chunk.pending:
+                for item in self.store.items(self.batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING):
+                    count += not stop.now and item.place.due <= self.store.now() and self._again(item.n)
+        return count
+
+    def _again(self, n: ItemNo) -> bool:
+        claim = self.store.claim(Want(batch=self.batch.id, owner=self.owner, limit=1, seconds=self.lease, only=n))
+        if isinstance(claim, Idle):
+            return False
+        with self._held(claim) as holding:
+            items = self.store.load(claim, ItemNo(n - 1), 1, LOAD_BYTES)
+            if not items or items[0].n != n:
+                return False
+            runner = RangeRunner(self.stage, pipeline=self.pipeline, batch=self.batch.name, finished=self.finished,
+                                 stopping=lambda: self._stop.now, now=self.store.now)  # fmt: skip
+            work = self._beside(runner, holding, items[0])
+            if work.abandoned or not work.outcomes:
+                return False
+            settled = settle(work.outcomes, stages=1, policies=[self.stage.policy], now=self.store.now())
+            reached = work.reached if settled.counts.done else None
+            return self._write(holding, settled, reached=reached, release=True)
 
     # -- telling ------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """A scan that follows its source: one item that never ends, a tick at a time, or staying and looking every so often."""
 
 import logging
+import math
 import os
 import signal
 import threading
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.follow")
 
 KEY = "follow"
+REDRIVEN_SECONDS = 60.0
+"""How often a scan that stays looks for rows that were redriven, where nothing else is new."""
 SHORTEST = 0.05
 """Seconds between two ticks where the first has left something to do."""
 
@@ -48,15 +51,27 @@ class Following:
     def tick(self, stop: Stop) -> Tick:
         """What is new, committed or not at all. The first SIGTERM or SIGINT drains to the next checkpoint."""
         with _signals(stop):
-            return self.follower.tick(stop)
+            last = self.follower.tick(stop)
+            return self._with_redriven(last, stop) if last.rows else last
+
+    def redriven(self, stop: Stop) -> int:
+        """Handle rows that were buried and redriven, without looking for new ones; how many were."""
+        with _signals(stop):
+            return self.follower.redriven(stop)
+
+    def _with_redriven(self, last: Tick, stop: Stop) -> Tick:
+        return replace(last, redriven=self.follower.redriven(stop))
 
     def stay(self, poll: float, stop: Stop) -> Tick:
         """Tick for ever: until somebody says stop, the time is up, or a person has to act."""
-        sum_ = Tick(Ended.NOTHING_NEW)
+        sum_, looked = Tick(Ended.NOTHING_NEW), -math.inf
         with _signals(stop):
             while True:
                 last = self._try(stop)
-                sum_ = replace(last, rows=sum_.rows + last.rows, dead=sum_.dead + last.dead)
+                if last.rows or time.monotonic() - looked > REDRIVEN_SECONDS:
+                    last, looked = self._with_redriven(last, stop), time.monotonic()
+                sum_ = replace(last, rows=sum_.rows + last.rows, dead=sum_.dead + last.dead,
+                               redriven=sum_.redriven + last.redriven)  # fmt: skip
                 if last.ended is Ended.DEAD:
                     return sum_
                 if stop.now or not stop.wait(self._pause(last, poll)):

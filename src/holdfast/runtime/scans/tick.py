@@ -34,6 +34,8 @@ class Tick:
     """Rows that were handled and are behind the checkpoint now."""
     dead: int = 0
     """Rows that were buried."""
+    redriven: int = 0
+    """Rows that were buried once, and are handled now."""
     total: int = 0
     """Rows behind the checkpoint in all."""
     cursor: str = ""
@@ -58,8 +60,9 @@ class Tick:
     def as_dict(self) -> dict[str, Any]:
         """For machines."""
         return {
-            "ended": str(self.ended), "why": self.why, "rows": self.rows, "dead": self.dead, "total": self.total,
-            "cursor": self.cursor, "lag": self.lag, "due": self.due, "again": self.again, "exit_code": self.exit_code,
+            "ended": str(self.ended), "why": self.why, "rows": self.rows, "dead": self.dead,
+            "redriven": self.redriven, "total": self.total, "cursor": self.cursor, "lag": self.lag, "due": self.due,
+            "again": self.again, "exit_code": self.exit_code,
         }  # fmt: skip
 
     def __str__(self) -> str:

@@ -14,6 +14,7 @@ from holdfast.runtime.pools import Borrowed, Finished, Pool, Threads
 from holdfast.runtime.processes import Remote, processes
 from holdfast.runtime.runner import StageRunner
 from holdfast.runtime.scans.burial import Burial
+from holdfast.runtime.scans.elsewhere import ProcessRunner
 from holdfast.runtime.scans.runner import RangeRunner
 from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.stage import Stage
@@ -34,11 +35,11 @@ def open_lanes(
     slots = Slots(options.workers * ahead, one_by_one=options.cap is not None)
     lanes = []
     for index, (stage, kind) in enumerate(zip(stages, kinds, strict=True)):
+        runner: StageRunner
         told: dict[str, Any] = {"pipeline": pipeline.name, "batch": options.batch, "now": pipeline.store.now,
                                 "stopping": lambda: control.stopping}  # fmt: skip
         if isinstance(stage, RangeStage):
-            burial = Burial(pipeline.store, options.batch) if stage.isolate else None
-            runner: StageRunner = RangeRunner(stage, finished=finished, burial=burial, **told)
+            runner = _range_runner(stage, pipeline, options, finished, told)
         else:
             runner = StageRunner(stage, stages[index - 1] if index else None, **told)
         lanes.append(Lane(index, runner, pools[kind], slots, control, finished))
@@ -51,6 +52,16 @@ def open_lanes(
             lane.runner.close()
 
 
+def _range_runner(stage: RangeStage, pipeline: "Pipeline", options: Options, finished: Finished,
+                  told: dict[str, Any]) -> RangeRunner:  # fmt: skip
+    """Ranges run on threads; those that were asked to be in processes are waited for by a thread each."""
+    burial = Burial(pipeline.store, options.batch) if stage.isolate else None
+    chosen = stage.executor if stage.executor is not None else options.executor
+    if chosen == "processes":
+        return ProcessRunner(stage, target=remote.address(stage.home), finished=finished, burial=burial, **told)
+    return RangeRunner(stage, finished=finished, burial=burial, **told)
+
+
 def _may_run_ahead(kinds: set[str], options: Options) -> bool:
     """Whether a worker that is done with an item finds its next one waiting, so that it need not wait for the disk.
     Not where what an item cost decides about the next one, and not where pools share their workers."""
@@ -60,6 +71,8 @@ def _may_run_ahead(kinds: set[str], options: Options) -> bool:
 def _kind(stage: Stage, options: Options) -> str:
     if stage.is_async:
         return "loop"
+    if stage.takes_ranges:
+        return "threads"
     chosen = stage.executor if stage.executor is not None else options.executor
     if chosen is None or chosen == "threads":
         return "threads"

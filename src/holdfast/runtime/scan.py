@@ -101,6 +101,7 @@ class Scan:
         def register(given: Function) -> Function:
             stage = RangeStage(Handler(given, initial=initial), self.source, self.every, retry=self._retry,
                                executor=executor, isolate=self.isolate)  # fmt: skip
+            stage.home = self
             self.pipeline.stages[:] = [stage]
             self._following.clear()
             return given

@@ -47,8 +47,12 @@ class Burial:
     def bury(self, rows: Sequence[Buried]) -> None:
         """Make dead letters of some rows. One that is known already stays as it is: doing it twice changes nothing."""
         if rows:
-            self._store.add_items(self._found().id, [_item(each) for each in rows], actor=self._owner)
-            self.count += len(rows)
+            self.admit([dead_letter(each) for each in rows])
+
+    def admit(self, letters: Sequence[NewItem]) -> None:
+        """Write the dead letters of some rows."""
+        self._store.add_items(self._found().id, letters, actor=self._owner)
+        self.count += len(letters)
 
     def buried(self, places: Sequence[Cursor]) -> set[int]:
         """Which of some rows, by their index, are dead letters already."""
@@ -78,7 +82,8 @@ def _named(at: Cursor) -> NewItem:
     return NewItem(key, canonical.key_hash(key), b"", b"")
 
 
-def _item(buried: Buried) -> NewItem:
+def dead_letter(buried: Buried) -> NewItem:
+    """A row as an item that is dead from the first moment: a range of that one row, with the row beside it."""
     span = {
         "range": row_key(buried.at),
         "after": None if buried.before is None else cursor.to_plain(buried.before),

@@ -20,12 +20,14 @@ from holdfast.core.limits import BLAME, LOAD_BYTES, ORPHAN_GRACE, SUSPECT
 from holdfast.core.model import Batch, Checkpoint, Claim, Commit, Course, Item, ItemNo, State, Want
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import NOTHING, Reached, commit, settle, start
+from holdfast.runtime import remote
 from holdfast.runtime.assignment import Answer, Assignment, clock
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.holding import Holding
 from holdfast.runtime.pools import Finished
 from holdfast.runtime.saving import Saving
 from holdfast.runtime.scans.burial import Burial
+from holdfast.runtime.scans.elsewhere import ProcessRunner
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.followed import FollowRunner
 from holdfast.runtime.scans.runner import RangeRunner
@@ -163,22 +165,28 @@ class Follower:
                 return self._told(Ended.NOTHING_NEW, at, at, fresh)
             before, final, feed = at, fresh, found
         buried = self.burial.count
-        work = self._walk(holding, items[0], at, feed)
+        work = self._walk(holding, items[0], at, feed, final)
         ended, why, due = self._settle(holding, work)
         now = self._checkpoint()
         return self._told(ended, before, now, final, why=why, due=due, dead=self.burial.count - buried)
 
-    def _walk(self, holding: Holding, item: Item, at: Checkpoint | None, feed: Feed) -> Assignment:
+    def _walk(self, holding: Holding, item: Item, at: Checkpoint | None, feed: Feed, final: Final) -> Assignment:
         """Run the handler on a thread, and write its checkpoints here, until it comes to an end or must be left."""
         blame = holding.claim.blame
         if blame >= SUSPECT:
             log.warning("batch %s: %s ended in a dead process: its rows are handled one at a time", self.batch.name,
                         many(blame, "tick"))  # fmt: skip
             self._put(holding, start(holding.holder, commit_id=holding.new_commit_id()))
+        told: dict[str, Any] = {
+            "pipeline": self.pipeline, "batch": self.batch.name, "finished": self.finished, "burial": self.burial,
+            "stopping": lambda: self._stop.now, "now": self.store.now,
+        }  # fmt: skip
+        if self.stage.executor == "processes":
+            child = ProcessRunner(self.stage, target=remote.address(self.stage.home), follows=True, at=at,
+                                  until=final.until, **told)  # fmt: skip
+            return self._beside(child, holding, item)
         condemned = f"its process died {BLAME} times while it was handled alone" if blame >= SUSPECT + BLAME else ""
-        runner = FollowRunner(self.stage, pipeline=self.pipeline, batch=self.batch.name, finished=self.finished,
-                              stopping=lambda: self._stop.now, now=self.store.now, burial=self.burial, feed=feed, at=at,
-                              careful=blame >= SUSPECT, condemned=condemned)  # fmt: skip
+        runner = FollowRunner(self.stage, feed=feed, at=at, careful=blame >= SUSPECT, condemned=condemned, **told)
         return self._beside(runner, holding, item)
 
     def _beside(self, runner: RangeRunner, holding: Holding, item: Item) -> Assignment:

@@ -26,6 +26,8 @@ class RangeStage(Stage):
         self.handler = handler
         self.source = source
         self.every = every
+        self.home: Any = None
+        """The scan it is the stage of, which worker processes look for."""
         self.isolate = isolate
         """Rows that a handler cannot take are buried one by one, and the others go on."""
 

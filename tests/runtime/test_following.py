@@ -578,6 +578,50 @@ def test_a_lost_lease_ends_a_thread_at_its_next_row_and_cancels_a_coroutine(
     assert store.checkpoints(batch.id) == []
 
 
+@pytest.mark.promise("C5")
+def test_a_heartbeat_that_could_miss_the_lease_is_refused_before_anything_happens(store: SqliteStore) -> None:
+    scan, given = follow([1], store)
+    for heartbeat in ("15s", "30s", "1h", 0):
+        with pytest.raises(hf.UsageError, match="under half of it"):
+            scan.tick(lease="30s", heartbeat=heartbeat)
+        with pytest.raises(hf.UsageError, match="under half of it"):
+            scan.run(poll="1s", lease="30s", heartbeat=heartbeat)
+    assert store.batches() == []
+    assert scan.tick(lease="30s", heartbeat="14s").rows == 1
+    assert given == [1]
+
+
+class Deaf(Counting):
+    """A store that renews no lease."""
+
+    def renew(self, *args: Any) -> Any:
+        self.calls.append("renew")
+        raise hf.StoreUnavailable("no answer")
+
+
+@pytest.mark.promise("C6", "C7")
+def test_after_three_failed_renewals_the_handler_is_stopped_and_nothing_is_committed(store: SqliteStore) -> None:
+    deaf = Deaf(store)
+    scan = hf.Scan("orders", Rows(list(range(5000)), page=10), store=deaf, follow=True, every=5000)  # type: ignore[arg-type]
+    ended = threading.Event()
+
+    @scan.handler
+    def rows_of(part: Any) -> Any:
+        try:
+            for _ in part:
+                time.sleep(0.005)
+            yield 1
+        except hf.LeaseLost:
+            ended.set()
+            raise
+
+    assert scan.tick(lease="600ms").ended is Ended.LOST
+    assert deaf.calls.count("renew") == 3
+    assert "commit" not in deaf.calls
+    assert ended.wait(20)
+    assert store.checkpoints(store.batches()[0].id) == []
+
+
 def _break_lease(store: Store, name: str) -> None:
     """What an operator does who takes the lease away: the item goes on in the next epoch, its owner is fenced."""
     batch = store.batch(name)

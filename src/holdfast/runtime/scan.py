@@ -82,7 +82,7 @@ class Scan:
             raise UsageError(f"Scan({name!r}, follow=True, partitions={partitions}): what is followed has one range")
         self.follow = follow
         self.isolate = isolate
-        self._following: dict[tuple[str, float], Following] = {}
+        self._following: dict[tuple[str, float, float | None], Following] = {}
         self.name = name
         self.source = source
         self.partitions = partitions
@@ -118,7 +118,7 @@ class Scan:
     def run(self, batch: str | None = None, *, workers: int | None = None, deadline: Duration | datetime | None = None,
             lease: Duration = "30s", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, poll: Duration | None = None,
-            accept_source: str | None = None) -> Any:  # fmt: skip
+            accept_source: str | None = None, heartbeat: Duration | None = None) -> Any:  # fmt: skip
         """Scan the source, or go on with it at its checkpoints: no row before them is handled again.
 
         A scan that follows stays, looks every `poll` for what is new, and tells at its end how the last look went.
@@ -128,7 +128,7 @@ class Scan:
             if poll is None:
                 raise UsageError(f'scan {self.name!r} follows its source: say run(poll="30s"), or call tick()')
             every, stop = seconds(poll, "poll"), Stop(None if deadline is None else moment(deadline))
-            return self._followed(name, lease, accept_source).stay(every, stop)
+            return self._followed(name, lease, accept_source, heartbeat).stay(every, stop)
         if poll is not None:
             raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True polls")
         known = self.pipeline.store.batch(name)
@@ -140,22 +140,25 @@ class Scan:
         return self.report(name, run)
 
     def tick(self, batch: str | None = None, *, deadline: Duration | datetime | None = None, lease: Duration = "30s",
-             accept_source: str | None = None) -> Tick:  # fmt: skip
+             accept_source: str | None = None, heartbeat: Duration | None = None) -> Tick:  # fmt: skip
         """One look at a source that is followed: what is new is handled and committed, or not at all."""
         if not self.follow:
             raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True has ticks")
         self._stage()
         name = check_name(batch if batch is not None else self.name, "batch")
         stop = Stop(None if deadline is None else moment(deadline))
-        return self._followed(name, lease, accept_source).tick(stop)
+        return self._followed(name, lease, accept_source, heartbeat).tick(stop)
 
-    def _followed(self, batch: str, lease: Duration, accept: str | None) -> Following:
+    def _followed(
+        self, batch: str, lease: Duration, accept: str | None, heartbeat: Duration | None = None
+    ) -> Following:
         """Opened once in this process, and again where a changed source is accepted."""
-        held = lease_seconds(lease)
-        if accept is not None or (batch, held) not in self._following:
-            self._following[batch, held] = Following(self.pipeline, self._stage(), batch=batch, lease=held,
-                                                     accept=accept)  # fmt: skip
-        return self._following[batch, held]
+        held, beat = lease_seconds(lease), None if heartbeat is None else seconds(heartbeat, "heartbeat")
+        told = (batch, held, beat)
+        if accept is not None or told not in self._following:
+            self._following[told] = Following(self.pipeline, self._stage(), batch=batch, lease=held, accept=accept,
+                                              heartbeat=beat)  # fmt: skip
+        return self._following[told]
 
     def _stage(self) -> RangeStage:
         if not self.pipeline.stages:

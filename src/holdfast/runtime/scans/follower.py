@@ -83,7 +83,9 @@ class Stop:
 class Follower:
     """Follows one source for one batch, tick by tick, in this process."""
 
-    def __init__(self, store: Store, stage: RangeStage, *, pipeline: str, batch: Batch, lease: float) -> None:
+    def __init__(self, store: Store, stage: RangeStage, *, pipeline: str, batch: Batch, lease: float,
+                 heartbeat: float | None = None) -> None:  # fmt: skip
+        self.heartbeat = heartbeat
         self.store, self.stage, self.pipeline, self.batch, self.lease = store, stage, pipeline, batch, lease
         self.owner = owners.new_owner()
         self.finished: Finished = Finished()
@@ -140,7 +142,7 @@ class Follower:
         """A lease: renewed beside, given back whatever happens."""
         holding = Holding(claim, 1, self.lease, 0)
         heartbeat = Heartbeat(self.store, self.lease, grace=max(ORPHAN_GRACE, self.lease),
-                              on_trouble=lambda why: self._in_trouble(holding, why))  # fmt: skip
+                              on_trouble=lambda why: self._in_trouble(holding, why), every=self.heartbeat)  # fmt: skip
         heartbeat.add(holding)
         heartbeat.start()
         try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.core import canonical, ingest, journal, sources
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.errors import StoreUnavailable, Transient, UsageError
+from holdfast.core.lease import check_times
 from holdfast.core.model import Batch
 from holdfast.runtime import definition
 from holdfast.runtime.scans.follower import Follower, Stop
@@ -39,14 +40,16 @@ SHORTEST = 0.05
 class Following:
     """What this process knows about a batch that follows a source: opened once, looked at with one read after that."""
 
-    def __init__(
-        self, pipeline: "Pipeline", stage: RangeStage, *, batch: str, lease: float, accept: str | None
-    ) -> None:
+    def __init__(self, pipeline: "Pipeline", stage: RangeStage, *, batch: str, lease: float, accept: str | None,
+                 heartbeat: float | None = None) -> None:  # fmt: skip
+        if heartbeat is not None:
+            check_times(lease, heartbeat)
         if stage.isolate and stage.handler.shape is Shape.GENERATOR:
             raise UsageError(f"{stage.handler.what} is a generator: rows are isolated for (rows) and (rows, acc) only")
         self.pipeline, self.stage = pipeline, stage
         found = open_batch(pipeline, stage, batch, accept)
-        self.follower = Follower(pipeline.store, stage, pipeline=pipeline.name, batch=found, lease=lease)
+        self.follower = Follower(pipeline.store, stage, pipeline=pipeline.name, batch=found, lease=lease,
+                                 heartbeat=heartbeat)  # fmt: skip
 
     def tick(self, stop: Stop) -> Tick:
         """What is new, committed or not at all. The first SIGTERM or SIGINT drains to the next checkpoint."""

@@ -158,6 +158,9 @@ def test_a_poison_row_is_found_buried_and_passed_and_leaves_nothing_in_the_accum
     told = scan.tick()
     assert (told.ended, told.rows, told.dead, told.exit_code) == (Ended.CAUGHT_UP, 8, 1, 1)
     assert scan.report().result == {str(n): 1 for n in range(8) if n != 3}
+    assert given.count("poison") == 4  # of eight, of four, of two, alone
+    assert given.count(2) == 4  # what stood with it came as often
+    assert given.count(7) == 2  # in the group of eight, and in the half that holds
     (letter,) = scan.report().dead
     assert (letter.key, letter.code) == ("row 4", "ValueError")
     item = store.items(store.batches()[0].id, lo=letter.number)[0]
@@ -171,6 +174,13 @@ def test_a_poison_row_is_found_buried_and_passed_and_leaves_nothing_in_the_accum
     assert report.parts[1:] == ({"mended": 1},)
     assert given.count("mended") == 1
     assert report.counts.dead == 0
+
+
+def test_those_who_listen_hear_of_buried_rows(store: SqliteStore) -> None:
+    heard: list[Any] = []
+    scan, _ = follow([1, "poison", 3], store, isolate=True, events=heard.append)
+    scan.tick()
+    assert [event["data"]["key"] for event in heard if event["type"].endswith("item.dead")] == ["row 2"], heard
 
 
 def test_several_poison_rows_and_a_group_of_nothing_else(store: SqliteStore) -> None:

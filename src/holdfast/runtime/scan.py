@@ -1,7 +1,9 @@
 """What a user defines over the rows of a source: a scan, its handler, and what becomes of the results of its ranges."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +14,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, State
 from holdfast.runtime.durations import Duration, moment, seconds
 from holdfast.runtime.options import lease_seconds
+from holdfast.runtime.outbox import delivering
 from holdfast.runtime.pipeline import Pipeline, check_name
 from holdfast.runtime.policy import Retry
 from holdfast.runtime.receivers import Target
@@ -128,7 +131,8 @@ class Scan:
             if poll is None:
                 raise UsageError(f'scan {self.name!r} follows its source: say run(poll="30s"), or call tick()')
             every, stop = seconds(poll, "poll"), Stop(None if deadline is None else moment(deadline))
-            return self._followed(name, lease, accept_source, heartbeat).stay(every, stop)
+            with self._delivering(stop):
+                return self._followed(name, lease, accept_source, heartbeat).stay(every, stop)
         if poll is not None:
             raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True polls")
         known = self.pipeline.store.batch(name)
@@ -147,7 +151,13 @@ class Scan:
         self._stage()
         name = check_name(batch if batch is not None else self.name, "batch")
         stop = Stop(None if deadline is None else moment(deadline))
-        return self._followed(name, lease, accept_source, heartbeat).tick(stop)
+        with self._delivering(stop):
+            return self._followed(name, lease, accept_source, heartbeat).tick(stop)
+
+    def _delivering(self, stop: Stop) -> AbstractContextManager[None]:
+        """Events, such as those of buried rows, reach their receivers beside a tick."""
+        pipeline, deadline = self.pipeline, None if stop.deadline == math.inf else stop.deadline
+        return delivering(lambda: pipeline.store, pipeline.name, pipeline.receivers, deadline)
 
     def _followed(
         self, batch: str, lease: Duration, accept: str | None, heartbeat: Duration | None = None

@@ -100,7 +100,7 @@ class Follower:
         at = self._checkpoint()
         final, feed = self._look(at)
         if feed is None:
-            ended = Ended.TIME_UP if final.why and stop.now else Ended.NOTHING_NEW
+            ended = Ended.WAITING if final.nothing and final.why else Ended.NOTHING_NEW
             return self._told(ended, at, at, final, why=final.why)
         answer = self.store.claim(Want(batch=self.batch.id, owner=self.owner, limit=1, seconds=self.lease, only=FIRST))
         if isinstance(answer, Idle):

@@ -193,6 +193,40 @@ def test_an_old_picture_of_transactions_is_not_believed(mariadb: str) -> None:
     engine.dispose()
 
 
+@pytest.mark.promise("C17")
+def test_a_user_who_is_told_nothing_hears_that_the_window_must_be_long(
+    mariadb: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = sa.create_engine(mariadb)
+    make_table(engine)
+    put(engine, "old", 60)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE OR REPLACE USER poller@localhost")
+        connection.exec_driver_sql("GRANT SELECT ON test.* TO poller@localhost")
+    writers._warn.cache_clear()
+    url = sa.make_url(mariadb).set(username="poller").render_as_string(hide_password=False)
+    assert found(hf.Table(url, "orders", cursor="updated_at", settle=5)) == ["old"]
+    assert "must be longer than the longest transaction" in caplog.text
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP USER poller@localhost")
+    engine.dispose()
+
+
+@pytest.mark.promise("C17")
+def test_a_row_that_loses_its_cursor_later_is_not_passed_over_in_silence(url: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE orders (id INT PRIMARY KEY, at INT)")
+        connection.exec_driver_sql("INSERT INTO orders VALUES (1, 1)")
+    table = hf.Table(url, "orders", cursor="at", settle=0)
+    assert table.final(None, lambda _: True).until == Cursor("column+key", 1, {"id": 1})
+    with engine.begin() as connection:
+        connection.exec_driver_sql("INSERT INTO orders VALUES (2, NULL)")
+    with pytest.raises(hf.UsageError, match="1 rows have no value in the cursor column"):
+        table.final(None, lambda _: True)
+    engine.dispose()
+
+
 def test_the_bound_is_written_as_the_column_writes_moments() -> None:
     clock = writers.Clock(1_767_261_600.0, 7200.0)
     for value, where, said in [

@@ -16,6 +16,7 @@ from holdfast.core import journal
 from holdfast.core.model import Act, Change, chain_of_batch
 from holdfast.core.states import Transition, go_back
 from holdfast.runtime.operations import By, redrive
+from holdfast.runtime.patience import Patience
 from holdfast.runtime.scans.tick import Ended
 from holdfast.stores.base import Store, each_entry
 from holdfast.stores.sqlite import SqliteStore
@@ -343,6 +344,16 @@ def test_what_makes_no_sense_is_refused(store: SqliteStore) -> None:
         hf.Scan("x", Rows([]), follow=True).tick()
     with pytest.raises(hf.UsageError, match="lease"):
         scan.tick(lease="1ms")
+
+
+def test_a_run_that_would_end_it_is_refused_and_nothing_to_do_is_no_orphan(store: SqliteStore) -> None:
+    scan, given = follow([1], store)
+    scan.tick()
+    with pytest.raises(hf.UsageError, match="follows its source"):
+        scan.pipeline.run(None, "orders", progress=False)
+    assert scan.tick().ended is Ended.NOTHING_NEW
+    assert given == [1]
+    assert Patience.of(store.batches()[0]).orphan_after > 86_400 * 365
 
 
 def test_a_tick_ends_in_time_at_a_checkpoint(store: SqliteStore) -> None:

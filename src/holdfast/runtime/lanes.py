@@ -5,6 +5,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.errors import UsageError
 from holdfast.runtime import remote
 from holdfast.runtime.control import Control
 from holdfast.runtime.lane import Lane, Slots
@@ -29,6 +30,10 @@ def open_lanes(
 ) -> Iterator[Sequence[Lane]]:
     """The lanes of a run; at its end their pools are closed."""
     stages = pipeline.stages
+    if any(isinstance(stage, RangeStage) and stage.follows for stage in stages):
+        raise UsageError(
+            f"{pipeline.name!r} follows its source, which has no end: call tick(), or run(poll=…) of the scan"
+        )
     kinds = [_kind(stage, options) for stage in stages]
     pools = {kind: _pool(kind, pipeline, options, finished) for kind in dict.fromkeys(kinds)}
     ahead = 2 if _may_run_ahead(set(kinds), options) and not stages[0].takes_ranges else 1

@@ -32,6 +32,7 @@ from holdfast.stores import owners
 from holdfast.stores.base import Store, each_checkpoint, each_item, each_output
 
 Function = Callable[..., Any]
+NEVER = "36500d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,8 @@ class Scan:
         self.every = Every.of(every)
         self._retry = retry
         self._converge: Function | None = None
-        self.pipeline = Pipeline(name, store=store, events=events)
+        # What follows may have nothing to do for months, and is no orphan for that.
+        self.pipeline = Pipeline(name, store=store, events=events, **{"orphan_after": NEVER} if follow else {})
 
     # -- defining -----------------------------------------------------------------------------------------------
 
@@ -104,7 +106,7 @@ class Scan:
         def register(given: Function) -> Function:
             stage = RangeStage(Handler(given, initial=initial), self.source, self.every, retry=self._retry,
                                executor=executor, isolate=self.isolate)  # fmt: skip
-            stage.home = self
+            stage.home, stage.follows = self, self.follow
             self.pipeline.stages[:] = [stage]
             self._following.clear()
             return given

@@ -28,6 +28,8 @@ class RangeStage(Stage):
         self.every = every
         self.home: Any = None
         """The scan it is the stage of, which worker processes look for."""
+        self.follows = False
+        """Its item never ends: it is brought on by ticks, not by a run."""
         self.isolate = isolate
         """Rows that a handler cannot take are buried one by one, and the others go on."""
 

@@ -107,6 +107,9 @@ class SqlSource:
         if self.unsafe_cursor:
             return Final()
         with self.database.connect() as connection:
+            shape = self._shaped(connection)
+            if shape.may_be_null:
+                self._refuse_nulls(connection, shape)
             newest = self._newest(connection)
             if newest is None or (after is not None and newest == after):
                 return Final(nothing=True, newest=newest)

@@ -8,14 +8,18 @@ MySQL answers from a picture that it does not renew while anybody keeps asking m
 long that goes on. So our question is a transaction itself, with a word in it: a picture without that word is old.
 """
 
+import logging
 import secrets
 import time
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.runtime.sources.sql.database import sqlalchemy
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+log = logging.getLogger("holdfast.source")
 
 PICTURE_SECONDS = 0.12
 """For so long nobody may have asked MySQL before it renews its picture of transactions."""
@@ -96,7 +100,18 @@ def writers(connection: "Connection") -> Writers | None:
     except sqlalchemy().exc.DBAPIError as error:
         if error.connection_invalidated:
             raise
-        return None  # not for us to know
+        _warn(dialect)
+        return None
+
+
+@cache
+def _warn(dialect: str) -> None:
+    """Said once in a process: it concerns every look."""
+    log.warning(
+        "this user is not told which transactions of the %s are not finished (PROCESS on MySQL and MariaDB): rows are "
+        "taken for final after the settle window, which must be longer than the longest transaction",
+        dialect,
+    )
 
 
 def _pictured(connection: "Connection") -> Writers:

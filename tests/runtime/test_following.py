@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import threading
 import time
@@ -477,7 +478,7 @@ def test_a_row_that_kills_its_process_is_buried_where_rows_are_isolated(
 @pytest.mark.promise("A15")
 def test_killed_ticks_never_condemn_a_scan(app: Callable[[str], App], folder: Path) -> None:
     program = app("a b kill d")
-    for _ in range(9):
+    for _ in range(7):
         assert program.run().returncode == -signal.SIGKILL
     (folder / "lines").write_text("a b mended d")
     done = program.run()
@@ -641,6 +642,14 @@ def test_after_three_failed_renewals_the_handler_is_stopped_and_nothing_is_commi
     assert "commit" not in deaf.calls
     assert ended.wait(20)
     assert store.checkpoints(store.batches()[0].id) == []
+
+
+def test_every_window_that_the_documentation_names_has_its_test() -> None:
+    root = Path(__file__).resolve().parents[2]
+    named = re.findall(r"`(test_\w+)`", (root / "docs" / "following.md").read_text())
+    tests = "".join(file.read_text() for file in (root / "tests").rglob("test_*.py"))
+    assert len(named) >= 9
+    assert [name for name in named if f"def {name}(" not in tests] == []
 
 
 def _break_lease(store: Store, name: str) -> None:

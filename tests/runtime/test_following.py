@@ -254,6 +254,7 @@ def test_a_row_that_was_buried_before_a_crash_is_not_handled_again(store: Sqlite
     scan, given = follow(rows, Dying(store), isolate=True)
     with pytest.raises(hf.StoreUnavailable):
         scan.tick()
+    wait_for(lambda: all(thread.name != "holdfast-follow" for thread in threading.enumerate()))
     assert scan.report().counts.dead == 1
     given.clear()
     again, later = follow(rows, store, isolate=True)

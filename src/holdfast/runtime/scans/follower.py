@@ -10,12 +10,13 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date, datetime
 from typing import Any
 
 from holdfast.core import cursor as cursors
 from holdfast.core.cursor import Cursor
+from holdfast.core.errors import HoldfastError
 from holdfast.core.limits import BLAME, LOAD_BYTES, ORPHAN_GRACE, SUSPECT
 from holdfast.core.model import Batch, Checkpoint, Claim, Commit, Course, Item, ItemNo, State, Want
 from holdfast.core.outcome import Outcome
@@ -150,7 +151,8 @@ class Follower:
         finally:
             heartbeat.stop()
             if not holding.lost and holding.left:
-                self._write(holding, NOTHING, release=True)
+                with suppress(HoldfastError):  # perhaps the store is what failed: then the lease must run out
+                    self._write(holding, NOTHING, release=True)
 
     def _in_trouble(self, holding: Holding, why: str) -> None:
         log.warning("batch %s: the lease cannot be kept: %s", self.batch.name, why)
@@ -195,9 +197,14 @@ class Follower:
         work = Assignment(0, [item], holding.lease.fence, clock(), holding)
         thread = threading.Thread(target=self._run, args=(runner, work), name="holdfast-follow", daemon=True)
         thread.start()
-        while not self._is_over(holding, work):
-            pass
-        runner.close()
+        try:
+            while not self._is_over(holding, work):
+                pass
+        except BaseException:
+            work.abandoned = True  # the store failed, or somebody interrupts: the handler's thread shall end, too
+            raise
+        finally:
+            runner.close()
         return work
 
     def _run(self, runner: RangeRunner, work: Assignment) -> None:

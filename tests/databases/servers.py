@@ -4,11 +4,13 @@ An address in the environment is taken as it is (HOLDFAST_TEST_POSTGRESQL, HOLDF
 the machine are used; as root, what is missing is installed, and the server runs as nobody in a folder of its own.
 """
 
+import ctypes
 import os
 import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +21,7 @@ import pytest
 import sqlalchemy as sa
 
 START_SECONDS = 60.0
+PR_SET_PDEATHSIG = 1
 
 
 def missing(what: str) -> None:
@@ -124,7 +127,8 @@ def _running(
     command: Sequence[object], url: str, end: signal.Signals, prepare: Callable[[], None] = lambda: None
 ) -> Iterator[None]:
     with tempfile.TemporaryFile() as log:
-        server = subprocess.Popen([str(each) for each in command], stdout=log, stderr=log, cwd="/", **_user())  # type: ignore[call-overload]
+        server = subprocess.Popen([str(each) for each in command], stdout=log, stderr=log, cwd="/",
+                                  preexec_fn=_end_with_us, **_user())  # type: ignore[call-overload]  # noqa: PLW1509 # fmt: skip
         try:
             _await(server, url, prepare, log)
             yield
@@ -135,6 +139,12 @@ def _running(
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()
+
+
+def _end_with_us() -> None:
+    """In the child, on Linux: when the tests are killed, and come to no finally, their servers end as well."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 def _await(server: "subprocess.Popen[bytes]", url: str, prepare: Callable[[], None], log: object) -> None:

@@ -8,6 +8,7 @@ from holdfast.core.errors import (
     Damaged,
     Defer,
     DefinitionChanged,
+    FingerprintChanged,
     HoldfastError,
     Incomplete,
     LeaseLost,
@@ -34,7 +35,8 @@ from holdfast.runtime.policy import Breaker, Budget, Retry, Tolerance
 from holdfast.runtime.processed import Processed
 from holdfast.runtime.report import DeadLetter, Report
 from holdfast.runtime.results import Result
-from holdfast.runtime.scan import Scan
+from holdfast.runtime.scan import Scan, ScanReport
+from holdfast.runtime.scans.tick import Tick
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.sources import (
     Csv,
@@ -45,10 +47,12 @@ from holdfast.runtime.sources import (
     Objects,
     Pages,
     Parquet,
+    Query,
     Readable,
     Reader,
     Source,
     Span,
+    Table,
 )  # fmt: skip
 from holdfast.runtime.stage import Stage
 
@@ -56,9 +60,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Breaker", "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Cursor", "Damaged",
-    "DeadLetter", "Defer", "DefinitionChanged", "File", "Files", "Finding", "Folder", "HoldfastError", "Incomplete",
-    "JsonLines", "LeaseLost", "NotOurs", "Object", "Objects", "Pages", "Parquet", "PayloadChanged", "Permanent",
-    "Pipeline", "Plan", "Processed", "Readable", "Reader", "Reconciliation", "Refused", "Report", "Result", "Retry",
-    "Scan", "SchemaTooNew", "SinkError", "Skip", "Source", "SourceChanged", "Span", "Stage", "StoreError",
-    "StoreUnavailable", "Tolerance", "Transient", "UndoRefused", "UsageError", "lambda_handler",
+    "DeadLetter", "Defer", "DefinitionChanged", "File", "Files", "Finding", "FingerprintChanged", "Folder",
+    "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs", "Object", "Objects", "Pages", "Parquet",
+    "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Query", "Readable", "Reader", "Reconciliation",
+    "Refused", "Report", "Result", "Retry", "Scan", "ScanReport", "SchemaTooNew", "SinkError", "Skip", "Source",
+    "SourceChanged", "Span", "Stage", "StoreError", "StoreUnavailable", "Table", "Tick", "Tolerance", "Transient",
+    "UndoRefused", "UsageError", "lambda_handler",
 ]  # fmt: skip

@@ -6,6 +6,7 @@
     │   └── LeaseLost         the chunk belongs to another grant now
     ├── Refused               going on would be unsafe
     │   ├── DefinitionChanged the pipeline is not the one the batch was opened with
+    │   ├── FingerprintChanged  a scan would go on in another source than it was begun with
     │   ├── PayloadChanged    a known key came with another payload
     │   ├── SourceChanged     what a half-done scan reads is not what it began with
     │   ├── UndoRefused       more of what is recorded would be undone than is likely to be meant
@@ -52,6 +53,10 @@ class Refused(HoldfastError):
 
 class DefinitionChanged(Refused):
     """The pipeline is not the one the batch was opened with."""
+
+
+class FingerprintChanged(Refused):
+    """A scan would go on in another source than it was begun with."""
 
 
 class PayloadChanged(Refused):

@@ -27,8 +27,9 @@ BEATS_PER_LEASE = 3
 class Heartbeat:
     """Renews leases until it is stopped."""
 
-    def __init__(self, store: Store, lease: float, *, grace: float, on_trouble: Callable[[str], None]) -> None:
-        self.every = lease / BEATS_PER_LEASE
+    def __init__(self, store: Store, lease: float, *, grace: float, on_trouble: Callable[[str], None],
+                 every: float | None = None) -> None:  # fmt: skip
+        self.every = lease / BEATS_PER_LEASE if every is None else every
         check_times(lease, self.every)
         self._store = store
         self._lease = lease

@@ -86,7 +86,7 @@ class Options:
             undo=parse_allowed(undo), progress=progress, identity=identity, changed=changed, code=code, seal=seal,
             cap=None if budget is None else money.to_units(budget.usd),
             item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
-            deadline=None if deadline is None else moment(deadline), until=Until.of(until), lease=_lease(lease),
+            deadline=None if deadline is None else moment(deadline), until=Until.of(until), lease=lease_seconds(lease),
         )  # fmt: skip
 
 
@@ -115,7 +115,8 @@ def allowed(tolerate: int | float | Tolerance, expected: int) -> int:
     return tolerate if isinstance(tolerate, int) else int(tolerate * expected + 1e-9)
 
 
-def _lease(lease: Duration) -> float:
+def lease_seconds(lease: Duration) -> float:
+    """How long a lease lasts, checked."""
     found = seconds(lease, "lease")
     if not 0.05 <= found <= 86_400:
         raise UsageError(f"lease={lease!r}: a lease lasts from 0.05 s to a day")

@@ -1,7 +1,9 @@
 """What a user defines over the rows of a source: a scan, its handler, and what becomes of the results of its ranges."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -10,20 +12,28 @@ from typing import Any
 from holdfast.core import typed
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, State
-from holdfast.runtime.durations import Duration
+from holdfast.runtime.durations import Duration, moment, seconds
+from holdfast.runtime.options import lease_seconds
+from holdfast.runtime.outbox import delivering
 from holdfast.runtime.pipeline import Pipeline, check_name
 from holdfast.runtime.policy import Retry
 from holdfast.runtime.receivers import Target
 from holdfast.runtime.report import Report
+from holdfast.runtime.scans import following
+from holdfast.runtime.scans.follower import Stop
+from holdfast.runtime.scans.following import Following
 from holdfast.runtime.scans.handler import NOTHING, Handler
 from holdfast.runtime.scans.interval import Every, Said
 from holdfast.runtime.scans.stage import RangeStage, payload_of
+from holdfast.runtime.scans.tick import Tick
 from holdfast.runtime.scans.unchanged import refuse_changed_batch
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.stage import Where
+from holdfast.stores import owners
 from holdfast.stores.base import Store, each_checkpoint, each_item, each_output
 
 Function = Callable[..., Any]
+NEVER = "36500d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +76,26 @@ class Scan:
         store: str | Path | Store | None = None,
         retry: Retry | None = None,
         events: Sequence[Target] | Target = (),
+        follow: bool = False,
+        isolate: bool = False,
     ) -> None:
         if not isinstance(source, Readable):
             raise UsageError(f"Scan({name!r}, {type(source).__name__}): a source is needed that reads after a cursor")
         if type(partitions) is not int or partitions < 1:
             raise UsageError(f"Scan({name!r}, partitions={partitions!r}): a whole number, 1 or more")
+        if follow and partitions != 1:
+            raise UsageError(f"Scan({name!r}, follow=True, partitions={partitions}): what is followed has one range")
+        self.follow = follow
+        self.isolate = isolate
+        self._following: dict[tuple[str, float, float | None], Following] = {}
         self.name = name
         self.source = source
         self.partitions = partitions
         self.every = Every.of(every)
         self._retry = retry
         self._converge: Function | None = None
-        self.pipeline = Pipeline(name, store=store, events=events)
+        # What follows may have nothing to do for months, and is no orphan for that.
+        self.pipeline = Pipeline(name, store=store, events=events, **{"orphan_after": NEVER} if follow else {})
 
     # -- defining -----------------------------------------------------------------------------------------------
 
@@ -88,8 +106,10 @@ class Scan:
 
         def register(given: Function) -> Function:
             stage = RangeStage(Handler(given, initial=initial), self.source, self.every, retry=self._retry,
-                               executor=executor)  # fmt: skip
+                               executor=executor, isolate=self.isolate)  # fmt: skip
+            stage.home, stage.follows = self, self.follow
             self.pipeline.stages[:] = [stage]
+            self._following.clear()
             return given
 
         return register if function is None else register(function)
@@ -103,18 +123,63 @@ class Scan:
 
     def run(self, batch: str | None = None, *, workers: int | None = None, deadline: Duration | datetime | None = None,
             lease: Duration = "30s", executor: Executor | Where | None = None,
-            progress: bool | Callable[[Any], None] | None = None) -> ScanReport:  # fmt: skip
-        """Scan the source, or go on with it at its checkpoints: no row before them is handled again."""
-        if not self.pipeline.stages:
-            raise UsageError(f"scan {self.name!r} has no handler: define one with @{self.name}.handler")
-        name = check_name(batch if batch is not None else self.name, "batch")
+            progress: bool | Callable[[Any], None] | None = None, poll: Duration | None = None,
+            accept_source: str | None = None, heartbeat: Duration | None = None) -> Any:  # fmt: skip
+        """Scan the source, or go on with it at its checkpoints: no row before them is handled again.
+
+        A scan that follows stays, looks every `poll` for what is new, and tells at its end how the last look went.
+        """
+        stage, name = self._stage(), check_name(batch if batch is not None else self.name, "batch")
+        if self.follow:
+            if poll is None:
+                raise UsageError(f'scan {self.name!r} follows its source: say run(poll="30s"), or call tick()')
+            every, stop = seconds(poll, "poll"), Stop(None if deadline is None else moment(deadline))
+            with self._delivering(stop):
+                return self._followed(name, lease, accept_source, heartbeat).stay(every, stop)
+        if poll is not None:
+            raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True polls")
         known = self.pipeline.store.batch(name)
         if known is not None:
+            following.accept_source(self.pipeline, known, stage, accept_source, owners.new_owner())
             refuse_changed_batch(self.source, self.pipeline.store, known)
         ranges = None if known is not None and known.ingested_at is not None else self._ranges()
         run = self.pipeline.run(ranges, name, key="range", workers=workers if workers is not None else self.partitions,
                                 deadline=deadline, lease=lease, executor=executor, progress=progress)  # fmt: skip
         return self.report(name, run)
+
+    def tick(self, batch: str | None = None, *, deadline: Duration | datetime | None = None, lease: Duration = "30s",
+             accept_source: str | None = None, heartbeat: Duration | None = None) -> Tick:  # fmt: skip
+        """One look at a source that is followed: what is new is handled and committed, or not at all."""
+        if not self.follow:
+            raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True has ticks")
+        self._stage()
+        name = check_name(batch if batch is not None else self.name, "batch")
+        stop = Stop(None if deadline is None else moment(deadline))
+        with self._delivering(stop):
+            return self._followed(name, lease, accept_source, heartbeat).tick(stop)
+
+    def _delivering(self, stop: Stop) -> AbstractContextManager[None]:
+        """Events, such as those of buried rows, reach their receivers beside a tick."""
+        pipeline, deadline = self.pipeline, None if stop.deadline == math.inf else stop.deadline
+        return delivering(lambda: pipeline.store, pipeline.name, pipeline.receivers, deadline)
+
+    def _followed(
+        self, batch: str, lease: Duration, accept: str | None, heartbeat: Duration | None = None
+    ) -> Following:
+        """Opened once in this process, and again where a changed source is accepted."""
+        held, beat = lease_seconds(lease), None if heartbeat is None else seconds(heartbeat, "heartbeat")
+        told = (batch, held, beat)
+        if accept is not None or told not in self._following:
+            self._following[told] = Following(self.pipeline, self._stage(), batch=batch, lease=held, accept=accept,
+                                              heartbeat=beat)  # fmt: skip
+        return self._following[told]
+
+    def _stage(self) -> RangeStage:
+        if not self.pipeline.stages:
+            raise UsageError(f"scan {self.name!r} has no handler: define one with @{self.name}.handler")
+        stage = self.pipeline.stages[0]
+        assert isinstance(stage, RangeStage)
+        return stage
 
     def report(self, batch: str | None = None, run: Report | None = None) -> ScanReport:
         """How the scan stands, without running anything."""
@@ -124,12 +189,26 @@ class Scan:
         found = store.batch(name)
         assert found is not None
         rows = sum(at.rows for at in each_checkpoint(store, found.id))
+        if self.follow:
+            return self._so_far(run, found, rows)
         if not run.counts.expected or run.counts.done < run.counts.expected:
             return ScanReport(run, rows)
         parts = tuple(_results(store, found))
         if self._converge is not None:
             return ScanReport(run, rows, parts, self._converge(list(parts)))
         return ScanReport(run, rows, parts, parts[0] if len(parts) == 1 else None)
+
+    def _so_far(self, run: Report, batch: Batch, rows: int) -> ScanReport:
+        """What a scan that follows has accumulated, and what came of rows that were redriven."""
+        at = next(iter(self.pipeline.store.checkpoints(batch.id, lo=0, hi=1)), None)
+        acc = self._stage().handler.decode(at.acc if at is not None else None)
+        parts = (acc, *_results(self.pipeline.store, batch))
+        return ScanReport(run, rows, parts, self._converge(list(parts)) if self._converge is not None else acc)
+
+    def redriven(self, batch: str | None = None, *, lease: Duration = "30s") -> int:
+        """Handle rows that were buried and redriven; how many were. Ticks that find new rows do so by themselves."""
+        name = check_name(batch if batch is not None else self.name, "batch")
+        return self._followed(name, lease, None).redriven(Stop())
 
     def _ranges(self) -> Iterator[dict[str, Any]]:
         for number, span in enumerate(self.source.split(self.partitions)):

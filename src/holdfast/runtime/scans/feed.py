@@ -10,8 +10,9 @@ from holdfast.runtime.sources.base import Page
 class Feed:
     """The rows of a range from a checkpoint on."""
 
-    def __init__(self, pages: Iterator[Page], rows: int) -> None:
+    def __init__(self, pages: Iterator[Page], rows: int, after: Cursor | None = None) -> None:
         self._pages = pages
+        self._last = after
         self._page: Page | None = None
         self._next: Page | None = None
         self._at = 0
@@ -32,7 +33,7 @@ class Feed:
 
     @property
     def cursor(self) -> Cursor | None:
-        """The cursor after the last row that was taken; None before the first."""
+        """The cursor after the last row that was taken; before the first, the one it was begun with."""
         return self._page.after(self._at) if self._page is not None and self._at else self._last
 
     _last: Cursor | None = None
@@ -40,12 +41,26 @@ class Feed:
     def take(self, most: int) -> list[Any]:
         """Up to so many rows; fewer only at the end."""
         taken: list[Any] = []
+        self._began, self._parts = self.cursor, []
         while len(taken) < most and self._turn():
             assert self._page is not None
             some = self._page.rows[self._at : self._at + most - len(taken)]
+            self._parts.append((self._page, self._at, len(some)))
             taken += some
             self._at += len(some)
         return taken
+
+    def cursors(self) -> list[Cursor]:
+        """The cursor after each of the rows that were taken last."""
+        return [page.after(at + each + 1) for page, at, count in self._parts for each in range(count)]
+
+    @property
+    def began(self) -> Cursor | None:
+        """The cursor before the rows that were taken last."""
+        return self._began
+
+    _began: Cursor | None = None
+    _parts: list[tuple[Page, int, int]]
 
     def __iter__(self) -> Iterator[Any]:
         """One row after the other; what was handed out counts as taken."""

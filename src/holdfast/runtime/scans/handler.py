@@ -11,7 +11,7 @@ import inspect
 import logging
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -83,9 +83,10 @@ class Handler:
             return self.encode(initial() if callable(initial) else initial)
         if acc is not None and acc.default is not inspect.Parameter.empty:
             return self.encode(acc.default)
-        if inspect.isclass(annotation):
+        kind = get_origin(annotation) if get_origin(annotation) is not None else annotation
+        if inspect.isclass(kind):
             try:
-                return self.encode(annotation())
+                return self.encode(kind())
             except (TypeError, ValueError, Invalid):
                 return None
         return None

@@ -5,14 +5,16 @@ from typing import Any
 
 from holdfast.core import canonical, cursor, typed
 from holdfast.core.errors import LeaseLost, UsageError
-from holdfast.core.model import Item
+from holdfast.core.model import Checkpoint, Item
 from holdfast.core.outcome import Done
 from holdfast.runtime.asking import here
 from holdfast.runtime.assignment import Assignment, clock
 from holdfast.runtime.pools import Finished
 from holdfast.runtime.runner import StageRunner
+from holdfast.runtime.scans.burial import Burial
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.interval import Interval
+from holdfast.runtime.scans.isolation import IsolatingWalk
 from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Parked, Walk
@@ -23,10 +25,11 @@ class RangeRunner(StageRunner):
     """The stage of a scan, ready to run ranges. It never raises: what happened comes back as an outcome."""
 
     def __init__(self, stage: RangeStage, *, pipeline: str, batch: str, stopping: Callable[[], bool],
-                 now: Callable[[], float], finished: Finished) -> None:  # fmt: skip
+                 now: Callable[[], float], finished: Finished, burial: Burial | None = None) -> None:  # fmt: skip
         super().__init__(stage, None, pipeline=pipeline, batch=batch, stopping=stopping, now=now)
         self.ranges = stage
         self._finished = finished
+        self._burial = burial
 
     def run(self, work: Assignment) -> None:
         if self.may_not_begin(work):
@@ -56,11 +59,21 @@ class RangeRunner(StageRunner):
         refuse_changed(stage.source, span, f"range {item.key}")
         begun = at is not None and bool(at.cursor)
         after = cursor.decode(at.cursor) if begun else span.after
-        feed = Feed(iter(stage.source.read(after, span.until)), at.rows if at is not None else 0)
-        return Walk(stage.handler, Interval(stage.every), work, ctx, feed, acc=at.acc if at is not None else None,
-                    send=self._finished.put, stopping=self.stopping)  # fmt: skip
+        feed = Feed(iter(stage.source.read(after, span.until)), at.rows if at is not None else 0, after)
+        return self.walk_over(feed, Interval(stage.every), work, ctx, at)
 
-    def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Done:
+    def walk_over(self, feed: Feed, interval: Interval, work: Assignment, ctx: Any, at: Checkpoint | None, *,
+                  condemned: str = "") -> Walk:  # fmt: skip
+        """The walk over a feed: rows are isolated where that was asked for."""
+        told: dict[str, Any] = {"acc": at.acc if at is not None else None, "send": self._finished.put,
+                                "stopping": self.stopping}  # fmt: skip
+        stage = self.ranges
+        if stage.isolate and self._burial is not None:
+            return IsolatingWalk(stage.handler, interval, work, ctx, feed, burial=self._burial, policy=stage.policy,
+                                 condemned=condemned, **told)  # fmt: skip
+        return Walk(stage.handler, interval, work, ctx, feed, **told)
+
+    def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Done | None:
         """The end of a range: its last checkpoint and its result are one commit."""
         try:
             data = typed.encode(result, "the result") if result is not None else b"null"

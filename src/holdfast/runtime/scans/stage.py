@@ -19,12 +19,19 @@ class RangeStage(Stage):
     """Reads ranges of a source and hands their rows to a handler."""
 
     def __init__(self, handler: Handler, source: Readable, every: Every, *, retry: Retry | None = None,
-                 executor: Where | None = None, breaker: Breaker | bool | None = False) -> None:  # fmt: skip
+                 executor: Where | None = None, breaker: Breaker | bool | None = False,
+                 isolate: bool = False) -> None:  # fmt: skip
         super().__init__(_range, name="scan", retry=retry, executor=executor, breaker=breaker)
         self.takes_ranges = True
         self.handler = handler
         self.source = source
         self.every = every
+        self.home: Any = None
+        """The scan it is the stage of, which worker processes look for."""
+        self.follows = False
+        """Its item never ends: it is brought on by ticks, not by a run."""
+        self.isolate = isolate
+        """Rows that a handler cannot take are buried one by one, and the others go on."""
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "code": code_of(self.handler.function), "source": self.source.describe()}

@@ -66,7 +66,7 @@ class Walk:
             return self._generate()
         while not self.feed.at_end:
             began = clock()
-            self._acc = self._kept(self.handler.call(self._rows(), self._acc, self._ctx))
+            self._acc = self._handled(self._rows())
             self._after_rows(began)
         return self._acc
 
@@ -104,9 +104,16 @@ class Walk:
             return self._acc
         while not self.feed.at_end:
             began = clock()
-            self._acc = self._kept(await self.handler.call(self._rows(), self._acc, self._ctx))
+            self._acc = await self._handled_async(self._rows())
             self._after_rows(began)
         return self._acc
+
+    def _handled(self, rows: list[Any]) -> Any:
+        """What is accumulated after some rows."""
+        return self._kept(self.handler.call(rows, self._acc, self._ctx))
+
+    async def _handled_async(self, rows: list[Any]) -> Any:
+        return self._kept(await self.handler.call(rows, self._acc, self._ctx))
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 

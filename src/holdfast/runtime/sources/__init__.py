@@ -7,9 +7,11 @@ from holdfast.runtime.sources.jsonlines import JsonLines
 from holdfast.runtime.sources.objects import Object, Objects
 from holdfast.runtime.sources.parquet import Parquet
 from holdfast.runtime.sources.reader import Reader
+from holdfast.runtime.sources.sql.query import Query
+from holdfast.runtime.sources.sql.table import Table
 from holdfast.runtime.sources.web_pages import Pages
 
 __all__ = [
     "Csv", "File", "Folder", "Identified", "JsonLines", "Malformed", "Object", "Objects", "Page", "Pages", "Parquet",
-    "Readable", "Reader", "Source", "Span",
+    "Query", "Readable", "Reader", "Source", "Span", "Table",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ that says where it stood. What makes the rest of the stream unreadable, or would
 import gzip
 import logging
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol, cast, runtime_checkable
@@ -96,6 +96,29 @@ def one_range(source: Any, parts: int, why: str, identity: dict[str, Any] | None
     if parts > 1:
         log.warning("%r is read as one range, not %s: %s", source, parts, why)
     return [Span(identity=identity)]
+
+
+class Final(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the rows of a source are final: nothing that comes later stands before that."""
+
+    until: Cursor | None = None
+    """None where all that is there is final."""
+    nothing: bool = False
+    """Nobody can say so now: no row is."""
+    why: str = ""
+    """What holds rows back, where something does."""
+    newest: Cursor | None = None
+    """The last row there is, final or not, where that is known."""
+
+
+@runtime_checkable
+class Followable(Readable, Protocol):
+    """A source that others write to while it is read. One without this is taken for final to its end."""
+
+    def final(self, after: Cursor | None, wait: Callable[[float], bool]) -> Final:
+        """How far rows can be delivered so that none appears behind them later. `wait` waits for some seconds, and says
+        False where there is no time for that."""
+        ...
 
 
 class Malformed(msgspec.Struct, frozen=True, kw_only=True):

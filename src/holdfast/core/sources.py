@@ -1,0 +1,43 @@
+"""Whether a scan still reads the source it was begun with: another one is refused, with the difference in words."""
+
+from typing import Any
+
+from holdfast.core import canonical
+from holdfast.core.errors import FingerprintChanged
+from holdfast.core.model import Batch
+
+ACCEPTED = "source_accepted"
+"""The kind of the entry that says why another source is fine."""
+
+
+def source_of(definition: bytes) -> dict[str, Any] | None:
+    """The source that a definition names; None where it names none."""
+    stages = canonical.decode(definition)["stages"]
+    found: dict[str, Any] | None = stages[0].get("source") if stages else None
+    return found
+
+
+def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """What differs between two descriptions of a source, in words."""
+    names = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
+    return [f"{name}: {_shown(before.get(name))} became {_shown(after.get(name))}" for name in names]
+
+
+def check(batch: Batch, now: dict[str, Any], accepted: str | None) -> list[str]:
+    """What changed of the source of a batch. Raises FingerprintChanged, unless somebody says why that is fine."""
+    before = source_of(batch.definition)
+    if before is None or not batch.admitted:
+        return []
+    changed = differences(before, canonical.decode(canonical.encode(now)))
+    if changed and not accepted:
+        raise FingerprintChanged(
+            f"batch {batch.name!r} was begun with another source: {'; '.join(changed)}. Its cursor may mean nothing "
+            'there: go on all the same with accept_source="why that is fine", reset it to the beginning, or read the '
+            "new source under another batch name"
+        )
+    return changed
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is None else canonical.encode(value).decode()
+    return text if len(text) <= 200 else text[:199] + "…"

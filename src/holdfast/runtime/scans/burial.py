@@ -1,0 +1,99 @@
+"""Rows that nobody can handle: each becomes a dead letter of its own, before the checkpoint moves past it.
+
+A buried row is an item of the batch: a range of that one row. So it is listed, told of, discarded and redriven like any
+other dead letter, and it says between which two cursors it stood.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core import canonical, cursor, ingest, typed
+from holdfast.core.canonical import SALT_BYTES
+from holdfast.core.cursor import Cursor
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import PAYLOAD_BYTES
+from holdfast.core.model import Batch, NewItem, State
+from holdfast.stores import owners
+from holdfast.stores.base import Store
+
+KEY_CHARS = 200
+"""A longer text of a cursor is replaced by its digest."""
+
+
+class Buried(msgspec.Struct, frozen=True, kw_only=True):
+    """A row, where it stood, and why it cannot be handled."""
+
+    row: Any
+    before: Cursor | None
+    """The cursor before it: the last row that stands behind the checkpoint, or one between."""
+    at: Cursor
+    code: str
+    reason: str
+
+
+class Burial:
+    """Buries rows of one batch."""
+
+    def __init__(self, store: Store, batch: str) -> None:
+        self._store, self._name = store, batch
+        self._batch: Batch | None = None
+        self._owner = owners.new_owner()
+        self.count = 0
+        """Rows that were buried here."""
+
+    def bury(self, rows: Sequence[Buried]) -> None:
+        """Make dead letters of some rows. One that is known already stays as it is: doing it twice changes nothing."""
+        if rows:
+            self.admit([dead_letter(each) for each in rows])
+
+    def admit(self, letters: Sequence[NewItem]) -> None:
+        """Write the dead letters of some rows."""
+        self._store.add_items(self._found().id, letters, actor=self._owner)
+        self.count += len(letters)
+
+    def buried(self, places: Sequence[Cursor]) -> set[int]:
+        """Which of some rows, by their index, are dead letters already."""
+        batch = self._found()
+        known = self._store.known(batch.id, [_named(at) for at in places])
+        found = {index: self._store.items(batch.id, lo=n, hi=n + 1, limit=1) for index, (n, _) in known.items()}
+        return {index for index, (item,) in found.items() if item.place.state is State.DEAD}
+
+    def _found(self) -> Batch:
+        if self._batch is None:
+            self._batch = self._store.batch(self._name)
+        if self._batch is None:
+            raise UsageError(f"there is no batch {self._name!r} to bury rows of")
+        return self._batch
+
+
+def row_key(at: Cursor) -> str:
+    """How a row is called as an item."""
+    tie = at.tiebreaker
+    ties = list(tie.values()) if isinstance(tie, dict) else [] if tie is None else [tie]
+    text = "row " + "/".join(canonical.storable(str(each)) for each in (at.value, *ties))
+    return text if len(text) <= KEY_CHARS else f"row {canonical.fingerprint(cursor.to_plain(at))}"
+
+
+def _named(at: Cursor) -> NewItem:
+    key = row_key(at)
+    return NewItem(key, canonical.key_hash(key), b"", b"")
+
+
+def dead_letter(buried: Buried) -> NewItem:
+    """A row as an item that is dead from the first moment: a range of that one row, with the row beside it."""
+    span = {
+        "range": row_key(buried.at),
+        "after": None if buried.before is None else cursor.to_plain(buried.before),
+        "until": cursor.to_plain(buried.at),
+        "rows": 1,
+    }
+    try:
+        payload = canonical.encode({**span, "row": typed.to_plain(buried.row, "the row")})
+    except UsageError:
+        payload = canonical.encode({**span, "row": canonical.storable(repr(buried.row))})
+    if len(payload) > PAYLOAD_BYTES:  # the source still has it
+        payload = canonical.encode(span)
+    return ingest.refuse(span["range"], payload, os.urandom(SALT_BYTES), buried.code, buried.reason)

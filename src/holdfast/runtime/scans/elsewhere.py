@@ -1,0 +1,208 @@
+"""Ranges handled in processes of their own: rows are read there, checkpoints come back over a pipe.
+
+The thread that holds the lease stays here: it starts the process, writes down what that reaches, answers whether it is
+durable, and kills it when the lease is lost. Processes are spawned, never forked: a fork would share open databases.
+"""
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import msgspec
+
+from holdfast.core import cursor
+from holdfast.core.cursor import Cursor
+from holdfast.core.model import Checkpoint, Item, NewItem
+from holdfast.core.outcome import Failed, Outcome
+from holdfast.core.settle import Reached, further
+from holdfast.runtime import remote
+from holdfast.runtime.assignment import Assignment, clock
+from holdfast.runtime.pools import Finished
+from holdfast.runtime.processes import _settle_in
+from holdfast.runtime.saving import Saving
+from holdfast.runtime.scans.burial import Burial, Buried, dead_letter
+from holdfast.runtime.scans.feed import Feed
+from holdfast.runtime.scans.interval import Interval
+from holdfast.runtime.scans.runner import RangeRunner
+from holdfast.runtime.scans.stage import RangeStage, span_of
+from holdfast.runtime.scans.walk import Walk
+
+LOOK_SECONDS = 0.1
+"""How often the lease is looked at while a process is at work."""
+
+
+class Parcel(msgspec.Struct):
+    """What a process is given."""
+
+    batch: str
+    fence: int
+    ready_at: float
+    item: Item
+    at: Checkpoint | None
+    until: bytes | None
+    """The cursor up to which rows are final, where the source is followed; else the range says."""
+    follows: bool
+
+
+class Message(msgspec.Struct, omit_defaults=True):
+    """What a process says: a checkpoint, rows to bury, a question which are buried, or its end."""
+
+    reached: Reached | None = None
+    bury: list[NewItem] | None = None
+    ask: list[bytes] | None = None
+    end: bool = False
+    outcome: Outcome | None = None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_message = msgspec.msgpack.Decoder(Message).decode
+_parcel = msgspec.msgpack.Decoder(Parcel).decode
+
+
+# -- here ---------------------------------------------------------------------------------------------------------
+
+
+class ProcessRunner(RangeRunner):
+    """Runs each range in a process of its own, from the thread that waits for it."""
+
+    def __init__(self, stage: RangeStage, *, target: str, pipeline: str, batch: str, stopping: Callable[[], bool],
+                 now: Callable[[], float], finished: Finished, burial: Burial | None = None, follows: bool = False,
+                 at: Checkpoint | None = None, until: Cursor | None = None) -> None:  # fmt: skip
+        super().__init__(stage, pipeline=pipeline, batch=batch, stopping=stopping, now=now, finished=finished,
+                         burial=burial)  # fmt: skip
+        self._target, self._follows, self._at, self._until = target, follows, at, until
+
+    def run(self, work: Assignment) -> None:
+        if self.may_not_begin(work):
+            return
+        began = work.started = clock()
+        at = self._at if self._follows else work.holding.checkpoints.get(work.items[0].n)
+        until = None if self._until is None else cursor.encode(self._until)
+        parcel = Parcel(self.batch, work.fence, work.ready_at, work.items[0], at, until, self._follows)
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        stop = context.Event()
+        process = context.Process(target=_work, args=(theirs, stop, self._target, _encode(parcel)), daemon=True)
+        process.start()
+        theirs.close()
+        try:
+            self._attend(ours, stop, work, began)
+        finally:
+            process.kill()
+            process.join()
+            process.close()
+            ours.close()
+            work.started = 0.0
+
+    def _attend(self, pipe: Connection, stop: Any, work: Assignment, began: float) -> None:
+        """Listen to the process until it ends, dies, or must be killed."""
+        while not work.is_vain:
+            if self.stopping() and not stop.is_set():
+                stop.set()
+            try:
+                if not pipe.poll(LOOK_SECONDS):
+                    continue
+                message = _message(pipe.recv_bytes())
+            except (EOFError, OSError):
+                text = "its worker process died"
+                work.outcomes.append(Failed(work.items[0], True, "process_died", text, 0.5, 0.0, clock() - began))
+                return
+            if message.end:
+                self._ended(message, work)
+                return
+            pipe.send_bytes(_encode(self._answer(message, work)))
+
+    def _answer(self, message: Message, work: Assignment) -> Any:
+        if message.reached is not None:
+            saving = Saving(work, message.reached)
+            self._finished.put(saving)
+            landed = saving.wait()
+            if landed:
+                work.items[0] = further(message.reached.item)
+            return landed
+        assert self._burial is not None
+        if message.bury is not None:
+            self._burial.admit(message.bury)
+            return True
+        return sorted(self._burial.buried([cursor.decode(each) for each in message.ask or ()]))
+
+    def _ended(self, message: Message, work: Assignment) -> None:
+        if message.outcome is not None:
+            work.outcomes.append(message.outcome)
+            work.items[0] = message.outcome.item
+        work.reached = message.reached
+
+
+# -- there --------------------------------------------------------------------------------------------------------
+
+
+def _work(pipe: Connection, stop: Any, target: str, data: bytes) -> None:
+    """In the process: find the scan, read the rows, handle them, say how it went."""
+    _settle_in()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    parcel = _parcel(data)
+    scan = remote.find(target)
+    stage = scan.pipeline.stages[0]
+    line = _Line(pipe)
+    runner = _Child(stage, parcel, line, pipeline=scan.pipeline.name, stopping=stop.is_set)
+    work = Assignment(0, [parcel.item], parcel.fence, parcel.ready_at, None)
+    runner.run(work)
+    outcome = work.outcomes[0] if work.outcomes else None
+    pipe.send_bytes(_encode(Message(end=True, outcome=outcome, reached=work.reached)))
+
+
+class _Line:
+    """The way back: one question at a time."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+
+    def ask(self, message: Message) -> Any:
+        with self._lock:
+            self._pipe.send_bytes(_encode(message))
+            return msgspec.msgpack.decode(self._pipe.recv_bytes())
+
+    def put(self, saving: Saving) -> None:
+        saving.answer(bool(self.ask(Message(reached=saving.reached))))
+
+
+class _RemoteBurial(Burial):
+    """Has the parent bury rows."""
+
+    def __init__(self, line: _Line) -> None:
+        self._line = line
+        self.count = 0
+
+    def bury(self, rows: Sequence[Buried]) -> None:
+        if rows:
+            self._line.ask(Message(bury=[dead_letter(each) for each in rows]))
+
+    def buried(self, places: Sequence[Cursor]) -> set[int]:
+        return set(self._line.ask(Message(ask=[cursor.encode(at) for at in places])))
+
+
+class _Child(RangeRunner):
+    """A range in its process: the checkpoint it begins with came with it."""
+
+    def __init__(self, stage: RangeStage, parcel: Parcel, line: _Line, *, pipeline: str,
+                 stopping: Callable[[], bool]) -> None:  # fmt: skip
+        super().__init__(stage, pipeline=pipeline, batch=parcel.batch, stopping=stopping, now=lambda: 0.0,
+                         finished=line, burial=_RemoteBurial(line))  # type: ignore[arg-type]  # fmt: skip
+        self._parcel = parcel
+
+    def _walk(self, work: Assignment, item: Item, ctx: Any) -> Walk:
+        parcel, span, at = self._parcel, span_of(item.input), self._parcel.at
+        after = cursor.decode(at.cursor) if at is not None and at.cursor else span.after
+        until = span.until if parcel.until is None else cursor.decode(parcel.until)
+        feed = Feed(iter(self.ranges.source.read(after, until)), 0 if at is None else at.rows, after)
+        return self.walk_over(feed, Interval(self.ranges.every), work, ctx, at)
+
+    def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Any:
+        if self._parcel.follows:
+            work.reached = walk.reached()
+            return None
+        return super()._done(walk, result, work, ctx, began)

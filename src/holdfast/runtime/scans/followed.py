@@ -1,0 +1,55 @@
+"""Running what is new of a source that is followed: a walk that comes to the end of what is there, not to an end."""
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core.model import Checkpoint, Item
+from holdfast.core.outcome import Done
+from holdfast.runtime.assignment import Assignment
+from holdfast.runtime.pools import Finished
+from holdfast.runtime.scans.burial import Burial
+from holdfast.runtime.scans.feed import Feed
+from holdfast.runtime.scans.interval import Every, Interval
+from holdfast.runtime.scans.runner import RangeRunner
+from holdfast.runtime.scans.stage import RangeStage
+from holdfast.runtime.scans.walk import Walk
+
+CAREFUL_ROWS = 1_000
+"""After so many rows that were handled one at a time, whatever killed the process is not among them."""
+
+
+class Careful(Interval):
+    """One row at a time, each with a checkpoint of its own: whichever kills the process is known then."""
+
+    def __init__(self, every: Every) -> None:
+        super().__init__(every)
+        self._left = CAREFUL_ROWS
+
+    def rows_at_once(self, fresh: int, most: int | None) -> int:
+        self._left -= 1
+        return 1 if self._left >= 0 else super().rows_at_once(fresh, most)
+
+    def is_due(self, rows: int, elapsed: float) -> bool:
+        return self._left >= 0 or super().is_due(rows, elapsed)
+
+
+class FollowRunner(RangeRunner):
+    """Walks over a feed that was opened before, and leaves in the assignment how far it came."""
+
+    def __init__(self, stage: RangeStage, *, pipeline: str, batch: str, stopping: Callable[[], bool],
+                 now: Callable[[], float], finished: Finished, burial: Burial, feed: Feed, at: Checkpoint | None,
+                 careful: bool, condemned: str) -> None:  # fmt: skip
+        super().__init__(stage, pipeline=pipeline, batch=batch, stopping=stopping, now=now, finished=finished,
+                         burial=burial)  # fmt: skip
+        self._feed, self._at = feed, at
+        self._careful, self._condemned = careful, condemned
+
+    def _walk(self, work: Assignment, item: Item, ctx: Any) -> Walk:
+        every = self.ranges.every
+        interval = Careful(every) if self._careful else Interval(every)
+        return self.walk_over(self._feed, interval, work, ctx, self._at, condemned=self._condemned)
+
+    def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Done | None:
+        """What is there was handled: the last checkpoint and the release are one commit."""
+        work.reached = walk.reached()
+        return None

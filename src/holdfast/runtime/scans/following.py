@@ -1,0 +1,150 @@
+"""A scan that follows its source: one item that never ends, a tick at a time, or staying and looking every so often."""
+
+import logging
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from holdfast.core import canonical, ingest, journal, sources
+from holdfast.core.canonical import SALT_BYTES
+from holdfast.core.errors import StoreUnavailable, Transient, UsageError
+from holdfast.core.lease import check_times
+from holdfast.core.model import Batch
+from holdfast.runtime import definition
+from holdfast.runtime.scans.follower import Follower, Stop
+from holdfast.runtime.scans.handler import Shape
+from holdfast.runtime.scans.stage import RangeStage, payload_of
+from holdfast.runtime.scans.tick import Ended, Tick
+from holdfast.runtime.sources.base import Span
+from holdfast.runtime.sources.sql.database import UNAVAILABLE
+from holdfast.stores import owners
+
+if TYPE_CHECKING:
+    from holdfast.runtime.pipeline import Pipeline
+
+log = logging.getLogger("holdfast.follow")
+
+KEY = "follow"
+REDRIVEN_SECONDS = 60.0
+"""How often a scan that stays looks for rows that were redriven, where nothing else is new."""
+SHORTEST = 0.05
+"""Seconds between two ticks where the first has left something to do."""
+
+
+class Following:
+    """What this process knows about a batch that follows a source: opened once, looked at with one read after that."""
+
+    def __init__(self, pipeline: "Pipeline", stage: RangeStage, *, batch: str, lease: float, accept: str | None,
+                 heartbeat: float | None = None) -> None:  # fmt: skip
+        if heartbeat is not None:
+            check_times(lease, heartbeat)
+        if stage.isolate and stage.handler.shape is Shape.GENERATOR:
+            raise UsageError(f"{stage.handler.what} is a generator: rows are isolated for (rows) and (rows, acc) only")
+        self.pipeline, self.stage = pipeline, stage
+        found = open_batch(pipeline, stage, batch, accept)
+        self.follower = Follower(pipeline.store, stage, pipeline=pipeline.name, batch=found, lease=lease,
+                                 heartbeat=heartbeat)  # fmt: skip
+
+    def tick(self, stop: Stop) -> Tick:
+        """What is new, committed or not at all. The first SIGTERM or SIGINT drains to the next checkpoint."""
+        with _signals(stop):
+            last = self.follower.tick(stop)
+            return self._with_redriven(last, stop) if last.rows else last
+
+    def redriven(self, stop: Stop) -> int:
+        """Handle rows that were buried and redriven, without looking for new ones; how many were."""
+        with _signals(stop):
+            return self.follower.redriven(stop)
+
+    def _with_redriven(self, last: Tick, stop: Stop) -> Tick:
+        return replace(last, redriven=self.follower.redriven(stop))
+
+    def stay(self, poll: float, stop: Stop) -> Tick:
+        """Tick for ever: until somebody says stop, the time is up, or a person has to act."""
+        sum_, looked = Tick(Ended.NOTHING_NEW), -math.inf
+        with _signals(stop):
+            while True:
+                last = self._try(stop)
+                if last.rows or time.monotonic() - looked > REDRIVEN_SECONDS:
+                    last, looked = self._with_redriven(last, stop), time.monotonic()
+                sum_ = replace(last, rows=sum_.rows + last.rows, dead=sum_.dead + last.dead,
+                               redriven=sum_.redriven + last.redriven)  # fmt: skip
+                if last.ended is Ended.DEAD:
+                    return sum_
+                if stop.now or not stop.wait(self._pause(last, poll)):
+                    return sum_ if last.again else replace(sum_, ended=_end(stop))
+
+    def _try(self, stop: Stop) -> Tick:
+        """A tick. A database or a store that does not answer for now is looked at again."""
+        try:
+            return self.follower.tick(stop)
+        except (Transient, StoreUnavailable) as error:
+            if isinstance(error, Transient) and error.code != UNAVAILABLE:
+                raise
+            log.warning("batch %s: %s", self.follower.batch.name, error)
+            return Tick(Ended.FAILED, str(error))
+
+    def _pause(self, last: Tick, poll: float) -> float:
+        if last.ended is Ended.WAITING and last.due is not None:
+            return max(SHORTEST, min(poll, last.due - time.time()))
+        return poll if last.ended is not Ended.LOST else SHORTEST
+
+
+def open_batch(pipeline: "Pipeline", stage: RangeStage, name: str, accept: str | None) -> Batch:
+    """The batch with its one item, made if it is missing. Another source than the one it was begun with is refused."""
+    store, actor = pipeline.store, owners.new_owner()
+    keyed = definition.keyed_by("range", "key")
+    described = definition.describe(pipeline.name, pipeline.stages, keyed, pipeline.patience)
+    known = store.batch(name)
+    if known is not None:
+        definition.check(known, pipeline.name, described, reads_items=False)
+        accept_source(pipeline, known, stage, accept, actor)
+    if known is None or known.definition != described:
+        known = store.open_batch(name, pipeline.name, described, actor=actor)
+    if not known.admitted:
+        payload = canonical.encode({"range": KEY, **payload_of(Span())})
+        store.add_items(known.id, [ingest.admit(KEY, payload, os.urandom(SALT_BYTES))], ended=True, actor=actor)
+        fresh = store.batch(name)
+        assert fresh is not None
+        known = fresh
+    return known
+
+
+def accept_source(pipeline: "Pipeline", known: Batch, stage: RangeStage, accept: str | None, actor: str) -> None:
+    """Refuse a changed source; where somebody says why it is fine, keep that with the difference."""
+    changed = sources.check(known, stage.source.describe(), accept)
+    if changed and accept:
+        body = journal.Acted(reason=f"{accept} ({'; '.join(changed)})")
+        pipeline.store.note(known.id, sources.ACCEPTED, journal.encode_body(body), actor=actor)
+        log.warning("batch %s goes on with another source (%s): %s", known.name, accept, "; ".join(changed))
+
+
+def _end(stop: Stop) -> Ended:
+    return Ended.STOPPED if stop.was_said else Ended.TIME_UP
+
+
+@contextmanager
+def _signals(stop: Stop) -> Iterator[None]:
+    """The first signal drains to the next checkpoint; the second has its usual effect."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def drain(number: int, _: object) -> None:
+        stop.say()
+        signal.signal(number, before[signal.Signals(number)])
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, drain)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

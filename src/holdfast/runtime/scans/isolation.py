@@ -1,0 +1,141 @@
+"""Finding the row that a handler cannot take: the group is halved until it stands alone, and the others go on.
+
+Every try gets a fresh copy of the accumulator, so that a half that failed leaves nothing in it. Rows may be handed over
+several times on the way: what the handler does outside must bear that.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
+
+from holdfast.core.cursor import Cursor
+from holdfast.core.errors import Defer, LeaseLost, Skip, UsageError
+from holdfast.core.retry import Policy, classify
+from holdfast.runtime.scans.burial import Burial, Buried
+from holdfast.runtime.scans.handler import Shape
+from holdfast.runtime.scans.walk import Parked, Walk
+
+Tries = Generator[tuple[list[Any], bytes | None], Any, bytes | None]
+"""Asks for calls with some rows and what was accumulated before them; gets the answer, or what the handler raised."""
+
+
+class Culprit(NamedTuple):
+    """A row that failed alone."""
+
+    at: int
+    error: BaseException
+
+
+class IsolatingWalk(Walk):
+    """A walk that buries the rows its handler cannot take."""
+
+    def __init__(self, *args: Any, burial: Burial, policy: Policy, condemned: str = "", **told: Any) -> None:
+        super().__init__(*args, **told)
+        if self.handler.shape is Shape.GENERATOR:
+            raise UsageError(
+                f"{self.handler.what} is a generator, which takes its rows itself: they can only be isolated for "
+                "(rows) and for (rows, acc)"
+            )
+        self._burial, self._policy = burial, policy
+        self._condemned = condemned
+        """Why the first row is buried without being tried."""
+        self._first = True
+        """No checkpoint of this claim is durable: rows may be dead letters already."""
+
+    def _handled(self, rows: list[Any]) -> Any:
+        tries = self._tries(rows)
+        turn = self._turn(tries.send, None)
+        while isinstance(turn, tuple):
+            some, acc = turn
+            try:
+                answer = self._kept(self.handler.call(some, self.handler.decode(acc), self._ctx))
+            except Exception as error:  # noqa: BLE001 - what a handler raises is what this is about
+                turn = self._turn(tries.throw, error)
+            else:
+                turn = self._turn(tries.send, self.handler.encode(answer))
+        return self.handler.decode(turn)
+
+    async def _handled_async(self, rows: list[Any]) -> Any:
+        tries = self._tries(rows)
+        turn = self._turn(tries.send, None)
+        while isinstance(turn, tuple):
+            some, acc = turn
+            try:
+                answer = self._kept(await self.handler.call(some, self.handler.decode(acc), self._ctx))
+            except Exception as error:  # noqa: BLE001 - see above
+                turn = self._turn(tries.throw, error)
+            else:
+                turn = self._turn(tries.send, self.handler.encode(answer))
+        return self.handler.decode(turn)
+
+    def _turn(self, advance: Callable[..., tuple[list[Any], bytes | None]], told: Any) -> Any:
+        """The next call that is wanted, as a tuple; or what is accumulated in the end, as it is stored."""
+        try:
+            wanted = advance(told)
+        except StopIteration as end:
+            return end.value
+        if self._work.is_vain:
+            raise self._lost()
+        return wanted
+
+    # -- the search -------------------------------------------------------------------------------------------------
+
+    def _tries(self, rows: list[Any]) -> Tries:
+        """What is accumulated after the rows, those apart that nobody can handle: these are buried."""
+        cursors = self.feed.cursors()
+        acc = self.handler.encode(self._acc)
+        passed = self._passed(cursors)
+        alive = [index for index in range(len(rows)) if index not in passed]
+        if self._condemned and alive:
+            self._bury(rows, cursors, [(alive.pop(0), "killed_process", self._condemned)])
+            self._condemned = ""
+        culprits: list[Culprit] = []
+        acc = yield from self._narrow(rows, alive, acc, culprits, whole=True)
+        if len(culprits) > 1 and len(culprits) == len(alive) and all(classify(each.error)[0] for each in culprits):
+            raise culprits[0].error  # all of them, and all for now: the other side is away, and no row is to blame
+        found = [(each.at, *_named(each.error)) for each in culprits if not isinstance(each.error, Skip)]
+        self._bury(rows, cursors, found)
+        return acc
+
+    def _narrow(self, rows: list[Any], some: list[int], acc: bytes | None, culprits: list[Culprit], *,
+                whole: bool = False) -> Tries:  # fmt: skip
+        if not some:
+            return acc
+        try:
+            answer: bytes | None = yield [rows[index] for index in some], acc
+            return answer
+        except (LeaseLost, Parked, Defer, UsageError):
+            raise
+        except Exception as error:
+            if whole and self._may_work_next_time(error):
+                raise
+            if len(some) == 1:
+                culprits.append(Culprit(some[0], error))
+                return acc
+        middle = len(some) // 2
+        acc = yield from self._narrow(rows, some[:middle], acc, culprits)
+        return (yield from self._narrow(rows, some[middle:], acc, culprits))
+
+    def _may_work_next_time(self, error: Exception) -> bool:
+        """Whether the policy has another attempt for it: then no row is looked for yet."""
+        return classify(error)[0] and self.item.place.attempt + 1 < self._policy.attempts
+
+    # -- burying ----------------------------------------------------------------------------------------------------
+
+    def _bury(self, rows: list[Any], cursors: list[Cursor], found: list[tuple[int, str, str]]) -> None:
+        before = [self.feed.began, *cursors]
+        self._burial.bury(
+            [Buried(row=rows[at], before=before[at], at=cursors[at], code=code, reason=why) for at, code, why in found]
+        )
+
+    def _passed(self, cursors: list[Cursor]) -> set[int]:
+        """Rows that were buried before a crash kept the checkpoint from moving past them."""
+        return self._burial.buried(cursors) if self._first else set()
+
+    def _save(self) -> None:
+        super()._save()
+        self._first = False
+
+
+def _named(error: BaseException) -> tuple[str, str]:
+    code = classify(error)[1]
+    return str(code), f"{type(error).__name__}: {error}"

@@ -1,0 +1,72 @@
+"""What one look at a source that is followed came to."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Ended(StrEnum):
+    """How a tick ended."""
+
+    NOTHING_NEW = "nothing new"
+    CAUGHT_UP = "caught up"
+    TIME_UP = "its time was up"
+    STOPPED = "stopped"
+    WAITING = "waiting"
+    HELD = "held by another process"
+    LOST = "its lease was lost"
+    FAILED = "failed"
+    DEAD = "stopped at a dead letter"
+
+
+AGAIN = frozenset({Ended.TIME_UP, Ended.STOPPED, Ended.WAITING, Ended.LOST, Ended.FAILED})
+"""There is something left to do: run again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The report of a tick, or of all ticks of a run."""
+
+    ended: Ended
+    why: str = ""
+    """What to know about it, and what to do next."""
+    rows: int = 0
+    """Rows that were handled and are behind the checkpoint now."""
+    dead: int = 0
+    """Rows that were buried."""
+    redriven: int = 0
+    """Rows that were buried once, and are handled now."""
+    total: int = 0
+    """Rows behind the checkpoint in all."""
+    cursor: str = ""
+    """The last row behind the checkpoint."""
+    lag: float | None = None
+    """Seconds between that row and the newest one there is; None where the cursor is no time."""
+    due: float | None = None
+    """When it may go on, where it waits, in seconds since 1970 UTC."""
+
+    @property
+    def again(self) -> bool:
+        """Whether to run again soon: rows, or an attempt, are left."""
+        return self.ended in AGAIN
+
+    @property
+    def exit_code(self) -> int:
+        """0 nothing is left · 1 rows were buried, or the scan stands still until a person acts · 75 run again."""
+        if self.ended is Ended.DEAD or self.dead:
+            return 1
+        return 75 if self.again else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "ended": str(self.ended), "why": self.why, "rows": self.rows, "dead": self.dead,
+            "redriven": self.redriven, "total": self.total, "cursor": self.cursor, "lag": self.lag, "due": self.due,
+            "again": self.again, "exit_code": self.exit_code,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        told = [f"{self.ended}: {self.rows:,} rows, {self.total:,} in all"]
+        told += [f"{self.dead:,} buried"] if self.dead else []
+        told += [f"{self.lag:,.1f} s behind"] if self.lag else []
+        return ", ".join(told) + (f" ({self.why})" if self.why else "")

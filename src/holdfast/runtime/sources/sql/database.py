@@ -1,0 +1,151 @@
+"""A database that rows are read from: its connections, its name, and its errors without secrets."""
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, quote_plus
+
+from holdfast.core.errors import HoldfastError, Transient, UsageError
+from holdfast.core.limits import REQUEST_HINT_CHARS
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+UNAVAILABLE = "source_unavailable"
+_NOT_THERE = ("no such table", "no such column", "syntax error", "ambiguous column", "unrecognized token")
+"""What SQLite calls an operational error and will not go away by itself."""
+_NOT_THERE_CODES = frozenset({1044, 1045, 1049, 1052, 1054, 1064, 1142, 1143, 1146})
+"""The same for MySQL: unknown names, syntax, and what this user may not do."""
+
+
+class Database:
+    """Where a table or a query is read. Nothing is connected before it is needed."""
+
+    def __init__(self, given: "str | Engine", what: str) -> None:
+        sa = sqlalchemy()
+        self.what = what
+        self._engine: Engine | None = None
+        self._owned = isinstance(given, str)
+        self._lock = threading.Lock()
+        if isinstance(given, str):
+            try:
+                self.url = sa.make_url(given)
+            except (sa.exc.SQLAlchemyError, ValueError):
+                found = None
+            else:
+                found = self.url
+            if found is None:
+                raise UsageError(
+                    f"{what}: the address of the database cannot be read: write dialect+driver://user@host/name, such "
+                    "as postgresql+psycopg://, mysql+pymysql:// or sqlite:///orders.db"
+                )
+        elif isinstance(given, sa.Engine):
+            self._engine, self.url = given, given.url
+        else:
+            raise UsageError(f"{what}: give the address of a database as text, or an Engine; not {type(given)}")
+
+    @property
+    def dialect(self) -> str:
+        """postgresql, mysql, sqlite …; a MariaDB is called mysql."""
+        name = self.url.get_backend_name()
+        return "mysql" if name == "mariadb" else name
+
+    @property
+    def name(self) -> str:
+        """The name of the database, the same from every machine: neither host nor user, and of a file no folder."""
+        name = self.url.database
+        if not name:
+            return ":memory:" if self.dialect == "sqlite" else ""
+        return Path(name).name if self.dialect == "sqlite" else name
+
+    @contextmanager
+    def connect(self) -> "Iterator[Connection]":
+        """A connection in which every statement sees what is committed when it begins; trouble is told in our words."""
+        failed: HoldfastError | None = None
+        try:
+            engine = self._open()
+            with (
+                engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+                _in_utc(connection, self.dialect),
+            ):
+                yield connection
+        except sqlalchemy().exc.SQLAlchemyError as error:
+            failed = self._told(error)
+        if failed is not None:
+            raise failed from None  # what it was told from may hold a password
+
+    def close(self) -> None:
+        """Let go of connections that were made here."""
+        if self._engine is not None and self._owned:
+            self._engine.dispose()
+            self._engine = None
+
+    def _open(self) -> "Engine":
+        with self._lock:
+            if self._engine is None:
+                try:
+                    self._engine = sqlalchemy().create_engine(self.url, hide_parameters=True, pool_pre_ping=True)
+                except ModuleNotFoundError as error:
+                    name = error.name
+                else:
+                    weakref.finalize(self, self._engine.dispose)
+                    return self._engine
+                raise UsageError(f"{self.what}: the driver {name!r} is not installed: pip install {name}")
+            return self._engine
+
+    def _told(self, error: Exception) -> HoldfastError:
+        exc = sqlalchemy().exc
+        text = self.without_secrets(str(getattr(error, "orig", None) or error))
+        gone = isinstance(error, exc.DBAPIError) and error.connection_invalidated
+        away = gone or isinstance(error, exc.OperationalError | exc.InterfaceError | exc.TimeoutError)
+        code = next(iter(getattr(getattr(error, "orig", None), "args", ())), None)
+        if away and code not in _NOT_THERE_CODES and not any(word in text for word in _NOT_THERE):
+            return Transient(f"{self.what}: the database did not answer: {text}", code=UNAVAILABLE)
+        if isinstance(error, exc.NoSuchTableError):
+            text = f"there is no table {text}"
+        return UsageError(f"{self.what} cannot be read: {text}")
+
+    def without_secrets(self, text: str) -> str:
+        """A message of a driver, in one line, without the password and without the address it was given."""
+        for secret in self._secrets():
+            text = text.replace(secret, "***")
+        line = " ".join(text.split())
+        return line if len(line) <= 2 * REQUEST_HINT_CHARS else line[: 2 * REQUEST_HINT_CHARS - 1] + "…"
+
+    def _secrets(self) -> list[str]:
+        found = [self.url.render_as_string(hide_password=False)]
+        plain = [self.url.password, *[v for values in self.url.normalized_query.values() for v in values]]
+        for each in plain:
+            if each:
+                found += [str(each), quote(str(each)), quote_plus(str(each)), quote(str(each), safe="")]
+        return sorted({each for each in found if each}, key=len, reverse=True)
+
+
+@contextmanager
+def _in_utc(connection: "Connection", dialect: str) -> "Iterator[None]":
+    """MySQL reads TIMESTAMP columns in the time zone of the session, where an hour may come twice: so in UTC."""
+    if dialect != "mysql":
+        yield
+        return
+    before = connection.exec_driver_sql("SELECT @@session.time_zone").scalar()
+    connection.exec_driver_sql("SET time_zone = '+00:00'")
+    try:
+        yield
+    finally:
+        if not connection.invalidated and not connection.closed:
+            connection.exec_driver_sql("SET time_zone = %s", (before,))
+
+
+def sqlalchemy() -> Any:
+    """SQLAlchemy, which an extra brings."""
+    try:
+        import sqlalchemy as found
+        import sqlalchemy.exc
+    except ModuleNotFoundError:
+        raise UsageError('tables and queries need SQLAlchemy: pip install "holdfast[sql]"') from None
+    if int(found.__version__.split(".", maxsplit=1)[0]) < 2:
+        raise UsageError(f'SQLAlchemy {found.__version__} is too old: pip install "holdfast[sql]" brings 2.0 or newer')
+    return found

@@ -1,0 +1,141 @@
+"""How far rows are final while others write: nothing that commits later can stand before that.
+
+The value of a cursor is taken before its row is committed, so a row may appear behind one that was delivered. A row is
+final once every transaction that could have taken a smaller value is finished:
+
+- `settle` bounds the time between taking the value and the first write of its transaction (clocks that differ
+  included); where a database tells nothing about its transactions, the time up to the commit.
+- From the first write to the commit, however long that takes, the database is asked (see `writers`).
+
+A cursor that is a time is compared with the database's clock. Any other, such as a number from a sequence, is observed:
+the largest value there is now is final once `settle` has passed and the writers of then are finished.
+"""
+
+import logging
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from holdfast.core.cursor import Cursor
+from holdfast.core.errors import UsageError
+from holdfast.runtime.sources.base import Final
+from holdfast.runtime.sources.sql import writers
+from holdfast.runtime.sources.sql.writers import Clock, Writers
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+log = logging.getLogger("holdfast.source")
+
+Wait = Callable[[float], bool]
+"""Waits for so many seconds; False where there is no time for that, or the run stops."""
+Where = Literal["utc", "local"]
+
+BEFORE = "before"
+"""The kind of a cursor that stands before every row with its value, or a larger one."""
+LOOK_SECONDS = 0.05
+PATIENCE = 30.0
+"""How long one look waits for transactions of which nobody tells when they were begun."""
+_TEXT = re.compile(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]00:?00)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """What a user said about rows that are not final."""
+
+    seconds: float
+    where: Where | None = None
+    """The time zone of a cursor that does not tell."""
+
+    def look(self, connection: "Connection", newest: Cursor, wait: Wait, what: str) -> Final:
+        """How far the rows are final; `newest` is the last row there is."""
+        clock = writers.clock(connection)
+        style = _style_of(newest.value)
+        if style is None:
+            return self._observe(connection, newest, wait, what)
+        known = writers.writers(connection)
+        oldest, held = clock.now, ""
+        if known is not None and known.hidden:
+            if not self._outwaited(connection, wait):
+                return Final(until=None, nothing=True, why=_hidden(known, what))
+        elif known is not None and known.oldest is not None and known.oldest < clock.now:
+            oldest = known.oldest
+            held = f"a transaction that is open for {clock.now - oldest:,.0f} s has written rows"
+        bound = style(Moment(math.floor(oldest - self.seconds), clock, self.where, what))
+        return Final(until=Cursor(BEFORE, bound), why=held)
+
+    def _observe(self, connection: "Connection", newest: Cursor, wait: Wait, what: str) -> Final:
+        """A cursor that is no time: what is there now is final after a while."""
+        if self.seconds and not wait(self.seconds):
+            return Final(until=None, nothing=True, why=f"it takes {self.seconds:g} s until rows are final")
+        if not self._outwaited(connection, wait):
+            return Final(until=None, nothing=True, why="a transaction that has written rows is not finished")
+        return Final(until=newest)
+
+    def _outwaited(self, connection: "Connection", wait: Wait) -> bool:
+        """Wait for the transactions that have written up to now; whether all of them are finished."""
+        left = writers.holders(connection)
+        began, waited = writers.clock(connection).now, 0.0
+        while True:
+            if left is not None:
+                left &= writers.holders(connection) or frozenset()
+                done = not left
+            else:
+                known = writers.writers(connection)
+                done = known is None or (not known.hidden and (known.oldest is None or known.oldest > began))
+            if done or waited >= PATIENCE or not wait(LOOK_SECONDS):
+                return done
+            waited += LOOK_SECONDS
+
+
+def _hidden(known: Writers, what: str) -> str:
+    return (
+        f"{what}: {known.hidden} transactions may have written rows and are not finished; since when they are open is "
+        "not told to this user (PostgreSQL: GRANT pg_read_all_stats TO it), so their end is waited for"
+    )
+
+
+class Moment(NamedTuple):
+    """A moment that shall be written as the cursor column writes it."""
+
+    at: float
+    clock: Clock
+    where: Where | None
+    what: str
+
+
+def _style_of(value: Any) -> Callable[[Moment], Any] | None:
+    """How a moment is written in the cursor column; None where the cursor is no time."""
+    if isinstance(value, datetime):
+        return _naive if value.tzinfo is None else _aware
+    if isinstance(value, date):
+        return _day
+    found = _TEXT.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return None
+    style, written = _naive if found[3] is None else _aware, f"%Y-%m-%d{found[1]}%H:%M:%S"
+    return lambda moment: style(moment).strftime(written)
+
+
+def _aware(moment: Moment) -> datetime:
+    return datetime.fromtimestamp(moment.at, UTC)
+
+
+def _naive(moment: Moment) -> datetime:
+    """A time without a zone is UTC or the database's own: where these differ, only the user knows."""
+    offset = moment.clock.offset
+    if moment.where is None and offset:
+        raise UsageError(
+            f"{moment.what}: its cursor has no time zone, and the database is {offset / 3600:+g} h from UTC: say "
+            'clock="utc" or clock="local", whichever those who write it use'
+        )
+    utc = datetime.fromtimestamp(moment.at, UTC).replace(tzinfo=None)
+    return utc + timedelta(seconds=offset) if moment.where == "local" else utc
+
+
+def _day(moment: Moment) -> date:
+    """A day is final when it is over."""
+    return _naive(moment).date()

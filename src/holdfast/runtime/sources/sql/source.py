@@ -1,0 +1,281 @@
+"""Rows of a table or a query in the order of cursor and key, in pages, from any row on."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import msgspec
+
+from holdfast.core.cursor import Cursor
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Key
+from holdfast.runtime.durations import Duration, seconds
+from holdfast.runtime.sources.base import Final, Span
+from holdfast.runtime.sources.sql import keyset
+from holdfast.runtime.sources.sql.database import Database, sqlalchemy
+from holdfast.runtime.sources.sql.final import BEFORE, Settling, Where
+from holdfast.runtime.sources.sql.shape import Shape
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+Nulls = Literal["refuse", "skip", "first"]
+KIND = "column+key"
+PAGE = 1_000
+"""Rows that are read at a time, unless the source says otherwise."""
+
+
+class SqlPage:
+    """Some rows, each with its place in the order."""
+
+    def __init__(self, rows: list[dict[str, Any]], places: list[tuple[Any, ...]], key: tuple[str, ...]) -> None:
+        self.rows, self.places, self._key = rows, places, key
+
+    def after(self, count: int) -> Cursor:
+        return _cursor(self.places[count - 1], self._key)
+
+
+class SqlSource:
+    """What tables and queries have in common. Sub-classes say how they are called and which columns they have."""
+
+    def __init__(self, database: "str | Engine", what: str, *, cursor: str, key: Any, nulls: Nulls, settle: Duration,
+                 clock: Where | None, page: int, unsafe_cursor: bool) -> None:  # fmt: skip
+        if nulls not in ("refuse", "skip", "first"):
+            raise UsageError(f'{what}: nulls={nulls!r}: say "refuse", "skip" or "first"')
+        if clock not in (None, "utc", "local"):
+            raise UsageError(f'{what}: clock={clock!r}: say "utc" or "local", or nothing')
+        if type(page) is not int or page < 1:
+            raise UsageError(f"{what}: page={page!r}: a whole number of rows, 1 or more")
+        if not isinstance(cursor, str) or not cursor:
+            raise UsageError(f"{what}: cursor={cursor!r}: name the column that grows with every change")
+        self.what = what
+        self.cursor = cursor
+        self.key = _names(key, f"{what}: key")
+        self.nulls = nulls
+        self.page = page
+        self.unsafe_cursor = unsafe_cursor
+        self.settling = Settling(seconds(settle, f"{what}: settle"), clock)
+        self.database = Database(database, what)
+        self._shape: Shape | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.what} in {self.database.name}>"
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Every row, as items of a pipeline."""
+        for page in self.read(None, None):
+            yield from page.rows
+
+    def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[SqlPage]:
+        """The rows after a cursor, up to another and with it. Each page is a statement of its own: none is open while
+        rows are handled."""
+        place = None if after is None else self._place(after)
+        while True:
+            page = self._page(place, until)
+            if not page.rows:
+                return
+            yield page
+            if len(page.rows) < self.page and page.places[-1][0] is not None:
+                return
+            place = page.places[-1]
+
+    def natural_key(self, value: Any) -> Key | None:
+        """The key of a row where it is read as an item."""
+        found = [value.get(name) for name in self._key_columns()] if isinstance(value, Mapping) else []
+        if not found or any(each is None for each in found):
+            return None
+        if len(found) == 1 and isinstance(found[0], str | int):
+            return found[0]
+        return "/".join(map(str, found))
+
+    def _key_columns(self) -> tuple[str, ...]:
+        if self.key:
+            return self.key
+        with self.database.connect() as connection:
+            shape = self._shaped(connection)
+        return shape.key if shape.key else (self.cursor,)
+
+    def final(self, after: Cursor | None, wait: Callable[[float], bool]) -> Final:
+        """How far rows can be delivered so that none appears behind them later."""
+        if self.nulls == "first":
+            raise UsageError(
+                f"{self.what}: rows without a cursor come first, so new ones of them are never found by a scan that "
+                'follows: say nulls="skip", they come once they have a value; or give every row one'
+            )
+        if self.unsafe_cursor:
+            return Final()
+        with self.database.connect() as connection:
+            shape = self._shaped(connection)
+            if shape.may_be_null:
+                self._refuse_nulls(connection, shape)
+            newest = self._newest(connection)
+            if newest is None or (after is not None and newest == after):
+                return Final(nothing=True, newest=newest)
+            found = self.settling.look(connection, newest, wait, self.what)
+        return msgspec.structs.replace(found, newest=newest)
+
+    def newest(self) -> Cursor | None:
+        """The last row there is; None where there is none."""
+        with self.database.connect() as connection:
+            return self._newest(connection)
+
+    # -- ranges -------------------------------------------------------------------------------------------------
+
+    def split(self, parts: int) -> Sequence[Span]:
+        """Ranges of about as many rows each. The first begins before every row and the last never ends, so that no row
+        falls outside, whatever is written meanwhile."""
+        if parts == 1:
+            return [Span()]
+        with self.database.connect() as connection:
+            shape = self._shaped(connection)
+            sa = sqlalchemy()
+            values = self._values(shape)
+            count = connection.execute(sa.select(sa.func.count()).select_from(values.subquery())).scalar() or 0
+            borders = []
+            for part in range(1, min(parts, count)):
+                at = values.order_by(*shape.order).offset(count * part // min(parts, count) - 1).limit(1)
+                found = connection.execute(at).first()
+                if found is not None:
+                    borders.append(_cursor(tuple(found), shape.key))
+        edges: list[Cursor | None] = [None, *borders, None]
+        each = count // max(1, len(edges) - 1)
+        return [Span(after=lo, until=hi, rows=each) for lo, hi in pairwise(edges)]
+
+    # -- statements ---------------------------------------------------------------------------------------------
+
+    def _shape_of(self, connection: "Connection") -> Shape:
+        raise NotImplementedError
+
+    def _filter(self, statement: Any, shape: Shape) -> Any:
+        return statement
+
+    def _shaped(self, connection: "Connection") -> Shape:
+        if self._shape is None:
+            shape = self._shape_of(connection)
+            self._refuse_nulls(connection, shape)
+            self._shape = shape
+        return self._shape
+
+    def _refuse_nulls(self, connection: "Connection", shape: Shape) -> None:
+        """NULL compares with nothing: rows without a cursor or a key would be passed over without a word."""
+        sa = sqlalchemy()
+        bad = [(column, column.name, "key") for column in shape.null_keys]
+        if shape.may_be_null and self.nulls == "refuse":
+            bad.append((shape.order[0], self.cursor, "cursor"))
+        for column, name, role in bad:
+            if self._exists(connection, shape, column.is_(None)):
+                asked = self._filter(sa.select(sa.func.count()).select_from(shape.origin), shape)
+                count = connection.execute(asked.where(column.is_(None))).scalar()
+                then = 'say nulls="skip" or nulls="first"' if role == "cursor" else "name other key columns, key=…"
+                raise UsageError(
+                    f"{self.what}: {count:,} rows have no value in the {role} column {name!r}, so their place in the "
+                    f"order is unknown: give them one, or {then}"
+                )
+
+    def _exists(self, connection: "Connection", shape: Shape, condition: Any) -> bool:
+        sa = sqlalchemy()
+        asked = self._filter(sa.select(sa.literal(1)).select_from(shape.origin), shape).where(condition).limit(1)
+        return connection.execute(asked).first() is not None
+
+    def _page(self, place: tuple[Any, ...] | None, until: Cursor | None) -> SqlPage:
+        with self.database.connect() as connection:
+            shape = self._shaped(connection)
+            if place is None and shape.may_be_null and self.nulls == "refuse":
+                self._refuse_nulls(connection, shape)
+            rows: list[Any] = []
+            if self.nulls == "first" and (place is None or place[0] is None):
+                rows = list(connection.execute(self._null_rows(shape, place, until)))
+            if not rows and not (until is not None and until.kind == KIND and until.value is None):
+                rows = list(connection.execute(self._valued_rows(shape, place, until)))
+        return self._paged(rows, shape)
+
+    def _null_rows(self, shape: Shape, place: tuple[Any, ...] | None, until: Cursor | None) -> Any:
+        """Rows without a cursor, in the order of their keys."""
+        statement = self._select(shape).where(shape.order[0].is_(None))
+        dialect = self.database.dialect
+        if place is not None:
+            statement = statement.where(keyset.after(shape.order[1:], place[1:], dialect))
+        if until is not None and until.kind == KIND and until.value is None:
+            statement = statement.where(keyset.until(shape.order[1:], self._place(until)[1:], dialect))
+        return statement.order_by(*shape.order[1:]).limit(self.page)
+
+    def _valued_rows(self, shape: Shape, place: tuple[Any, ...] | None, until: Cursor | None) -> Any:
+        dialect = self.database.dialect
+        statement = self._select(shape)
+        if shape.may_be_null:
+            statement = statement.where(shape.order[0].is_not(None))
+        if place is not None and place[0] is not None:
+            statement = statement.where(keyset.after(shape.order, place, dialect))
+        if until is not None and until.kind == BEFORE:
+            statement = statement.where(shape.order[0] < until.value)
+        elif until is not None:
+            statement = statement.where(keyset.until(shape.order, self._place(until), dialect))
+        return statement.order_by(*shape.order).limit(self.page)
+
+    def _select(self, shape: Shape) -> Any:
+        order = [column.label(f"hf_{at}") for at, column in enumerate(shape.order)]
+        return self._filter(sqlalchemy().select(*shape.shown, *order).select_from(shape.origin), shape)
+
+    def _values(self, shape: Shape) -> Any:
+        """The order columns of every row that has a cursor."""
+        found = self._filter(sqlalchemy().select(*shape.order).select_from(shape.origin), shape)
+        return found.where(shape.order[0].is_not(None)) if shape.may_be_null else found
+
+    def _newest(self, connection: "Connection") -> Cursor | None:
+        shape = self._shaped(connection)
+        last = self._values(shape).order_by(*[column.desc() for column in shape.order]).limit(1)
+        found = connection.execute(last).first()
+        return None if found is None else _cursor(tuple(found), shape.key)
+
+    def _paged(self, rows: list[Any], shape: Shape) -> SqlPage:
+        width = len(shape.names)
+        places = [tuple(row[width:]) for row in rows]
+        if not self.unsafe_cursor:
+            for before, now in pairwise(places):
+                if before == now:
+                    raise UsageError(
+                        f"{self.what}: two rows share the cursor and the key {now!r}, so one of them could be skipped: "
+                        "name key columns that tell every row apart, key=…"
+                    )
+        return SqlPage([dict(zip(shape.names, row[:width], strict=True)) for row in rows], places, shape.key)
+
+    # -- cursors ------------------------------------------------------------------------------------------------
+
+    def _place(self, at: Cursor) -> tuple[Any, ...]:
+        """The values that a cursor stands for."""
+        if at.kind != KIND:
+            raise UsageError(f"{self.what}: a cursor of the kind {at.kind!r} is none of a table: it needs {KIND!r}")
+        if self._shape is None:
+            with self.database.connect() as connection:
+                self._shaped(connection)
+        shape = cast("Shape", self._shape)
+        tie = at.tiebreaker
+        if isinstance(tie, dict):
+            missing = [name for name in shape.key if name not in tie]
+            values = None if missing else [tie[name] for name in shape.key]
+        else:
+            values = list(tie) if isinstance(tie, list | tuple) else [] if tie is None else [tie]
+        if not shape.key:
+            values = []
+        if values is None or len(values) != len(shape.key):
+            raise UsageError(
+                f"{self.what}: the cursor {at} has no value for each of the key columns {', '.join(shape.key)}: "
+                "without them, rows that share its value would be skipped or repeated"
+            )
+        return (at.value, *values)
+
+
+def _cursor(place: tuple[Any, ...], key: tuple[str, ...]) -> Cursor:
+    return Cursor(KIND, place[0], dict(zip(key, place[1:], strict=True)) if key else None)
+
+
+def _names(given: Any, what: str) -> tuple[str, ...]:
+    """Column names from one, several or none."""
+    if given is None:
+        return ()
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise UsageError(f"{what}={given!r}: name a column, or several in a list")
+    return names

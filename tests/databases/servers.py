@@ -1,0 +1,165 @@
+"""Real databases for tests: private servers, reached by a socket only, started once and stopped whatever happens.
+
+An address in the environment is taken as it is (HOLDFAST_TEST_POSTGRESQL, HOLDFAST_TEST_MARIADB). Else the binaries of
+the machine are used; as root, what is missing is installed, and the server runs as nobody in a folder of its own.
+"""
+
+import ctypes
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+START_SECONDS = 60.0
+PR_SET_PDEATHSIG = 1
+
+
+def missing(what: str) -> None:
+    """Skips loudly on a laptop, fails where everything must be there."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{what} is not there, and CI is set: install it, or name a server in the environment")
+    pytest.skip(f"{what} is not on this machine: NOT TESTED")
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """The address of a PostgreSQL."""
+    if named := os.environ.get("HOLDFAST_TEST_POSTGRESQL"):
+        yield named
+        return
+    folder = _binaries("initdb", "/usr/lib/postgresql/*/bin", "postgresql")
+    if folder is None:
+        missing("PostgreSQL")
+    assert folder is not None
+    with _place() as place:
+        data = place / "data"
+        _call([folder / "initdb", "-D", data, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync", "--locale=C"])
+        server = [folder / "postgres", "-D", data, "-k", place, "-h", "", "-F", "-c", "max_prepared_transactions=5"]
+        url = f"postgresql+psycopg://postgres@/postgres?host={place}"
+        with _running(server, url, signal.SIGINT):
+            yield url
+
+
+@contextmanager
+def mariadb() -> Iterator[str]:
+    """The address of a MariaDB."""
+    if named := os.environ.get("HOLDFAST_TEST_MARIADB"):
+        yield named
+        return
+    folder = _binaries("mariadbd", "/usr/sbin", "mariadb-server")
+    tool = shutil.which("mariadb-install-db")
+    if folder is None or tool is None:
+        missing("MariaDB")
+    assert folder is not None
+    assert tool is not None
+    with _place() as place:
+        data, socket = place / "data", place / "db.sock"
+        _call([tool, "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal"])
+        server = [folder / "mariadbd", "--no-defaults", f"--datadir={data}", f"--socket={socket}", "--skip-networking",
+                  f"--pid-file={place / 'pid'}", "--innodb-flush-log-at-trx-commit=0", f"--tmpdir={place}"]  # fmt: skip
+        url = f"mysql+pymysql://root@localhost/test?unix_socket={socket}"
+        with _running(server, url, signal.SIGTERM, lambda: _make_database(url)):
+            yield url
+
+
+def _make_database(url: str) -> None:
+    engine = sa.create_engine(sa.make_url(url).set(database=""))
+    try:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("CREATE DATABASE IF NOT EXISTS test")
+    finally:
+        engine.dispose()
+
+
+def _binaries(name: str, places: str, package: str) -> Path | None:
+    found = _find(name, places)
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        subprocess.run(["apt-get", "install", "-y", "-qq", package], capture_output=True, check=False,
+                       env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})  # fmt: skip
+        found = _find(name, places)
+    return found
+
+
+def _find(name: str, places: str) -> Path | None:
+    found = sorted(Path("/").glob(f"{places.lstrip('/')}/{name}"))
+    if found:
+        return found[-1].parent
+    on_path = shutil.which(name)
+    return Path(on_path).resolve().parent if on_path else None
+
+
+@contextmanager
+def _place() -> Iterator[Path]:
+    """A folder that only the server's user may enter, with a short name: sockets have little room for theirs."""
+    place = Path(tempfile.mkdtemp(prefix="hf-", dir="/tmp"))
+    try:
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            os.chown(place, nobody.pw_uid, nobody.pw_gid)
+        place.chmod(0o700)
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _user() -> dict[str, object]:
+    return {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid} if os.geteuid() == 0 else {}
+
+
+def _call(command: Sequence[object]) -> None:
+    done = subprocess.run([str(each) for each in command], capture_output=True, text=True, cwd="/", check=False,
+                          **_user())  # type: ignore[call-overload]  # fmt: skip
+    assert done.returncode == 0, f"{command[0]} failed: {done.stdout[-500:]}{done.stderr[-2000:]}"
+
+
+@contextmanager
+def _running(
+    command: Sequence[object], url: str, end: signal.Signals, prepare: Callable[[], None] = lambda: None
+) -> Iterator[None]:
+    with tempfile.TemporaryFile() as log:
+        server = subprocess.Popen([str(each) for each in command], stdout=log, stderr=log, cwd="/",
+                                  preexec_fn=_end_with_us, **_user())  # type: ignore[call-overload]  # noqa: PLW1509 # fmt: skip
+        try:
+            _await(server, url, prepare, log)
+            yield
+        finally:
+            server.send_signal(end)
+            try:
+                server.wait(20)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+
+
+def _end_with_us() -> None:
+    """In the child, on Linux: when the tests are killed, and come to no finally, their servers end as well."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+
+
+def _await(server: "subprocess.Popen[bytes]", url: str, prepare: Callable[[], None], log: object) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            prepare()
+            engine = sa.create_engine(url)
+            try:
+                with engine.connect():
+                    return
+            finally:
+                engine.dispose()
+        except sa.exc.SQLAlchemyError as error:
+            if server.poll() is not None or time.monotonic() > deadline:
+                log.seek(0)  # type: ignore[attr-defined]
+                pytest.fail(f"the server did not start: {error}; {log.read()[-2000:]!r}")  # type: ignore[attr-defined]
+            time.sleep(0.05)

@@ -127,3 +127,10 @@ def test_at_a_terminal_no_means_no(world: World, here: Path) -> None:
     code, said = at_a_terminal([*ACTS["discard"], "--reason", "x"], here, answers=[("[y/N]", "n\n")])
     assert (code, "Nothing was changed." in said) == (1, True)
     assert everything(world) == before
+
+
+@pytest.mark.parametrize("said", [["pause", "--yes"], ["pause", "--dry-run"], ["reopen", "--dry-run"]])
+def test_what_a_command_does_not_ask_is_no_option_of_it(world: World, holdfast: Command, said: list[str]) -> None:
+    answer = holdfast(*said, "moby-dick", "--reason", "because")
+    assert answer.code == 2
+    assert f"No such option: {said[1]}" in answer.err

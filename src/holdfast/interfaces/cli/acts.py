@@ -6,51 +6,42 @@ import typer
 
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
-    ActorOption,
     BatchArgument,
-    DryRunOption,
-    JsonOption,
     Manner,
-    ReasonOption,
-    StoreOption,
-    YesOption,
     agreed,
+    goes_on,
     opened,
     say_result,
     warn_of_end,
+    with_manner,
 )
 from holdfast.runtime import lookup, operations, preview, sealing
 from holdfast.runtime.durations import brief
 
 
+@with_manner()
 def reset(
     batch: BatchArgument,
     item: Annotated[str | None, typer.Argument(metavar="ITEM", help="One item; without it, the whole batch.")] = None,
     to_stage: Annotated[str, typer.Option("--to-stage", help="Begin at this stage: its name or index.")] = "0",
-    reason: ReasonOption = "",
-    actor: ActorOption = "",
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    *,
+    manner: Manner,
 ) -> None:
     """Begin an item, or a whole batch, again at a stage: a new epoch, no attempts used, owners at work fenced off."""
-    with opened(store) as there:
+    with opened(manner.store) as there:
         found = lookup.batch_named(there, batch)
         sealing.check_goes_on(there, found)
         shown = preview.preview_reset(there, found, item, to_stage=to_stage)
-        if dry_run and as_json:
-            render.document(shown.as_dict())
-            return
-        if not as_json:
+
+        def show() -> None:
             _show(shown)
             warn_of_end(there, found)
-        if dry_run:
+
+        if not goes_on(manner, shown.as_dict(), show):
             return
         what = f"Reset item {item} of {batch}" if item is not None else f"Reset all of {batch}"
-        manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
         by = agreed(what, manner, nothing_to_do=shown.items == 0)
-        say_result(operations.reset(there, found, by, item, to_stage=to_stage), as_json)
+        say_result(operations.reset(there, found, by, item, to_stage=to_stage), manner.as_json)
 
 
 def _show(shown: preview.ResetPreview) -> None:

@@ -1,13 +1,15 @@
 """What commands have in common: the options every one takes, the store, and how destructive ones ask."""
 
 import getpass
+import inspect
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, fields
+from inspect import Parameter, Signature
+from typing import Annotated, Any
 
 import typer
 
@@ -20,17 +22,13 @@ from holdfast.runtime.operations import By, Result
 from holdfast.stores.base import Store
 from holdfast.stores.open import DEFAULT, open_store
 
+Command = Callable[..., None]
+
 StoreOption = Annotated[
     str | None,
     typer.Option("--store", metavar="PATH", help=f"Where the state is. Default: $HOLDFAST_STORE, else {DEFAULT}."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; the journal keeps it.", show_default=False)]
-ActorOption = Annotated[
-    str, typer.Option("--actor", help="Who; the journal keeps it. Default: you, on this host.", show_default=False)
-]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")]
 BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="The name of the batch.")]
 ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="The item's key, or #N for its number.")]
 
@@ -56,18 +54,57 @@ def whoever() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How a person wants a destructive command to go about it."""
+    """How a person wants a command that changes something to go about it: the options that all of them take."""
 
-    yes: bool
-    reason: str
-    actor: str
-    dry_run: bool
-    as_json: bool
+    reason: Annotated[str, typer.Option("--reason", help="Why; the journal keeps it.", show_default=False)] = ""
+    actor: Annotated[
+        str, typer.Option("--actor", help="Who; the journal keeps it. Default: you, on this host.", show_default=False)
+    ] = ""
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")] = False
+    store: StoreOption = None
+    as_json: JsonOption = False
+
+    @property
+    def who(self) -> str:
+        return self.actor if self.actor else whoever()
+
+
+def with_manner(**settled: Any) -> Callable[[Command], Command]:
+    """For a command that takes a `manner`: on the command line its fields are options of that command, except those
+    that are settled here."""
+    asked = [field for field in fields(Manner) if field.name not in settled]
+
+    def unfold(command: Command) -> Command:
+        def unfolded(**options: Any) -> None:
+            chosen = {field.name: options.pop(field.name) for field in asked}
+            command(**options, manner=Manner(**settled, **chosen))
+
+        own = inspect.signature(command).parameters.values()
+        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own if each.name != "manner"]
+        parameters += [
+            Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+            for field in asked
+        ]
+        unfolded.__name__, unfolded.__doc__ = command.__name__, command.__doc__
+        unfolded.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return unfolded
+
+    return unfold
+
+
+def goes_on(manner: Manner, plan: Mapping[str, Any], show: Callable[[], None]) -> bool:
+    """Show what a command would do, as the person wants to see it; False where it shall only be shown."""
+    if not manner.as_json:
+        show()
+    elif manner.dry_run:
+        render.document(plan)
+    return not manner.dry_run
 
 
 def agreed(what: str, manner: Manner, *, nothing_to_do: bool = False) -> By:
     """Who acts and why, once a person agreed to what was shown; without a terminal, --yes and --reason say so."""
-    reason, actor = manner.reason, manner.actor if manner.actor else whoever()
+    reason, actor = manner.reason, manner.who
     if nothing_to_do:
         return By(actor=actor, reason=reason if reason.strip() else "nothing to do")
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not manner.as_json

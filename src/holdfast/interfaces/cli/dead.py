@@ -14,19 +14,17 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, State, StoredItem
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
-    ActorOption,
     BatchArgument,
-    DryRunOption,
     ItemArgument,
     JsonOption,
     Manner,
-    ReasonOption,
     StoreOption,
-    YesOption,
     agreed,
+    goes_on,
     opened,
     say_result,
     warn_of_end,
+    with_manner,
 )
 from holdfast.runtime import lookup, operations, sealing, story
 from holdfast.runtime.durations import when
@@ -136,76 +134,60 @@ def _in_words(context: dict[str, Any]) -> str:
 
 
 @app.command("redrive")
+@with_manner()
 def redrive(
     batch: BatchArgument,
     items: ItemsArgument = None,
     every: AllOption = False,
     code: CodeOption = None,
-    reason: ReasonOption = "",
-    actor: ActorOption = "",
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    *,
+    manner: Manner,
 ) -> None:
     """Try dead letters again where they stopped, with a fresh budget of attempts."""
-    chosen, manner = (
-        _chosen(items, every, code),
-        Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json),
-    )
-    with opened(store) as there:
+    chosen = _chosen(items, every, code)
+    with opened(manner.store) as there:
         letters = _Letters(there, lookup.batch_named(there, batch), chosen, code)
         letters.decide("redrive", "would be tried again where they stopped", manner, operations.redrive)
 
 
 @app.command("discard")
+@with_manner()
 def discard(
     batch: BatchArgument,
     items: ItemsArgument = None,
     every: AllOption = False,
     code: CodeOption = None,
-    reason: ReasonOption = "",
-    actor: ActorOption = "",
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    *,
+    manner: Manner,
 ) -> None:
     """Give dead letters up: they count as cancelled from now on."""
-    chosen, manner = (
-        _chosen(items, every, code),
-        Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json),
-    )
-    with opened(store) as there:
+    chosen = _chosen(items, every, code)
+    with opened(manner.store) as there:
         letters = _Letters(there, lookup.batch_named(there, batch), chosen, code)
         letters.decide("discard", "would be given up and count as cancelled", manner, operations.discard)
 
 
 @app.command("resolve")
+@with_manner()
 def resolve(
     batch: BatchArgument,
     item: ItemArgument,
     output: Annotated[
         str | None, typer.Option("--output", help="The output as JSON, @FILE, or - for standard input.")
     ] = None,
-    reason: ReasonOption = "",
-    actor: ActorOption = "",
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    *,
+    manner: Manner,
 ) -> None:
     """Settle a dead letter by hand: done with the output you give, else skipped."""
     data = None if output is None else operations.check_output(_read(output))
     word = "count as skipped" if data is None else f"be done with the output {render.one_line(data.decode(), 60)}"
-    manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
 
     def settle(there: Store, found: Batch, by: By, items: Sequence[str] | None, *, code: str | None) -> Result:
         assert items is not None
         assert code is None
         return operations.resolve(there, found, by, items[0], output=data)
 
-    with opened(store) as there:
+    with opened(manner.store) as there:
         _Letters(there, lookup.batch_named(there, batch), [item], None).decide(
             "resolve", f"would {word}", manner, settle
         )
@@ -222,14 +204,15 @@ class _Letters:
         check = sealing.check_goes_on if verb == "redrive" else sealing.check_open
         check(self.there, self.batch)
         count, keys = self._look()
-        if manner.dry_run and manner.as_json:
-            render.document({"act": verb, "batch": self.batch.name, "items": count, "first": keys})
-        elif not manner.as_json:
+
+        def show() -> None:
             some = f" ({', '.join(keys)}{', …' if count > len(keys) else ''})" if keys else ""
             render.say(f"{render.many(count, 'dead letter')} of {self.batch.name}{some} {would}.")
             if verb == "redrive":
                 warn_of_end(self.there, self.batch)
-        if manner.dry_run:
+
+        plan = {"act": verb, "batch": self.batch.name, "items": count, "first": keys}
+        if not goes_on(manner, plan, show):
             return
         what = f"{verb.capitalize()} {render.many(count, 'dead letter')} of {self.batch.name}"
         by = agreed(what, manner, nothing_to_do=count == 0)

@@ -9,16 +9,7 @@ import typer
 
 from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import (
-    ActorOption,
-    DryRunOption,
-    JsonOption,
-    Manner,
-    ReasonOption,
-    StoreOption,
-    YesOption,
-    agreed,
-)
+from holdfast.interfaces.cli.common import Manner, agreed, goes_on, with_manner
 from holdfast.interfaces.cli.loading import load
 from holdfast.runtime import recovery
 
@@ -26,6 +17,7 @@ NAMED = 20
 """So many items are named on a screen."""
 
 
+@with_manner()
 def import_(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="app.py:book, or package.module:book.")],
     from_outputs: Annotated[
@@ -33,35 +25,27 @@ def import_(
     ] = False,
     batch: Annotated[str | None, typer.Option("--batch", help="Default: the pipeline's name.")] = None,
     key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
-    reason: ReasonOption = "",
-    actor: ActorOption = "",
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    *,
+    manner: Manner,
 ) -> None:
     """Rebuild a lost or damaged record: the damaged file is set aside, items with valid outputs count as done."""
     if not from_outputs:
         raise UsageError("say from what: --from-outputs rebuilds a record from output files")
-    with _quiet(as_json):
+    with _quiet(manner.as_json):
         pipeline = load(target)
-    if store is not None:
-        pipeline.use_store(store)
+    if manner.store is not None:
+        pipeline.use_store(manner.store)
     path = pipeline.store_path
     damage = recovery.is_damaged(path) if path is not None else None
     name = batch if batch is not None else pipeline.name
-    if not as_json and path is not None:
-        _announce(path, damage, name)
-    if dry_run:
-        if as_json:
-            render.document({"batch": name, "store": str(path), "damaged": damage})
+    plan = {"batch": name, "store": str(path), "damaged": damage}
+    if not goes_on(manner, plan, lambda: _announce(path, damage, name)):
         return
-    manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
     by = agreed(f"Rebuild batch {name} from its output files", manner)
     moved = recovery.set_aside(path) if path is not None and damage is not None else ()
-    with _quiet(as_json):
+    with _quiet(manner.as_json):
         found = pipeline.recover(by=by, batch=name, key=key, set_aside=moved)
-    if as_json:
+    if manner.as_json:
         render.document(found.as_dict())
     else:
         _tell(found)
@@ -72,7 +56,9 @@ def _quiet(as_json: bool) -> contextlib.AbstractContextManager[object]:
     return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
-def _announce(path: Path, damage: str | None, batch: str) -> None:
+def _announce(path: Path | None, damage: str | None, batch: str) -> None:
+    if path is None:
+        return
     if damage is not None:
         render.say(damage, render.BAD)
         render.say("It would be set aside under another name, and a new store made in its place.")

@@ -11,19 +11,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, Course
 from holdfast.core.orphans import Kind, Strategy
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import (
-    ActorOption,
-    DryRunOption,
-    JsonOption,
-    Manner,
-    ReasonOption,
-    StoreOption,
-    YesOption,
-    agreed,
-    opened,
-    say_result,
-    whoever,
-)
+from holdfast.interfaces.cli.common import Manner, agreed, goes_on, opened, say_result, with_manner
 from holdfast.runtime import discovery, lookup, resolution
 from holdfast.runtime.durations import in_words
 from holdfast.runtime.orphans import Orphan
@@ -33,6 +21,7 @@ STRATEGIES = "|".join(strategy.value for strategy in Strategy)
 HEADERS = ["batch", "item", "stage", "kind", "idle for", "owner", "last error", "requeued"]
 
 
+@with_manner()
 def orphans(
     batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
     strategy: Annotated[
@@ -42,38 +31,33 @@ def orphans(
         list[str] | None, typer.Option("--item", metavar="KEY", help="Only this one, or #N; may be repeated.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many to list at most.")] = 50,
-    reason: ReasonOption = "",
-    actor: ActorOption = "",
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    *,
+    manner: Manner,
 ) -> None:
     """List what is stuck, or resolve it: requeue from its checkpoint, fail, or send to review. Ends with 1 if any."""
     if strategy is None:
         if item:
             raise UsageError("--item goes with --resolve; to look at one item: holdfast why BATCH ITEM")
-        with opened(store) as there:
-            _look(there, batch, limit, actor if actor else whoever(), as_json)
+        with opened(manner.store) as there:
+            _look(there, batch, limit, manner)
         return
     chosen = resolution.check_strategy(strategy)
     if batch is None:
         raise UsageError("--resolve: name the batch; nothing was changed")
-    manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
-    with opened(store) as there:
+    with opened(manner.store) as there:
         _resolve(there, lookup.batch_named(there, batch), chosen, item, manner)
 
 
-def _look(there: Store, batch: str | None, limit: int, actor: str, as_json: bool) -> None:
+def _look(there: Store, batch: str | None, limit: int, manner: Manner) -> None:
     """Show what is stuck; what was not announced before becomes an event."""
     batches = there.batches() if batch is None else [lookup.batch_named(there, batch)]
     total, kinds, first, now = 0, Counter[str](), list[Orphan](), there.now()
     for each in batches:
         seen = discovery.look(there, each, limit=limit - len(first))
-        discovery.announce(there, each, seen, actor=actor)
+        discovery.announce(there, each, seen, actor=manner.who)
         total, kinds = total + seen.total, kinds + seen.kinds
         first += seen.first
-    if as_json:
+    if manner.as_json:
         counts = {kind.value: kinds[kind.value] for kind in Kind}
         render.document({"orphans": total, "kinds": counts, "items": [orphan.as_dict() for orphan in first]})
     elif not total:
@@ -115,11 +99,7 @@ def _resolve(there: Store, batch: Batch, strategy: Strategy, items: list[str] | 
     """Show what would happen, ask, do it, and say what happened."""
     chosen = items if items else None
     shown = resolution.preview(there, batch, strategy, chosen)
-    if manner.dry_run and manner.as_json:
-        render.document(shown.as_dict())
-    elif not manner.as_json:
-        _show(shown)
-    if manner.dry_run:
+    if not goes_on(manner, shown.as_dict(), lambda: _show(shown)):
         return
     what = f"{strategy.value.capitalize()} {render.many(shown.items, 'orphan')} of {batch.name}"
     by = agreed(what, manner, nothing_to_do=shown.items == 0)

@@ -14,20 +14,7 @@ from holdfast.core.model import Batch
 from holdfast.core.reconcile import Finding, How, Reconciliation, What
 from holdfast.core.verify import parse_allowed
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import (
-    ActorOption,
-    BatchArgument,
-    DryRunOption,
-    JsonOption,
-    Manner,
-    ReasonOption,
-    StoreOption,
-    YesOption,
-    agreed,
-    opened,
-    warn_of_end,
-    whoever,
-)
+from holdfast.interfaces.cli.common import BatchArgument, Manner, agreed, opened, warn_of_end, with_manner
 from holdfast.interfaces.cli.loading import load
 from holdfast.interfaces.cli.run import tolerated
 from holdfast.runtime import lookup, repair, sealing
@@ -48,6 +35,7 @@ NEXT = {
 }
 
 
+@with_manner()
 def reconcile(
     batch: BatchArgument,
     full: Annotated[bool, typer.Option("--full", help="Read every output, instead of looking at it.")] = False,
@@ -65,74 +53,65 @@ def reconcile(
         str, typer.Option("--undo", metavar="N|SHARE", help="How much of what is done a repair may send back.")
     ] = f"{UNDO_SHARE:.0%}",
     seal: Annotated[bool, typer.Option("--seal", help="Finish it for good, if every item is accounted for.")] = False,
-    reason: ReasonOption = "",
-    actor: ActorOption = "",
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    *,
+    manner: Manner,
 ) -> None:
     """Compare what a batch should have, what is recorded, and what is there. Ends with 1 while it is unexplained."""
     if mend and seal:
         raise UsageError("--repair sends items back, so that there is nothing to seal yet: repair, run, then seal")
-    manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
-    who = actor if actor else whoever()
     share, fine = parse_allowed(undo), share_of(tolerated(tolerate) if tolerate is not None else 0)
-    with _there(source, store, as_json) as (there, pipeline):
+    with _there(source, manner) as (there, pipeline):
         found = lookup.batch_named(there, batch)
         result = _look(there, found, pipeline, full)
         most = allowed(fine, result.expected.admitted)
         extra: dict[str, Any] = {}
-        if not as_json:
+        if not manner.as_json:
             _show(result, lookup.stage_names(found), most)
-        sealing.publish_end(there, found, result, actor=who)
+        sealing.publish_end(there, found, result, actor=manner.who)
         if mend:
             extra["repair"] = _repair(there, found, result, pipeline, share, manner)
         if seal:
-            extra["sealed_at"] = _seal(there, found, result, who, most)
-    if as_json:
+            extra["sealed_at"] = _seal(there, found, result, manner.who, most)
+    if manner.as_json:
         render.document({**result.as_dict(), "tolerated": most, "exit_code": result.exit_code(most), **extra})
     elif seal:
         render.say(f"{batch} is sealed: it takes no more items, commits or acts.", render.GOOD)
     raise typer.Exit(result.exit_code(most))
 
 
+@with_manner(dry_run=False)
 def reopen(
     batch: BatchArgument,
-    reason: ReasonOption = "",
-    actor: ActorOption = "",
-    yes: YesOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    *,
+    manner: Manner,
 ) -> None:
     """Lift the seal of a batch, so that it can be worked on again. The journal keeps the seal, and who lifted it."""
-    with opened(store) as there:
+    with opened(manner.store) as there:
         found = lookup.batch_named(there, batch)
         told = sealing.seal_of(there, found)
         if told is None:
             raise UsageError(f"batch {batch!r} is not sealed: nothing to reopen")
-        if not as_json:
+        if not manner.as_json:
             render.say(f"{batch} was sealed at {when(told.at)} by {told.by}. It would take items, runs and acts again.")
-        manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=False, as_json=as_json)
         by = agreed(f"Reopen {batch}", manner)
         there.reopen(found.id, actor=by.actor, reason=by.reason)
-    if as_json:
+    if manner.as_json:
         render.document({"batch": batch, "reopened": True, "was_sealed_at": told.at, "was_sealed_by": told.by})
     else:
         render.say(f"{batch} is open again.", render.GOOD)
 
 
 @contextlib.contextmanager
-def _there(source: str | None, store: str | None, as_json: bool) -> Iterator[tuple[Store, Pipeline | None]]:
+def _there(source: str | None, manner: Manner) -> Iterator[tuple[Store, Pipeline | None]]:
     """The store; and the pipeline, where its source shall be compared. What its module prints is not our answer."""
     if source is None:
-        with opened(store) as there:
+        with opened(manner.store) as there:
             yield there, None
         return
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    with contextlib.redirect_stdout(sys.stderr) if manner.as_json else contextlib.nullcontext():
         pipeline = load(source)
-    if store is not None:
-        pipeline.use_store(store)
+    if manner.store is not None:
+        pipeline.use_store(manner.store)
     yield pipeline.store, pipeline
 
 

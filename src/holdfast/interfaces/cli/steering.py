@@ -6,37 +6,23 @@ import typer
 
 from holdfast.core.model import Batch
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import (
-    ActorOption,
-    BatchArgument,
-    DryRunOption,
-    JsonOption,
-    Manner,
-    ReasonOption,
-    StoreOption,
-    YesOption,
-    agreed,
-    opened,
-    say_result,
-)
+from holdfast.interfaces.cli.common import BatchArgument, Manner, agreed, goes_on, opened, say_result, with_manner
 from holdfast.runtime import lookup, steering
 
 
+@with_manner(yes=True, dry_run=False)
 def pause(
     batch: BatchArgument,
     off: Annotated[bool, typer.Option("--off", help="Let it go on: the next run does.")] = False,
-    reason: ReasonOption = "",
-    actor: ActorOption = "",
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    *,
+    manner: Manner,
 ) -> None:
     """Pause a batch: workers stop at their next checkpoint, and no run goes on before `--off`. Nothing is lost."""
-    with opened(store) as there:
+    with opened(manner.store) as there:
         found = lookup.batch_named(there, batch)
-        manner = Manner(yes=True, reason=reason, actor=actor, dry_run=False, as_json=as_json)
         by = agreed(f"Let {batch} go on" if off else f"Pause {batch}", manner)
         steered = (steering.resume if off else steering.pause)(there, found, by)
-        if as_json:
+        if manner.as_json:
             render.document({"batch": batch, "course": steered.course.value, "changed": steered.seq != found.seq})
             return
         render.say(_said(found, steered, off), render.GOOD if steered.seq != found.seq else "")
@@ -53,33 +39,24 @@ def _said(before: Batch, after: Batch, off: bool) -> str:
     )
 
 
+@with_manner()
 def cancel(
     batch: BatchArgument,
     at_once: Annotated[
         bool, typer.Option("--at-once", help="Fence owners at work off: what they do is not committed.")
     ] = False,
-    reason: ReasonOption = "",
-    actor: ActorOption = "",
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    *,
+    manner: Manner,
 ) -> None:
     """Call a batch off, for good: what is pending is cancelled, what is in flight is finished or left."""
-    with opened(store) as there:
+    with opened(manner.store) as there:
         found = lookup.batch_named(there, batch)
         shown = steering.preview_cancel(there, found, at_once=at_once)
         finished = steering.is_finished(there, found)
-        if dry_run and as_json:
-            render.document(shown.as_dict())
+        if not goes_on(manner, shown.as_dict(), lambda: _show(shown, finished)):
             return
-        if not as_json:
-            _show(shown, finished)
-        if dry_run:
-            return
-        manner = Manner(yes=yes, reason=reason, actor=actor, dry_run=dry_run, as_json=as_json)
         by = agreed(f"Cancel {batch}", manner, nothing_to_do=finished)
-        say_result(steering.cancel(there, found, by, at_once=at_once), as_json)
+        say_result(steering.cancel(there, found, by, at_once=at_once), manner.as_json)
 
 
 def _show(shown: steering.CancelPreview, finished: bool) -> None:

@@ -38,7 +38,7 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
     in_flight = chunk.owner is not None and any(c.state is State.PENDING for c in held)
     if in_flight and not act.seize:
         held = [c for c in held if c.state is not State.PENDING]
-    seized = in_flight and act.seize
+    seized = act.seize and (in_flight or any(c.checkpoint is not None for c in held))
     delta = dict.fromkeys(State, 0)
     for change in held:
         delta[change.state] -= 1
@@ -71,7 +71,7 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
             cancelled=delta[State.CANCELLED],
         ),
         seized=seized,
-        fence=chunk.fence + 1 if seized else chunk.fence,
+        fence=max(chunk.fence, act.beyond) + 1 if seized else chunk.fence,
         revived=any(change.place.state is State.PENDING for change in held),
         body=journal.encode_body(body),
     )

@@ -207,12 +207,19 @@ class Holding:
         self._to_clear -= settled
         self.alone = self.alone and self._to_clear > 0
 
-    def came_further(self) -> None:
-        """What its items reached is durable. A range that got on is no suspect any more."""
+    def came_further(self) -> int:
+        """What its items reached is durable. A range that got on is no suspect any more. Returns how many rows that is
+        beyond what was durable before."""
         if self.savings:
             self.alone = False
+        rows = 0
+        for each in (*(saving.reached for saving in self.savings), *self.reached):
+            before = self.checkpoints.get(each.item.n)
+            rows += each.rows - (before.rows if before is not None else 0)
+            self.checkpoints[each.item.n] = each.checkpoint
         self.reached.clear()
         self.answer_savings(landed=True)
+        return rows
 
     def drop_ready(self) -> None:
         """Forget what was not started: it is pending in the store."""

@@ -36,6 +36,7 @@ from holdfast.runtime.report import DeadLetter, Report, make
 from holdfast.runtime.stage import Stage
 from holdfast.runtime.worker import Worker
 from holdfast.stores import owners
+from holdfast.stores.base import each_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +75,8 @@ class Run:
             return self._report(batch, None, self.closing.again(batch, items, self.key))
         self.closing.begin(batch)
         ledger = Ledger(self.store.chunks(batch.id), cap=self.options.cap, item_cost=self.options.item_cost)
+        if any(stage.takes_ranges for stage in stages):
+            ledger.count_rows(sum(at.rows for at in each_checkpoint(self.store, batch.id)))
         grace = max(self.pipeline.patience.orphan_after, self.options.lease)
         if barred := course.barrier(batch, self.store.now()):
             self.control.stop(barred)

@@ -1,6 +1,7 @@
-"""`holdfast run`: a pipeline from a file or a module, to its report."""
+"""`holdfast run`: a pipeline or a scan from a file or a module, to its report."""
 
 import contextlib
+import inspect
 import os
 import sys
 from datetime import datetime
@@ -8,12 +9,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from holdfast.core import canonical, typed
 from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
-from holdfast.interfaces.cli.loading import load
+from holdfast.interfaces.cli.loading import load_runnable
 from holdfast.runtime.policy import Budget, Tolerance
 from holdfast.runtime.report import Report
+from holdfast.runtime.scan import Scan, ScanReport
 
 
 def run(
@@ -73,7 +76,7 @@ def run(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a pipeline, or go on with it: nothing that is finished is done again. Ends with 0, 1 or 75."""
+    """Run a pipeline or a scan, or go on with it: nothing that is finished is done again. Ends with 0, 1 or 75."""
     if store is not None:
         os.environ["HOLDFAST_STORE"] = store
     said: dict[str, Any] = {
@@ -95,12 +98,41 @@ def run(
     }
     options = {name: value for name, value in said.items() if value is not None}
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        pipeline = load(target)
+        found = load_runnable(target)
+        pipeline = found.pipeline if isinstance(found, Scan) else found
         if store is not None:
             pipeline.use_store(store)
-        report = pipeline.run(**options)
+        if isinstance(found, Scan):
+            scanned = found.run(**_of_a_scan(target, found, options))
+        else:
+            report = pipeline.run(**options)
+    if isinstance(found, Scan):
+        _tell_scan(scanned, as_json)
+        raise typer.Exit(scanned.run.exit_code)
     _tell(report, as_json)
     raise typer.Exit(report.exit_code)
+
+
+def _of_a_scan(target: str, scan: Scan, options: dict[str, Any]) -> dict[str, Any]:
+    """The options, if all of them mean something to a scan."""
+    known = inspect.signature(scan.run).parameters
+    foreign = [name for name, value in options.items() if name not in known and value is not False]
+    if foreign:
+        said = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
+        raise UsageError(f"{target} is a scan, which takes no {said}; nothing was run")
+    return {name: value for name, value in options.items() if name in known}
+
+
+def _tell_scan(report: ScanReport, as_json: bool) -> None:
+    """A report as of any batch, in partitions and rows, and what came of it."""
+    result = typed.to_plain(report.result, "the result")
+    if as_json:
+        render.document({**report.run.as_dict(), "rows": report.rows, "result": result})
+        return
+    _tell(report.run, as_json=False)
+    render.say(f"{render.many(report.rows, 'row')} handled in {render.many(report.run.counts.expected, 'partition')}.")
+    if result is not None:
+        render.say(f"result: {render.one_line(canonical.encode(result).decode(), 400)}")
 
 
 def _tell(report: Report, as_json: bool) -> None:

@@ -1,0 +1,113 @@
+"""A new batch of a scan that begins in the middle: a clone, or a state that comes from elsewhere.
+
+It is paused until every partition has its checkpoint, so that no run takes it up half made and delivers everything
+again. A crash leaves it paused and noted as begun; the same command again finishes it.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core import canonical, ingest, journal
+from holdfast.core.cursors import go_on_from
+from holdfast.core.errors import Refused
+from holdfast.core.limits import ACT_ITEMS
+from holdfast.core.model import Act, Batch, Change, Checkpoint, Course, ItemNo, Key, chain_of_batch
+from holdfast.runtime.cursors.standing import standings
+from holdfast.runtime.operations import By
+from holdfast.stores.base import Store, each_entry
+
+BEGUN, PLANTED = "planting", "planted"
+"""Entries of a batch that is made like this: before its first item, and when it is whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seed:
+    """A partition as it shall begin."""
+
+    key: Key
+    payload: bytes
+    checkpoint: Checkpoint
+    """Of whatever item: its number is set when there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A batch as it shall be."""
+
+    name: str
+    pipeline: str
+    definition: bytes
+    seeds: tuple[Seed, ...]
+    fence: int
+    """Every fence of the new batch is higher."""
+    kind: str
+    """What its acts are called: `cloned` or `imported`."""
+    origin: dict[str, Any]
+    """Where it comes from, for the journal."""
+
+    @property
+    def digest(self) -> bytes:
+        said = [[each.key, each.payload, each.checkpoint.rows, each.checkpoint.cursor, each.checkpoint.acc]
+                for each in self.seeds]  # fmt: skip
+        return canonical.digest(b"", canonical.encode([self.definition, self.fence, said]))
+
+
+def check_free(store: Store, plan: Plan) -> Batch | None:
+    """The batch that a crash left half made; None where there is none. Raises Refused if the name is taken."""
+    found = store.batch(plan.name)
+    if found is None:
+        return None
+    kinds = {}
+    for entry in each_entry(store, chain_of_batch(found.id)):
+        kinds[journal.decode_header(entry.head).kind] = entry.body
+    is_empty = not found.admitted and found.course is Course.OPEN and kinds.keys() <= {"opened"}
+    if is_empty or (kinds.get(BEGUN) == _begun(plan) and PLANTED not in kinds):
+        return found
+    raise Refused(
+        f"there is a batch {plan.name!r} already: a state is never put over another one; choose another name, or use "
+        f"`holdfast cursor reset {plan.name}`"
+    )
+
+
+def plant(store: Store, plan: Plan, by: By, notes: Sequence[bytes] = ()) -> Batch:
+    """Make the batch, and set every partition to its checkpoint. Done again after a crash, it does what is left."""
+    check_free(store, plan)
+    batch = store.open_batch(plan.name, plan.pipeline, plan.definition, actor=by.actor)
+    store.steer(batch.id, Course.PAUSED, actor=by.actor, reason=by.reason, ends_at=batch.ends_at)
+    store.note(batch.id, BEGUN, _begun(plan), actor=by.actor, once=True)
+    items = [ingest.admit(seed.key, seed.payload, os.urandom(canonical.SALT_BYTES)) for seed in plan.seeds]
+    store.add_items(batch.id, items, ended=True, actor=by.actor)
+    _set(store, batch, plan, by)
+    for note in notes:
+        store.note(batch.id, plan.kind, note, actor=by.actor, once=True)
+    told = journal.Acted(reason=by.reason, note=canonical.encode(plan.origin))
+    store.note(batch.id, PLANTED, journal.encode_body(told), actor=by.actor, once=True)
+    return store.steer(batch.id, Course.OPEN, actor=by.actor, reason=by.reason, ends_at=batch.ends_at)
+
+
+def _set(store: Store, batch: Batch, plan: Plan, by: By) -> None:
+    """Every partition at its checkpoint, under a fence above all that were given out for it. Those that a crash found
+    set are left alone."""
+    wanted = {canonical.key_text(seed.key): seed.checkpoint for seed in plan.seeds}
+    changes: list[Change] = []
+    for at in standings(store, batch):
+        if at.checkpoint is None:
+            said = wanted[canonical.key_text(at.key)]
+            to = Checkpoint(at.n, said.rows, said.cursor, said.acc)
+            change = go_on_from(at, to, 1, reason=by.reason, even_so=True)
+            assert isinstance(change, Change)
+            changes.append(change)
+    for start in range(0, len(changes), ACT_ITEMS):
+        store.act(Act(id=os.urandom(16), batch=batch.id, kind=plan.kind, actor=by.actor, reason=by.reason,
+                      at_items=tuple(changes[start : start + ACT_ITEMS]), body=canonical.encode(plan.origin),
+                      seize=True, beyond=plan.fence))  # fmt: skip
+
+
+def _begun(plan: Plan) -> bytes:
+    return journal.encode_body(journal.Acted(reason=f"{plan.kind}: in the making", note=plan.digest))
+
+
+def seed_of(key: Key, payload: bytes, at: Checkpoint | None) -> Seed:
+    return Seed(key=key, payload=payload, checkpoint=at if at is not None else Checkpoint(ItemNo(0), 0, b""))

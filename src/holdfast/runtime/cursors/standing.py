@@ -15,6 +15,9 @@ from holdfast.runtime import lookup, status
 from holdfast.runtime.cursors.history import backwards
 from holdfast.stores.base import Store, each_item
 
+ROW = "row "
+"""How the keys of rows begin that were buried one by one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
@@ -72,12 +75,14 @@ def standing_of(store: Store, batch: Batch, item: StoredItem) -> Standing | None
 
 
 def borders(item: StoredItem) -> tuple[Cursor | None, Cursor | None, int | None] | None:
-    """After what a range begins, where it ends, and about how many rows it has; None for an item that is no range."""
+    """After what a partition begins, where it ends, and about how many rows it has; None for a row that was buried."""
     try:
         plain = canonical.decode(item.payload)
     except msgspec.DecodeError:
         return None
-    if not isinstance(plain, dict) or not {"after", "until"} <= plain.keys():
+    if not isinstance(plain, dict) or not {"after", "until"} <= plain.keys() or "row" in plain:
+        return None
+    if isinstance(plain.get("range"), str) and plain["range"].startswith(ROW):
         return None
     after, until = (None if plain[each] is None else cursor.from_plain(plain[each]) for each in ("after", "until"))
     return after, until, plain.get("rows")

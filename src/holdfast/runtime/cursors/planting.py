@@ -62,7 +62,7 @@ def check_free(store: Store, plan: Plan) -> Batch | None:
     kinds = {}
     for entry in each_entry(store, chain_of_batch(found.id)):
         kinds[journal.decode_header(entry.head).kind] = entry.body
-    is_empty = not found.admitted and found.course is Course.OPEN and kinds.keys() <= {"opened"}
+    is_empty = not found.admitted and found.course is not Course.CANCELLED and not {BEGUN, PLANTED} & kinds.keys()
     if is_empty or (kinds.get(BEGUN) == _begun(plan) and PLANTED not in kinds):
         return found
     raise Refused(

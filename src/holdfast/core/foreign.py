@@ -23,6 +23,8 @@ KINDS = {
 }  # fmt: skip
 """Kinds of cursors in a poller's state, with or without `+pk`, and the type that each names."""
 WITH_KEY = "+pk"
+AS_TEXT = ("timestamp", "date", "decimal", "uuid")
+"""Types that stand in JSON as texts."""
 FENCES = 1 << 62
 """No fence is so high."""
 _T = TypeVar("_T")
@@ -193,6 +195,6 @@ def like_cursor(value: Any, tiebreaker: Any, like: Cursor, what: str) -> Cursor:
 def _typed(value: Any, like: Any, what: str) -> Any:
     """JSON has texts for what it has no type for; they are read as the type that is wanted, or refused."""
     name = type_name(like)
-    if isinstance(value, str) and name is not None and name != "text":
+    if isinstance(value, str) and name in AS_TEXT:
         return value_of(value, name, what)
     return value

@@ -1,6 +1,7 @@
 """`holdfast import` of what other programs kept: a poller's state, checkpoints with history, a file of pages."""
 
 import contextlib
+import copy
 import sys
 from pathlib import Path
 
@@ -89,6 +90,7 @@ def import_pages(target: str, file: Path, batch: str | None, key: str | None, ma
     name = check_name(batch if batch is not None else pipeline.name, "batch")
     data = read_file(file)
     if manner.dry_run:
+        pipeline = copy.copy(pipeline)
         pipeline.use_store(MemoryStore())
         _tell(pages.take_over(pipeline, file, data, By(actor=manner.who, reason="a dry run"), batch=name, key=key),
               manner, "would count")  # fmt: skip

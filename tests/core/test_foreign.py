@@ -39,7 +39,7 @@ def test_a_poller_is_read_whole() -> None:
     state = foreign.read_poller(poller(), "orders.json")
     at = foreign.poller_cursor(state.checkpoint.cursor, LIKE, "orders.json")
     assert at == Cursor("column+key", datetime(2026, 4, 7, 1, 23, 45, 123456, tzinfo=UTC), {"id": 12093})
-    assert state.lease.fencing_token == 42
+    assert state.lease.fence == 42
     assert state.expires == datetime(2026, 4, 7, 1, 25, tzinfo=UTC).timestamp()
 
 

@@ -49,7 +49,7 @@ class PollerCheckpoint(Strict, frozen=True, kw_only=True):
 
 class PollerLease(Strict, frozen=True, kw_only=True):
     owner_id: str | None = None
-    fencing_token: int
+    fence: int = msgspec.field(name="fencing_token")
     acquired_at: str | None = None
     heartbeat_at: str | None = None
     expires_at: str | None = None
@@ -105,8 +105,8 @@ def read_poller(data: bytes, what: str) -> Poller:
         raise NotOurs(f"{what} is no state of a poller: it has no poller_name, checkpoint and lease")
     check_version(plain, POLLER_VERSION, what)
     found = _convert(plain, Poller, what)
-    if not 0 <= found.lease.fencing_token < FENCES:
-        raise NotOurs(f"{what}: its fencing token {found.lease.fencing_token} is none")
+    if not 0 <= found.lease.fence < FENCES:
+        raise NotOurs(f"{what}: its fencing token {found.lease.fence} is none")
     return found
 
 

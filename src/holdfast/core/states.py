@@ -9,7 +9,7 @@ pending ──checkpoint──▶ pending (next stage)      within an epoch the 
    │ ├──bury──────────▶ dead
    │ └──cancel────────▶ cancelled
 dead ───redrive───────▶ pending (where it stopped)
-dead, pending ─resolve▶ done or skipped            by a person
+dead ───resolve───────▶ done or skipped            by a person
 dead ───discard───────▶ cancelled                  by a person
 pending ──recover─────▶ done, or pending at a later stage: its output was found, all else about it is lost
 any ────reset, rewind─▶ pending (an earlier stage or the same, in the next epoch)
@@ -55,7 +55,7 @@ TABLE: dict[Transition, tuple[frozenset[State], frozenset[State]]] = {
     Transition.BURY: (frozenset({State.PENDING}), frozenset({State.DEAD})),
     Transition.CANCEL: (frozenset({State.PENDING}), frozenset({State.CANCELLED})),
     Transition.REDRIVE: (frozenset({State.DEAD}), frozenset({State.PENDING})),
-    Transition.RESOLVE: (frozenset({State.DEAD, State.PENDING}), frozenset({State.DONE, State.SKIPPED})),
+    Transition.RESOLVE: (frozenset({State.DEAD}), frozenset({State.DONE, State.SKIPPED})),
     Transition.DISCARD: (frozenset({State.DEAD}), frozenset({State.CANCELLED})),
     Transition.RECOVER: (frozenset({State.PENDING}), frozenset({State.PENDING, State.DONE})),
     Transition.RESET: (frozenset(State), frozenset({State.PENDING})),

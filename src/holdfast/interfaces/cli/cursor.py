@@ -142,6 +142,7 @@ def _stream(name: str, entries: Iterator[dict[str, Any]]) -> None:
 def export(
     name: NameArgument,
     store: StoreOption = None,
+    as_json: JsonOption = True,  # noqa: ARG001 - it is a JSON document in any case
 ) -> None:
     """Write the whole state to standard output, to be kept, or imported elsewhere."""
     with opened(store) as there:

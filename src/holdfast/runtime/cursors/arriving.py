@@ -70,10 +70,10 @@ def from_poller(scan: Scan, batch: str, data: bytes, name: str, *, now: float) -
     origin = {
         "format": "poller state", "file": name, "digest": _digest(data), "poller": state.poller_name,
         "source_fingerprint": state.source_fingerprint, "last_batch": said.last_successful_batch_id,
-        "updated_at": said.updated_at, "row_count": said.metadata.get("row_count"), "fence": state.lease.fencing_token,
+        "updated_at": said.updated_at, "row_count": said.metadata.get("row_count"), "fence": state.lease.fence,
     }  # fmt: skip
     told = ("rows are counted from here: the state does not say how many came before",)
-    return _arrival(scan, batch, [seed], state.lease.fencing_token, origin, (), told)
+    return _arrival(scan, batch, [seed], state.lease.fence, origin, (), told)
 
 
 def from_checkpoints(

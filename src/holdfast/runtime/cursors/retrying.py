@@ -11,7 +11,7 @@ from holdfast.core import canonical, cursors, typed
 from holdfast.core.cursors import Shift, Standing
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import OUTPUT_BYTES
-from holdfast.core.model import Act, Batch, Change, Chunk, Output, State
+from holdfast.core.model import Act, Batch, Change, Chunk, Output, State, StoredItem
 from holdfast.core.states import Transition, move
 from holdfast.runtime import lookup, sealing
 from holdfast.runtime.cursors.acts import RESET, Plan, Turn, owner_of, to_beginning
@@ -19,6 +19,8 @@ from holdfast.runtime.cursors.standing import borders, chunk_of, standings
 from holdfast.runtime.operations import RESOLVED, By, Result
 from holdfast.stores.base import Store
 
+BY_HAND = "by_hand"
+"""The code of a partition that a person is about to settle."""
 DONE = "done: --from-start does it again"
 FRESH = "it goes on at its checkpoint anyway"
 
@@ -74,6 +76,10 @@ def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | N
         raise UsageError(f"item {item.key!r} of {batch.name!r} is a row: use `holdfast dead resolve`")
     if item.place.state not in (State.DEAD, State.PENDING):
         return Result(kind=RESOLVED, batch=batch.name, changed=0, left_alone=((f"{item.place.state} already", 1),))
+    if item.place.state is State.PENDING:
+        item = _taken_out(store, batch, by, item)
+        if item.place.state is not State.DEAD:
+            return Result(kind=RESOLVED, batch=batch.name, changed=0, left_alone=(("it moved on meanwhile", 1),))
     facts: dict[str, Any] = {"code": RESOLVED, "reason": by.reason}
     if result is None:
         place = move(item.place, Transition.RESOLVE, to=State.SKIPPED, stages=1, **facts)
@@ -89,6 +95,18 @@ def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | N
     landed = len(store.act(act))
     left = () if landed else (("it moved on meanwhile", 1),)
     return Result(kind=RESOLVED, batch=batch.name, changed=landed, left_alone=left)
+
+
+def _taken_out(store: Store, batch: Batch, by: By, item: StoredItem) -> StoredItem:
+    """A partition that would run again is buried first, and taken from whoever holds it: only what is dead is settled
+    by hand. A crash after that leaves a dead letter, and the same command again settles it."""
+    place = move(item.place, Transition.BURY, stages=1, code=BY_HAND, reason=by.reason)
+    change = Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=place)
+    store.act(Act(id=os.urandom(16), batch=batch.id, kind="buried", actor=by.actor, reason=by.reason,
+                  at_items=(change,), seize=True))  # fmt: skip
+    found = lookup.item_of(store, batch, item.n)
+    assert found is not None
+    return found
 
 
 def check_result(data: bytes, what: str) -> bytes:

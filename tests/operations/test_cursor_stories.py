@@ -24,7 +24,7 @@ from holdfast.core import canonical, cursor, ingest
 from holdfast.core.cursor import Cursor
 from holdfast.core.model import Batch, Claim, State, Want
 from holdfast.core.settle import NOTHING, Holder, Reached, commit
-from holdfast.runtime.cursors import acts, document
+from holdfast.runtime.cursors import acts, document, planting
 from holdfast.runtime.cursors.history import history
 from holdfast.runtime.cursors.standing import standings
 from holdfast.stores.base import Store
@@ -162,7 +162,7 @@ class Stories(RuleBasedStateMachine):
     @rule(which=st.integers(0, 9))
     def put_back(self, which: int) -> None:
         name, data = self.saved[which % len(self.saved)]
-        plan = acts.to_state(self.store, self._batch(name), data, "saved.json", kind=acts.IMPORTED)
+        plan = acts.to_state(self.store, self._batch(name), data, "saved.json", kind=planting.IMPORTED)
         for part in json.loads(data)["partitions"]:
             self._tell(name, part["key"], plan, _said(part))
         acts.carry_out(self.store, self._batch(name), plan, BY)

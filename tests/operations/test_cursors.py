@@ -39,7 +39,6 @@ def exported(totals: Totals, name: str = "totals") -> bytes:
 # -- the document -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("C14")
 def test_the_document_tells_everything(half: Totals, clock: Clock) -> None:
     acts.carry_out(half.store, half.batch(), acts.to_state(half.store, half.batch(), exported(half), "a"), BY)
     claim = half.claim()
@@ -377,3 +376,24 @@ def test_the_entry_of_a_reset_says_by_what_it_went(half: Totals) -> None:
     assert canonical.decode(body.note)["file"] == "saved.json"
     assert body.items[0].position is not None
     assert cursor.decode(body.items[0].position.cursor) == Cursor("row", 400)
+
+
+@pytest.mark.promise("C3")
+def test_a_fence_that_no_counting_leads_to_is_refused(half: Totals) -> None:
+    """A store that is set back begins anew above all fences that were counted: one from elsewhere must not be above."""
+    part = json.loads(exported(half))["partitions"][0]
+    high = changed(exported(half), partitions=[part | {"lease": part["lease"] | {"fence": 1 << 50}}])
+    with pytest.raises(Refused, match="by counting"):
+        acts.to_state(half.store, half.batch(), high, "saved.json")
+    with pytest.raises(Refused, match="by counting"):
+        acts.from_state(half.store, high, "saved.json", "another")
+
+
+def test_two_who_make_one_batch_from_different_states_do_not_mix_them(half: Totals) -> None:
+    first = acts.clone(half.store, half.batch(), "backfill")
+    acts.carry_out(half.store, half.batch(), acts.to_beginning(half.store, half.batch()), BY)
+    second = acts.clone(half.store, half.batch(), "backfill")
+    acts.make(half.store, first, BY)
+    with pytest.raises(Refused, match="never put over"):
+        acts.make(half.store, second, BY)
+    assert half.rows("backfill") == [400]

@@ -154,7 +154,8 @@ class Store(Protocol):
 
         Guard: (item, state, epoch) of every change, and within the epoch its stage. Those that moved on since are left
             alone.
-        Guarantee: one entry per chunk concerned, in the same transaction as its items. With `seize` the fence rises.
+        Guarantee: one entry per chunk concerned, in the same transaction as its items. With `seize` the fence rises of
+            every chunk that is in flight, and where a checkpoint is set of any: above `beyond`, too.
         Raises: UsageError, Refused if the batch is sealed.
         """
         ...

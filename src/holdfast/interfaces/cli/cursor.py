@@ -206,7 +206,7 @@ def import_(name: NameArgument, file: FileArgument, *, manner: Manner) -> None:
         if found is None or not found.admitted:
             _make(there, acts.from_state(there, data, str(file), name), manner)
         else:
-            plan = acts.to_state(there, found, data, str(file), kind=acts.IMPORTED)
+            plan = acts.to_state(there, found, data, str(file), kind=planting.IMPORTED)
             _carry_out(there, found, plan, "Import", manner)
 
 
@@ -222,7 +222,9 @@ def break_lease(name: NameArgument, partition: PartitionArgument = None, *, mann
 def _carry_out(there: Store, found: Batch, plan: acts.Plan, verb: str, manner: Manner) -> None:
     if not goes_on(manner, plan.as_dict(), lambda: show_plan(plan)):
         return
-    by = agreed(f"{verb} {render.many(len(plan.parts), 'partition')} of {found.name}", manner)
+    concerned = [turn for turn in plan.parts if not turn.left]
+    what = f"{verb} {render.many(len(concerned), 'partition')} of {found.name}"
+    by = agreed(what, manner, nothing_to_do=not concerned)
     say_result(acts.carry_out(there, found, plan, by), manner.as_json, "partition")
 
 
@@ -233,7 +235,7 @@ def show_plan(plan: acts.Plan) -> None:
             str(turn.at.key),
             "not begun" if turn.at.cursor is None else str(turn.at.cursor),
             _target(turn),
-            str(turn.shift) if turn.to is not None else "it goes on where it is; rows since then come again",
+            str(turn),
             turn.owner if turn.owner is not None else "nobody",
         )
         for turn in islice(plan.parts, PARTS_SHOWN)

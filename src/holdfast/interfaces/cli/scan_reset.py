@@ -48,8 +48,13 @@ def reset(there: Store, batch: Batch, partition: str | None, wish: Wish, to_stag
 
     if not goes_on(manner, plan.as_dict(), show):
         return
-    whose = f"partition {partition}" if partition is not None else render.many(len(plan.parts), "partition")
-    by = agreed(f"Reset {whose} of {batch.name}", manner, nothing_to_do=not plan.parts)
+    whose = (
+        f"partition {partition}"
+        if partition is not None
+        else render.many(sum(not turn.left for turn in plan.parts), "partition")
+    )
+    nothing = all(turn.left for turn in plan.parts)
+    by = agreed(f"Reset {whose} of {batch.name}", manner, nothing_to_do=nothing)
     if wish.from_start:
         done = acts.carry_out(there, batch, plan, by)
     else:

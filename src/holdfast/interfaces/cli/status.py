@@ -12,7 +12,7 @@ from rich.text import Text
 
 from holdfast.core import canonical
 from holdfast.core.ending import End
-from holdfast.core.model import Batch, Course, StoredItem
+from holdfast.core.model import Batch, Course, State, StoredItem
 from holdfast.interfaces.cli import cursor, figures, render
 from holdfast.interfaces.cli.common import BatchArgument, JsonOption, StoreOption, opened
 from holdfast.runtime import lookup, statistics
@@ -264,6 +264,8 @@ def _show_item(there: Store, batch: Batch, item: StoredItem, as_json: bool) -> N
         )
         outputs[lookup.stage_title(names, output.stage)] = {"epoch": output.epoch, "output": data}
     place, part = item.place, glance.of_item(there, batch, item)
+    if part is not None and place.state is State.PENDING:
+        outputs = {}  # a reset cleared it
     if as_json:
         render.document(
             {

@@ -7,7 +7,7 @@ every partition. What the owner of a partition does meanwhile cannot be committe
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.core import canonical, cursor, cursors, state_document
@@ -20,16 +20,17 @@ from holdfast.core.spelling import cursor_of
 from holdfast.core.state_document import Part
 from holdfast.runtime import sealing, status
 from holdfast.runtime.cursors.history import history
+from holdfast.runtime.cursors.planting import CLONED, IMPORTED, check_fence, check_free, plant, seed_of
 from holdfast.runtime.cursors.planting import Plan as Planting
-from holdfast.runtime.cursors.planting import check_free, plant, seed_of
 from holdfast.runtime.cursors.standing import chunk_of, source_of, standings
 from holdfast.runtime.operations import By, Result
 from holdfast.runtime.pipeline import check_name
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
-RESET, BROKEN, CLONED, IMPORTED = "reset", "lease_broken", "cloned", "imported"
-_NOBODY = ItemNo(0)
+RESET, BROKEN = "reset", "lease_broken"
+NOBODY = "nobody holds it"
+_ANY = ItemNo(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +44,20 @@ class Turn:
     owner: str | None
     """Who is at work on it, and will be fenced off."""
     fence: int
+    left: str = ""
+    """Why it would be left alone."""
+
+    def __str__(self) -> str:
+        if self.left:
+            return f"left alone: {self.left}"
+        if self.to is None and self.owner is not None:
+            return "rows since then are delivered again"
+        return str(self.shift)
 
     def as_dict(self) -> dict[str, Any]:
         plain = {"partition": self.at.key, "state": self.at.place.state.value, "owner": self.owner,
                  "fence": self.fence, "from": spoken(self.at.cursor, self.at.rows)}  # fmt: skip
+        plain |= {"left_alone": self.left} if self.left else {}
         if self.to is not None:
             target = cursor.decode(self.to.cursor) if self.to.cursor else None
             plain |= {"to": spoken(target, self.to.rows), "delivered_again": self.shift.again,
@@ -116,6 +127,8 @@ def to_state(store: Store, batch: Batch, data: bytes, name: str, partition: str 
     state = state_document.read(data, name)
     state_document.check_source(state, source_of(batch), batch.name, name)
     state_document.check_key(state.partitions, name)
+    highest = max((chunk.fence for chunk in store.chunks(batch.id)), default=0)
+    check_fence(store, state.fence, name, known=highest)
     parts = {canonical.key_text(part.key): part for part in state.partitions}
 
     def aim(at: Standing) -> tuple[Checkpoint, Shift]:
@@ -134,7 +147,10 @@ def to_state(store: Store, batch: Batch, data: bytes, name: str, partition: str 
 
 def to_same(store: Store, batch: Batch, partition: str | None = None) -> Plan:
     """Every partition that somebody holds, or one, taken from its owner: it goes on where it stands."""
-    return _plan(store, batch, partition, BROKEN, lambda _: (None, Shift()), {})
+    plan = _plan(store, batch, partition, BROKEN, lambda _: (None, Shift()), {})
+    chunks = store.chunks(batch.id)
+    parts = (each if is_held(chunks, each.at) else replace(each, left=NOBODY) for each in plan.parts)
+    return replace(plan, parts=tuple(parts))
 
 
 Aim = Callable[[Standing], tuple[Checkpoint | None, Shift]]
@@ -171,8 +187,7 @@ def carry_out(store: Store, batch: Batch, plan: Plan, by: By) -> Result:
     changes: list[Change] = []
     chunks = store.chunks(batch.id)
     for each in plan.parts:
-        is_held = chunk_of(chunks, each.at.n).owner is not None and each.at.place.state is State.PENDING
-        decided = _decide(plan, each, by, is_held)
+        decided = _decide(plan, each, by, is_held(chunks, each.at))
         if isinstance(decided, str):
             left[decided] += 1
         else:
@@ -188,10 +203,15 @@ def carry_out(store: Store, batch: Batch, plan: Plan, by: By) -> Result:
     return Result(kind=plan.kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()))
 
 
-def _decide(plan: Plan, each: Turn, by: By, is_held: bool) -> Change | str:
-    if plan.kind == BROKEN and not is_held:
-        return "nobody holds it"
-    return cursors.go_on_from(each.at, each.to, 1, reason=by.reason, even_so=is_held)
+def _decide(plan: Plan, each: Turn, by: By, held: bool) -> Change | str:
+    if plan.kind == BROKEN and not held:
+        return NOBODY
+    return cursors.go_on_from(each.at, each.to, 1, reason=by.reason, even_so=held)
+
+
+def is_held(chunks: Sequence[Chunk], at: Standing) -> bool:
+    """Whether somebody has the partition, be it that his lease is over."""
+    return at.place.state is State.PENDING and chunk_of(chunks, at.n).owner is not None
 
 
 # -- new batches ----------------------------------------------------------------------------------------------------
@@ -213,7 +233,7 @@ def from_state(store: Store, data: bytes, name: str, batch: str) -> Planting:
     """A new batch as a state says that was exported, here or elsewhere."""
     state = state_document.read(data, name)
     state_document.check_key(state.partitions, name)
-    seeds = tuple(seed_of(part.key, _payload(part), part.checkpoint_for(_NOBODY)) for part in state.partitions)
+    seeds = tuple(seed_of(part.key, _payload(part), part.checkpoint_for(_ANY)) for part in state.partitions)
     plan = Planting(
         name=check_name(batch, "batch"), pipeline=state.pipeline, definition=canonical.encode(state.definition),
         seeds=seeds, fence=state.fence, kind=IMPORTED,

@@ -9,8 +9,7 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import Checkpoint, ItemNo
 from holdfast.runtime import definition
-from holdfast.runtime.cursors.acts import IMPORTED
-from holdfast.runtime.cursors.planting import Plan, Seed, check_free
+from holdfast.runtime.cursors.planting import IMPORTED, Plan, Seed, check_free
 from holdfast.runtime.durations import when
 from holdfast.runtime.operations import By
 from holdfast.runtime.scan import Scan

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.core import canonical, ingest, journal
 from holdfast.core.cursors import go_on_from
-from holdfast.core.errors import Refused
+from holdfast.core.errors import Conflict, Refused
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Checkpoint, Course, ItemNo, Key, chain_of_batch
 from holdfast.runtime.cursors.standing import standings
@@ -20,6 +20,11 @@ from holdfast.stores.base import Store, each_entry
 
 BEGUN, PLANTED = "planting", "planted"
 """Entries of a batch that is made like this: before its first item, and when it is whole."""
+CLONED, IMPORTED = "cloned", "imported"
+"""What such a batch is: the other half of one that is here, or one that comes from elsewhere."""
+COUNTED = 1 << 44
+"""No chunk is granted so often."""
+YEAR_2024 = 1_704_067_200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +48,7 @@ class Plan:
     fence: int
     """Every fence of the new batch is higher."""
     kind: str
-    """What its acts are called: `cloned` or `imported`."""
+    """What its acts are called: CLONED or IMPORTED."""
     origin: dict[str, Any]
     """Where it comes from, for the journal."""
 
@@ -54,8 +59,20 @@ class Plan:
         return canonical.digest(b"", canonical.encode([self.definition, self.fence, said]))
 
 
+def check_fence(store: Store, fence: int, what: str, known: int = 0) -> None:
+    """Refuse a fence from elsewhere that is so high that this store could give it out again after it was set back: its
+    own begin anew with the microseconds since 2024 then, which are above every fence that came about by counting. One
+    that is `known` here is fine."""
+    if fence > known and fence >= max(COUNTED, (store.now() - YEAR_2024) * 1e6):
+        raise Refused(
+            f"{what}: its fence {fence:,} is higher than any that came about by counting; nothing was changed"
+        )
+
+
 def check_free(store: Store, plan: Plan) -> Batch | None:
     """The batch that a crash left half made; None where there is none. Raises Refused if the name is taken."""
+    if plan.kind == IMPORTED:
+        check_fence(store, plan.fence, plan.name)
     found = store.batch(plan.name)
     if found is None:
         return None
@@ -80,6 +97,7 @@ def plant(store: Store, plan: Plan, by: By, notes: Sequence[bytes] = ()) -> Batc
     items = [ingest.admit(seed.key, seed.payload, os.urandom(canonical.SALT_BYTES)) for seed in plan.seeds]
     store.add_items(batch.id, items, ended=True, actor=by.actor)
     _set(store, batch, plan, by)
+    _check_set(store, batch, plan)
     for note in notes:
         store.note(batch.id, plan.kind, note, actor=by.actor, once=True)
     told = journal.Acted(reason=by.reason, note=canonical.encode(plan.origin))
@@ -103,6 +121,17 @@ def _set(store: Store, batch: Batch, plan: Plan, by: By) -> None:
         store.act(Act(id=os.urandom(16), batch=batch.id, kind=plan.kind, actor=by.actor, reason=by.reason,
                       at_items=tuple(changes[start : start + ACT_ITEMS]), body=canonical.encode(plan.origin),
                       seize=True, beyond=plan.fence))  # fmt: skip
+
+
+def _check_set(store: Store, batch: Batch, plan: Plan) -> None:
+    """Two who make the same batch from different states at once: one of them is told so."""
+    wanted = {canonical.key_text(seed.key): seed.checkpoint for seed in plan.seeds}
+    for at in standings(store, batch):
+        said = wanted.get(canonical.key_text(at.key))
+        if said is None or (at.rows, at.acc) != (said.rows, said.acc) or (at.checkpoint or said).cursor != said.cursor:
+            raise Conflict(
+                f"batch {plan.name!r} was made by somebody else at the same time: look at it before you go on"
+            )
 
 
 def _begun(plan: Plan) -> bytes:

@@ -34,7 +34,9 @@ def plan_retry(store: Store, batch: Batch, partition: str | None = None, *, from
     turns = []
     for at in standings(store, batch, partition):
         chunk = chunk_of(chunks, at.n)
-        turns.append(Turn(at=at, to=None, shift=Shift(), owner=owner_of(chunk, now), fence=chunk.fence))
+        decided = _decide(at, chunk, "…", named=partition is not None)
+        turns.append(Turn(at=at, to=None, shift=Shift(), owner=owner_of(chunk, now), fence=chunk.fence,
+                          left=decided if isinstance(decided, str) else ""))  # fmt: skip
     return Plan(kind=RESET, batch=batch.name, parts=tuple(turns), origin={"to": "its checkpoint"})
 
 
@@ -45,7 +47,7 @@ def retry(store: Store, batch: Batch, plan: Plan, by: By, *, named: bool) -> Res
     chunks, left = store.chunks(batch.id), Counter[str]()
     changes = []
     for turn in plan.parts:
-        decided = _decide(turn.at, chunk_of(chunks, turn.at.n), by, named)
+        decided = _decide(turn.at, chunk_of(chunks, turn.at.n), by.reason, named=named)
         if isinstance(decided, str):
             left[decided] += 1
         else:
@@ -59,11 +61,11 @@ def retry(store: Store, batch: Batch, plan: Plan, by: By, *, named: bool) -> Res
     return Result(kind=RESET, batch=batch.name, changed=landed, left_alone=tuple((+left).items()))
 
 
-def _decide(at: Standing, chunk: Chunk, by: By, named: bool) -> Change | str:
+def _decide(at: Standing, chunk: Chunk, reason: str, *, named: bool) -> Change | str:
     if at.place.state is State.DONE and not named:
         return DONE
     is_held = chunk.owner is not None and at.place.state is State.PENDING
-    decided = cursors.go_on_from(at, None, 1, reason=by.reason, even_so=is_held)
+    decided = cursors.go_on_from(at, None, 1, reason=reason, even_so=is_held)
     return FRESH if isinstance(decided, str) else decided
 
 

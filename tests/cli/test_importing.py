@@ -100,7 +100,7 @@ def test_a_poller_continues_after_its_cursor_under_a_higher_fence(app: Path, hol
     args = ("import", "app.py:orders", "--from-state", "state.json")
     shown = holdfast(*args, "--dry-run")
     assert shown.code == 0
-    assert "'id': 40" in shown.out
+    assert "2026-04-07T00:20:00+00:00, id=40" in shown.out
     assert "fences above 42" in shown.out
     assert not Path(".holdfast").exists(), "a dry run makes no store"
     assert holdfast(*args, *AGREED).code == 0

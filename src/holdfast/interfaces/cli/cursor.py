@@ -272,8 +272,8 @@ def _make(there: Store, plan: planting.Plan, manner: Manner) -> None:
 
     def say() -> None:
         render.say(
-            f"A new batch {plan.name} would be made: {render.many(len(plan.seeds), 'partition')} that begin after "
-            f"{shown['rows']:,} rows, under fences above {plan.fence}. It delivers from there on, beside the other one."
+            f"A new batch {plan.name} would be made, with {render.many(len(plan.seeds), 'partition')} and "
+            f"{shown['rows']:,} rows behind it, under fences above {plan.fence}. It delivers what comes after them."
         )
 
     if not goes_on(manner, shown, say):

@@ -248,6 +248,7 @@ def test_a_document_that_is_cut_off_foreign_or_from_the_future_changes_nothing(h
         (good[: len(good) // 2], Damaged),
         (good.replace(b"400", b"401"), Damaged),
         (b"[1, 2]", NotOurs),
+        (json.dumps(document.document(half.store, half.batch(), "0")).encode(), NotOurs),
         (b'{"hello": 1}', NotOurs),
         (changed(good, version=2), SchemaTooNew),
         (changed(good, version=0), Refused),
@@ -264,7 +265,7 @@ def test_a_document_that_is_cut_off_foreign_or_from_the_future_changes_nothing(h
     for data, error in bad:
         with pytest.raises(error):
             acts.to_state(half.store, half.batch(), data, "saved.json")
-    for data, error in bad[:13]:
+    for data, error in bad[:14]:
         with pytest.raises(error):
             acts.from_state(half.store, data, "saved.json", "another")
     assert (half.store.batches(), half.store.chunks(half.batch().id)) == before
@@ -397,3 +398,25 @@ def test_two_who_make_one_batch_from_different_states_do_not_mix_them(half: Tota
     with pytest.raises(Refused, match="never put over"):
         acts.make(half.store, second, BY)
     assert half.rows("backfill") == [400]
+
+
+def test_a_state_that_is_put_back_leaves_alone_what_is_done_and_stands_there(store: Store) -> None:
+    totals = Totals(store, range(1000), partitions=2)
+    totals.bad = {750}
+    totals.run()
+    saved = exported(totals)
+    done = acts.carry_out(store, totals.batch(), acts.to_state(store, totals.batch(), saved, "saved.json"), BY)
+    assert (done.changed, done.left_alone) == (1, (("there already", 1),)), "what is dead goes on, what is done is done"
+
+
+def test_a_cursor_that_came_further_since_it_was_looked_at_is_left_alone(half: Totals) -> None:
+    """What was shown is no longer what would be delivered again or skipped."""
+    batch = half.batch()
+    acts.carry_out(half.store, batch, acts.to_cursor(half.store, batch, None, "300", (), acc="keep"), BY)
+    claim = half.claim()
+    plan = acts.to_cursor(half.store, batch, None, "500", (), acc="keep")
+    assert half.reach(claim, 700).landed
+    done = acts.carry_out(half.store, batch, plan, BY)
+    assert (done.changed, dict(done.left_alone)) == (0, {acts.MOVED: 1})
+    assert half.rows() == [700]
+    assert acts.carry_out(half.store, batch, acts.to_beginning(half.store, batch), BY).changed == 1

@@ -226,7 +226,8 @@ def go_on_from(at: Standing, to: Checkpoint | None, stages: int, *, reason: str,
     """The range begins a new epoch with no attempts used: at another checkpoint, or without one at its own. What stands
     there already is left alone, unless it is taken from an owner."""
     is_fresh = at.place.state is State.PENDING and not at.place.attempt
-    if is_fresh and not even_so and (to is None or _is_same(at.checkpoint, to)):
+    is_done = at.place.state is State.DONE and to is not None
+    if not even_so and (is_fresh or is_done) and (to is None or _is_same(at.checkpoint, to)):
         return "there already"
     place = go_back(at.place, Transition.RESET, 0, stages, reason=reason)
     digest = b"" if to is None else canonical.digest_of_acc(at.salt, to.acc)

@@ -83,7 +83,7 @@ def read(data: bytes, what: str) -> State:
     SchemaTooNew if a later version wrote it."""
     plain = plain_object(data, what)
     if plain.get("format") != FORMAT:
-        raise NotOurs(f"{what} is no state of a scan: `holdfast cursor export` writes one; nothing was changed")
+        raise NotOurs(f"{what} is no whole state of a scan: `holdfast cursor export` writes one; nothing was changed")
     check_version(plain, VERSION, what)
     try:
         state = msgspec.convert(plain, State, strict=True)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from holdfast.core import canonical, typed
+from holdfast.core import typed
 from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
@@ -144,8 +144,10 @@ def _of_a_scan(target: str, verb: Callable[..., Any], options: dict[str, Any]) -
 
 def _tell(report: Any, as_json: bool) -> None:
     if as_json:
-        result = {"rows": report.rows, "result": _result(report)} if isinstance(report, ScanReport) else {}
-        render.document({**report.as_dict(), **result})
+        more: dict[str, Any] = {}
+        if isinstance(report, ScanReport):
+            more = {"rows": report.rows, "result": typed.to_plain(report.result, "the result")}
+        render.document({**report.as_dict(), **more})
         return
     style = {0: render.GOOD, 1: render.BAD}.get(report.exit_code, render.CARE)
     told = report.run if isinstance(report, ScanReport) else report
@@ -155,11 +157,7 @@ def _tell(report: Any, as_json: bool) -> None:
     if isinstance(report, ScanReport):
         render.say(f"  rows     {report.rows:,} in {render.many(report.run.counts.expected, 'partition')}")
         if report.result is not None:
-            render.say(f"  result   {render.one_line(canonical.encode(_result(report)).decode(), 400)}")
-
-
-def _result(report: ScanReport) -> Any:
-    return typed.to_plain(report.result, "the result")
+            render.say(f"  result   {render.one_line(str(report.result), 400)}")
 
 
 def _budget(text: str | None) -> Budget | None:

@@ -18,11 +18,11 @@ from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Checkpoint, Chunk, ItemNo, State
 from holdfast.core.spelling import cursor_of
 from holdfast.core.state_document import Part
-from holdfast.runtime import sealing, status
+from holdfast.runtime import lookup, sealing, status
 from holdfast.runtime.cursors.history import history
 from holdfast.runtime.cursors.planting import CLONED, IMPORTED, check_fence, check_free, plant, seed_of
 from holdfast.runtime.cursors.planting import Plan as Planting
-from holdfast.runtime.cursors.standing import chunk_of, source_of, standings
+from holdfast.runtime.cursors.standing import chunk_of, source_of, standing_of, standings
 from holdfast.runtime.operations import By, Result
 from holdfast.runtime.pipeline import check_name
 from holdfast.stores import owners
@@ -30,6 +30,7 @@ from holdfast.stores.base import Store
 
 RESET, BROKEN = "reset", "lease_broken"
 NOBODY = "nobody holds it"
+MOVED = "it came further since this was looked at: pause the batch or break its lease, and look again"
 _ANY = ItemNo(0)
 
 
@@ -187,7 +188,9 @@ def carry_out(store: Store, batch: Batch, plan: Plan, by: By) -> Result:
     changes: list[Change] = []
     chunks = store.chunks(batch.id)
     for each in plan.parts:
-        decided = _decide(plan, each, by, is_held(chunks, each.at))
+        item = lookup.item_of(store, batch, each.at.n)
+        now = standing_of(store, batch, item) if item is not None else None
+        decided = _decide(plan, each, now if now is not None else each.at, by, is_held(chunks, each.at))
         if isinstance(decided, str):
             left[decided] += 1
         else:
@@ -203,9 +206,11 @@ def carry_out(store: Store, batch: Batch, plan: Plan, by: By) -> Result:
     return Result(kind=plan.kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()))
 
 
-def _decide(plan: Plan, each: Turn, by: By, held: bool) -> Change | str:
+def _decide(plan: Plan, each: Turn, now: Standing, by: By, held: bool) -> Change | str:
     if plan.kind == BROKEN and not held:
         return NOBODY
+    if each.to is not None and each.to.cursor and (now.rows, now.cursor) != (each.at.rows, each.at.cursor):
+        return MOVED
     return cursors.go_on_from(each.at, each.to, 1, reason=by.reason, even_so=held)
 
 

@@ -14,10 +14,10 @@ from holdfast.stores.base import Store
 
 
 def document(store: Store, batch: Batch, partition: str | None = None) -> dict[str, Any]:
-    """The state of a scan, or of one partition of it, with a digest over all of it."""
+    """The state of a scan, with a digest over all of it; or of one partition, which is no state to be put back."""
     source, chunks = source_of(batch), store.chunks(batch.id)
     return seal({
-        "format": FORMAT,
+        "format": FORMAT if partition is None else f"{FORMAT}, one partition of it",
         "version": VERSION,
         "name": batch.name,
         "pipeline": batch.pipeline,

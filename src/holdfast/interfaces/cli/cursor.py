@@ -225,7 +225,10 @@ def _carry_out(there: Store, found: Batch, plan: acts.Plan, verb: str, manner: M
     concerned = [turn for turn in plan.parts if not turn.left]
     what = f"{verb} {render.many(len(concerned), 'partition')} of {found.name}"
     by = agreed(what, manner, nothing_to_do=not concerned)
-    say_result(acts.carry_out(there, found, plan, by), manner.as_json, "partition")
+    done = acts.carry_out(there, found, plan, by)
+    say_result(done, manner.as_json, "partition")
+    if {acts.MOVED, acts.MEANWHILE} & dict(done.left_alone).keys():
+        raise typer.Exit(1)
 
 
 def show_plan(plan: acts.Plan) -> None:

@@ -30,6 +30,7 @@ from holdfast.stores.base import Store
 
 RESET, BROKEN = "reset", "lease_broken"
 NOBODY = "nobody holds it"
+MEANWHILE = "it moved on meanwhile"
 MOVED = "it came further since this was looked at: pause the batch or break its lease, and look again"
 _ANY = ItemNo(0)
 
@@ -202,7 +203,7 @@ def carry_out(store: Store, batch: Batch, plan: Plan, by: By) -> Result:
                   body=canonical.encode(plan.origin), seize=True, beyond=plan.beyond)  # fmt: skip
         landed = len(store.act(act))
         changed += landed
-        left["it moved on meanwhile"] += len(some) - landed
+        left[MEANWHILE] += len(some) - landed
     return Result(kind=plan.kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()))
 
 

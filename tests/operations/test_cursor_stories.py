@@ -58,7 +58,9 @@ class Stories(RuleBasedStateMachine):
         self.expected: dict[tuple[str, Any], Where] = {}
         self.moves: dict[tuple[str, Any], int] = {}
         self.claims: list[tuple[str, Claim, int]] = []
-        self.saved: list[tuple[str, bytes]] = []
+        self.saved: list[tuple[str, bytes, dict[Any, set[int]]]] = []
+        self.handled: dict[tuple[str, Any], set[int]] = {}
+        """Rows of each partition that were handled and not undone, from 0."""
         self.count = 0
         batch = self.store.open_batch("first", "totals", DEFINITION, actor="test")
         items = [ingest.admit(n, _payload(n), os.urandom(16)) for n in range(PARTS)]
@@ -73,6 +75,7 @@ class Stories(RuleBasedStateMachine):
         self.names.append(name)
         for at in standings(self.store, self._batch(name)):
             self.expected[name, at.key] = _where(at)
+            self.handled.setdefault((name, at.key), set())
             self.moves[name, at.key] = sum(1 for _ in history(self.store, self._batch(name), at.n))
 
     def _batch(self, name: str) -> Batch:
@@ -105,12 +108,13 @@ class Stories(RuleBasedStateMachine):
         items = self.store.load(claim, None, 1, 1 << 20)
         if not items:
             return
-        lo, _ = _borders(int(items[0].key))
-        done = self.expected[name, items[0].key][0]
-        reached = min(SIZE, done + rows)
-        at = Reached(
-            item=items[0], rows=reached, cursor=cursor.encode(Cursor("row", lo + reached)), acc=b"%d" % reached
-        )
+        key = items[0].key
+        lo, _ = _borders(int(key))
+        done, where, _ = self.expected[name, key]
+        begin = 0 if where is None else where.value - lo
+        end = min(SIZE, begin + rows)
+        total, to = done + end - begin, Cursor("row", lo + end)
+        at = Reached(item=items[0], rows=total, cursor=cursor.encode(to), acc=b"%d" % total)
         holder = Holder(
             batch=claim.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version, seconds=30.0
         )
@@ -119,8 +123,9 @@ class Stories(RuleBasedStateMachine):
         assert landed == (chunk.owner is not None and (chunk.fence, chunk.version) == (claim.lease.fence, version))
         if landed:
             self.claims[which] = (name, claim, version + 1)
-            self.expected[name, items[0].key] = (reached, Cursor("row", lo + reached), reached)
-            self.moves[name, items[0].key] += 1
+            self.expected[name, key] = (total, to, total)
+            self.handled[name, key] |= set(range(begin, end))
+            self.moves[name, key] += 1
 
     @rule(seconds=st.sampled_from([1, 29, 31]))
     def wait(self, seconds: int) -> None:
@@ -132,6 +137,7 @@ class Stories(RuleBasedStateMachine):
     def to_beginning(self, which: int, part: int) -> None:
         name = self.names[which % len(self.names)]
         plan = acts.to_beginning(self.store, self._batch(name), str(part))
+        self.handled[name, part] = set()
         self._carry_out(name, part, plan, (0, None, None))
 
     @rule(which=st.integers(0, 3), part=st.integers(0, PARTS - 1), row=st.integers(0, SIZE), keep=st.booleans())
@@ -139,13 +145,17 @@ class Stories(RuleBasedStateMachine):
         name = self.names[which % len(self.names)]
         lo, _ = _borders(part)
         rows, _, acc = self.expected[name, part]
-        plan = acts.to_cursor(
-            self.store, self._batch(name), str(part), str(lo + row), (), acc="keep" if keep else "drop"
-        )
-        now = self.expected[name, part][1]
-        stood = lo if now is None else now.value
-        handled = rows if lo + row >= stood else rows - (stood - lo - row)
-        self._carry_out(name, part, plan, (max(0, handled), Cursor("row", lo + row), acc if keep else None))
+        how = "keep" if keep else "drop"
+        plan = acts.to_cursor(self.store, self._batch(name), str(part), str(lo + row), (), acc=how)
+        (turn,) = plan.parts
+        assert turn.to is not None
+        left = {each for each in self.handled[name, part] if each < row}
+        if turn.shift.exact:
+            assert turn.to.rows == len(left), "an exact number of rows is the number of rows"
+            assert turn.shift.again == rows - len(left)
+        assert turn.to.rows <= len(left)
+        self.handled[name, part] = set(sorted(left)[: turn.to.rows])
+        self._carry_out(name, part, plan, (turn.to.rows, Cursor("row", lo + row), acc if keep else None))
 
     @rule(which=st.integers(0, 3))
     def break_leases(self, which: int) -> None:
@@ -156,22 +166,24 @@ class Stories(RuleBasedStateMachine):
     @rule(which=st.integers(0, 3))
     def export(self, which: int) -> None:
         name = self.names[which % len(self.names)]
-        self.saved.append((name, json.dumps(document.document(self.store, self._batch(name))).encode()))
+        data = json.dumps(document.document(self.store, self._batch(name))).encode()
+        self.saved.append((name, data, {part: set(self.handled[name, part]) for part in range(PARTS)}))
 
     @precondition(lambda self: self.saved)
     @rule(which=st.integers(0, 9))
     def put_back(self, which: int) -> None:
-        name, data = self.saved[which % len(self.saved)]
+        name, data, handled = self.saved[which % len(self.saved)]
         plan = acts.to_state(self.store, self._batch(name), data, "saved.json", kind=planting.IMPORTED)
         for part in json.loads(data)["partitions"]:
             self._tell(name, part["key"], plan, _said(part))
+            self.handled[name, part["key"]] = set(handled[part["key"]])
         acts.carry_out(self.store, self._batch(name), plan, BY)
         self._settle(name)
 
     @precondition(lambda self: self.saved and len(self.names) < 4)
     @rule(which=st.integers(0, 9))
     def plant(self, which: int) -> None:
-        _, data = self.saved[which % len(self.saved)]
+        _, data, handled = self.saved[which % len(self.saved)]
         name = self._new_name()
         acts.make(self.store, acts.from_state(self.store, data, "saved.json", name), BY)
         highest = max(part["lease"]["fence"] for part in json.loads(data)["partitions"])
@@ -179,6 +191,7 @@ class Stories(RuleBasedStateMachine):
         self._know(name)
         for part in json.loads(data)["partitions"]:
             assert self.expected[name, part["key"]] == _said(part), "an imported state is the one that was exported"
+            self.handled[name, part["key"]] = set(handled[part["key"]])
 
     @precondition(lambda self: len(self.names) < 4)
     @rule(which=st.integers(0, 3))
@@ -190,6 +203,7 @@ class Stories(RuleBasedStateMachine):
         self._know(new)
         for part in range(PARTS):
             assert self.expected[new, part] == self.expected[name, part]
+            self.handled[new, part] = set(self.handled[name, part])
 
     def _carry_out(self, name: str, part: int, plan: acts.Plan, to: Where) -> None:
         self._tell(name, part, plan, to)

@@ -179,12 +179,10 @@ def _shift(at: Standing, given: Cursor, history: Iterable[journal.Position]) -> 
         return at.rows, Shift()
     if order is None:
         return at.rows, Shift(again=None, skipped=None, exact=False)
-    between = _between(given, at.where)
     if order > 0:
-        return at.rows, Shift(skipped=between, exact=between is not None)
-    if between is not None and between <= at.rows:
-        return at.rows - between, Shift(again=between)
-    rows, exact = _handled(given, history)
+        skipped = _between(given, at.where)
+        return at.rows, Shift(skipped=skipped, exact=skipped is not None)
+    rows, exact = _handled(at, given, history)
     return rows, Shift(again=at.rows - rows, exact=exact)
 
 
@@ -195,17 +193,24 @@ def _between(one: Cursor | None, other: Cursor | None) -> int | None:
     return abs(int(one.value) - int(other.value))
 
 
-def _handled(given: Cursor, history: Iterable[journal.Position]) -> tuple[int, bool]:
-    """Rows that were handled up to a cursor, from the last position at it or before it, and whether that is exact."""
-    rows, exact = 0, False
+def _handled(at: Standing, given: Cursor, history: Iterable[journal.Position]) -> tuple[int, bool]:
+    """Rows that were handled up to a cursor, and whether that is exact: from the last position at it or before it, and
+    the first one beyond, which tells whether rows were handled between the two or skipped."""
+    before, rows = at.after, 0
+    beyond: journal.Position | None = None
     for position in history:
-        if not position.cursor:
-            rows, exact = 0, False
-            continue
-        order = compare(cursor.decode(position.cursor), given)
+        where = cursor.decode(position.cursor) if position.cursor else at.after
+        order = compare(where, given)
         if order is not None and order <= 0:
-            rows, exact = position.rows, order == 0
-    return rows, exact
+            before, rows, beyond = where, position.rows, None
+        elif beyond is None:
+            beyond = position
+    if before == given or beyond is None or beyond.rows == rows:
+        return rows, before == given or beyond is not None
+    behind, apart = _between(given, before), _between(cursor.decode(beyond.cursor), before)
+    if behind is not None and apart == beyond.rows - rows:
+        return rows + behind, True
+    return rows, False
 
 
 def difference(at: Standing, to: Checkpoint) -> Shift:

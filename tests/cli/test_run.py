@@ -157,7 +157,7 @@ WRONG = {
     "nope.py": "there is no file nope.py",
     "no.such.module:x": "there is no module 'no.such.module'",
     "app.py:nope": "app.py has no 'nope'; it has the pipeline rows",
-    "app.py:Row": "is a ModelMetaclass, not a pipeline; it has the pipeline rows",
+    "app.py:Row": "is a ModelMetaclass, not a pipeline or a scan; it has the pipeline rows",
     "two.py": "two.py has the pipelines a, b: say which one, for example two.py:a",
     "none.py": "none.py has no pipeline",
     "broken.py": "broken.py could not be imported: NameError: name 'nmae' is not defined",

@@ -51,13 +51,13 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
     in_flight = chunk.owner is not None and any(c.state is State.PENDING for c in held)
     if in_flight and not act.seize:
         held = [c for c in held if c.state is not State.PENDING]
-    seized = in_flight and act.seize
+    seized = act.seize and (in_flight or any(c.checkpoint is not None for c in held))
     moved = [_moved(c, places[c.n].stage) for c in held]
     return Effect(
         changes=held,
         delta=_difference(held),
         seized=seized,
-        fence=chunk.fence + 1 if seized else chunk.fence,
+        fence=max(chunk.fence, act.beyond) + 1 if seized else chunk.fence,
         revived=any(change.place.state is State.PENDING for change in held),
         body=journal.encode_body(journal.Acted(reason=act.reason, seized=seized, note=act.body, items=moved)),
     )

@@ -4,7 +4,10 @@ A cursor is a typed value with a tiebreaker, so that rows which share the value 
 other is the source's to say; the kind keeps a cursor of one sort from being read as one of another.
 """
 
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -21,8 +24,17 @@ class Cursor(msgspec.Struct, frozen=True):
     tiebreaker: Any = None
 
     def __str__(self) -> str:
-        tie = "" if self.tiebreaker is None else f", {self.tiebreaker!r}"
-        return f"{self.kind} {self.value!r}{tie}"
+        tie = "" if self.tiebreaker is None else f", {_spoken(self.tiebreaker)}"
+        return f"{self.kind} {_spoken(self.value)}{tie}"
+
+
+def _spoken(value: Any) -> str:
+    """A value as people read it: times and numbers as they are written, texts in quotes, keys by name."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_spoken(each)}" for name, each in value.items())
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal | UUID) else repr(value)
 
 
 def encode(cursor: Cursor) -> bytes:

@@ -322,7 +322,10 @@ class Act(Value, frozen=True, kw_only=True):
     at_items: tuple["Change", ...] = ()
     body: bytes = b""
     seize: bool = False
-    """Raise the fence of the chunks concerned, so that an owner at work cannot commit what it holds."""
+    """Raise the fence of the chunks concerned, so that an owner at work cannot commit what it holds; where checkpoints
+    are set, whether or not somebody is at work."""
+    beyond: int = 0
+    """A fence that rises is higher than this one, too: a state that comes from elsewhere brings its own."""
     events: tuple["Event", ...] = ()
     """Of items that are changed, written if they are; without an item, written if anything is."""
 

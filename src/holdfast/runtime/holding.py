@@ -211,12 +211,19 @@ class Holding:
         """How far its items have come that are ranges, to be written down."""
         return [*(saving.reached for saving in self.savings), *self.reached]
 
-    def came_further(self) -> None:
-        """What its items reached is durable. A range that got on is no suspect any more."""
+    def came_further(self) -> int:
+        """What its items reached is durable. A range that got on is no suspect any more. Returns how many rows that is
+        beyond what was durable before."""
         if self.savings:
             self.alone = False
+        rows = 0
+        for each in self.all_reached():
+            before = self.checkpoints.get(each.item.n)
+            rows += each.rows - (before.rows if before is not None else 0)
+            self.checkpoints[each.item.n] = each.checkpoint
         self.reached.clear()
         self.answer_savings(landed=True)
+        return rows
 
     def drop_ready(self) -> None:
         """Forget what was not started: it is pending in the store."""

@@ -31,6 +31,12 @@ class Figures:
     """Stages whose breaker is open."""
     adopted: int = 0
     """Outputs that this run found made already, and did not make again."""
+    rows_before: int = 0
+    """Rows of a scan that were handled before this run."""
+    rows: int = 0
+    """And by it."""
+    counts_rows: bool = False
+    """Whether the items are ranges of a source, and progress is told in rows."""
 
 
 class Ledger:
@@ -56,6 +62,9 @@ class Ledger:
         self.late = 0
         """Items whose work came after the batch was sealed."""
         self.paused: tuple[str, ...] = ()
+        self.rows_before = 0
+        self.rows = 0
+        self.counts_rows = False
         self.notes: list[str] = []
         """What the report shall mention."""
         self._item_cost = item_cost
@@ -77,6 +86,15 @@ class Ledger:
             self.rewound += a.outcome == "rewind"
             if a.outcome == "bury":
                 self.buried.append(ItemNo(a.n))
+
+    def count_rows(self, before: int) -> None:
+        """The items are ranges of a source, of which so many rows were handled before."""
+        self.rows_before, self.counts_rows = before, True
+
+    def read(self, rows: int) -> None:
+        """So many rows more are handled, and that is durable."""
+        with self._lock:
+            self.rows += rows
 
     def admit(self, group: Admitted) -> None:
         """A group of items that came in."""
@@ -103,6 +121,9 @@ class Ledger:
                 self.looking,
                 self.paused,
                 self.adopted,
+                self.rows_before,
+                self.rows,
+                self.counts_rows,
             )
 
     # -- money ----------------------------------------------------------------------------------------------------

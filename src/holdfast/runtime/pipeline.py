@@ -272,6 +272,11 @@ class Pipeline:
         """The file of the pipeline's store, which need not be there or be whole; None where it has none."""
         return path_of(self._where)
 
+    def items(self) -> Iterable[Any]:
+        """The items of its own source, read anew; none where it has no source."""
+        found = self._items(None)
+        return () if found is None else found
+
     @property
     def has_source(self) -> bool:
         """Whether the pipeline says itself where its items come from."""

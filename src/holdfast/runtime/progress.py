@@ -69,12 +69,16 @@ def sentence(batch: str, figures: Figures) -> str:
     rate = now.settled / figures.seconds if figures.seconds > 0 else 0.0
     done = before.settled - figures.undone + now.settled
     left = figures.admitted - done
-    parts = [f"{batch}: {done:,} of {figures.admitted:,}{'' if figures.ingested else '+'} settled"]
-    if before.done:
-        parts.append(f"{before.done:,} done before")
-    parts.append(f"{now.done:,} done now")
-    parts.append(f"{rate:,.1f}/s")
-    if rate > 0 and left > 0 and figures.ingested:
+    noun = " partitions" if figures.counts_rows else ""
+    parts = [f"{batch}: {done:,} of {figures.admitted:,}{'' if figures.ingested else '+'}{noun} settled"]
+    if figures.counts_rows:
+        parts += _rows(figures)
+    else:
+        if before.done:
+            parts.append(f"{before.done:,} done before")
+        parts.append(f"{now.done:,} done now")
+        parts.append(f"{rate:,.1f}/s")
+    if rate > 0 and left > 0 and figures.ingested and not figures.counts_rows:
         parts.append(f"about {in_words(left / rate)} left")
     if before.spent + now.spent:
         parts.append(f"${money.to_usd(before.spent + now.spent):.2f}")
@@ -85,6 +89,13 @@ def sentence(batch: str, figures: Figures) -> str:
     if figures.paused:
         parts.append(f"{', '.join(figures.paused)} paused")
     return ", ".join(parts)
+
+
+def _rows(figures: Figures) -> list[str]:
+    """How far a scan is, in rows."""
+    rate = figures.rows / figures.seconds if figures.seconds > 0 else 0.0
+    before = [f"{figures.rows_before:,} rows before"] if figures.rows_before else []
+    return [*before, f"{figures.rows:,} rows now", f"{rate:,.1f} rows/s"]
 
 
 class _Lines:
@@ -133,11 +144,12 @@ class _Terminal:
 
         (first_at, first), (last_at, latest) = self.recent[0], self.recent[-1]
         rate = (latest - first) / (last_at - first_at) if last_at > first_at else 0.0
-        parts = [
-            f"{figures.before.done:,} before" if figures.before.done else "",
-            f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s",
-        ]
-        if rate > 0 and left > 0:
+        if figures.counts_rows:
+            parts = _rows(figures)
+        else:
+            before = f"{figures.before.done:,} before" if figures.before.done else ""
+            parts = [before, f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"]
+        if rate > 0 and left > 0 and not figures.counts_rows:
             parts.append(f"{in_words(left / rate)} left" if figures.ingested else "still reading")
         spent = figures.before.spent + figures.now.spent
         parts.append(f"${money.to_usd(spent):.2f}" if spent else "")

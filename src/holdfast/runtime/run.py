@@ -35,6 +35,7 @@ from holdfast.runtime.progress import Progress
 from holdfast.runtime.report import Report, make
 from holdfast.runtime.worker import Worker
 from holdfast.stores import owners
+from holdfast.stores.base import each_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,6 +77,8 @@ class Run:
             ledger.ingested = True
             return self._report(batch, ledger, found)
         self.closing.begin(batch)
+        if any(stage.takes_ranges for stage in self.pipeline.stages):
+            ledger.count_rows(sum(at.rows for at in each_checkpoint(self.store, batch.id)))
         grace = max(self.pipeline.patience.orphan_after, self.options.lease)
         if barred := course.barrier(batch, self.store.now()):
             self.control.stop(barred)

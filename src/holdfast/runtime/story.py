@@ -5,11 +5,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.core import canonical, journal, money
+from holdfast.core import canonical, cursor, journal, money
 from holdfast.core.columns import FLOAT32, UINT16, unpack
 from holdfast.core.model import Batch, Chunk, Key, State, StoredItem, chain_of_batch
 from holdfast.runtime import lookup, sealing
 from holdfast.runtime.attempts import was_run
+from holdfast.runtime.cursors.glance import in_words
+from holdfast.runtime.cursors.outlook import of_a_range
+from holdfast.runtime.cursors.standing import standing_of
 from holdfast.runtime.durations import brief, when
 from holdfast.runtime.outlook import look_ahead
 from holdfast.runtime.resolution import context_of
@@ -18,7 +21,7 @@ from holdfast.stores.base import Store, each_entry, lineage
 
 ACTS = frozenset(
     {"redriven", "reset", "rewound", "renewed", "requeued", "marked_failed", "sent_to_review", "buried", "discarded",
-     "resolved"}
+     "resolved", "lease_broken", "cloned", "imported"}
 )  # fmt: skip
 """What a person, or the runtime in his place, does to an item: whoever asks why it is where it is hears of the last."""
 
@@ -53,6 +56,8 @@ class Story:
     next: str
     commands: tuple[str, ...]
     """What a person can type next."""
+    checkpoint: str = ""
+    """How far it has been read, where it is a range of a source."""
 
     def as_dict(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("events", "commands")}
@@ -74,6 +79,9 @@ def tell(store: Store, batch: Batch, item: str) -> Story:
     events = tuple(_Teller(store, batch, found, names, line).events())
     place = found.place
     outlook = look_ahead(store, batch, found, line[-1])
+    at = standing_of(store, batch, found)
+    if at is not None:
+        outlook = of_a_range(batch, at, outlook)
     acted = next((event for event in reversed(events) if event.what in ACTS), None)
     now = outlook.now if acted is None or place.state is State.DONE else f"{outlook.now} Last act: {acted.text}."
     return Story(
@@ -88,6 +96,7 @@ def tell(store: Store, batch: Batch, item: str) -> Story:
         now=now,
         next=outlook.next,
         commands=outlook.commands,
+        checkpoint="" if at is None else in_words(at),
     )
 
 
@@ -228,7 +237,10 @@ class _Teller:
         there = self._name(moved.stage_after)
         fenced = "; its owner was fenced off" if body.seized else ""
         change = f"{moved.before} became {moved.after}"
-        if header.kind in ("reset", "rewound", "renewed"):
+        if moved.position is not None:
+            change += f", to go on {_place_of(moved.position)} in epoch {moved.epoch}"
+            fenced = f"; the fence rose to {header.fence}"
+        elif header.kind in ("reset", "rewound", "renewed"):
             change += f", to begin again at {there!r} in epoch {moved.epoch}"
         elif header.kind == "requeued":
             change = f"to go on at {there!r}"
@@ -245,6 +257,10 @@ class _Teller:
 
     def _name(self, stage: int) -> str:
         return lookup.stage_title(self._names, stage)
+
+
+def _place_of(position: journal.Position) -> str:
+    return f"after {cursor.decode(position.cursor)} ({position.rows:,} rows)" if position.cursor else "from the start"
 
 
 def _cost(said: journal.Spend | None) -> str:

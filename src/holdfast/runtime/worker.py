@@ -254,7 +254,7 @@ class Worker:
         holding.version += 1
         holding.progressed_at = time.monotonic()
         holding.clear(settled.counts.settled)
-        holding.came_further()
+        self.ledger.read(holding.came_further())
         self.ledger.add(settled)
         if self.ledger.broke:
             self.control.stop("budget")

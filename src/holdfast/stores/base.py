@@ -157,7 +157,8 @@ class Store(Protocol):
         Guard: (item, state, epoch) of every change, and within the epoch its stage. Those that moved on since are left
             alone. An act whose id is in the chains already was done: repeated, it changes nothing, whatever has
             become of its items since.
-        Guarantee: one entry per chunk concerned, in the same transaction as its items. With `seize` the fence rises.
+        Guarantee: one entry per chunk concerned, in the same transaction as its items. With `seize` the fence rises of
+            every chunk that is in flight, and where a checkpoint is set of any: above `beyond`, too.
         Raises: UsageError, Refused if the batch is sealed.
         """
         ...

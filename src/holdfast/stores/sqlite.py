@@ -364,7 +364,7 @@ class SqliteStore(SqliteBatches):
             SQL["act_chunk"], (entry.seq, entry.hash, touched_at, d.done, d.skipped, d.dead, d.cancelled, chunk.id)
         )
         if effect.seized:
-            db.execute(SQL["seize_chunk"], (chunk.id,))
+            db.execute(SQL["seize_chunk"], (effect.fence, chunk.id))
         return [c.n for c in effect.changes]
 
     # -- helpers ------------------------------------------------------------------------------------------------

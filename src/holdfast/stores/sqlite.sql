@@ -192,7 +192,7 @@ UPDATE chunks SET seq = ?, head = ?, touched_at = ?, due = 0,
 WHERE id = ?;
 
 -- name: seize_chunk
-UPDATE chunks SET fence = fence + 1, version = 0, owner = NULL, expires = 0, due = 0, reserved = 0, progressed = 1 WHERE id = ?;
+UPDATE chunks SET fence = ?, version = 0, owner = NULL, expires = 0, due = 0, reserved = 0, progressed = 1 WHERE id = ?;
 
 -- name: renew_item
 UPDATE items SET salt = ?, payload = ? WHERE id = ?;

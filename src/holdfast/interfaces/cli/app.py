@@ -16,6 +16,7 @@ import holdfast
 from holdfast.core.errors import HoldfastError, StoreUnavailable, UsageError
 from holdfast.interfaces.cli import (
     audit,
+    cursor,
     dead,
     demo,
     doctor,
@@ -51,6 +52,7 @@ app.command("show")(status.show)
 app.command("why")(why.why)
 app.command("orphans")(orphans.orphans)
 app.add_typer(dead.app, name="dead")
+app.add_typer(cursor.app, name="cursor")
 app.command("events")(events.events)
 app.command("reset")(reset.reset)
 app.command("reconcile")(reconcile.reconcile)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from inspect import Parameter, Signature
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -33,9 +34,9 @@ ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="The item's ke
 
 
 @contextmanager
-def opened(where: str | None) -> Iterator[Store]:
-    """The store, which must be there; closed in the end."""
-    store = open_store(where, must_exist=True)
+def opened(where: str | None, *, must_exist: bool = True) -> Iterator[Store]:
+    """The store, which must be there unless told otherwise; closed in the end."""
+    store = open_store(where, must_exist=must_exist)
     try:
         yield store
     finally:
@@ -124,14 +125,22 @@ class Declined(Exception):
     """The person at the terminal said no."""
 
 
-def say_result(result: Result, as_json: bool) -> None:
+def read_file(file: Path) -> bytes:
+    """What a file holds; what cannot be read is said in a sentence."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}; nothing was changed") from None
+
+
+def say_result(result: Result, as_json: bool, noun: str = "item") -> None:
     """What an act did."""
     if as_json:
         render.document(result.as_dict())
         return
     count = result.changed - result.buried
     kind = result.kind.replace("_", " ")
-    render.say(f"{kind}: {render.many(count, 'item')} of {result.batch}", render.GOOD if count else "")
+    render.say(f"{kind}: {render.many(count, noun)} of {result.batch}", render.GOOD if count else "")
     if result.buried:
         render.say(
             f"  buried: {result.buried:,}, re-enqueued too often: holdfast dead list {result.batch}", render.CARE

@@ -27,6 +27,7 @@ from holdfast.interfaces.cli.common import (
     with_manner,
 )
 from holdfast.runtime import lookup, operations, sealing, story
+from holdfast.runtime.cursors import glance
 from holdfast.runtime.durations import when
 from holdfast.runtime.operations import By, Result
 from holdfast.stores.base import Store, each_item
@@ -84,11 +85,13 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
         found = lookup.batch_named(there, batch)
         letter = lookup.item_named(there, found, item)
         told = story.tell(there, found, item)
+        part = glance.of_item(there, found, letter)
     attempts = [event for event in told.events if event.what == "attempt"]
     context = _context(told)
     if as_json:
         plain = _plain(letter, lookup.stage_names(found)) | {"payload": _payload(letter), "digest": _digest(letter)}
         plain |= {"context": context} if context else {}
+        plain |= {"checkpoint": part.as_dict()} if part is not None else {}
         render.document(
             plain | {"attempts": [{"at": event.at, "text": event.text, **event.facts} for event in attempts]}
         )
@@ -103,6 +106,7 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
                 ("payload", render.one_line(letter.payload.decode("utf-8", "replace"), 400)),
                 ("digest", _digest(letter)),
                 *([("context", _in_words(context))] if context else []),
+                *([("checkpoint", told.checkpoint)] if told.checkpoint else []),
             ]
         )
     )

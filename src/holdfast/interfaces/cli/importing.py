@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from holdfast.core.errors import UsageError
-from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli import arriving, render
 from holdfast.interfaces.cli.common import Manner, agreed, with_manner
 from holdfast.interfaces.cli.loading import load
 from holdfast.runtime import recovery
@@ -25,14 +25,44 @@ def import_(
     from_outputs: Annotated[
         bool, typer.Option("--from-outputs", help="Rebuild the record of a batch from its output files.")
     ] = False,
+    from_state: Annotated[
+        Path | None, typer.Option("--from-state", help="Go on where a poller's state says: cursor and lease.")
+    ] = None,
+    from_checkpoint: Annotated[
+        list[str] | None,
+        typer.Option("--from-checkpoint", metavar="[PARTITION=]FILE", help="Or a checkpoint with its history."),
+    ] = None,
+    by_rows: Annotated[
+        bool, typer.Option("--by-rows", help="With --from-checkpoint: it counts rows, look the row up.")
+    ] = False,
+    from_pages: Annotated[
+        Path | None, typer.Option("--from-pages", help="Or a .checkpoint file of pages, with the outputs beside it.")
+    ] = None,
     batch: Annotated[str | None, typer.Option("--batch", help="Default: the pipeline's name.")] = None,
     key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
     *,
     manner: Manner,
 ) -> None:
-    """Rebuild a lost or damaged record: the damaged file is set aside, items with valid outputs count as done."""
-    if not from_outputs:
-        raise UsageError("say from what: --from-outputs rebuilds a record from output files")
+    """Rebuild a lost or damaged record from output files, or go on where another program stopped."""
+    if sum((from_outputs, from_state is not None, bool(from_checkpoint), from_pages is not None)) != 1:
+        raise UsageError(
+            "say from what: --from-outputs rebuilds a record from output files; --from-state, --from-checkpoint and "
+            "--from-pages go on where another program stopped"
+        )
+    if by_rows and not from_checkpoint:
+        raise UsageError("--by-rows belongs to --from-checkpoint; nothing was changed")
+    if from_state is not None:
+        arriving.import_state(target, from_state, batch, manner)
+    elif from_checkpoint:
+        arriving.import_checkpoints(target, from_checkpoint, by_rows, batch, manner)
+    elif from_pages is not None:
+        arriving.import_pages(target, from_pages, batch, key, manner)
+    else:
+        _rebuild(target, batch, key, manner)
+
+
+def _rebuild(target: str, batch: str | None, key: str | None, manner: Manner) -> None:
+    """The damaged file is set aside, items with valid outputs count as done."""
     with _quiet(manner.as_json):
         pipeline = load(target)
     if manner.store is not None:

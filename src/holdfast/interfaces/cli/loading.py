@@ -10,15 +10,32 @@ from types import ModuleType
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.remote import load_file
+from holdfast.runtime.scan import Scan
+
+Runnable = Pipeline | Scan
 
 
 def load(target: str) -> Pipeline:
-    """The pipeline at `file.py:name` or `module:name`; without a name, the only one there."""
+    """The pipeline at `file.py:name` or `module:name`; without a name, the only one there. A scan has one, too."""
+    found = load_runnable(target)
+    return found.pipeline if isinstance(found, Scan) else found
+
+
+def load_scan(target: str) -> Scan:
+    """The scan at such a place."""
+    found = load_runnable(target)
+    if not isinstance(found, Scan):
+        raise UsageError(f"{target} is the pipeline {found.name!r}: a scan is needed")
+    return found
+
+
+def load_runnable(target: str) -> Runnable:
+    """The pipeline or scan at such a place."""
     where, colon, name = target.rpartition(":")
     if not colon:
         where, name = target, ""
     module = _module(where)
-    found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Runnable)}
     if name:
         return _named(where, module, name, found)
     distinct = {id(value) for value in found.values()}
@@ -27,14 +44,16 @@ def load(target: str) -> Pipeline:
     raise UsageError(f"{where} has {_listed(found)}: say which one, for example {where}:{next(iter(found), 'book')}")
 
 
-def _named(where: str, module: ModuleType, name: str, found: dict[str, Pipeline]) -> Pipeline:
+def _named(where: str, module: ModuleType, name: str, found: dict[str, Runnable]) -> Runnable:
     value: object = module
     for part in name.split("."):
         if not hasattr(value, part):
             raise UsageError(f"{where} has no {name!r}; it has {_listed(found)}")
         value = getattr(value, part)
-    if not isinstance(value, Pipeline):
-        raise UsageError(f"{where}:{name} is a {type(value).__name__}, not a pipeline; it has {_listed(found)}")
+    if not isinstance(value, Runnable):
+        raise UsageError(
+            f"{where}:{name} is a {type(value).__name__}, not a pipeline or a scan; it has {_listed(found)}"
+        )
     return value
 
 
@@ -66,7 +85,12 @@ def _broken(where: str, error: BaseException) -> str:
     return f"{where} could not be imported: {type(error).__name__}: {error}{place}; --debug shows the whole traceback"
 
 
-def _listed(found: dict[str, Pipeline]) -> str:
+def _listed(found: dict[str, Runnable]) -> str:
     if not found:
         return "no pipeline"
-    return "the pipelines " + ", ".join(found) if len(found) > 1 else f"the pipeline {next(iter(found))}"
+    words = [f"{'scan' if isinstance(each, Scan) else 'pipeline'} {name}" for name, each in found.items()]
+    if len(words) == 1:
+        return f"the {words[0]}"
+    if any(isinstance(each, Scan) for each in found.values()):
+        return "the " + ", the ".join(words)
+    return "the pipelines " + ", ".join(found)

@@ -1,10 +1,13 @@
 """`holdfast reset`: begin again, after showing what that throws away."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from holdfast.interfaces.cli import render
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Batch
+from holdfast.interfaces.cli import render, scan_reset
 from holdfast.interfaces.cli.common import (
     BatchArgument,
     Manner,
@@ -16,7 +19,9 @@ from holdfast.interfaces.cli.common import (
     with_manner,
 )
 from holdfast.runtime import lookup, operations, preview, sealing
+from holdfast.runtime.cursors.standing import borders, is_scan
 from holdfast.runtime.durations import brief
+from holdfast.stores.base import Store
 
 
 @with_manner()
@@ -24,12 +29,28 @@ def reset(
     batch: BatchArgument,
     item: Annotated[str | None, typer.Argument(metavar="ITEM", help="One item; without it, the whole batch.")] = None,
     to_stage: Annotated[str, typer.Option("--to-stage", help="Begin at this stage: its name or index.")] = "0",
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Of a scan: from the first row, not from the checkpoint.")
+    ] = False,
+    complete_with: Annotated[
+        Path | None, typer.Option("--complete-with", metavar="FILE", help="Of a scan: done, with this JSON as result.")
+    ] = None,
+    resolve: Annotated[bool, typer.Option("--resolve", help="Of a scan: settled by hand, without a result.")] = False,
     *,
     manner: Manner,
 ) -> None:
-    """Begin an item, or a whole batch, again at a stage: a new epoch, no attempts used, owners at work fenced off."""
+    """Begin an item, or a whole batch, again at a stage: a new epoch, no attempts used, owners at work fenced off.
+    A partition of a scan goes on at its checkpoint."""
     with opened(manner.store) as there:
         found = lookup.batch_named(there, batch)
+        if is_range(there, found, item):
+            scan_reset.reset(there, found, item, scan_reset.Wish(from_start, complete_with, resolve), to_stage, manner)
+            return
+        if from_start or complete_with is not None or resolve:
+            raise UsageError(
+                f"--from-start, --complete-with and --resolve are for partitions of a scan, which {batch!r} does not "
+                "have there; see `holdfast dead resolve`; nothing was changed"
+            )
         sealing.check_goes_on(there, found)
         shown = preview.preview_reset(there, found, item, to_stage=to_stage)
 
@@ -42,6 +63,11 @@ def reset(
         what = f"Reset item {item} of {batch}" if item is not None else f"Reset all of {batch}"
         by = agreed(what, manner, nothing_to_do=shown.items == 0)
         say_result(operations.reset(there, found, by, item, to_stage=to_stage), manner.as_json)
+
+
+def is_range(there: Store, batch: Batch, item: str | None) -> bool:
+    """Whether a partition of a scan is meant, or all of them; not a row that was buried."""
+    return is_scan(batch) and (item is None or borders(lookup.item_named(there, batch, item)) is not None)
 
 
 def _show(shown: preview.ResetPreview) -> None:

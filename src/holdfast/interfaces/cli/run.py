@@ -1,19 +1,22 @@
-"""`holdfast run`: a pipeline from a file or a module, to its report."""
+"""`holdfast run`: a pipeline or a scan from a file or a module, to its report."""
 
 import contextlib
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import typer
 
+from holdfast.core import typed
 from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
-from holdfast.interfaces.cli.loading import load
+from holdfast.interfaces.cli.loading import load_runnable
 from holdfast.runtime.policy import Budget, Tolerance
-from holdfast.runtime.report import Report
+from holdfast.runtime.scan import Scan, ScanReport
 
 
 def run(
@@ -67,13 +70,19 @@ def run(
         typer.Option("--code", help="The code of a stage changed since: keep what is done, or run it again."),
     ] = None,
     seal: Annotated[bool, typer.Option("--seal", help="Finish it for good, once every item is accounted for.")] = False,
+    poll: Annotated[
+        str | None, typer.Option("--poll", metavar="TIME", help="A scan that follows: stay, and look so often.")
+    ] = None,
+    accept_source: Annotated[
+        str | None, typer.Option("--accept-source", metavar="REASON", help="A scan: its source changed, and why not.")
+    ] = None,
     progress: Annotated[
         bool | None, typer.Option("--progress/--no-progress", help="Show how far it is.", show_default=False)
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a pipeline, or go on with it: nothing that is finished is done again. Ends with 0, 1 or 75."""
+    """Run a pipeline or a scan, or go on with it: nothing that is finished is done again. Ends with 0, 1 or 75."""
     if store is not None:
         os.environ["HOLDFAST_STORE"] = store
     said: dict[str, Any] = {
@@ -88,6 +97,8 @@ def run(
         "events": events,
         "code": code,
         "seal": seal,
+        "poll": poll,
+        "accept_source": accept_source,
         "until": _until(until),
         "tolerate": _tolerance(stop_beyond, window, tolerate),
         "budget": _budget(budget),
@@ -95,22 +106,58 @@ def run(
     }
     options = {name: value for name, value in said.items() if value is not None}
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        pipeline = load(target)
+        found = load_runnable(target)
+        pipeline = found.pipeline if isinstance(found, Scan) else found
         if store is not None:
             pipeline.use_store(store)
-        report = pipeline.run(**options)
+        if isinstance(found, Scan):
+            report = _scan(target, found, options)
+        else:
+            _check_no_scan(target, options)
+            report = found.run(**options)
     _tell(report, as_json)
     raise typer.Exit(report.exit_code)
 
 
-def _tell(report: Report, as_json: bool) -> None:
+def _check_no_scan(target: str, options: dict[str, Any]) -> None:
+    said = [f"--{name.replace('_', '-')}" for name in ("poll", "accept_source") if name in options]
+    if said:
+        raise UsageError(f"{target} is a pipeline, which takes no {' and no '.join(said)}; nothing was run")
+
+
+def _scan(target: str, scan: Scan, options: dict[str, Any]) -> Any:
+    """Run a scan. One that follows its source, and is not told to stay, looks once."""
+    tick = getattr(scan, "tick", None) if getattr(scan, "follow", False) and "poll" not in options else None
+    verb = tick if tick is not None else scan.run
+    return verb(**_of_a_scan(target, verb, options))
+
+
+def _of_a_scan(target: str, verb: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    """The options, if all of them mean something to a scan."""
+    known = inspect.signature(verb).parameters
+    foreign = [name for name, value in options.items() if name not in known and value is not False]
+    if foreign:
+        said = " and no ".join(f"--{name.replace('_', '-')}" for name in foreign)
+        raise UsageError(f"{target} is a scan, which takes no {said}; nothing was run")
+    return {name: value for name, value in options.items() if name in known}
+
+
+def _tell(report: Any, as_json: bool) -> None:
     if as_json:
-        render.document(report.as_dict())
+        more: dict[str, Any] = {}
+        if isinstance(report, ScanReport):
+            more = {"rows": report.rows, "result": typed.to_plain(report.result, "the result")}
+        render.document({**report.as_dict(), **more})
         return
     style = {0: render.GOOD, 1: render.BAD}.get(report.exit_code, render.CARE)
-    first, _, rest = str(report).partition("\n")
+    told = report.run if isinstance(report, ScanReport) else report
+    first, _, rest = str(told).partition("\n")
     render.say(first, style)
     render.say(rest)
+    if isinstance(report, ScanReport):
+        render.say(f"  rows     {report.rows:,} in {render.many(report.run.counts.expected, 'partition')}")
+        if report.result is not None:
+            render.say(f"  result   {render.one_line(str(report.result), 400)}")
 
 
 def _budget(text: str | None) -> Budget | None:

@@ -12,11 +12,13 @@ from rich.text import Text
 
 from holdfast.core import canonical
 from holdfast.core.ending import End
-from holdfast.core.model import Batch, Course, StoredItem
-from holdfast.interfaces.cli import figures, render
+from holdfast.core.model import Batch, Course, State, StoredItem
+from holdfast.interfaces.cli import cursor, figures, render
 from holdfast.interfaces.cli.common import BatchArgument, JsonOption, StoreOption, opened
 from holdfast.runtime import lookup, statistics
 from holdfast.runtime import status as standing
+from holdfast.runtime.cursors import glance
+from holdfast.runtime.cursors.standing import is_scan, standing_of
 from holdfast.runtime.durations import brief, when
 from holdfast.runtime.outputs import OutputReader
 from holdfast.stores import owners
@@ -74,10 +76,14 @@ def _tell(there: Store, batch: Batch, numbers: bool | None, as_json: bool) -> No
     wanted = seen.totals.attempts <= MANY_ATTEMPTS if numbers is None else numbers
     collected = statistics.collect(there, batch) if wanted else None
     if as_json:
-        more = {} if collected is None else {"statistics": collected.as_dict()}
+        more: dict[str, Any] = {} if collected is None else {"statistics": collected.as_dict()}
+        more |= {"partitions": [each.as_dict() for each in glance.glances(there, batch)]} if is_scan(batch) else {}
         render.document({**seen.as_dict(), **more})
         return
     render.show(picture(seen))
+    if is_scan(batch):
+        render.say()
+        render.show(cursor.partitions(there, batch))
     if collected is not None and collected.overall.runs:
         for part in figures.tables(collected):
             render.say()
@@ -258,7 +264,9 @@ def _show_item(there: Store, batch: Batch, item: StoredItem, as_json: bool) -> N
             {"file": location} if location is not None else _json(output.data if output.data is not None else b"null")
         )
         outputs[lookup.stage_title(names, output.stage)] = {"epoch": output.epoch, "output": data}
-    place = item.place
+    place, part = item.place, glance.of_item(there, batch, item)
+    if part is not None and place.state is State.PENDING:
+        outputs = {}  # a reset cleared it
     if as_json:
         render.document(
             {
@@ -274,6 +282,7 @@ def _show_item(there: Store, batch: Batch, item: StoredItem, as_json: bool) -> N
                 "reason": place.reason,
                 "payload": _json(item.payload),
                 "outputs": outputs,
+                **({} if part is None else {"checkpoint": part.as_dict()}),
             }
         )
         return
@@ -283,6 +292,7 @@ def _show_item(there: Store, batch: Batch, item: StoredItem, as_json: bool) -> N
     ]
     rows += [("attempts", str(place.attempt))] if place.attempt else []
     rows += [("code", f"{place.code}: {place.reason}")] if place.code else []
+    rows += [("checkpoint", glance.in_words(at))] if (at := standing_of(there, batch, item)) is not None else []
     rows.append(("payload", render.one_line(item.payload.decode("utf-8", "replace"), 400)))
     rows += [(name, render.one_line(canonical.encode(made["output"]).decode(), 400)) for name, made in outputs.items()]
     render.show(render.heading(f"item {item.key!r} (number {item.n}) of {batch.name}", place.state.value))

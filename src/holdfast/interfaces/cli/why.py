@@ -13,7 +13,7 @@ def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_
         render.document(told.as_dict())
         return
     render.show(render.heading(f"item {told.key!r} (number {told.number}) of batch {told.batch!r}", told.state))
-    render.show(render.facts([("now", told.now)]))
+    render.show(render.facts([("now", told.now), *([("stands", told.checkpoint)] if told.checkpoint else [])]))
     render.say()
     render.show(render.facts((story.to_the_millisecond(event.at), event.text) for event in told.events))
     render.say()

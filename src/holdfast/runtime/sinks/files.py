@@ -52,6 +52,11 @@ class Files:
     def __repr__(self) -> str:
         return f"Files({self.template.text!r})"
 
+    @property
+    def folder(self) -> Path:
+        """The folder that its files are in, or begin in."""
+        return self._at(self.template.folder)
+
     def describe(self) -> dict[str, Any]:
         """What is remembered of the sink with its batch."""
         return {"kind": "files", "template": self.template.text}

@@ -142,7 +142,7 @@ class Kit:
             if not left:
                 return version
 
-    def act(self, kind: str, *changes: Change, seize: bool = False) -> list[ItemNo]:
+    def act(self, kind: str, *changes: Change, seize: bool = False, beyond: int = 0) -> list[ItemNo]:
         act = Act(
             id=self.new_id(),
             batch=self.batch,
@@ -151,6 +151,7 @@ class Kit:
             reason="because",
             at_items=changes,
             seize=seize,
+            beyond=beyond,
         )
         return self.store.act(act)
 

@@ -156,3 +156,33 @@ def checkpoints_are_read_in_order_and_by_range(kit: Kit) -> None:
     assert read == [(0, 10), (1, 11), (2, 12)]
     assert [at.n for at in kit.store.checkpoints(kit.batch, lo=1, hi=2)] == [ItemNo(1)]
     assert [at.n for at in kit.store.checkpoints(kit.batch, limit=2)] == [0, 1]
+
+
+@proves("C3", "C15")
+def setting_a_checkpoint_raises_the_fence_though_nobody_is_at_work(kit: Kit) -> None:
+    kit.admit("part")
+    claim = kit.claim()
+    (item,) = kit.load(claim)
+    assert kit.store.commit([kit.reach(claim, item, 200, release=True)]) == LANDED
+    before = kit.chunk(claim.lease.chunk)
+    assert before.owner is None
+    begin = replace(reset(0, kit.place(0)), checkpoint=Checkpoint(item.n, 0, b""))
+    assert kit.act("reset", begin, seize=True) == [0]
+    assert kit.chunk(before.id).fence == before.fence + 1
+    assert kit.claim("bob").lease.fence == before.fence + 2
+    kit.check()
+
+
+@proves("C3", "C15")
+def a_fence_rises_above_one_that_comes_from_elsewhere(kit: Kit) -> None:
+    kit.admit("part")
+    begin = replace(reset(0, kit.place(0)), checkpoint=Checkpoint(ItemNo(0), 0, b""))
+    assert kit.act("imported", begin, seize=True, beyond=41) == [0]
+    (chunk,) = kit.store.chunks(kit.batch)
+    assert chunk.fence >= 42
+    again = replace(reset(0, kit.place(0)), checkpoint=Checkpoint(ItemNo(0), 5, b""))
+    assert kit.act("imported", again, seize=True, beyond=7) == [0]
+    (later,) = kit.store.chunks(kit.batch)
+    assert later.fence == chunk.fence + 1, "a lower one lowers nothing"
+    assert kit.claim().lease.fence > later.fence
+    kit.check()

@@ -1,0 +1,146 @@
+"""The state of a scan as one document that can be read, kept, and put back: every partition with cursor and lease.
+
+Nothing in it is guessed when it is read: a document that is cut off, of another format, from a later version, or
+changed since it was written is refused, and says why.
+"""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core import canonical, cursor, typed
+from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
+from holdfast.core.model import Checkpoint, ItemNo, Key
+
+FORMAT = "holdfast cursor state"
+VERSION = 1
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One partition in a document."""
+
+    key: Key
+    after: Any
+    until: Any
+    expected_rows: int | None
+    state: str
+    epoch: int
+    checkpoint: dict[str, Any] | None
+    lease: dict[str, Any]
+
+    def checkpoint_for(self, n: ItemNo) -> Checkpoint:
+        """Its checkpoint, as that of an item."""
+        said = self.checkpoint
+        if said is None:
+            return Checkpoint(n, 0, b"")
+        what = f"the state of partition {self.key!r}"
+        if type(said.get("rows")) is not int or said["rows"] < 0 or not {"cursor", "acc"} <= said.keys():
+            raise NotOurs(f"{what} has no rows, cursor and acc: it is no state that `holdfast cursor export` wrote")
+        at = b"" if said["cursor"] is None else cursor.encode(cursor.from_plain(said["cursor"], what))
+        acc = None if said["acc"] is None else typed.encode(typed.from_plain(said["acc"], what), what)
+        return Checkpoint(n, said["rows"], at, acc)
+
+    @property
+    def fence(self) -> int:
+        fence = self.lease.get("fence")
+        if type(fence) is not int or fence < 0:
+            raise NotOurs(f"the state of partition {self.key!r} has the fence {fence!r}, which is none")
+        return fence
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole document."""
+
+    format: str
+    version: int
+    name: str
+    pipeline: str
+    source: Any
+    source_fingerprint: str
+    definition: dict[str, Any]
+    at: str
+    partitions: list[Part]
+    digest: str = ""
+
+    @property
+    def fence(self) -> int:
+        """The highest fence that was given out."""
+        return max((part.fence for part in self.partitions), default=0)
+
+
+def seal(plain: dict[str, Any]) -> dict[str, Any]:
+    """The document with its digest: whoever reads it sees whether it is whole and as it was written."""
+    return {**plain, "digest": digest_of(plain)}
+
+
+def digest_of(plain: dict[str, Any]) -> str:
+    rest = {name: value for name, value in plain.items() if name != "digest"}
+    return f"sha256:{canonical.digest(b'', canonical.encode(rest)).hex()}"
+
+
+def read(data: bytes, what: str) -> State:
+    """The state in such a document. Raises Damaged if it is cut off or changed, NotOurs if it is something else, and
+    SchemaTooNew if a later version wrote it."""
+    plain = plain_object(data, what)
+    if plain.get("format") != FORMAT:
+        raise NotOurs(f"{what} is no whole state of a scan: `holdfast cursor export` writes one; nothing was changed")
+    check_version(plain, VERSION, what)
+    try:
+        state = msgspec.convert(plain, State, strict=True)
+    except msgspec.ValidationError as error:
+        raise NotOurs(f"{what} is no state that this version knows: {error}; nothing was changed") from None
+    if state.digest != digest_of(plain):
+        raise Damaged(f"{what} was changed since it was exported, or damaged: export it again; nothing was changed")
+    for part in state.partitions:
+        part.checkpoint_for(ItemNo(0))
+        assert part.fence >= 0
+    return state
+
+
+def plain_object(data: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in some bytes."""
+    if not data.strip():
+        raise Damaged(f"{what} is empty: nothing was changed")
+    try:
+        plain = canonical.decode(data)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise Damaged(f"{what} is cut off, damaged or not JSON ({error}): nothing was changed") from None
+    if not isinstance(plain, dict):
+        raise NotOurs(f"{what} is JSON, but no object: it is no state; nothing was changed")
+    return plain
+
+
+def check_version(plain: dict[str, Any], known: int, what: str) -> None:
+    """Refuse every version but the one that is known."""
+    version = plain.get("version")
+    if type(version) is not int:
+        raise NotOurs(f"{what} does not say its version as a number: nothing was changed")
+    if version > known:
+        raise SchemaTooNew(
+            f"{what} is of version {version}, this Holdfast knows version {known}: update Holdfast; nothing was changed"
+        )
+    if version != known:
+        raise Refused(f"{what} is of version {version}, which nobody knows: nothing was changed")
+
+
+def check_source(state: State, source: Any, name: str, what: str) -> None:
+    """Refuse a state of another source, and say what differs."""
+    if state.source != source:
+        raise Refused(
+            f"{what} is the state of another source than that of {name!r}: {_differences(state.source, source)}; "
+            "its cursors mean something else there, so nothing was changed"
+        )
+
+
+def _differences(old: Any, new: Any) -> str:
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return f"{old!r} there, {new!r} here"
+    names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+    return ", ".join(f"{name} is {old.get(name)!r} there and {new.get(name)!r} here" for name in names)
+
+
+def check_key(parts: list[Part], what: str) -> None:
+    """Refuse partitions that come twice."""
+    keys = [canonical.key_text(part.key) for part in parts]
+    if len(set(keys)) != len(keys):
+        raise UsageError(f"{what} names a partition twice: it is no state of a scan")

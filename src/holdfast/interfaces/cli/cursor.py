@@ -1,0 +1,325 @@
+"""`holdfast cursor`: how far the partitions of a scan have come, and what a person decides about that."""
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.core import cursor as cursors
+from holdfast.core import state_document
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Batch, ItemNo
+from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli.common import (
+    JsonOption,
+    Manner,
+    StoreOption,
+    agreed,
+    goes_on,
+    opened,
+    read_file,
+    say_result,
+    with_manner,
+)
+from holdfast.interfaces.cli.loading import load_scan
+from holdfast.runtime import lookup
+from holdfast.runtime.cursors import acts, audit, document, glance, planting
+from holdfast.runtime.cursors.history import Past, history
+from holdfast.runtime.cursors.standing import is_scan, standings
+from holdfast.runtime.durations import when
+from holdfast.stores import owners
+from holdfast.stores.base import Store
+from holdfast.stores.open import is_there
+
+app = typer.Typer(
+    help="Cursors of a scan: show, reset, clone, export, import, break-lease, audit.", no_args_is_help=True
+)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The batch of the scan.")]
+PartitionArgument = Annotated[
+    str | None, typer.Argument(metavar="PARTITION", help="One partition; without it, all of them.")
+]
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A state that `cursor export` wrote.")]
+PARTS_SHOWN = 20
+
+
+@app.command("show")
+def show(
+    name: NameArgument,
+    partition: PartitionArgument = None,
+    past: Annotated[bool, typer.Option("--history", help="Every checkpoint there ever was, from the journal.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the whole state: cursor, rows, accumulator and lease of every partition."""
+    with opened(store) as there:
+        found = lookup.batch_named(there, name)
+        if past:
+            _tell_history(there, found, partition, as_json)
+            return
+        plain = document.document(there, found, partition)
+    if as_json:
+        render.document(plain)
+        return
+    _tell_state(plain)
+
+
+def _tell_state(plain: dict[str, Any]) -> None:
+    render.show(render.heading(plain["name"], f"version {plain['version']} · {plain['source_fingerprint']}"))
+    render.show(render.facts([("source", json.dumps(plain["source"], ensure_ascii=False))]))
+    for part in plain["partitions"]:
+        render.say()
+        render.show(render.heading(f"partition {part['key']}", part["state"]))
+        render.show(render.facts(_facts(part)))
+
+
+def _facts(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    at, lease = part["checkpoint"], part["lease"]
+    if at is None or at["cursor"] is None:
+        yield "cursor", "not begun"
+    else:
+        plain = at["cursor"]
+        yield "cursor", f"{plain['kind']} · value {_short(plain['value'])} · tiebreaker {_short(plain['tiebreaker'])}"
+    if at is not None:
+        of = "" if part["expected_rows"] is None else f" of {part['expected_rows']:,}"
+        yield "rows", f"{at['rows']:,}{of}"
+        yield "accumulated", _short(at["acc"])
+        yield "updated", str(at["updated_at"])
+        rows = f", {render.many(at['last_commit_rows'], 'row')}" if at["last_commit_kind"] == "checkpoint" else ""
+        yield "last commit", f"{at['last_commit_id']} ({at['last_commit_kind']}{rows})"
+    yield "fence", str(lease["fence"])
+    if lease["owner"] is None:
+        yield "owner", "nobody"
+        return
+    word = "" if lease["is_live"] else " (gone or overdue: the next run takes it over)"
+    yield "owner", f"{owners.short(lease['owner'])}{word}"
+    yield "acquired", str(lease["acquired_at"])
+    yield "heartbeat", str(lease["heartbeat_at"])
+    yield "expires", str(lease["expires_at"])
+
+
+def _short(value: Any) -> str:
+    return render.one_line(json.dumps(value, ensure_ascii=False), 200)
+
+
+def _tell_history(there: Store, found: Batch, partition: str | None, as_json: bool) -> None:
+    """Every checkpoint, as it is read: a long past takes no memory."""
+    n = None if partition is None else next(standings(there, found, partition)).n
+    keys = {at.n: at.key for at in standings(there, found, partition)}
+    seen = ((past, keys.get(ItemNo(past.n), f"#{past.n}")) for past in history(there, found, n))
+    if as_json:
+        _stream(found.name, (past.as_dict(key) for past, key in seen))
+        return
+    count = 0
+    for past, key in seen:
+        render.say(_line(past, key))
+        count += 1
+    render.say(f"\n{render.many(count, 'checkpoint')} of {found.name}.", render.FAINT)
+
+
+def _line(past: Past, key: Any) -> str:
+    at = "at its beginning" if not past.cursor else f"after {cursors.decode(past.cursor)}"
+    why = f": {past.reason}" if past.reason else ""
+    who = owners.short(past.actor)
+    return f"{when(past.at)}  partition {key}  {past.rows:,} rows  {at}  {past.kind} by {who}, fence {past.fence}{why}"
+
+
+def _stream(name: str, entries: Iterator[dict[str, Any]]) -> None:
+    """One JSON document, written while it is read."""
+    out = sys.stdout
+    out.write(f'{{"name": {json.dumps(name)}, "history": [')
+    for number, entry in enumerate(entries):
+        out.write(("" if number == 0 else ",") + "\n  " + json.dumps(entry, ensure_ascii=False))
+    out.write("\n]}\n")
+    out.flush()
+
+
+@app.command("export")
+def export(
+    name: NameArgument,
+    store: StoreOption = None,
+    as_json: JsonOption = True,  # noqa: ARG001 - it is a JSON document in any case
+) -> None:
+    """Write the whole state to standard output, to be kept, or imported elsewhere."""
+    with opened(store) as there:
+        render.document(document.document(there, lookup.batch_named(there, name)))
+
+
+# -- acts -----------------------------------------------------------------------------------------------------------
+
+
+@app.command("reset")
+@with_manner()
+def reset(
+    name: NameArgument,
+    partition: PartitionArgument = None,
+    to_beginning: Annotated[bool, typer.Option("--to-beginning", help="Before the first row.")] = False,
+    to_cursor: Annotated[
+        str | None, typer.Option("--to-cursor", metavar="VALUE", help="After the row with this value; with --key.")
+    ] = None,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", metavar="PK", help="Its key; may be repeated, or NAME=PK.")
+    ] = None,
+    type_name: Annotated[
+        str | None, typer.Option("--type", help="What VALUE is, where the stored cursor does not tell.")
+    ] = None,
+    acc: Annotated[
+        str | None, typer.Option("--acc", metavar="keep|drop", help="With --to-cursor: what was accumulated.")
+    ] = None,
+    to_file: Annotated[Path | None, typer.Option("--to-file", help="As in a state that was exported.")] = None,
+    *,
+    manner: Manner,
+) -> None:
+    """Let partitions go on elsewhere: shows first what is delivered again or skipped."""
+    if sum((to_beginning, to_cursor is not None, to_file is not None)) != 1:
+        raise UsageError("say where to: --to-beginning, --to-cursor VALUE or --to-file FILE; nothing was changed")
+    if to_cursor is None and (key or type_name or acc):
+        raise UsageError("--key, --type and --acc belong to --to-cursor; nothing was changed")
+    if acc not in (None, "keep", "drop"):
+        raise UsageError(f"--acc {acc}: keep or drop; nothing was changed")
+    with opened(manner.store) as there:
+        found = lookup.batch_named(there, name)
+        if to_beginning:
+            plan = acts.to_beginning(there, found, partition)
+        elif to_cursor is not None:
+            plan = acts.to_cursor(there, found, partition, to_cursor, key or (), type_name=type_name,
+                                  acc=acc)  # type: ignore[arg-type]  # fmt: skip
+        else:
+            assert to_file is not None
+            plan = acts.to_state(there, found, read_file(to_file), str(to_file), partition)
+        _carry_out(there, found, plan, "Reset", manner)
+
+
+@app.command("import")
+@with_manner()
+def import_(name: NameArgument, file: FileArgument, *, manner: Manner) -> None:
+    """Put a state back that was exported: over the same partitions, or as a new batch."""
+    data = read_file(file)
+    state_document.read(data, str(file))
+    nowhere = manner.dry_run and not is_there(manner.store)
+    with opened("memory:" if nowhere else manner.store, must_exist=False) as there:
+        found = there.batch(name)
+        if found is None or not found.admitted:
+            _make(there, acts.from_state(there, data, str(file), name), manner)
+        else:
+            plan = acts.to_state(there, found, data, str(file), kind=planting.IMPORTED)
+            _carry_out(there, found, plan, "Import", manner)
+
+
+@app.command("break-lease")
+@with_manner()
+def break_lease(name: NameArgument, partition: PartitionArgument = None, *, manner: Manner) -> None:
+    """Take partitions from their owners: they go on at their checkpoints, and the owners cannot commit any more."""
+    with opened(manner.store) as there:
+        found = lookup.batch_named(there, name)
+        _carry_out(there, found, acts.to_same(there, found, partition), "Break the lease of", manner)
+
+
+def _carry_out(there: Store, found: Batch, plan: acts.Plan, verb: str, manner: Manner) -> None:
+    if not goes_on(manner, plan.as_dict(), lambda: show_plan(plan)):
+        return
+    concerned = [turn for turn in plan.parts if not turn.left]
+    what = f"{verb} {render.many(len(concerned), 'partition')} of {found.name}"
+    by = agreed(what, manner, nothing_to_do=not concerned)
+    done = acts.carry_out(there, found, plan, by)
+    say_result(done, manner.as_json, "partition")
+    if {acts.MOVED, acts.MEANWHILE} & dict(done.left_alone).keys():
+        raise typer.Exit(1)
+
+
+def show_plan(plan: acts.Plan) -> None:
+    """What would be done, partition by partition."""
+    rows = [
+        (
+            str(turn.at.key),
+            "not begun" if turn.at.cursor is None else str(turn.at.cursor),
+            _target(turn),
+            str(turn),
+            turn.owner if turn.owner is not None else "nobody",
+        )
+        for turn in islice(plan.parts, PARTS_SHOWN)
+    ]
+    render.show(render.table(["partition", "stands after", "would go on after", "so", "held by"], rows))
+    if len(plan.parts) > PARTS_SHOWN:
+        render.say(f"… and {len(plan.parts) - PARTS_SHOWN:,} more partitions", render.FAINT)
+    if any(turn.owner is not None for turn in plan.parts):
+        render.say("Whoever holds a partition is fenced off: what is not committed yet is handled again.", render.CARE)
+
+
+def _target(turn: acts.Turn) -> str:
+    if turn.to is None:
+        return "the same"
+    return str(cursors.decode(turn.to.cursor)) if turn.to.cursor else "the beginning"
+
+
+@app.command("clone")
+@with_manner()
+def clone(
+    name: NameArgument,
+    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", help="The batch to be made.")],
+    *,
+    manner: Manner,
+) -> None:
+    """Make a new batch of the same scan that begins where this one stands; the two go on without each other."""
+    with opened(manner.store) as there:
+        _make(there, acts.clone(there, lookup.batch_named(there, name), new_name), manner)
+
+
+def _make(there: Store, plan: planting.Plan, manner: Manner) -> None:
+    shown = {"act": plan.kind, "batch": plan.name, "partitions": len(plan.seeds), "fence_above": plan.fence,
+             "rows": sum(seed.checkpoint.rows for seed in plan.seeds), **plan.origin}  # fmt: skip
+
+    def say() -> None:
+        render.say(
+            f"A new batch {plan.name} would be made, with {render.many(len(plan.seeds), 'partition')} and "
+            f"{shown['rows']:,} rows behind it, under fences above {plan.fence}. It delivers what comes after them."
+        )
+
+    if not goes_on(manner, shown, say):
+        return
+    by = agreed(f"Make batch {plan.name}", manner)
+    say_result(acts.make(there, plan, by), manner.as_json, "partition")
+
+
+@app.command("audit")
+def audit_(
+    name: NameArgument,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The scan: app.py:orders.")],
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare what the source holds with what was delivered, and name gaps. Ends with 1 if there are any."""
+    scan = load_scan(target)
+    with opened(store) as there:
+        found = audit.audit(there, lookup.batch_named(there, name), scan.source)
+    if as_json:
+        render.document(found.as_dict())
+    else:
+        rows = [
+            (str(part.key), f"{part.held:,}", f"{part.handled:,}", f"{part.missing:,}", f"{part.surplus:,}")
+            for part in found.parts
+        ]
+        figures = ["in the source", "delivered", "missing", "more than there"]
+        render.show(render.table(["partition", *figures], rows, right=figures))
+        for gap in found.gaps:
+            render.say(f"  {gap}", render.BAD)
+        render.say(found.sentence, render.GOOD if found.is_whole else render.BAD)
+    raise typer.Exit(0 if found.is_whole else 1)
+
+
+def partitions(there: Store, batch: Batch) -> Any:
+    """The partitions of a scan as a table; None for a batch that is no scan."""
+    if not is_scan(batch):
+        return None
+    rows = []
+    for each in islice(glance.glances(there, batch), PARTS_SHOWN + 1):
+        of = "" if each.expected is None else f" of {each.expected:,}"
+        rate = "" if each.rate is None else f"{render.number(each.rate)}/s"
+        rows.append((str(each.key), each.state, f"{each.rows:,}{of}", rate, each.cursor, each.lag))
+    if len(rows) > PARTS_SHOWN:
+        rows[-1] = ("…", "", "", "", f"holdfast cursor show {batch.name}", "")
+    return render.table(["partition", "state", "rows", "rate", "cursor", "lag"], rows, right=["rows", "rate"])

@@ -1,0 +1,259 @@
+"""What a person does to cursors: gather, decide, act. Each raises the fence, and the journal keeps who and why.
+
+What would be done is made first, as a `Plan` that can be shown; then it is written, guarded by the state and epoch of
+every partition. What the owner of a partition does meanwhile cannot be committed any more.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.core import canonical, cursor, cursors, state_document
+from holdfast.core.cursor import Cursor
+from holdfast.core.cursors import Accumulated, Shift, Standing
+from holdfast.core.errors import Refused, UsageError
+from holdfast.core.limits import ACT_ITEMS
+from holdfast.core.model import Act, Batch, Change, Checkpoint, Chunk, ItemNo, State
+from holdfast.core.spelling import cursor_of
+from holdfast.core.state_document import Part
+from holdfast.runtime import lookup, sealing, status
+from holdfast.runtime.cursors.history import history
+from holdfast.runtime.cursors.planting import CLONED, IMPORTED, check_fence, check_free, plant, seed_of
+from holdfast.runtime.cursors.planting import Plan as Planting
+from holdfast.runtime.cursors.standing import chunk_of, source_of, standing_of, standings
+from holdfast.runtime.operations import By, Result
+from holdfast.runtime.pipeline import check_name
+from holdfast.stores import owners
+from holdfast.stores.base import Store
+
+RESET, BROKEN = "reset", "lease_broken"
+NOBODY = "nobody holds it"
+MEANWHILE = "it moved on meanwhile"
+MOVED = "it came further since this was looked at: pause the batch or break its lease, and look again"
+_ANY = ItemNo(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One partition, as it stands and as it shall stand."""
+
+    at: Standing
+    to: Checkpoint | None
+    """None to go on where it stands."""
+    shift: Shift
+    owner: str | None
+    """Who is at work on it, and will be fenced off."""
+    fence: int
+    left: str = ""
+    """Why it would be left alone."""
+
+    def __str__(self) -> str:
+        if self.left:
+            return f"left alone: {self.left}"
+        if self.to is None and self.owner is not None:
+            return "rows since then are delivered again"
+        return str(self.shift)
+
+    def as_dict(self) -> dict[str, Any]:
+        plain = {"partition": self.at.key, "state": self.at.place.state.value, "owner": self.owner,
+                 "fence": self.fence, "from": spoken(self.at.cursor, self.at.rows)}  # fmt: skip
+        plain |= {"left_alone": self.left} if self.left else {}
+        if self.to is not None:
+            target = cursor.decode(self.to.cursor) if self.to.cursor else None
+            plain |= {"to": spoken(target, self.to.rows), "delivered_again": self.shift.again,
+                      "skipped": self.shift.skipped, "exact": self.shift.exact}  # fmt: skip
+        return plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What an act would do."""
+
+    kind: str
+    batch: str
+    parts: tuple[Turn, ...]
+    origin: dict[str, Any]
+    """What it goes by, for the journal."""
+    beyond: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"act": self.kind, "batch": self.batch, "partitions": [each.as_dict() for each in self.parts],
+                **self.origin}  # fmt: skip
+
+
+def spoken(at: Cursor | None, rows: int) -> dict[str, Any]:
+    return {"cursor": None if at is None else cursor.to_plain(at), "rows": rows}
+
+
+# -- plans ----------------------------------------------------------------------------------------------------------
+
+
+def to_beginning(store: Store, batch: Batch, partition: str | None = None) -> Plan:
+    """Every partition, or one, before its first row."""
+
+    def aim(at: Standing) -> tuple[Checkpoint, Shift]:
+        return cursors.at_the_beginning(at), Shift(again=at.rows)
+
+    return _plan(store, batch, partition, RESET, aim, {"to": "beginning"})
+
+
+def to_cursor(store: Store, batch: Batch, partition: str | None, text: str, keys: Sequence[str], *,
+              type_name: str | None = None, acc: Accumulated | None = None) -> Plan:  # fmt: skip
+    """One partition after the row that a person names; where the scan has one only, it need not be named."""
+    found = list(standings(store, batch, partition))
+    if len(found) != 1:
+        raise UsageError(
+            f"{batch.name!r} has {len(found)} partitions: say which one shall stand there; nothing was changed"
+        )
+    like = next((each for each in (found[0].cursor, found[0].until, found[0].after) if each is not None), None)
+    if like is None:
+        raise UsageError(
+            f"partition {found[0].key!r} of {batch.name!r} has no cursor yet that would tell its kind: run it until "
+            "its first checkpoint, or import a state; nothing was changed"
+        )
+    given = cursor_of(text, keys, like, type_name)
+
+    def aim(at: Standing) -> tuple[Checkpoint, Shift]:
+        positions = (past.position for past in history(store, batch, at.n))
+        return cursors.at_cursor(at, given, positions, acc)
+
+    origin = {"to": "cursor", "cursor": cursor.to_plain(given)}
+    return _plan(store, batch, canonical.key_text(found[0].key), RESET, aim, origin)
+
+
+def to_state(store: Store, batch: Batch, data: bytes, name: str, partition: str | None = None, *,
+             kind: str = RESET) -> Plan:  # fmt: skip
+    """Every partition, or one, as it stood when the state was exported. The partitions have to be the same."""
+    state = state_document.read(data, name)
+    state_document.check_source(state, source_of(batch), batch.name, name)
+    state_document.check_key(state.partitions, name)
+    highest = max((chunk.fence for chunk in store.chunks(batch.id)), default=0)
+    check_fence(store, state.fence, name, known=highest)
+    parts = {canonical.key_text(part.key): part for part in state.partitions}
+
+    def aim(at: Standing) -> tuple[Checkpoint, Shift]:
+        part = parts.get(canonical.key_text(at.key))
+        if part is None or (part.after, part.until) != (_plain(at.after), _plain(at.until)):
+            raise Refused(
+                f"{name} has no partition {at.key!r} with the same borders: its cursors belong to other ranges, so "
+                "nothing was changed"
+            )
+        to = part.checkpoint_for(at.n)
+        return to, cursors.difference(at, to)
+
+    origin = {"to": "state", "file": name, "digest": state.digest, "exported_at": state.at, "of": state.name}
+    return _plan(store, batch, partition, kind, aim, origin, beyond=state.fence)
+
+
+def to_same(store: Store, batch: Batch, partition: str | None = None) -> Plan:
+    """Every partition that somebody holds, or one, taken from its owner: it goes on where it stands."""
+    plan = _plan(store, batch, partition, BROKEN, lambda _: (None, Shift()), {})
+    chunks = store.chunks(batch.id)
+    parts = (each if is_held(chunks, each.at) else replace(each, left=NOBODY) for each in plan.parts)
+    return replace(plan, parts=tuple(parts))
+
+
+Aim = Callable[[Standing], tuple[Checkpoint | None, Shift]]
+
+
+def _plan(store: Store, batch: Batch, partition: str | None, kind: str, aim: Aim, origin: dict[str, Any],
+          beyond: int = 0) -> Plan:  # fmt: skip
+    sealing.check_goes_on(store, batch)
+    chunks, now = store.chunks(batch.id), store.now()
+    found = []
+    for at in standings(store, batch, partition):
+        to, shift = aim(at)
+        chunk = chunk_of(chunks, at.n)
+        found.append(Turn(at=at, to=to, shift=shift, owner=owner_of(chunk, now), fence=chunk.fence))
+    return Plan(kind=kind, batch=batch.name, parts=tuple(found), origin=origin, beyond=beyond)
+
+
+def owner_of(chunk: Chunk, now: float) -> str | None:
+    """Who is at work on a chunk, in short; None where nobody is."""
+    return owners.short(chunk.owner) if chunk.owner is not None and status.is_live(chunk, now) else None
+
+
+def _plain(at: Cursor | None) -> Any:
+    return None if at is None else cursor.to_plain(at)
+
+
+# -- writing --------------------------------------------------------------------------------------------------------
+
+
+def carry_out(store: Store, batch: Batch, plan: Plan, by: By) -> Result:
+    """Write what was planned. A partition that moved to another state since is left alone."""
+    sealing.check_goes_on(store, batch)
+    left = Counter[str]()
+    changes: list[Change] = []
+    chunks = store.chunks(batch.id)
+    for each in plan.parts:
+        item = lookup.item_of(store, batch, each.at.n)
+        now = standing_of(store, batch, item) if item is not None else None
+        decided = _decide(plan, each, now if now is not None else each.at, by, is_held(chunks, each.at))
+        if isinstance(decided, str):
+            left[decided] += 1
+        else:
+            changes.append(decided)
+    changed = 0
+    for start in range(0, len(changes), ACT_ITEMS):
+        some = tuple(changes[start : start + ACT_ITEMS])
+        act = Act(id=os.urandom(16), batch=batch.id, kind=plan.kind, actor=by.actor, reason=by.reason, at_items=some,
+                  body=canonical.encode(plan.origin), seize=True, beyond=plan.beyond)  # fmt: skip
+        landed = len(store.act(act))
+        changed += landed
+        left[MEANWHILE] += len(some) - landed
+    return Result(kind=plan.kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()))
+
+
+def _decide(plan: Plan, each: Turn, now: Standing, by: By, held: bool) -> Change | str:
+    if plan.kind == BROKEN and not held:
+        return NOBODY
+    if each.to is not None and each.to.cursor and (now.rows, now.cursor) != (each.at.rows, each.at.cursor):
+        return MOVED
+    return cursors.go_on_from(each.at, each.to, 1, reason=by.reason, even_so=held)
+
+
+def is_held(chunks: Sequence[Chunk], at: Standing) -> bool:
+    """Whether somebody has the partition, be it that his lease is over."""
+    return at.place.state is State.PENDING and chunk_of(chunks, at.n).owner is not None
+
+
+# -- new batches ----------------------------------------------------------------------------------------------------
+
+
+def clone(store: Store, batch: Batch, new_name: str) -> Planting:
+    """A new batch of the same definition at the same cursors, under fences that are higher."""
+    chunks = store.chunks(batch.id)
+    seeds = tuple(seed_of(at.key, at.payload, at.checkpoint) for at in standings(store, batch))
+    plan = Planting(
+        name=check_name(new_name, "batch"), pipeline=batch.pipeline, definition=batch.definition, seeds=seeds,
+        fence=max((chunk.fence for chunk in chunks), default=0), kind=CLONED, origin={"cloned_from": batch.name},
+    )  # fmt: skip
+    check_free(store, plan)
+    return plan
+
+
+def from_state(store: Store, data: bytes, name: str, batch: str) -> Planting:
+    """A new batch as a state says that was exported, here or elsewhere."""
+    state = state_document.read(data, name)
+    state_document.check_key(state.partitions, name)
+    seeds = tuple(seed_of(part.key, _payload(part), part.checkpoint_for(_ANY)) for part in state.partitions)
+    plan = Planting(
+        name=check_name(batch, "batch"), pipeline=state.pipeline, definition=canonical.encode(state.definition),
+        seeds=seeds, fence=state.fence, kind=IMPORTED,
+        origin={"file": name, "digest": state.digest, "exported_at": state.at, "of": state.name},
+    )  # fmt: skip
+    check_free(store, plan)
+    return plan
+
+
+def _payload(part: Part) -> bytes:
+    return canonical.encode({"range": part.key, "after": part.after, "until": part.until, "rows": part.expected_rows})
+
+
+def make(store: Store, plan: Planting, by: By, notes: Sequence[bytes] = ()) -> Result:
+    """Make the planned batch."""
+    made = plant(store, plan, by, notes)
+    return Result(kind=plan.kind, batch=made.name, changed=len(plan.seeds))

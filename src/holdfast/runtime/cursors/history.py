@@ -1,0 +1,92 @@
+"""Every checkpoint that a range ever had, from the journal: one entry each, in order, never rewritten."""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core import cursor, journal
+from holdfast.core.model import Batch, Chunk
+from holdfast.stores.base import Store, each_entry, lineage
+
+LOOK_BACK = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """A checkpoint as the journal has it: written by a commit, or set by a person."""
+
+    at: float
+    n: int
+    rows: int
+    cursor: bytes
+    kind: str
+    """`checkpoint`, or what a person did."""
+    actor: str
+    fence: int
+    commit_id: str
+    entry: str
+    reason: str = ""
+
+    @property
+    def position(self) -> journal.Position:
+        return journal.Position(self.n, self.rows, self.cursor)
+
+    def as_dict(self, key: Any) -> dict[str, Any]:
+        at = None if not self.cursor else cursor.to_plain(cursor.decode(self.cursor))
+        plain = {
+            "at": self.at, "partition": key, "rows": self.rows, "cursor": at, "kind": self.kind, "actor": self.actor,
+            "fence": self.fence, "commit_id": self.commit_id, "entry": self.entry,
+        }  # fmt: skip
+        return plain | ({"reason": self.reason} if self.reason else {})
+
+
+def history(store: Store, batch: Batch, n: int | None = None) -> Iterator[Past]:
+    """The checkpoints of one range, or of all, oldest first; read as a stream."""
+    chunks = store.chunks(batch.id)
+    line = chunks if n is None else lineage(chunks, n)
+    streams = [_of_chunk(store, chunk, n) for chunk in line]
+    return heapq.merge(*streams, key=lambda past: past.at)
+
+
+def last_two(store: Store, chunks: list[Chunk], n: int) -> list[Past]:
+    """The newest checkpoint of a range and the one before it, as far as there are any."""
+    found: list[Past] = []
+    for chunk in reversed(lineage(chunks, n)):
+        for header, body in backwards(store, chunk):
+            found += [past for past in _told(header, body) if past.n == n]
+            if len(found) >= 2:
+                return found[:2]
+    return found
+
+
+def backwards(store: Store, chunk: Chunk) -> Iterator[tuple[journal.Header, journal.Body]]:
+    """The entries of a chunk, the newest first, read in small pages."""
+    upto = chunk.seq
+    while upto > 0:
+        after = max(0, upto - LOOK_BACK)
+        for entry in reversed(store.entries(chunk.id, after=after, limit=upto - after)):
+            yield journal.decode_header(entry.head), journal.decode_body(entry.body)
+        upto = after
+
+
+def _of_chunk(store: Store, chunk: Chunk, n: int | None) -> Iterator[Past]:
+    for entry in each_entry(store, chunk.id):
+        told = _told(journal.decode_header(entry.head), journal.decode_body(entry.body))
+        yield from (past for past in told if n is None or past.n == n)
+
+
+def _told(header: journal.Header, body: journal.Body) -> Iterator[Past]:
+    if isinstance(body, journal.Checkpointed):
+        for position in body.positions:
+            yield _past(header, position)
+    elif isinstance(body, journal.Acted):
+        for moved in body.items:
+            if moved.position is not None:
+                yield _past(header, moved.position, body.reason)
+
+
+def _past(header: journal.Header, position: journal.Position, reason: str = "") -> Past:
+    return Past(at=header.at, n=position.n, rows=position.rows, cursor=position.cursor, kind=header.kind,
+                actor=header.actor, fence=header.fence, commit_id=header.commit_id.hex(),
+                entry=journal.name(header.chain, header.seq), reason=reason)  # fmt: skip

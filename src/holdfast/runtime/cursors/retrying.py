@@ -1,0 +1,118 @@
+"""`holdfast reset` of a scan: by default a partition goes on at its checkpoint, with a fresh budget of attempts.
+
+It begins again at its first row only if that is said, and a person may settle it by hand instead.
+"""
+
+import os
+from collections import Counter
+from typing import Any
+
+from holdfast.core import canonical, cursors, typed
+from holdfast.core.cursors import Shift, Standing
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import OUTPUT_BYTES
+from holdfast.core.model import Act, Batch, Change, Chunk, Output, State, StoredItem
+from holdfast.core.states import Transition, move
+from holdfast.runtime import lookup, sealing
+from holdfast.runtime.cursors.acts import RESET, Plan, Turn, owner_of, to_beginning
+from holdfast.runtime.cursors.standing import borders, chunk_of, standings
+from holdfast.runtime.operations import RESOLVED, By, Result
+from holdfast.stores.base import Store
+
+BY_HAND = "by_hand"
+"""The code of a partition that a person is about to settle."""
+DONE = "done: --from-start does it again"
+FRESH = "it goes on at its checkpoint anyway"
+
+
+def plan_retry(store: Store, batch: Batch, partition: str | None = None, *, from_start: bool = False) -> Plan:
+    """What a reset would do: go on where each stands, or from its first row."""
+    if from_start:
+        return to_beginning(store, batch, partition)
+    sealing.check_goes_on(store, batch)
+    chunks, now = store.chunks(batch.id), store.now()
+    turns = []
+    for at in standings(store, batch, partition):
+        chunk = chunk_of(chunks, at.n)
+        decided = _decide(at, chunk, "…", named=partition is not None)
+        turns.append(Turn(at=at, to=None, shift=Shift(), owner=owner_of(chunk, now), fence=chunk.fence,
+                          left=decided if isinstance(decided, str) else ""))  # fmt: skip
+    return Plan(kind=RESET, batch=batch.name, parts=tuple(turns), origin={"to": "its checkpoint"})
+
+
+def retry(store: Store, batch: Batch, plan: Plan, by: By, *, named: bool) -> Result:
+    """Let partitions go on at their checkpoints: attempts at 0, the result cleared, an owner at work fenced off. One
+    that is done is left alone unless it is named."""
+    sealing.check_goes_on(store, batch)
+    chunks, left = store.chunks(batch.id), Counter[str]()
+    changes = []
+    for turn in plan.parts:
+        decided = _decide(turn.at, chunk_of(chunks, turn.at.n), by.reason, named=named)
+        if isinstance(decided, str):
+            left[decided] += 1
+        else:
+            changes.append(decided)
+    landed = 0
+    if changes:
+        act = Act(id=os.urandom(16), batch=batch.id, kind=RESET, actor=by.actor, reason=by.reason,
+                  at_items=tuple(changes), body=canonical.encode(plan.origin), seize=True)  # fmt: skip
+        landed = len(store.act(act))
+        left["it moved on meanwhile"] += len(changes) - landed
+    return Result(kind=RESET, batch=batch.name, changed=landed, left_alone=tuple((+left).items()))
+
+
+def _decide(at: Standing, chunk: Chunk, reason: str, *, named: bool) -> Change | str:
+    if at.place.state is State.DONE and not named:
+        return DONE
+    is_held = chunk.owner is not None and at.place.state is State.PENDING
+    decided = cursors.go_on_from(at, None, 1, reason=reason, even_so=is_held)
+    return FRESH if isinstance(decided, str) else decided
+
+
+def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | None) -> Result:
+    """Settle a partition by hand: done with the result that a person gives, or without one skipped. It counts as it is
+    given: no further row of the partition is read."""
+    sealing.check_open(store, batch)
+    item = lookup.item_named(store, batch, partition)
+    if borders(item) is None:
+        raise UsageError(f"item {item.key!r} of {batch.name!r} is a row: use `holdfast dead resolve`")
+    if item.place.state not in (State.DEAD, State.PENDING):
+        return Result(kind=RESOLVED, batch=batch.name, changed=0, left_alone=((f"{item.place.state} already", 1),))
+    if item.place.state is State.PENDING:
+        item = _taken_out(store, batch, by, item)
+        if item.place.state is not State.DEAD:
+            return Result(kind=RESOLVED, batch=batch.name, changed=0, left_alone=(("it moved on meanwhile", 1),))
+    facts: dict[str, Any] = {"code": RESOLVED, "reason": by.reason}
+    if result is None:
+        place = move(item.place, Transition.RESOLVE, to=State.SKIPPED, stages=1, **facts)
+        change = Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=place)
+    else:
+        place = move(item.place, Transition.RESOLVE, to=State.DONE, stage=1, stages=1, **facts)
+        change = Change(
+            n=item.n, state=item.place.state, epoch=item.place.epoch, place=place,
+            output=Output(item.n, 0, place.epoch, result), output_digest=canonical.digest(item.salt, result),
+        )  # fmt: skip
+    act = Act(id=os.urandom(16), batch=batch.id, kind=RESOLVED, actor=by.actor, reason=by.reason, at_items=(change,),
+              seize=True)  # fmt: skip
+    landed = len(store.act(act))
+    left = () if landed else (("it moved on meanwhile", 1),)
+    return Result(kind=RESOLVED, batch=batch.name, changed=landed, left_alone=left)
+
+
+def _taken_out(store: Store, batch: Batch, by: By, item: StoredItem) -> StoredItem:
+    """A partition that would run again is buried first, and taken from whoever holds it: only what is dead is settled
+    by hand. A crash after that leaves a dead letter, and the same command again settles it."""
+    place = move(item.place, Transition.BURY, stages=1, code=BY_HAND, reason=by.reason)
+    change = Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=place)
+    store.act(Act(id=os.urandom(16), batch=batch.id, kind="buried", actor=by.actor, reason=by.reason,
+                  at_items=(change,), seize=True))  # fmt: skip
+    found = lookup.item_of(store, batch, item.n)
+    assert found is not None
+    return found
+
+
+def check_result(data: bytes, what: str) -> bytes:
+    """The canonical bytes of a result that a person wrote as JSON."""
+    if len(data) > OUTPUT_BYTES:
+        raise UsageError(f"{what}: a result has at most {OUTPUT_BYTES:,} bytes, this one has {len(data):,}")
+    return typed.encode(typed.decode(data, what), what)

@@ -1,0 +1,422 @@
+"""Cursors in the hands of operators: shown whole, moved with care, copied, put back. Fences never fall."""
+
+import json
+
+import pytest
+
+from holdfast.core import canonical, cursor, journal, state_document
+from holdfast.core.cursor import Cursor
+from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
+from holdfast.core.model import Course
+from holdfast.runtime.cursors import acts, audit, document, glance
+from holdfast.runtime.cursors.history import history
+from holdfast.runtime.cursors.standing import standings
+from holdfast.runtime.sources.base import Span
+from holdfast.stores import faults
+from holdfast.stores.base import Receipt, Store
+from holdfast.stores.memory import MemoryStore
+from tests.operations.scanned import BY, Totals
+from tests.operations.world import Clock, World
+
+LOST = Receipt(landed=False, reason="lost")
+
+
+@pytest.fixture
+def half(store: Store) -> Totals:
+    """One partition of 1,000 rows that stands after 400."""
+    totals = Totals(store, range(1000))
+    totals.bad = {450}
+    totals.run()
+    totals.bad = set()
+    assert totals.rows() == [400]
+    return totals
+
+
+def exported(totals: Totals, name: str = "totals") -> bytes:
+    return json.dumps(document.document(totals.store, totals.batch(name))).encode()
+
+
+# -- the document -----------------------------------------------------------------------------------------------------
+
+
+def test_the_document_tells_everything(half: Totals, clock: Clock) -> None:
+    acts.carry_out(half.store, half.batch(), acts.to_state(half.store, half.batch(), exported(half), "a"), BY)
+    claim = half.claim()
+    clock.advance(5)
+    assert half.reach(claim, 500).landed
+    clock.advance(2)
+    half.store.renew([claim.lease], 30.0)
+    told = document.document(half.store, half.batch())
+    (part,) = told["partitions"]
+    assert (told["version"], told["name"], told["source"]) == (1, "totals", {"kind": "rows"})
+    assert told["source_fingerprint"].startswith("sha256:")
+    at, lease = part["checkpoint"], part["lease"]
+    assert (at["cursor"], at["rows"], at["acc"]) == ({"kind": "row", "value": 500, "tiebreaker": None}, 500, 1)
+    assert (at["last_commit_rows"], len(at["last_commit_id"])) == (100, 32)
+    assert at["updated_at"] == document.moment(clock() - 2)
+    assert (lease["owner"], lease["fence"]) == (claim.lease.owner, claim.lease.fence)
+    assert lease["acquired_at"] == document.moment(clock() - 7)
+    assert lease["heartbeat_at"] == document.moment(clock())
+    assert lease["expires_at"] == document.moment(clock() + 30)
+
+
+@pytest.mark.promise("B11")
+def test_the_history_has_one_entry_for_each_checkpoint_and_keeps_those_that_a_reset_undid(half: Totals) -> None:
+    acts.carry_out(half.store, half.batch(), acts.to_beginning(half.store, half.batch()), BY)
+    half.run()
+    told = [(past.kind, past.rows) for past in history(half.store, half.batch())]
+    first = [("checkpoint", rows) for rows in (100, 200, 300, 400)]
+    again = [("checkpoint", rows) for rows in range(100, 1001, 100)]
+    assert told == [*first, ("reset", 0), *again]
+
+
+def test_a_batch_that_is_no_scan_has_no_cursors(store: Store, clock: Clock) -> None:
+    world = World(store, clock)
+    world.add("a")
+    with pytest.raises(UsageError, match="no scan"):
+        document.document(store, world.batch)
+
+
+# -- resets -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("C15")
+@pytest.mark.parametrize(
+    ("text", "again", "skipped", "rows"), [("150", 250, 0, 150), ("400", 0, 0, 400), ("600", 0, 200, 400)]
+)
+def test_a_reset_to_a_cursor_says_what_comes_again_or_never(
+    half: Totals, text: str, again: int, skipped: int, rows: int
+) -> None:
+    plan = acts.to_cursor(half.store, half.batch(), None, text, (), acc="keep")
+    (turn,) = plan.parts
+    assert (turn.shift.again, turn.shift.skipped, turn.shift.exact) == (again, skipped, True)
+    assert acts.carry_out(half.store, half.batch(), plan, BY).changed == 1
+    assert half.rows() == [rows]
+    half.run()
+    assert half.seen == [*range(int(text), 1000)]
+
+
+@pytest.mark.promise("C3", "C8", "C13", "C15")
+def test_whoever_is_at_work_is_fenced_off_by_a_reset(half: Totals) -> None:
+    batch = half.batch()
+    acts.carry_out(half.store, batch, acts.to_cursor(half.store, batch, None, "300", (), acc="keep"), BY)
+    claim = half.claim()
+    plan = acts.to_beginning(half.store, batch)
+    assert plan.parts[0].owner is not None
+    acts.carry_out(half.store, batch, plan, BY)
+    assert half.reach(claim, 700) == LOST
+    assert half.rows() == [0]
+    assert half.fences()[0] > claim.lease.fence
+
+
+def test_what_was_accumulated_is_never_mixed_without_a_word(half: Totals) -> None:
+    with pytest.raises(UsageError, match="--acc keep"):
+        acts.to_cursor(half.store, half.batch(), None, "200", ())
+    dropped = acts.to_cursor(half.store, half.batch(), None, "200", (), acc="drop")
+    acts.carry_out(half.store, half.batch(), dropped, BY)
+    assert half.run().result == sum(range(200, 1000))
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "says", "why"),
+    [
+        ("abc", (), None, "no integer"),
+        ("1.5", (), None, "no integer"),
+        ("5", ("7",), None, "have no key"),
+        ("5", (), "timestamp", "of type integer"),
+        ("5000", (), None, "comes after the end"),
+        ("-1", (), None, "comes before"),
+    ],
+)
+def test_a_cursor_of_the_wrong_type_or_outside_changes_nothing(
+    half: Totals, text: str, keys: tuple[str, ...], says: str | None, why: str
+) -> None:
+    before = exported(half)
+    with pytest.raises(UsageError, match=why):
+        acts.to_cursor(half.store, half.batch(), None, text, keys, type_name=says, acc="keep")
+    assert json.loads(exported(half))["partitions"] == json.loads(before)["partitions"]
+
+
+@pytest.mark.promise("C15")
+def test_a_reset_to_a_saved_state_gives_that_state_again(half: Totals) -> None:
+    saved = exported(half)
+    assert half.run().exit_code == 1, "its partition is dead"
+    acts.carry_out(half.store, half.batch(), acts.to_beginning(half.store, half.batch()), BY)
+    half.run()
+    assert half.rows() == [1000]
+    plan = acts.to_state(half.store, half.batch(), saved, "saved.json")
+    assert plan.parts[0].shift.again == 600
+    acts.carry_out(half.store, half.batch(), plan, BY)
+    assert half.run().result == sum(range(1000))
+    assert half.seen == [*range(400, 1000)]
+
+
+@pytest.mark.promise("C3", "C15")
+def test_a_lease_is_broken_and_nothing_else_changes(half: Totals) -> None:
+    batch = half.batch()
+    nobody = acts.carry_out(half.store, batch, acts.to_same(half.store, batch), BY)
+    assert dict(nobody.left_alone) == {"nobody holds it": 1}
+    acts.carry_out(half.store, batch, acts.to_cursor(half.store, batch, None, "300", (), acc="keep"), BY)
+    claim = half.claim()
+    assert half.reach(claim, 500).landed
+    assert acts.carry_out(half.store, batch, acts.to_same(half.store, batch), BY).changed == 1
+    assert half.reach(claim, 600, version=1) == LOST
+    assert half.rows() == [500]
+    assert half.claim("host/boot/ns/1/2/bob").lease.fence == claim.lease.fence + 2
+
+
+# -- copies -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("C3", "C15", "C16")
+def test_a_clone_begins_where_the_other_stands_and_neither_moves_the_other(half: Totals) -> None:
+    plan = acts.clone(half.store, half.batch(), "backfill")
+    acts.make(half.store, plan, BY)
+    assert min(half.fences("backfill")) > max(half.fences())
+    assert half.batch("backfill").course is Course.OPEN
+    assert half.run("backfill").result == sum(range(1000))
+    assert half.seen == [*range(400, 1000)]
+    assert half.rows() == [400]
+
+
+@pytest.mark.promise("C16")
+def test_a_clone_is_never_put_over_another_batch(half: Totals) -> None:
+    acts.make(half.store, acts.clone(half.store, half.batch(), "backfill"), BY)
+    for name in ("totals", "backfill"):
+        with pytest.raises(Refused, match="never put over"):
+            acts.clone(half.store, half.batch(), name)
+
+
+@pytest.mark.promise("C15", "C16")
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("point", ["steer.after", "note.after", "add_items.after", "act.before", "act.after"])
+def test_a_clone_that_was_cut_off_delivers_nothing_until_it_is_finished(
+    half: Totals, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = acts.clone(half.store, half.batch(), "backfill")
+
+    def die(reached: str) -> None:
+        if reached == point:
+            raise OSError("the process is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "_hook", die)
+        with pytest.raises(Exception, match=r"gone|disk|store"):
+            acts.make(half.store, plan, BY)
+    left = half.batch("backfill")
+    assert left.course is Course.PAUSED
+    half.run("backfill")
+    assert half.seen == [], "a run takes up nothing that is half made"
+    acts.make(half.store, acts.clone(half.store, half.batch(), "backfill"), BY)
+    assert half.run("backfill").result == sum(range(1000))
+    assert half.seen == [*range(400, 1000)]
+
+
+@pytest.mark.promise("C3", "C15")
+def test_an_exported_state_that_is_imported_elsewhere_is_the_same_under_a_higher_fence(half: Totals) -> None:
+    saved = exported(half)
+    there = Totals(MemoryStore(), range(1000))
+    acts.make(there.store, acts.from_state(there.store, saved, "saved.json", "totals"), BY)
+    before, after = json.loads(saved)["partitions"], json.loads(exported(there))["partitions"]
+    for mine, theirs in zip(before, after, strict=True):
+        for name in ("key", "after", "until", "expected_rows"):
+            assert mine[name] == theirs[name]
+        for name in ("cursor", "rows", "acc"):
+            assert mine["checkpoint"][name] == theirs["checkpoint"][name]
+        assert theirs["lease"]["fence"] > mine["lease"]["fence"]
+    assert there.run().result == sum(range(1000))
+    assert there.seen == [*range(400, 1000)]
+
+
+# -- documents that are not what they should be -----------------------------------------------------------------------
+
+
+def changed(data: bytes, **fields: object) -> bytes:
+    plain = json.loads(data) | fields
+    return json.dumps(state_document.seal({k: v for k, v in plain.items() if k != "digest"})).encode()
+
+
+@pytest.mark.promise("C15", "C18")
+def test_a_document_that_is_cut_off_foreign_or_from_the_future_changes_nothing(half: Totals) -> None:
+    good = exported(half)
+    part = json.loads(good)["partitions"][0]
+    wrong_type = part | {"checkpoint": part["checkpoint"] | {"rows": "400"}}
+    no_cursor = part | {"checkpoint": part["checkpoint"] | {"cursor": {"kind": "row"}}}
+    strange = part | {"checkpoint": part["checkpoint"] | {"cursor": {"kind": "row", "value": {"$new": "1"}}}}
+    bad: list[tuple[bytes, type[Exception]]] = [
+        (b"", Damaged),
+        (good[: len(good) // 2], Damaged),
+        (good.replace(b"400", b"401"), Damaged),
+        (b"[1, 2]", NotOurs),
+        (json.dumps(document.document(half.store, half.batch(), "0")).encode(), NotOurs),
+        (b'{"hello": 1}', NotOurs),
+        (changed(good, version=2), SchemaTooNew),
+        (changed(good, version=0), Refused),
+        (changed(good, version="1"), NotOurs),
+        (changed(good, more=1), NotOurs),
+        (changed(good, partitions=[wrong_type]), NotOurs),
+        (changed(good, partitions=[no_cursor]), UsageError),
+        (changed(good, partitions=[strange]), UsageError),
+        (changed(good, partitions=[part | {"lease": {"fence": -1}}]), NotOurs),
+        (changed(good, source={"kind": "table"}), Refused),
+        (changed(good, partitions=[part | {"until": None}]), Refused),
+    ]
+    before = (half.store.batches(), half.store.chunks(half.batch().id))
+    for data, error in bad:
+        with pytest.raises(error):
+            acts.to_state(half.store, half.batch(), data, "saved.json")
+    for data, error in bad[:14]:
+        with pytest.raises(error):
+            acts.from_state(half.store, data, "saved.json", "another")
+    assert (half.store.batches(), half.store.chunks(half.batch().id)) == before
+
+
+# -- audit ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_audit_finds_every_row_delivered(half: Totals) -> None:
+    found = audit.audit(half.store, half.batch(), half.source)
+    assert found.is_whole
+    assert [(part.held, part.handled) for part in found.parts] == [(400, 400)]
+    assert "All 400 rows" in found.sentence
+
+
+def test_an_audit_names_the_stretch_that_a_person_skipped(half: Totals) -> None:
+    acts.carry_out(half.store, half.batch(), acts.to_cursor(half.store, half.batch(), None, "600", (), acc="keep"), BY)
+    half.run()
+    found = audit.audit(half.store, half.batch(), half.source)
+    assert not found.is_whole
+    (gap,) = found.gaps
+    assert (gap.after, gap.until, gap.held, gap.delivered) == (Cursor("row", 400), Cursor("row", 600), 200, 0)
+
+
+def test_an_audit_finds_rows_that_came_late_where_they_are_missing(store: Store) -> None:
+    source = Values([*range(0, 1000, 2)])
+    totals = Totals(store, [])
+    totals.scan.source = totals.scan.pipeline.stages[0].source = source  # type: ignore[attr-defined,assignment]
+    totals.scan.run(progress=False)
+    assert audit.audit(store, totals.batch(), source).is_whole
+    source.values = sorted([*source.values, 301, 303])
+    source.values.remove(900)
+    found = audit.audit(store, totals.batch(), source)
+    assert sum(part.missing for part in found.parts) == 2, "a row that was deleted makes up for none"
+    assert sum(part.surplus for part in found.parts) == 1
+    (gap,) = found.gaps
+    assert gap.held - gap.delivered == 2
+    assert gap.after is not None
+    assert gap.until is not None
+    assert gap.after.value < 301
+    assert gap.until.value >= 303
+
+
+def test_an_audit_keeps_a_long_past_in_little_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "STRETCHES", 8)
+    totals = Totals(store, range(5000), every=50)
+    totals.run()
+    kept = audit.stretches(history(store, totals.batch()))
+    assert len(kept) <= 10
+    assert kept[-1].rows == 5000
+    assert audit.audit(store, totals.batch(), totals.source).is_whole
+
+
+def test_an_audit_of_another_source_is_refused(half: Totals) -> None:
+    with pytest.raises(Refused, match="not the one"):
+        audit.audit(half.store, half.batch(), Values([]))
+
+
+class Values:
+    """Numbers in order; the cursor is the number itself."""
+
+    def __init__(self, values: list[int]) -> None:
+        self.values = values
+
+    def describe(self) -> dict[str, object]:
+        return {"kind": "values"}
+
+    def read(self, after: Cursor | None, until: Cursor | None) -> "list[ValuePage]":
+        low, high = (-1 if after is None else after.value), (10**9 if until is None else until.value)
+        found = [value for value in self.values if low < value <= high]
+        return [ValuePage(found[at : at + 100]) for at in range(0, len(found), 100)]
+
+    def split(self, parts: int) -> list[object]:
+        assert parts == 1
+        return [Span()]
+
+
+class ValuePage:
+    def __init__(self, rows: list[int]) -> None:
+        self.rows = rows
+
+    def after(self, count: int) -> Cursor:
+        return Cursor("value", self.rows[count - 1])
+
+
+# -- at a glance ------------------------------------------------------------------------------------------------------
+
+
+def test_a_glance_tells_rows_rate_cursor_and_lag(half: Totals, clock: Clock) -> None:
+    batch = half.batch()
+    acts.carry_out(half.store, batch, acts.to_cursor(half.store, batch, None, "300", (), acc="keep"), BY)
+    claim = half.claim()
+    for version, rows in enumerate((500, 600, 700)):
+        clock.advance(10)
+        assert half.reach(claim, rows, version=version).landed
+    (seen,) = glance.glances(half.store, batch)
+    assert (seen.state, seen.rows, seen.expected, seen.cursor) == ("running", 700, 1000, "row 700")
+    assert seen.rate == pytest.approx(10.0)
+    assert seen.lag == "300 rows left"
+    (at,) = standings(half.store, batch)
+    assert glance.in_words(at) == "after row 700: 700 of 1,000 rows handled, 1 bytes accumulated"
+
+
+def test_the_entry_of_a_reset_says_by_what_it_went(half: Totals) -> None:
+    acts.carry_out(half.store, half.batch(), acts.to_state(half.store, half.batch(), exported(half), "saved.json"), BY)
+    (chunk,) = half.store.chunks(half.batch().id)
+    body = journal.decode_body(half.store.entries(chunk.id)[-1].body)
+    assert isinstance(body, journal.Acted)
+    assert canonical.decode(body.note)["file"] == "saved.json"
+    assert body.items[0].position is not None
+    assert cursor.decode(body.items[0].position.cursor) == Cursor("row", 400)
+
+
+@pytest.mark.promise("C3")
+def test_a_fence_that_no_counting_leads_to_is_refused(half: Totals) -> None:
+    """A store that is set back begins anew above all fences that were counted: one from elsewhere must not be above."""
+    part = json.loads(exported(half))["partitions"][0]
+    high = changed(exported(half), partitions=[part | {"lease": part["lease"] | {"fence": 1 << 50}}])
+    with pytest.raises(Refused, match="by counting"):
+        acts.to_state(half.store, half.batch(), high, "saved.json")
+    with pytest.raises(Refused, match="by counting"):
+        acts.from_state(half.store, high, "saved.json", "another")
+
+
+def test_two_who_make_one_batch_from_different_states_do_not_mix_them(half: Totals) -> None:
+    first = acts.clone(half.store, half.batch(), "backfill")
+    acts.carry_out(half.store, half.batch(), acts.to_beginning(half.store, half.batch()), BY)
+    second = acts.clone(half.store, half.batch(), "backfill")
+    acts.make(half.store, first, BY)
+    with pytest.raises(Refused, match="never put over"):
+        acts.make(half.store, second, BY)
+    assert half.rows("backfill") == [400]
+
+
+def test_a_state_that_is_put_back_leaves_alone_what_is_done_and_stands_there(store: Store) -> None:
+    totals = Totals(store, range(1000), partitions=2)
+    totals.bad = {750}
+    totals.run()
+    saved = exported(totals)
+    done = acts.carry_out(store, totals.batch(), acts.to_state(store, totals.batch(), saved, "saved.json"), BY)
+    assert (done.changed, done.left_alone) == (1, (("there already", 1),)), "what is dead goes on, what is done is done"
+
+
+def test_a_cursor_that_came_further_since_it_was_looked_at_is_left_alone(half: Totals) -> None:
+    """What was shown is no longer what would be delivered again or skipped."""
+    batch = half.batch()
+    acts.carry_out(half.store, batch, acts.to_cursor(half.store, batch, None, "300", (), acc="keep"), BY)
+    claim = half.claim()
+    plan = acts.to_cursor(half.store, batch, None, "500", (), acc="keep")
+    assert half.reach(claim, 700).landed
+    done = acts.carry_out(half.store, batch, plan, BY)
+    assert (done.changed, dict(done.left_alone)) == (0, {acts.MOVED: 1})
+    assert half.rows() == [700]
+    assert acts.carry_out(half.store, batch, acts.to_beginning(half.store, batch), BY).changed == 1

@@ -1,0 +1,121 @@
+"""`reset` of a scan: by default a partition goes on at its checkpoint."""
+
+import pytest
+
+from holdfast.core import journal
+from holdfast.core.errors import Transient, UsageError
+from holdfast.core.model import State
+from holdfast.runtime.cursors import acts, retrying
+from holdfast.runtime.cursors.history import history
+from holdfast.runtime.cursors.standing import standings
+from holdfast.stores.base import Store
+from tests.operations.scanned import BY, Totals
+
+ROWS = range(10_000)
+FOURTH = "3"
+"""The fourth of five partitions: rows 6,000 to 7,999."""
+
+
+@pytest.fixture
+def failed(store: Store) -> Totals:
+    """Worker 4 of 5 failed at 1,000 of 2,000."""
+    totals = Totals(store, ROWS, partitions=5, every=200)
+    totals.bad = {7000}
+    report = totals.run()
+    assert report.counts.dead == 1
+    assert totals.rows() == [2000, 2000, 2000, 1000, 2000]
+    totals.bad = set()
+    return totals
+
+
+@pytest.mark.promise("B12", "B13")
+def test_a_reset_goes_on_at_the_checkpoint_and_does_exactly_the_rest(failed: Totals) -> None:
+    batch = failed.batch()
+    plan = retrying.plan_retry(failed.store, batch, FOURTH)
+    assert retrying.retry(failed.store, batch, plan, BY, named=True).changed == 1
+    (at,) = standings(failed.store, batch, FOURTH)
+    assert (at.place.state, at.place.attempt, at.place.epoch, at.rows) == (State.PENDING, 0, 1, 1000)
+    assert failed.run().result == sum(ROWS)
+    assert failed.seen == [*range(7000, 8000)]
+
+
+@pytest.mark.promise("B12", "B13")
+def test_a_reset_from_the_start_does_all_of_it(failed: Totals) -> None:
+    batch = failed.batch()
+    plan = retrying.plan_retry(failed.store, batch, FOURTH, from_start=True)
+    assert plan.parts[0].shift.again == 1000
+    assert acts.carry_out(failed.store, batch, plan, BY).changed == 1
+    assert failed.run().result == sum(ROWS)
+    assert failed.seen == [*range(6000, 8000)]
+
+
+@pytest.mark.promise("B12", "C15")
+def test_both_stand_in_the_journal_with_who_and_why(failed: Totals) -> None:
+    batch = failed.batch()
+    retrying.retry(failed.store, batch, retrying.plan_retry(failed.store, batch, FOURTH), BY, named=True)
+    acts.carry_out(failed.store, batch, retrying.plan_retry(failed.store, batch, FOURTH, from_start=True), BY)
+    told = [
+        (header.kind, header.actor, body.reason, body.items[0].position)
+        for chunk in failed.store.chunks(batch.id)
+        for entry in failed.store.entries(chunk.id)
+        if isinstance(body := journal.decode_body(entry.body), journal.Acted)
+        and (header := journal.decode_header(entry.head))
+    ]
+    assert told == [("reset", "ada", "because", None), ("reset", "ada", "because", journal.Position(3, 0))]
+
+
+def test_a_reset_of_all_leaves_what_is_done_and_what_goes_on_anyway(failed: Totals) -> None:
+    batch = failed.batch()
+    plan = retrying.plan_retry(failed.store, batch)
+    done = retrying.retry(failed.store, batch, plan, BY, named=False)
+    assert (done.changed, done.left_alone) == (1, ((retrying.DONE, 4),))
+    again = retrying.retry(failed.store, batch, retrying.plan_retry(failed.store, batch), BY, named=False)
+    assert dict(again.left_alone) == {retrying.DONE: 4, retrying.FRESH: 1}
+
+
+def test_a_partition_is_settled_by_hand_with_a_result(failed: Totals) -> None:
+    batch = failed.batch()
+    result = retrying.check_result(b" 1 ", "result.json")
+    assert retrying.settle(failed.store, batch, BY, FOURTH, result).changed == 1
+    report = failed.run()
+    assert (failed.seen, report.exit_code) == ([], 0)
+    assert report.result == sum(ROWS) - sum(range(6000, 8000)) + 1
+    assert retrying.settle(failed.store, batch, BY, FOURTH, result).changed == 0
+
+
+@pytest.mark.promise("C8", "C13")
+def test_a_partition_that_somebody_works_on_can_be_settled_and_its_owner_is_fenced(store: Store) -> None:
+    totals = Totals(store, range(300))
+    totals.bad = {150}
+    totals.run()
+    batch = totals.batch()
+    retrying.retry(store, batch, retrying.plan_retry(store, batch), BY, named=True)
+    claim = totals.claim()
+    assert totals.reach(claim, 200).landed
+    item = store.load(claim, None, 1, 1 << 20)
+    assert retrying.settle(totals.store, batch, BY, "0", None).changed == 1
+    (at,) = standings(store, batch)
+    assert at.place.state is State.SKIPPED
+    assert item
+    assert totals.fences() == [claim.lease.fence + 1]
+
+
+def test_a_result_that_is_no_json_is_refused() -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        retrying.check_result(b"{nonsense", "result.json")
+
+
+@pytest.mark.promise("A1", "B1", "B7")
+def test_a_range_that_is_tried_again_in_the_same_run_goes_on_at_its_checkpoint(store: Store) -> None:
+    totals = Totals(store, range(500), attempts=3)
+    totals.bad = {350}
+
+    def once(row: int) -> Exception:
+        totals.bad.clear()
+        return Transient(f"row {row}")
+
+    totals.error = once
+    assert totals.run().result == sum(range(500))
+    assert totals.seen == [*range(500)]
+    rows = [past.rows for past in history(store, totals.batch())]
+    assert rows == sorted(rows)

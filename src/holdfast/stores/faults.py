@@ -40,6 +40,7 @@ POINTS: dict[str, str] = {
     "steer.written": "the new course is written, the transaction is open",
     "steer.after": "the new course is durable, the caller does not know it yet",
     "seal.before": "a batch is about to be sealed",
+    "seal.begun": "a seal on a bucket has begun, no chunk carries it",
     "seal.written": "the seal is written, the transaction is open",
     "seal.after": "the seal is durable, the caller does not know it yet",
     "reopen.written": "the seal is lifted, the transaction is open",

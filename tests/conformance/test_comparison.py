@@ -1,4 +1,4 @@
-"""SQLite, a bucket and the memory store under the same random calls: the same answers, the same journal, byte for byte."""
+"""Stores and the memory store under the same random calls: the same answers, the same journal, byte for byte."""
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -42,17 +42,17 @@ Directory = comparison(
 @PROMISES
 def test_a_bucket_answers_as_the_memory_store_does() -> None:
     run_state_machine_as_test(
-        Bucket, settings=settings(SETTINGS, max_examples=60, stateful_step_count=40, derandomize=True)
+        Bucket, settings=settings(SETTINGS, max_examples=40, stateful_step_count=40, derandomize=True)
     )
 
 
 @PROMISES
 @pytest.mark.slow
 def test_a_bucket_answers_as_the_memory_store_does_in_long_stories() -> None:
-    run_state_machine_as_test(Bucket, settings=settings(SETTINGS, max_examples=150, stateful_step_count=60))
+    run_state_machine_as_test(Bucket, settings=settings(SETTINGS, max_examples=40, stateful_step_count=60))
 
 
 @PROMISES
 @pytest.mark.slow
 def test_a_directory_answers_as_the_memory_store_does() -> None:
-    run_state_machine_as_test(Directory, settings=settings(SETTINGS, max_examples=20, stateful_step_count=40))
+    run_state_machine_as_test(Directory, settings=settings(SETTINGS, max_examples=6, stateful_step_count=40))

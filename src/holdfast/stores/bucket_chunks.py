@@ -61,7 +61,8 @@ def grant(document: ChunkDocument, want: Want, *, now: float, stages: int, floor
         ],
     )  # fmt: skip
     children = [*document.children, child] if given.child is not None else document.children
-    return Cut(granted=replace(head, term=want.seconds, children=children), child=tail, body=journal.encode_body(body))
+    granted_document = replace(head, term=want.seconds, beat=document.beat + 1, children=children)
+    return Cut(granted=granted_document, child=tail, body=journal.encode_body(body))
 
 
 def _part(document: ChunkDocument, chunk: Chunk) -> ChunkDocument:
@@ -86,7 +87,7 @@ def _of(values: Mapping[int, V], chunk: Chunk) -> dict[int, V]:
 
 def renewed(document: ChunkDocument, expires: float, seconds: float) -> ChunkDocument:
     """A lease that lasts longer."""
-    return replace(document, chunk=replace(document.chunk, expires=expires), term=seconds)
+    return replace(document, chunk=replace(document.chunk, expires=expires), term=seconds, beat=document.beat + 1)
 
 
 def committed(document: ChunkDocument, commit: Commit, now: float) -> ChunkDocument:
@@ -109,6 +110,7 @@ def committed(document: ChunkDocument, commit: Commit, now: float) -> ChunkDocum
         document,
         chunk=advanced,
         term=term,
+        beat=document.beat + 1,
         seal="",
         outputs=with_refs(document, [(o.n, o.stage) for o in commit.outputs], ref),
         places={**document.places, **_rows(commit.moves)},

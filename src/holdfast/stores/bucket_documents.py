@@ -105,7 +105,9 @@ class ChunkDocument(Document, frozen=True, kw_only=True):
     holdfast: str = "chunk"
     chunk: Chunk
     term: float = 0.0
-    """How long the lease lasts from the moment somebody first sees this revision."""
+    """How long the lease lasts from the moment somebody first sees this beat."""
+    beat: int = 0
+    """Grows with every write of an owner, and with no other: acts and seals are no sign of its life."""
     children: list[int] = []
     """The chunks that were cut off: a child is real once it stands here."""
     seal: str = ""

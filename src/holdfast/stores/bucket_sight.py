@@ -1,8 +1,8 @@
 """What this process has seen of the chunks of a bucket store, and since when.
 
 A listing tells by etag which documents changed, so that only those are read again. For every chunk it is remembered
-when its present revision was first seen, on the monotonic clock of this process: a lease has ended when that revision
-stood for the whole length of the lease. No other clock is asked, and none has to be right.
+when the last write of its owner was first seen, on the monotonic clock of this process: a lease has ended when he
+wrote nothing for the whole length of the lease. No other clock is asked, and none has to be right.
 """
 
 import threading
@@ -33,8 +33,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     etag: str
     term: float
+    beat: int
     since: float
-    """When this revision was first seen, on the monotonic clock."""
+    """When this beat of its owner was first seen, on the monotonic clock."""
 
 
 class Sight:
@@ -83,9 +84,10 @@ class Sight:
             before = self._seen.get(at)
             if before is not None and before.revision > document.revision:
                 return False
-            since = before.since if before is not None and before.revision == document.revision else now
+            since = before.since if before is not None and before.beat == document.beat else now
             self._seen[at] = Seen(chunk=document.chunk, children=tuple(document.children), revision=document.revision,
-                                  etag=held.mark.etag.strip('"'), term=document.term, since=since)  # fmt: skip
+                                  etag=held.mark.etag.strip('"'), term=document.term, beat=document.beat,
+                                  since=since)  # fmt: skip
             self._highest[at[0]] = max(at[1], self._highest.get(at[0], 0))
             self._whole[at] = held
             self._whole.move_to_end(at)

@@ -10,7 +10,7 @@ from holdfast.stores.buckets.base import Bucket
 from holdfast.stores.buckets.local import LocalBucket
 from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
-from tests.buckets import servers
+from tests.buckets import google, servers
 
 _numbers = itertools.count(1)
 
@@ -48,10 +48,26 @@ def new_azure(azurite: str) -> Callable[[], Bucket]:
     return make
 
 
+@pytest.fixture(scope="session")
+def google_server() -> Iterator[str]:
+    with google.running() as address:
+        yield address
+
+
+@pytest.fixture
+def new_google(google_server: str) -> Callable[[], Bucket]:
+    def make() -> Bucket:
+        name = f"bucket-{next(_numbers)}"
+        return ObstoreBucket(f"gs://{name}/some/prefix", **google.options(google_server))
+
+    return make
+
+
 @pytest.fixture(
     params=[
         "memory",
         "local",
+        "google",
         pytest.param("s3", marks=pytest.mark.slow),
         pytest.param("azure", marks=pytest.mark.slow),
     ]

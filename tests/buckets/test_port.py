@@ -1,7 +1,6 @@
 """The port: what every bucket promises, in memory, in a directory, on S3 and on Azure."""
 
 import threading
-from collections.abc import Callable
 
 import pytest
 
@@ -143,6 +142,3 @@ def test_a_bucket_that_is_not_there_is_said_to_be_missing(kind: str, request: py
         nowhere = ObstoreBucket("az://nobody", **servers.azure_options(request.getfixturevalue("azurite")))
     with pytest.raises(StoreUnavailable, match="no such bucket"):
         nowhere.create("doc", b"1")
-
-
-Make = Callable[[], Bucket]

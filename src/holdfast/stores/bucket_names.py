@@ -21,7 +21,6 @@ HASH_CHARS = 32
 NOBODY = "0"
 
 ROOT = "root.json"
-PROBE = "probe.json"
 
 
 class EntryName(NamedTuple):
@@ -34,6 +33,11 @@ class EntryName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.seq:08}-{self.before}-{self.hash}-{self.commit}"
+
+
+def probe(word: str) -> str:
+    """What is written to find out whether the bucket compares and swaps."""
+    return f"probe/{word}.json"
 
 
 def chunk_id(batch: BatchId, number: int) -> ChunkId:

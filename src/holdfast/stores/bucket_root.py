@@ -1,9 +1,11 @@
 """The root of a bucket store: made after the bucket has shown that it can compare and swap; it holds names and epoch.
 
 A bucket that ignores conditions would let two owners write over each other, so before the first document is written a
-probe is: created twice, and replaced under an old mark. Both must be refused. That happens once for each store.
+probe is: created twice, and replaced under an old mark. Both must be refused. That happens once for each store. What
+was written stays, some 30 bytes: credentials need not be allowed to delete anything.
 """
 
+import secrets
 import time
 from collections.abc import Callable
 
@@ -50,17 +52,14 @@ def is_there(bucket: Bucket) -> bool:
 
 def probe(bucket: Bucket) -> None:
     """Refuse a bucket that takes a write which it should have refused."""
+    name = names.probe(secrets.token_hex(8))
     try:
-        bucket.delete(names.PROBE)
-        first = bucket.create(names.PROBE, b'{"holdfast": "probe", "number": 1}')
-        is_exclusive = _is_refused(lambda: bucket.create(names.PROBE, b'{"holdfast": "probe", "number": 2}'))
-        found = bucket.get(names.PROBE)
-        bucket.replace(names.PROBE, b'{"holdfast": "probe", "number": 3}', found.mark if found is not None else first)
-        is_compared = _is_refused(lambda: bucket.replace(names.PROBE, b'{"holdfast": "probe", "number": 4}', first))
-        bucket.delete(names.PROBE)
-    except WriteLost:
-        raise StoreUnavailable(f"{bucket.url}: somebody else opens it for the first time: try again") from None
-    except WriteUnknown as error:
+        first = bucket.create(name, b'{"holdfast": "probe", "number": 1}')
+        is_exclusive = _is_refused(lambda: bucket.create(name, b'{"holdfast": "probe", "number": 2}'))
+        found = bucket.get(name)
+        bucket.replace(name, b'{"holdfast": "probe", "number": 3}', found.mark if found is not None else first)
+        is_compared = _is_refused(lambda: bucket.replace(name, b'{"holdfast": "probe", "number": 4}', first))
+    except (WriteLost, WriteUnknown) as error:
         raise StoreUnavailable(f"{bucket.url} does not answer the first writes: {error}") from None
     if not (is_exclusive and is_compared):
         raise Refused(

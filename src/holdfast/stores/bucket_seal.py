@@ -33,7 +33,7 @@ class BucketSeal(BucketBatches):
         word = secrets.token_hex(8)
         try:
             held = self._shelf.swap(held, replace(held.document, seal=word))
-            faults.reach("seal.begun")
+            faults.reach("bucket.sealing")
             marked = [self._mark_chunk(seen, word) for seen in self._sight.sweep(held)]
             self._check_sealable(held.document, marked, reconciliation)
             body = course.seal([seen.chunk for seen in marked], reconciliation)

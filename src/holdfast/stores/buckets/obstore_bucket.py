@@ -21,6 +21,8 @@ NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(seconds=0)}
 SOME_RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 TIMEOUTS = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=5)}
 SECRET = re.compile(r"(sig|signature|key|token|secret|credential|password)=[^&\s\"']+", re.IGNORECASE)
+FORBIDDEN = re.compile(r"status code: 403|code: 403")
+"""Some requests are answered so and are not told apart by the library."""
 REQUEST = re.compile(r"\?\S*")
 
 
@@ -63,6 +65,7 @@ class ObstoreBucket:
 
     def replace(self, name: str, data: bytes, mark: Mark) -> Mark:
         """Google compares the generation; the others compare the etag. What is not known is left out."""
+        check_name(name)
         by = {"version": mark.version} if self._scheme == "gs" else {"e_tag": mark.etag}
         if not all(by.values()):
             raise UsageError(f"{self.url}/{name} was read without a mark: this bucket cannot hold a store")
@@ -99,6 +102,8 @@ class ObstoreBucket:
         except (errors.PermissionDeniedError, errors.UnauthenticatedError, PermissionError) as error:
             raise self._forbidden(error) from None
         except (errors.BaseError, OSError) as error:
+            if FORBIDDEN.search(str(error)):
+                raise self._forbidden(error) from None
             raise WriteUnknown(f"{self.url}/{name}: {self._brief(error)}") from None
         return self._mark(answer)
 
@@ -115,6 +120,8 @@ class ObstoreBucket:
         except (errors.PermissionDeniedError, errors.UnauthenticatedError, PermissionError) as error:
             raise self._forbidden(error) from None
         except (errors.BaseError, OSError) as error:
+            if FORBIDDEN.search(str(error)):
+                raise self._forbidden(error) from None
             where = f"{self.url}/{name}" if name else self.url
             raise StoreUnavailable(f"{where}: {self._brief(error)}") from None
         except ValueError as error:

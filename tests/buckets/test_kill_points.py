@@ -128,3 +128,14 @@ def test_killed_again_and_again_it_still_comes_to_its_end(make: Make, tally: Cal
     scene.finish("--verify", "full")
     scene.check()
     tally(kills=len(scene.crashed))
+
+
+@pytest.mark.promise("P7", "C1", "C3")
+def test_several_processes_share_one_directory_and_double_nothing(make: Make) -> None:
+    scene = make()
+    scene.items = 40
+    processes = [scene.start("--pace", "0.001") for _ in range(3)]
+    for process in processes:
+        assert process.wait() == 0, process.err
+    scene.finish()
+    scene.check()

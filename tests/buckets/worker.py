@@ -20,7 +20,13 @@ def store_on(bucket: Bucket, clock: ManualClock, *, monotonic: ManualClock | Non
     """A store of one process, with a wall clock and a monotonic one."""
     is_dead = facts.pop("is_dead", lambda owner: False)
     return BucketStore(
-        bucket, clock=clock, monotonic=clock if monotonic is None else monotonic, is_dead=is_dead, at_once=1, **facts
+        bucket,
+        clock=clock,
+        monotonic=clock if monotonic is None else monotonic,
+        is_dead=is_dead,
+        at_once=1,
+        pause=lambda seconds: None,
+        **facts,
     )
 
 

@@ -49,12 +49,12 @@ class BucketReads:
 
     def __init__(self, bucket: Bucket, *, clock: Callable[[], float] = time.time,
                  monotonic: Callable[[], float] = time.monotonic, is_dead: Callable[[str], bool] = owners.is_dead,
-                 at_once: int = AT_ONCE) -> None:  # fmt: skip
+                 at_once: int = AT_ONCE, pause: Callable[[float], None] = time.sleep) -> None:  # fmt: skip
         self.url = bucket.url
         self._bucket = bucket
         self._clock = clock
         self._is_dead = is_dead
-        self._shelf = Shelf(bucket)
+        self._shelf = Shelf(bucket, pause)
         self._sight = Sight(self._shelf, monotonic, at_once)
         self._chains = Chains(self._shelf)
         self._items = Items(self._shelf, self._chains, self._sight)

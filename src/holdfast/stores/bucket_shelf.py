@@ -6,6 +6,7 @@ write that made it. Where somebody else has written since, the chain of the docu
 
 import logging
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
@@ -16,7 +17,9 @@ from holdfast.stores.bucket_documents import Document, decode, encode
 from holdfast.stores.buckets.base import Bucket, Listed, Mark, WriteLost, WriteUnknown
 
 D = TypeVar("D", bound=Document)
-TRIES = 4
+PAUSES = (0.2, 1.0, 4.0, 0.0)
+"""Seconds before it is found out what became of a write of which nothing was heard, each time it was sent."""
+TRIES = len(PAUSES)
 """How often the same bytes are sent before it stays unknown what became of them."""
 log = logging.getLogger("holdfast.store")
 
@@ -40,8 +43,9 @@ class StillUnknown(CommitUnknown):
 class Shelf:
     """The documents and objects of one store."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: Bucket, pause: Callable[[float], None] = time.sleep) -> None:
         self.bucket = bucket
+        self._pause = pause
         self.epoch = 0
 
     def where(self, name: str) -> str:
@@ -64,10 +68,11 @@ class Shelf:
         """A new document, or None where the name is taken."""
         made = self._written(document, None)
         data = encode(made)
-        for _ in range(TRIES):
+        for seconds in PAUSES:
             try:
                 return Held(name, made, self.bucket.create(name, data))
             except (WriteLost, WriteUnknown) as error:
+                self._wait(error, seconds)
                 there = self.bucket.get(name)
                 if there is not None:
                     return Held(name, made, there.mark) if there.data == data else None
@@ -79,11 +84,14 @@ class Shelf:
         before it. Raises Raced, StillUnknown, StoreUnavailable."""
         made = self._written(document, held.document)
         data = encode(made)
-        for _ in range(TRIES):
+        for seconds in PAUSES:
             try:
                 return Held(held.name, made, self.bucket.replace(held.name, data, held.mark))
             except (WriteLost, WriteUnknown) as error:
+                self._wait(error, seconds)
                 there = self._read_back(held)
+                if there is None:
+                    continue
                 if there.document.write == made.write:
                     return there
                 if there.document.revision != held.document.revision:
@@ -93,11 +101,17 @@ class Shelf:
                 log.info("%s: %s; it is as it was: sent again", self.where(held.name), error)
         raise StillUnknown(f"{self.where(held.name)}: nothing was heard of a write, {TRIES} times: try again later")
 
-    def _read_back(self, held: Held[D]) -> Held[D]:
+    def _read_back(self, held: Held[D]) -> Held[D] | None:
         try:
             return self.need(type(held.document), held.name)
         except StoreUnavailable as error:
-            raise StillUnknown(f"{error}, so nobody knows whether it was written") from error
+            log.info("%s: %s; nobody knows whether it was written", self.where(held.name), error)
+            return None
+
+    def _wait(self, error: WriteLost | WriteUnknown, seconds: float) -> None:
+        """Who lost a race need not wait; a bucket that is in trouble is given time."""
+        if seconds and isinstance(error, WriteUnknown):
+            self._pause(seconds)
 
     def _written(self, document: D, before: D | None) -> D:
         revision = 1 if before is None else before.revision + 1
@@ -108,12 +122,13 @@ class Shelf:
 
     def put(self, name: str, data: bytes) -> None:
         """An object whose name tells its content: who finds it there finds the same."""
-        for _ in range(TRIES):
+        for seconds in PAUSES:
             try:
                 self.bucket.create(name, data)
             except WriteLost:
                 return
             except WriteUnknown as error:
+                self._wait(error, seconds)
                 log.info("%s: %s; sent again", self.where(name), error)
             else:
                 return

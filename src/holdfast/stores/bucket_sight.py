@@ -19,6 +19,9 @@ from holdfast.stores import bucket_names as names
 from holdfast.stores.bucket_documents import BatchDocument, ChunkDocument
 from holdfast.stores.bucket_shelf import Held, Shelf
 
+LOOKS = 3
+"""How often a document is read that seems to be older than before."""
+READER = "holdfast-bucket"
 WHOLE_DOCUMENTS = 64
 """Documents that are kept whole; of the others, what claims and totals need."""
 A = TypeVar("A")
@@ -60,15 +63,20 @@ class Sight:
 
     def fresh(self, batch: BatchId, number: int) -> Held[ChunkDocument] | None:
         """The document as it is now."""
-        found = self._shelf.read(ChunkDocument, names.chunk(batch, number))
-        if found is not None and not self.saw(found):
-            found = self._shelf.need(ChunkDocument, names.chunk(batch, number))
-            if not self.saw(found):
-                raise Damaged(
-                    f"{self._shelf.where(found.name)} is older than it was a moment ago: the bucket was set back while "
-                    "this process was running; start again"
-                )
-        return found
+        for _ in range(LOOKS):
+            with self._lock:
+                before = self._seen.get((batch, number))
+            found = self._shelf.read(ChunkDocument, names.chunk(batch, number))
+            if found is None:
+                return None
+            if before is None or found.document.revision >= before.revision:
+                self.saw(found)
+                return found
+        where = self._shelf.where(names.chunk(batch, number))
+        raise Damaged(
+            f"{where} is older than it was a moment ago: the bucket was set back while this process was running; start "
+            "again"
+        )
 
     def known(self, batch: BatchId, number: int) -> Held[ChunkDocument] | None:
         """The document as it was last read or written: good for a swap, which fails if it is not the newest."""
@@ -76,14 +84,14 @@ class Sight:
             held = self._whole.get((batch, number))
         return held if held is not None else self.fresh(batch, number)
 
-    def saw(self, held: Held[ChunkDocument]) -> bool:
-        """Remember a document as read or written. False where a later one was seen before."""
+    def saw(self, held: Held[ChunkDocument]) -> None:
+        """Remember a document as read or written; one that is older than what is known is let go."""
         document, now = held.document, self._monotonic()
         at = (document.chunk.batch, names.number_of(document.chunk.id))
         with self._lock:
             before = self._seen.get(at)
             if before is not None and before.revision > document.revision:
-                return False
+                return
             since = before.since if before is not None and before.beat == document.beat else now
             self._seen[at] = Seen(chunk=document.chunk, children=tuple(document.children), revision=document.revision,
                                   etag=held.mark.etag.strip('"'), term=document.term, beat=document.beat,
@@ -93,7 +101,6 @@ class Sight:
             self._whole.move_to_end(at)
             while len(self._whole) > WHOLE_DOCUMENTS:
                 self._whole.popitem(last=False)
-        return True
 
     # -- all chunks of a batch ----------------------------------------------------------------------------------
 
@@ -145,11 +152,11 @@ class Sight:
     def each(self, call: Callable[[A], B], values: Sequence[A] | Iterable[A]) -> list[B]:
         """The same call for several values, several at a time."""
         asked = list(values)
-        if len(asked) < 2 or self._readers < 2:
+        if len(asked) < 2 or self._readers < 2 or threading.current_thread().name.startswith(READER):
             return [call(value) for value in asked]
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._readers, thread_name_prefix="holdfast-bucket")
+                self._pool = ThreadPoolExecutor(self._readers, thread_name_prefix=READER)
             pool = self._pool
         return list(pool.map(call, asked))
 

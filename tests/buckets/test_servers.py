@@ -4,13 +4,16 @@ from pathlib import Path
 
 import pytest
 
+import holdfast as hf
 from holdfast.core.errors import StoreUnavailable
+from holdfast.runtime.scan import Scan
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.base import Bucket
 from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.conformance import checks
 from holdfast.testing.conformance.kit import DEFINITION, Check, Kit, new_item
+from holdfast.testing.rows import Rows
 from tests.buckets import servers
 from tests.buckets.worker import Worker, store_on
 
@@ -89,3 +92,34 @@ def live(store: BucketStore) -> None:
     batch = store.open_batch("book", "pages", DEFINITION, actor="ann").id
     store.add_items(batch, [new_item("a")])
     store.chunks(batch)
+
+
+# -- by URL -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("B1", "B7", "B10")
+def test_a_pipeline_and_a_scan_run_on_a_url_with_credentials_of_the_environment(
+    moto: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers.make_s3_bucket(moto, "by-url")
+    for name, value in {
+        "AWS_ENDPOINT": moto, "AWS_ALLOW_HTTP": "true", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    lines = hf.Pipeline("lines", store="s3://by-url/state")
+
+    @lines.stage
+    def read(line: str) -> str:
+        return line.upper()
+
+    assert lines.run([f"line {n}" for n in range(50)], progress=False).counts.done == 50
+    totals = Scan("totals", Rows([{"n": n} for n in range(100)]), store="s3://by-url/state", every=20, partitions=2)
+
+    @totals.handler
+    def add(rows, acc: int) -> int:  # type: ignore[no-untyped-def]
+        return acc + sum(row["n"] for row in rows)
+
+    totals.converge(sum)
+    assert totals.run(progress=False).result == sum(range(100))
+    assert totals.run(progress=False).result == sum(range(100))

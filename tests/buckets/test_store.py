@@ -253,7 +253,7 @@ def test_what_a_bucket_cannot_do_is_refused_before_anything_happens(tmp_path: Pa
 
 
 def test_more_items_than_a_bucket_takes_are_refused(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket_admission, "MOST_ITEMS", 3)
+    monkeypatch.setattr(bucket_admission, "BUCKET_ITEMS", 3)
     kit.admit("a", "b")
     before = kit.everything()
     with pytest.raises(UsageError, match="the most that a bucket takes"):
@@ -267,7 +267,7 @@ def test_more_items_than_a_bucket_takes_are_refused(kit: Kit, monkeypatch: pytes
 def test_many_items_become_several_chunks_each_with_a_small_document(
     kit: Kit, bucket: MemoryBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket_admission, "GROUP_ITEMS", 4)
+    monkeypatch.setattr(bucket_admission, "BUCKET_CHUNK_ITEMS", 4)
     answer = kit.store.add_items(kit.batch, [new_item(key) for key in [*range(10), 3, 9]], ended=True)
     assert (answer.added, answer.known, answer.lo) == (10, 2, 0)
     assert [chunk.size for chunk in kit.store.chunks(kit.batch)] == [4, 4, 2]

@@ -19,15 +19,8 @@ PATIENCE = 12
 def store_on(bucket: Bucket, clock: ManualClock, *, monotonic: ManualClock | None = None, **facts: Any) -> BucketStore:
     """A store of one process, with a wall clock and a monotonic one."""
     is_dead = facts.pop("is_dead", lambda owner: False)
-    return BucketStore(
-        bucket,
-        clock=clock,
-        monotonic=clock if monotonic is None else monotonic,
-        is_dead=is_dead,
-        at_once=1,
-        pause=lambda seconds: None,
-        **facts,
-    )
+    given = clock if monotonic is None else monotonic
+    return BucketStore(bucket, clock=clock, monotonic=given, is_dead=is_dead, at_once=1, pause=lambda _: None, **facts)
 
 
 def patiently(call: Callable[[], T]) -> T:

@@ -6,25 +6,23 @@ import msgspec
 
 from holdfast.core import course, ingest, journal
 from holdfast.core.errors import UsageError
+from holdfast.core.limits import BUCKET_CHUNK_ITEMS, BUCKET_ITEMS
 from holdfast.core.model import Admitted, Batch, BatchId, Chunk, Counts, Entry, ItemNo, NewItem, State
 from holdfast.stores import bucket_names as names
 from holdfast.stores import faults
 from holdfast.stores.bucket_batches import TURNS, Amendment
 from holdfast.stores.bucket_documents import BatchDocument, ChunkDocument, Group, row_of
-from holdfast.stores.bucket_reads import MOST_ITEMS
 from holdfast.stores.bucket_seal import BucketSeal
 from holdfast.stores.bucket_shelf import Held, Raced
 
 replace = msgspec.structs.replace
-GROUP_ITEMS = 2_000
-"""Items in one chunk, so that its document stays small: more are admitted as several."""
 
 
 class BucketAdmission(BucketSeal):
     """Items in."""
 
     def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
-        """As the contract says, for every group of `GROUP_ITEMS`; several groups are admitted one after the other."""
+        """As the contract says, for `BUCKET_CHUNK_ITEMS` at a time; several groups are admitted one after the other."""
         answers = [
             self._add_group(batch, group, ended=ended and is_last, actor=actor) for group, is_last in _groups(items)
         ]
@@ -38,9 +36,9 @@ class BucketAdmission(BucketSeal):
             if not fresh and not (ended and found.ingested_at is None):
                 return answer
             course.check_open_to_items(found)
-            if found.admitted + len(fresh) > MOST_ITEMS:
+            if found.admitted + len(fresh) > BUCKET_ITEMS:
                 raise UsageError(
-                    f"batch {found.name!r} would have more than {MOST_ITEMS:,} items, the most that a bucket takes: "
+                    f"batch {found.name!r} would have more than {BUCKET_ITEMS:,} items, the most that a bucket takes: "
                     "split it, or keep its state in a database"
                 )
             if turn == 0:
@@ -100,8 +98,8 @@ class BucketAdmission(BucketSeal):
 
 def _groups(items: Sequence[NewItem]) -> Iterator[tuple[Sequence[NewItem], bool]]:
     """Parts of a size that a document can hold, each with whether it is the last."""
-    for at in range(0, max(1, len(items)), GROUP_ITEMS):
-        yield items[at : at + GROUP_ITEMS], at + GROUP_ITEMS >= len(items)
+    for at in range(0, max(1, len(items)), BUCKET_CHUNK_ITEMS):
+        yield items[at : at + BUCKET_CHUNK_ITEMS], at + BUCKET_CHUNK_ITEMS >= len(items)
 
 
 def _together(answers: Sequence[Admitted]) -> Admitted:
@@ -111,6 +109,6 @@ def _together(answers: Sequence[Admitted]) -> Admitted:
         known=sum(answer.known for answer in answers),
         dead=tuple(n for answer in answers for n in answer.dead),
         changed=tuple(
-            (at * GROUP_ITEMS + index, n) for at, answer in enumerate(answers) for index, n in answer.changed
+            (at * BUCKET_CHUNK_ITEMS + index, n) for at, answer in enumerate(answers) for index, n in answer.changed
         ),
     )

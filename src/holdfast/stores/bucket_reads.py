@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.core.errors import UsageError
 from holdfast.core.ingest import Known
+from holdfast.core.limits import BUCKET_ITEMS
 from holdfast.core.model import (
     Batch,
     BatchId,
@@ -33,9 +34,7 @@ from holdfast.stores.bucket_sight import Seen, Sight
 from holdfast.stores.buckets.base import Bucket
 
 replace = msgspec.structs.replace
-MOST_ITEMS = 1_000_000
-"""Items in one batch: their keys are held in memory by who admits or finds them."""
-CAPABILITIES = Capabilities(budget=False, window=False, events=False, items=MOST_ITEMS)
+CAPABILITIES = Capabilities(budget=False, window=False, events=False, items=BUCKET_ITEMS)
 AT_ONCE = 8
 """Requests that are under way at the same time."""
 ROWS = 256

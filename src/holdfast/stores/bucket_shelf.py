@@ -146,8 +146,8 @@ class Shelf:
             raise self._gone(name)
         return found
 
-    def names(self, prefix: str, after: str = "") -> Iterator[Listed]:
-        return self.bucket.list(prefix, after)
+    def names(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[Listed]:
+        return self.bucket.list(prefix, after, etags=etags)
 
     def _gone(self, name: str) -> Damaged:
         return Damaged(f"{self.where(name)} is missing or cut short, and a document names it: put back a backup of it")

@@ -110,7 +110,7 @@ class Sight:
         batch = held.document.batch.id
         if not held.document.groups:
             return []
-        listed = {names.number_in(each.name): each.etag for each in self._shelf.names(names.chunks(batch))}
+        listed = {names.number_in(each.name): each.etag for each in self._shelf.names(names.chunks(batch), etags=True)}
         with self._lock:
             old = [n for n, etag in listed.items() if not etag or self._etag(batch, n) != etag]
         self.each(lambda number: self.fresh(batch, number), old)

@@ -60,7 +60,7 @@ def capabilities_of(where: "str | Path | Store | None" = None) -> Capabilities:
     """What a store can do, told without opening it."""
     where = _named(where)
     if not isinstance(where, str | Path):
-        return where.capabilities
+        return getattr(where, "capabilities", Capabilities())  # a store of somebody else may be older than the word
     return CAPABILITIES if is_bucket(where) else Capabilities()
 
 

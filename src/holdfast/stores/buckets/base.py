@@ -70,8 +70,9 @@ class Bucket(Protocol):
         """Write an object that must still be the one of that mark. Raises WriteLost, WriteUnknown, StoreUnavailable."""
         ...
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
-        """The objects whose names begin with the prefix, which ends in `/`, in order, from the one after `after` on."""
+    def list(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[Listed]:
+        """The objects whose names begin with the prefix, which ends in `/`, in order, from the one after `after` on.
+        Their etags may be missing unless they are asked for."""
         ...
 
     def delete(self, name: str) -> None:

@@ -65,9 +65,12 @@ class LocalBucket:
                 self._settle(name, path.parent)
         return _mark(data)
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[Listed]:
         with self._in_words(check_prefix(prefix)):
             names = sorted(name for name in self._names(prefix) if name > after)
+        if not etags:
+            yield from (Listed(name, "") for name in names)
+            return
         for name in names:
             data = self._read(name)
             if data is not None:

@@ -59,7 +59,7 @@ class MemoryBucket:
     def replace(self, name: str, data: bytes, mark: Mark) -> Mark:
         return self._write("replace", name, data, mark)
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[Listed]:
         with self._lock:
             self.calls.append(("list", check_prefix(prefix)))
             names = sorted(name for name in self._objects if name.startswith(prefix) and name > after)

@@ -7,6 +7,7 @@ whether a write landed is found out by reading back, one layer up, where its wri
 Credentials come from the environment, as obstore and the providers' own tools read them; no message repeats them.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ from typing import Any
 from holdfast.core.errors import StoreUnavailable, UsageError
 from holdfast.stores.buckets.base import Found, Listed, Mark, WriteLost, WriteUnknown, check_name, check_prefix
 
-SCHEMES = ("s3", "az", "gs")
+SCHEMES = {"s3": "AWS", "az": "AZURE", "gs": "GOOGLE"}
+"""How the variables of each begin."""
 NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(seconds=0)}
 SOME_RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 TIMEOUTS = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=5)}
@@ -38,7 +40,8 @@ class ObstoreBucket:
         self._scheme = scheme
         obstore = _library()
         self._obstore, self._errors = obstore, obstore.exceptions
-        client = {**TIMEOUTS, **options.pop("client_options", {})}
+        plain = os.environ.get(f"{SCHEMES[scheme]}_ALLOW_HTTP", "").lower() == "true"
+        client = {**TIMEOUTS, **({"allow_http": True} if plain else {}), **options.pop("client_options", {})}
         with self._in_words(""):
             self._reader = obstore.store.from_url(self.url, client_options=client, retry_config=SOME_RETRIES, **options)
             self._writer = obstore.store.from_url(self.url, client_options=client, retry_config=NO_RETRIES, **options)
@@ -71,7 +74,7 @@ class ObstoreBucket:
             raise UsageError(f"{self.url}/{name} was read without a mark: this bucket cannot hold a store")
         return self._write(name, data, by)
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[Listed]:
         with self._in_words(check_prefix(prefix)):
             pages = self._obstore.list(self._reader, prefix.rstrip("/") or None, offset=after or None)
             for page in pages:  # Azure may ignore where to begin

@@ -1,7 +1,7 @@
 """Claiming, holding and loading on a bucket: who may have a chunk is judged by what this process has seen itself."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -15,14 +15,12 @@ from holdfast.stores.base import Idle, stage_count
 from holdfast.stores.bucket_admission import BucketAdmission
 from holdfast.stores.bucket_batches import TURNS
 from holdfast.stores.bucket_documents import BatchDocument, ChunkDocument, Data
-from holdfast.stores.bucket_items import by_group
+from holdfast.stores.bucket_items import PART_BYTES, by_group
 from holdfast.stores.bucket_shelf import Held, Raced, StillUnknown
 from holdfast.stores.bucket_sight import Seen
 
 replace = msgspec.structs.replace
 NEVER = float("inf")
-LOAD_TOGETHER = 64
-"""Items whose inputs are read together."""
 
 
 class BucketClaims(BucketAdmission):
@@ -156,12 +154,12 @@ class BucketClaims(BucketAdmission):
         for document in self._held_or_cut(batch, claim):
             pending = [(n, place) for n, place in self._places(document, batch.document, lo, claim.hi)
                        if place.state is State.PENDING]  # fmt: skip
-            for at in range(0, len(pending), LOAD_TOGETHER):
-                for item in self._loaded(batch.document, document, pending[at : at + LOAD_TOGETHER]):
-                    found.append(item)
-                    max_bytes -= len(item.input)
-                    if len(found) >= limit or max_bytes <= 0:
-                        return found
+            for item in self._loaded(batch.document, document, pending[: limit - len(found)], max_bytes):
+                found.append(item)
+                max_bytes -= len(item.input)
+                if len(found) >= limit or max_bytes <= 0:
+                    return found
+        return found
         return found
 
     def _held_or_cut(self, batch: Held[BatchDocument], claim: Claim) -> Sequence[ChunkDocument]:
@@ -172,23 +170,21 @@ class BucketClaims(BucketAdmission):
         return list(self._covering(batch, claim.lo, claim.hi))
 
     def _loaded(
-        self, batch: BatchDocument, document: ChunkDocument, pending: Sequence[tuple[int, Place]]
-    ) -> list[Item]:
-        items: list[Item] = []
-        places = dict(pending)
-        columns = document.columns()
+        self, batch: BatchDocument, document: ChunkDocument, pending: Sequence[tuple[int, Place]], most: int
+    ) -> Iterator[Item]:
+        places, columns, nothing = dict(pending), document.columns(), [0] * document.chunk.size
         for group, ns in by_group(batch.groups, [n for n, _ in pending]):
-            for n, key, salt, payload in self._items.rows(group, ns):
-                place, given, file = places[n], payload, None
+            for n, key, salt, payload in self._items.rows(group, ns, min(most, PART_BYTES)):
+                place, given = places[n], payload
+                file: bytes | None = None
                 if n in document.renewed:
                     salt, given = self._items.data(batch.batch.id, document.renewed[n].ref).renewed[n]  # noqa: PLW2901
                 if place.stage:
-                    ref = columns.get(place.stage - 1, [0] * document.chunk.size)[n - document.chunk.lo]
+                    ref = columns.get(place.stage - 1, nothing)[n - document.chunk.lo]
                     output = self._items.output(document, n, place.stage - 1, ref) if ref else None
                     given = output.data if output is not None and output.data is not None else b""
                     file = output.file if output is not None else None
-                items.append(Item(ItemNo(n), key, salt, given, place, n not in document.places, file))
-        return items
+                yield Item(ItemNo(n), key, salt, given, place, n not in document.places, file)
 
     # -- helpers ------------------------------------------------------------------------------------------------
 

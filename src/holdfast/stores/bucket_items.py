@@ -29,6 +29,8 @@ from holdfast.stores.bucket_sight import Sight
 
 CACHE_BYTES = 32 * 1024 * 1024
 """Of objects that never change, so much is kept in memory."""
+PART_BYTES = 4 * 1024 * 1024
+"""Of payloads, so much is read with one request."""
 DIGEST = 32
 
 
@@ -100,17 +102,16 @@ class Items:
             self._remember(name, 3 * len(raw), found)
         return found
 
-    def rows(self, group: Group, ns: Sequence[int]) -> Iterator[tuple[int, Key, bytes, bytes]]:
-        """(number, key, salt, payload) of some items of a group, in order."""
-        if not ns:
-            return
+    def rows(self, group: Group, ns: Sequence[int], most: int = PART_BYTES) -> Iterator[tuple[int, Key, bytes, bytes]]:
+        """(number, key, salt, payload) of some items of a group, in order; so many bytes are read at a time."""
         keys = self.keys(group)
         ends = [0, *accumulate(keys.sizes)]
-        first, last = ends[ns[0] - group.lo], ends[ns[-1] - group.lo + 1]
-        data = self._shelf.fetch_part(f"{group.name}.data", first, last - first)
-        for n in ns:
-            at = n - group.lo
-            yield n, keys.keys[at], keys.salts[at], data[ends[at] - first : ends[at + 1] - first]
+        for part in _parts([n - group.lo for n in ns], ends, most):
+            first, last = ends[part[0]], ends[part[-1] + 1]
+            data = self._shelf.fetch_part(f"{group.name}.data", first, last - first)
+            for at in part:
+                payload = data[ends[at] - first : ends[at + 1] - first]
+                yield group.lo + at, keys.keys[at], keys.salts[at], payload
 
     # -- what commits brought -----------------------------------------------------------------------------------
 
@@ -165,6 +166,18 @@ def by_group(groups: Sequence[Group], ns: Sequence[int]) -> Iterator[tuple[Group
     for group, (first, last) in zip(groups, pairwise(starts), strict=True):
         if last > first:
             yield group, list(ns[first:last])
+
+
+def _parts(places: Sequence[int], ends: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Items that are read together: all that lie within so many bytes, and at least one."""
+    part: list[int] = []
+    for at in places:
+        if part and ends[at + 1] - ends[part[0]] > most:
+            yield part
+            part = []
+        part.append(at)
+    if part:
+        yield part
 
 
 def _first_at(ns: Sequence[int], bound: int, start: int) -> int:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import UsageError
-from holdfast.stores import faults
+from holdfast.core.errors import Refused, UsageError
+from holdfast.stores import faults, filesystem
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.local import LocalBucket
 from holdfast.stores.memory import MemoryStore
@@ -58,6 +58,13 @@ def test_a_directory_may_be_used_as_a_bucket(tmp_path: Path) -> None:
     assert is_there(url)
     assert path_of(url) is None
     store.close()
+
+
+def test_a_directory_that_other_hosts_may_share_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filesystem, "kind_of", lambda path: "nfs4")
+    with pytest.raises(Refused, match="network file system"):
+        open_store(f"file://{tmp_path}/state")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("url", ["file://", "file://host/dir", "file:///", "s3://", "az:///x"])

@@ -160,7 +160,6 @@ class BucketClaims(BucketAdmission):
                 if len(found) >= limit or max_bytes <= 0:
                     return found
         return found
-        return found
 
     def _held_or_cut(self, batch: Held[BatchDocument], claim: Claim) -> Sequence[ChunkDocument]:
         """The document of a claim; of one that was lost, those of what has become of it."""

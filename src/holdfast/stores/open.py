@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from urllib.parse import unquote
 
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import Refused, UsageError
 from holdfast.stores import bucket_root, filesystem
 from holdfast.stores.base import Capabilities, Store
 from holdfast.stores.bucket import BucketStore
@@ -81,6 +81,12 @@ def bucket_at(url: str) -> Bucket:
     if scheme == "file":
         if not place.startswith("/") or place == "/":
             raise UsageError(f"{url!r} names no directory of this host: write file:///path/to/it")
+        kind = filesystem.kind_of(Path(unquote(place)))
+        if filesystem.is_network(kind):
+            raise Refused(
+                f"{url} is on a network file system ({kind}), where locks of other hosts are not sure to be seen: put it "
+                "on a local disk, or in a bucket"
+            )
         return LocalBucket(unquote(place))
     return ObstoreBucket(url)
 

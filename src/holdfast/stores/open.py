@@ -84,8 +84,8 @@ def bucket_at(url: str) -> Bucket:
         kind = filesystem.kind_of(Path(unquote(place)))
         if filesystem.is_network(kind):
             raise Refused(
-                f"{url} is on a network file system ({kind}), where locks of other hosts are not sure to be seen: put it "
-                "on a local disk, or in a bucket"
+                f"{url} is on a network file system ({kind}), where locks of other hosts may not be seen: put it on a "
+                "local disk, or in a bucket"
             )
         return LocalBucket(unquote(place))
     return ObstoreBucket(url)

@@ -119,6 +119,7 @@ def test_killed_by_the_heartbeat_and_resumed(point: str, make: Make, tally: Call
     tally(kills=kill_and_resume(make, point, [1], *SLOW_RUN))
 
 
+@pytest.mark.slow
 @pytest.mark.promise("A7", "B7", "C10", "P10")
 def test_killed_again_and_again_it_still_comes_to_its_end(make: Make, tally: Callable[..., None]) -> None:
     scene = make()

@@ -33,7 +33,7 @@ from holdfast.core.model import (
     Want,
 )
 from holdfast.stores import faults, owners
-from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.base import Capabilities, Idle, Receipt
 from holdfast.stores.memory import MemoryStore
 
 
@@ -64,6 +64,8 @@ ARGUMENTS: dict[str, Any] = {
 
 class LogStore:
     """All state in a log of calls."""
+
+    capabilities = Capabilities()
 
     def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time,
                  is_dead: Callable[[str], bool] = owners.is_dead) -> None:  # fmt: skip

@@ -14,8 +14,8 @@ from tests.faults.world import KILLED, read_effects
 
 SHORT = ("--lease", "0.3s")
 HOT = [point for point in POINTS if point.startswith(("stage.", "sink.", "commit.", "claim."))]
-COLD = [point for point in POINTS if point not in HOT and not point.startswith("act.")]
-SEVERE = [point for point in POINTS if not point.startswith(("act.", "stage.", "sink.published"))]
+COLD = [point for point in POINTS if point not in HOT and not point.startswith(("act.", "bucket."))]
+SEVERE = [point for point in POINTS if not point.startswith(("act.", "stage.", "sink.published", "bucket."))]
 """Where an error ends the run: not in a handler, and not after everything is done."""
 
 

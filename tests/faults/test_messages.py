@@ -21,7 +21,7 @@ from tests.faults.nursery import Nursery
 KEYS = 3
 CALLS = Counter({(key, stage): 1 for key in range(KEYS) for stage in messages.STAGES}) + Counter({(2, "price"): 1})
 """Every stage once; the third letter is tried twice at its second stage."""
-ELSEWHERE = ("renew.", "act.", "steer.", "seal.", "reopen.", "delivered.", "note.", "migrate.")
+ELSEWHERE = ("renew.", "act.", "steer.", "seal.", "reopen.", "delivered.", "note.", "migrate.", "bucket.")
 
 
 class Receiver:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import UsageError
-from holdfast.stores import faults
+from holdfast.core.errors import Refused, UsageError
+from holdfast.stores import faults, filesystem
+from holdfast.stores.bucket import BucketStore
+from holdfast.stores.buckets.local import LocalBucket
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.open import open_store
+from holdfast.stores.open import is_there, open_store, path_of
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.comparison import FAST
 from holdfast.testing.conformance import checks
@@ -44,7 +46,41 @@ def test_memory_and_open_stores_are_taken_as_they_are() -> None:
     assert open_store(store) is store
 
 
-@pytest.mark.parametrize("url", ["postgresql://host/db", "s3://bucket/path", "gs://bucket"])
+def test_a_directory_may_be_used_as_a_bucket(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/state"
+    with pytest.raises(UsageError, match="there is no store at"):
+        open_store(url, must_exist=True)
+    assert list(tmp_path.iterdir()) == []
+    assert not is_there(url)
+    store = open_store(url)
+    assert isinstance(store, BucketStore)
+    assert store.url == url
+    assert is_there(url)
+    assert path_of(url) is None
+    store.close()
+
+
+def test_a_directory_that_other_hosts_may_share_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filesystem, "kind_of", lambda path: "nfs4")
+    with pytest.raises(Refused, match="network file system"):
+        open_store(f"file://{tmp_path}/state")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["file://", "file://host/dir", "file:///", "s3://", "az:///x"])
+def test_a_url_that_names_no_bucket_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="names no"):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", ["s3://me:secret@bucket/x", "az://container/x?sig=secret", "gs://secret@bucket"])
+def test_credentials_in_the_url_of_a_bucket_are_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(UsageError, match="credentials come from the environment") as caught:
+        open_store(url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["postgresql://host/db"])
 def test_a_store_of_a_later_version_is_refused_by_name(url: str) -> None:
     with pytest.raises(UsageError, match="is not known to this version"):
         open_store(url)
@@ -115,3 +151,14 @@ def visit_all(folder: Path) -> None:
         kit = Kit(lambda place, clock, is_dead: SqliteStore(place / "s.db", clock=clock, is_dead=is_dead), place)
         check(kit)
         kit.store.close()
+    for number, check in enumerate(checks(without=("budget", "events"))):
+        if check.__module__.endswith((".ending", ".acting")):
+            place = folder / f"bucket-{number}"
+            kit = Kit(
+                lambda place, clock, is_dead: BucketStore(
+                    LocalBucket(place), clock=clock, monotonic=clock, is_dead=is_dead
+                ),
+                place,
+            )
+            check(kit)
+            kit.store.close()

@@ -26,6 +26,12 @@ STAGES: Final = 64
 ITEMS: Final = 1 << 34
 """Items in one batch; the next one is refused."""
 
+BUCKET_ITEMS: Final = 1_000_000
+"""Items in one batch on a bucket, whose keys are held in memory; the next one is refused."""
+
+BUCKET_CHUNK_ITEMS: Final = 2_000
+"""Items in one chunk on a bucket, so that its document stays small; more are admitted as several chunks."""
+
 BATCHES: Final = 1 << 22
 """Batches in one store; the next one is refused."""
 

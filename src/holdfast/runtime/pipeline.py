@@ -14,7 +14,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.limits import BATCH_NAME_CHARS, STAGES, UNDO_SHARE
 from holdfast.core.model import Batch
 from holdfast.core.reconcile import Reconciliation
-from holdfast.runtime import comparison, lookup, planning, remote, sealing, steering
+from holdfast.runtime import capabilities, comparison, lookup, planning, remote, sealing, steering
 from holdfast.runtime.asking import here
 from holdfast.runtime.checker import Level
 from holdfast.runtime.durations import Duration
@@ -36,7 +36,7 @@ from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.stage import Stage, Where
 from holdfast.stores import owners
 from holdfast.stores.base import Store
-from holdfast.stores.open import is_there, open_store, path_of
+from holdfast.stores.open import capabilities_of, is_there, open_store, path_of
 
 Function = Callable[..., Any]
 STAGE_OPTIONS = frozenset({"name", "retry", "sink", "timeout", "concurrency", "executor", "metrics", "breaker"})
@@ -168,6 +168,7 @@ class Pipeline:
         if here.batch == (self.name, options.batch):
             raise UsageError(f"batch {options.batch!r} was run by one of its own handlers: it would wait for itself")
         everybody = [*self.receivers, *receivers(events)]
+        capabilities.check(capabilities_of(self._where if self._store is None else self._store), options, everybody)
         with delivering(lambda: self.store, self.name, everybody, options.deadline):
             return Run(self, options).go(self._items(items))
 

@@ -40,6 +40,19 @@ from holdfast.core.model import (
 ENTRIES_AT_A_TIME = 16
 
 
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store can do beyond what every store can. What it cannot is refused before a run begins."""
+
+    budget: bool = True
+    """Money is set aside and counted over a whole batch in one write."""
+    window: bool = True
+    """A tolerance may look at the items that were settled last, over all chunks."""
+    events: bool = True
+    """Events are kept in the order in which they became durable."""
+    items: int | None = None
+    """The most items a batch may have, where that is less than `limits.ITEMS`."""
+
+
 class Idle(msgspec.Struct, frozen=True, kw_only=True):
     """There is nothing to claim now. Where one item was wanted, all numbers are of its chunk alone."""
 
@@ -71,6 +84,7 @@ class Store(Protocol):
     """Durable state for batches, chunks, items, outputs and the journal. Safe to call from several threads."""
 
     url: str
+    capabilities: Capabilities
 
     def now(self) -> float:
         """The clock that leases are judged by, in seconds since 1970 UTC."""

@@ -50,6 +50,10 @@ POINTS: dict[str, str] = {
     "note.after": "an entry of the batch is durable",
     "migrate.statement": "one statement of a migration has run",
     "migrate.after": "a migration is durable",
+    "bucket.sealing": "a seal on a bucket has begun, no chunk carries it",
+    "bucket.staged": "an object of a directory bucket stands in a temporary file, synced",
+    "bucket.named": "the object has its name, the folder is not synced",
+    "bucket.durable": "the object is durable under its name",
 }
 
 MODES = ("kill", "stop", "raise")

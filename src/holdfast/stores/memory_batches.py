@@ -24,13 +24,15 @@ from holdfast.core.model import (
     StoredEvent,
     chain_of_batch,
 )  # fmt: skip
-from holdfast.stores.base import check_redefinition, stage_count
+from holdfast.stores.base import Capabilities, check_redefinition, stage_count
 
 replace = msgspec.structs.replace
 
 
 class MemoryBatches:
     """The dictionaries, and what is said about a whole batch."""
+
+    capabilities = Capabilities()
 
     def __init__(
         self, *, clock: Callable[[], float] = time.time, is_dead: Callable[[str], bool] = lambda owner: False

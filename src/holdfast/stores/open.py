@@ -2,15 +2,22 @@
 
 import os
 from pathlib import Path
+from urllib.parse import unquote
 
-from holdfast.core.errors import UsageError
-from holdfast.stores import filesystem
-from holdfast.stores.base import Store
+from holdfast.core.errors import Refused, UsageError
+from holdfast.stores import bucket_root, filesystem
+from holdfast.stores.base import Capabilities, Store
+from holdfast.stores.bucket import BucketStore
+from holdfast.stores.bucket_reads import CAPABILITIES
+from holdfast.stores.buckets.base import Bucket
+from holdfast.stores.buckets.local import LocalBucket
+from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 
 DEFAULT = ".holdfast/state.db"
-LATER = ("postgresql", "postgres", "s3", "az", "gs", "file")
+LATER = ("postgresql", "postgres")
+BUCKETS = ("s3", "az", "gs", "file")
 
 
 def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = False) -> Store:
@@ -18,6 +25,8 @@ def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = 
     where = _named(where)
     if not isinstance(where, str | Path):
         return where
+    if is_bucket(where):
+        return _open_bucket(str(where), must_exist=must_exist)
     path = _path(str(where))
     if path is None:
         return MemoryStore()
@@ -31,9 +40,9 @@ def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = 
 
 
 def path_of(where: "str | Path | Store | None" = None) -> Path | None:
-    """The file in which a store is or would be; None where it is in memory, or open already."""
+    """The file in which a store is or would be; None where it is in memory, in a bucket, or open already."""
     where = _named(where)
-    return _path(str(where)) if isinstance(where, str | Path) else None
+    return _path(str(where)) if isinstance(where, str | Path) and not is_bucket(where) else None
 
 
 def is_there(where: "str | Path | Store | None" = None) -> bool:
@@ -41,8 +50,54 @@ def is_there(where: "str | Path | Store | None" = None) -> bool:
     where = _named(where)
     if not isinstance(where, str | Path):
         return True
+    if is_bucket(where):
+        return bucket_root.is_there(bucket_at(str(where)))
     path = _path(str(where))
     return path is not None and filesystem.is_there(path)
+
+
+def capabilities_of(where: "str | Path | Store | None" = None) -> Capabilities:
+    """What a store can do, told without opening it."""
+    where = _named(where)
+    if not isinstance(where, str | Path):
+        return getattr(where, "capabilities", Capabilities())  # a store of somebody else may be older than the word
+    return CAPABILITIES if is_bucket(where) else Capabilities()
+
+
+def is_bucket(where: "str | Path | Store | None" = None) -> bool:
+    """Whether a store is named that is in a bucket, or in a directory that is used like one."""
+    where = _named(where)
+    scheme, _, rest = str(where).partition(":") if isinstance(where, str) else ("", "", "")
+    return scheme in BUCKETS and rest.startswith("//")
+
+
+def bucket_at(url: str) -> Bucket:
+    """The bucket of a URL; nothing is asked of it yet."""
+    scheme, _, place = url.partition("://")
+    if "@" in place.partition("/")[0] or "?" in place:
+        raise UsageError(
+            f"{scheme}://… has more in it than a place: credentials come from the environment, see docs/buckets.md"
+        )
+    if scheme == "file":
+        if not place.startswith("/") or place == "/":
+            raise UsageError(f"{url!r} names no directory of this host: write file:///path/to/it")
+        kind = filesystem.kind_of(Path(unquote(place)))
+        if filesystem.is_network(kind):
+            raise Refused(
+                f"{url} is on a network file system ({kind}), where locks of other hosts may not be seen: put it on a "
+                "local disk, or in a bucket"
+            )
+        return LocalBucket(unquote(place))
+    return ObstoreBucket(url)
+
+
+def _open_bucket(url: str, *, must_exist: bool) -> Store:
+    bucket = bucket_at(url)
+    if must_exist and not bucket_root.is_there(bucket):
+        raise UsageError(
+            f"there is no store at {bucket.url}: run a pipeline first, or name another with --store or $HOLDFAST_STORE"
+        )
+    return BucketStore(bucket)
 
 
 def _named(where: "str | Path | Store | None") -> "str | Path | Store":

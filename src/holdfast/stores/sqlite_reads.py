@@ -23,7 +23,7 @@ from holdfast.core.model import (
 )
 from holdfast.stores import owners
 from holdfast.stores import sqlite_keys as keys
-from holdfast.stores.base import further, stage_count
+from holdfast.stores.base import Capabilities, further, stage_count
 from holdfast.stores.sqlite_epoch import Epoch
 from holdfast.stores.sqlite_file import SqliteFile, UnreadableRow
 from holdfast.stores.sqlite_rows import (
@@ -47,6 +47,8 @@ PAGE = 1000
 
 class SqliteReads:
     """An open file, and the verbs that change nothing."""
+
+    capabilities = Capabilities()
 
     def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time,
                  is_dead: Callable[[str], bool] = owners.is_dead) -> None:  # fmt: skip

@@ -127,6 +127,7 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(owner=OWNERS, limit=st.integers(1, 5), cap=st.sampled_from([None, None, 0, 50]), reserve=st.integers(0, 12))
     def claim(self, owner: str, limit: int, cap: int | None, reserve: int) -> None:
+        cap = cap if self.other.capabilities.budget else None
         self._claim(Want(batch=self.batch, owner=owner, limit=limit, seconds=30.0, cap=cap, reserve=reserve))
 
     @rule(owner=OWNERS, count=st.sampled_from([None, 1, 3]), share=st.sampled_from([None, 0.2]),
@@ -237,7 +238,8 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(receiver=st.sampled_from(["file", "hook"]), up_to=st.integers(0, 9))
     def deliver(self, receiver: str, up_to: int) -> None:
-        self.both(lambda store: store.delivered(receiver, up_to))
+        if self.other.capabilities.events:
+            self.both(lambda store: store.delivered(receiver, up_to))
 
     # -- what must be equal -------------------------------------------------------------------------------------
 
@@ -249,7 +251,8 @@ class Comparison(RuleBasedStateMachine):
         try:
             self.both(lambda store: store.items(self.batch))
             self.both(lambda store: [store.items(self.batch, state=state, lo=1, limit=3) for state in State])
-            self.both(lambda store: (store.events(), store.events(2, limit=3)))
+            if self.other.capabilities.events:
+                self.both(lambda store: (store.events(), store.events(2, limit=3)))
             self.both(lambda store: store.outputs(self.batch))
             self.both(lambda store: (store.checkpoints(self.batch), store.checkpoints(self.batch, lo=1, hi=4, limit=2)))
             self.both(lambda store: [store.outputs(self.batch, stage=stage, lo=1, limit=3) for stage in range(STAGES)])

@@ -11,8 +11,9 @@ from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
 from holdfast.runtime import doctor as examining
+from holdfast.runtime import doctor_bucket
 from holdfast.stores import faults as points
-from holdfast.stores.open import DEFAULT
+from holdfast.stores.open import DEFAULT, is_bucket
 
 STYLE = {examining.Level.OK: render.GOOD, examining.Level.WARN: render.CARE, examining.Level.UNSAFE: render.BAD}
 
@@ -25,7 +26,11 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Check what the promises rest on: library, disk, permissions, space, clock, leftovers. Ends with 1 if unsafe."""
-    found = examining.examine(_path(store), folders=[Path(), *(folders if folders is not None else [])])
+    text = store if store is not None else os.environ.get("HOLDFAST_STORE") or DEFAULT
+    if is_bucket(text):
+        found = doctor_bucket.examine(text)
+    else:
+        found = examining.examine(_path(text), folders=[Path(), *(folders if folders is not None else [])])
     if as_json:
         render.document(found.as_dict())
     else:
@@ -57,8 +62,7 @@ def faults(as_json: JsonOption = False, store: StoreOption = None) -> None:  # n
     render.say(f"\nHOLDFAST_FAULT=point:hit:mode arms one; modes: {', '.join(points.MODES)}.", render.FAINT)
 
 
-def _path(where: str | None) -> Path:
-    text = where if where is not None else os.environ.get("HOLDFAST_STORE") or DEFAULT
+def _path(text: str) -> Path:
     if text.startswith("memory:"):
         raise UsageError("a store in memory has nothing to check: name a file with --store")
     return Path(text.removeprefix("sqlite:").removeprefix("//")).expanduser()

@@ -8,13 +8,14 @@ Whoever writes a store adds one line to a test file:
 
 pytest then runs every check below on a store of its own: `test_my_store[a_stale_fence_cannot_commit]` and so on.
 `place` is an empty folder, `clock` a clock that stands still until the check moves it, `is_dead` tells whether the
-process of an owner is known to have ended. A store that forgets everything when it is closed says `durable=False`.
+process of an owner is known to have ended. A store that forgets everything when it is closed says `durable=False`; one
+that lacks a capability names it, as in `without=("budget", "events")`, and its checks are left out.
 
 A check is a function whose name is the promise. `holdfast.testing.comparison` goes further: it drives the store and the
 memory store with the same random calls and wants the same answers.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -33,6 +34,7 @@ CHAPTER_NAMES = (
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in CHAPTER_NAMES))  # so that a failure shows its values
 
+from holdfast.stores.base import Capabilities  # noqa: E402
 from holdfast.testing.conformance import (  # noqa: E402
     acting,
     claiming,
@@ -51,14 +53,14 @@ __all__ = ["Check", "Kit", "MakeStore", "checks", "conformance"]
 CHAPTERS = (opening, claiming, holding, committing, scanning, acting, ending, reading)
 
 
-def conformance(make_store: MakeStore, *, durable: bool = True,
+def conformance(make_store: MakeStore, *, durable: bool = True, without: Collection[str] = (),
                 mark: Callable[..., pytest.MarkDecorator] | None = None) -> Callable[..., None]:  # fmt: skip
     """A test function for pytest with one case for each check. `mark` is called with the promises a check proves."""
     cases = [
         pytest.param(
             check, id=check.__name__, marks=[mark(*promises)] if mark and (promises := promises_of(check)) else []
         )
-        for check in checks(durable=durable)
+        for check in checks(durable=durable, without=without)
     ]
 
     @pytest.mark.parametrize("check", cases)
@@ -72,9 +74,16 @@ def conformance(make_store: MakeStore, *, durable: bool = True,
     return test
 
 
-def checks(*, durable: bool = True) -> list[Check]:
-    """Every check, in reading order."""
-    return [check for chapter in (*CHAPTERS, *([durability] if durable else [])) for check in _of(chapter)]
+def checks(*, durable: bool = True, without: Collection[str] = ()) -> list[Check]:
+    """Every check, in reading order, but for those of missing capabilities."""
+    unknown = set(without) - set(Capabilities.__struct_fields__)
+    assert not unknown, f"these are no capabilities: {sorted(unknown)}"
+    every = [check for chapter in (*CHAPTERS, *([durability] if durable else [])) for check in _of(chapter)]
+    return [check for check in every if not set(needs_of(check)) & set(without)]
+
+
+def needs_of(check: Check) -> tuple[str, ...]:
+    return getattr(check, "capabilities", ())
 
 
 def promises_of(check: Check) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from holdfast.testing.conformance.kit import (
     deferred,
     done,
     failed,
+    needs,
     proves,
     reset,
 )
@@ -267,7 +268,7 @@ def a_start_is_a_strike_and_moves_nothing(kit: Kit) -> None:
     for owner in ("ann", "bob"):
         kit.claim(owner)
         kit.dead.add(owner)
-    first = kit.claim("cid", reserve=10, cap=100)
+    first = kit.claim("cid", reserve=10)
     before, touched = kit.place(0), kit.chunk(first.lease.chunk).touched_at
     kit.clock.advance(1)
     written = kit.start(first)
@@ -361,6 +362,7 @@ def who_wants_one_item_of_a_suspect_gets_it_alone(kit: Kit) -> None:
 
 
 @proves("P13")
+@needs("budget")
 def a_claim_takes_no_more_items_than_the_budget_allows(kit: Kit) -> None:
     kit.admit(*range(10))
     first = kit.claim("ann", reserve=10, cap=35)
@@ -371,6 +373,7 @@ def a_claim_takes_no_more_items_than_the_budget_allows(kit: Kit) -> None:
 
 
 @proves("P13")
+@needs("budget")
 def a_reservation_ends_with_its_grant_and_spending_stays(kit: Kit) -> None:
     kit.admit(*range(10))
     claim = kit.claim("ann", 2, reserve=10, cap=20)
@@ -387,6 +390,7 @@ def a_reservation_ends_with_its_grant_and_spending_stays(kit: Kit) -> None:
 
 
 @proves("P13")
+@needs("budget")
 def what_an_ended_grant_had_set_aside_is_free_again(kit: Kit) -> None:
     kit.admit(*range(4))
     kit.claim("ann", 1, reserve=10, cap=20)
@@ -401,6 +405,7 @@ def what_an_ended_grant_had_set_aside_is_free_again(kit: Kit) -> None:
 
 
 @proves("P13")
+@needs("budget")
 def the_budget_cuts_chunks_with_settled_items_too(kit: Kit) -> None:
     kit.admit(*range(10))
     claim = kit.claim("ann")
@@ -411,6 +416,7 @@ def the_budget_cuts_chunks_with_settled_items_too(kit: Kit) -> None:
 
 
 @proves("P13")
+@needs("budget")
 def without_a_cap_there_is_no_budget_and_without_a_reserve_it_ends_when_it_is_spent(kit: Kit) -> None:
     kit.admit(*range(4))
     claim = kit.claim("ann", 1, reserve=10)

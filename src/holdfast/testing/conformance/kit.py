@@ -262,3 +262,13 @@ def proves(*promises: str) -> Callable[[_C], _C]:
         return check
 
     return mark
+
+
+def needs(*capabilities: str) -> Callable[[_C], _C]:
+    """Marks a check with what a store must be able to do for it, by the names in `Capabilities`."""
+
+    def mark(check: _C) -> _C:
+        check.capabilities = capabilities  # type: ignore[attr-defined]
+        return check
+
+    return mark

@@ -1,0 +1,177 @@
+"""A directory as a bucket: one file for each object, with the same compare-and-swap as a bucket in the cloud.
+
+An object is written to a file of its own, synced, and then given its name: by a link, which fails where the name is
+taken, or by a rename under a lock file, after the content was compared. The folder is synced before the caller hears of
+it. A crash leaves nothing but temporary files, which no listing shows.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.stores import faults
+from holdfast.stores.buckets.base import Found, Listed, Mark, WriteLost, WriteUnknown, check_name, check_prefix
+
+TEMPORARY = ".holdfast-tmp"
+LOCKS = ".holdfast-locks"
+
+
+class LocalBucket:
+    """The objects of one directory, for any number of processes on one host."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(os.path.abspath(folder))
+        self.url = f"file://{self._folder}"
+
+    def get(self, name: str) -> Found | None:
+        data = self._read(name)
+        return None if data is None else Found(data, _mark(data))
+
+    def part(self, name: str, start: int, length: int) -> bytes | None:
+        with self._in_words(name):
+            try:
+                with self._path(name).open("rb") as file:
+                    file.seek(start)
+                    return file.read(length)
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return None
+
+    def create(self, name: str, data: bytes) -> Mark:
+        path = self._path(name)
+        with self._in_words(name), self._staged(path, data) as staged:
+            faults.reach("bucket.staged")
+            try:
+                os.link(staged, path)
+            except FileExistsError:
+                raise WriteLost(f"{self.url}/{name}: it is there already") from None
+            self._settle(name, path.parent)
+        return _mark(data)
+
+    def replace(self, name: str, data: bytes, mark: Mark) -> Mark:
+        path = self._path(name)
+        with self._in_words(name), self._staged(path, data) as staged:
+            faults.reach("bucket.staged")
+            with self._alone(name):
+                there = self._read(name)
+                if there is None or _mark(there) != mark:
+                    raise WriteLost(f"{self.url}/{name}: someone else was first")
+                staged.replace(path)
+                self._settle(name, path.parent)
+        return _mark(data)
+
+    def list(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[Listed]:
+        with self._in_words(check_prefix(prefix)):
+            names = sorted(name for name in self._names(prefix) if name > after)
+        if not etags:
+            yield from (Listed(name, "") for name in names)
+            return
+        for name in names:
+            data = self._read(name)
+            if data is not None:
+                yield Listed(name, _mark(data).etag)
+
+    def delete(self, name: str) -> None:
+        path = self._path(name)
+        with self._in_words(name):
+            path.unlink(missing_ok=True)
+            if path.parent.is_dir():
+                _sync_folder(path.parent)
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    # -- helpers ------------------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> Path:
+        return self._folder / check_name(name)
+
+    def _read(self, name: str) -> bytes | None:
+        with self._in_words(name):
+            try:
+                return self._path(name).read_bytes()
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return None
+
+    def _names(self, prefix: str) -> Iterator[str]:
+        for folder, folders, files in os.walk(self._folder / prefix):
+            folders[:] = [each for each in folders if not each.startswith(".")]
+            within = Path(folder).relative_to(self._folder).as_posix()
+            yield from (name if within == "." else f"{within}/{name}" for name in files if not name.startswith("."))
+
+    @contextmanager
+    def _staged(self, path: Path, data: bytes) -> Iterator[Path]:
+        """The bytes in a durable file without a name that counts; gone afterwards if it still has that name."""
+        _make_folder(path.parent)
+        temporary = self._folder / TEMPORARY
+        _make_folder(temporary)
+        staged = temporary / f"{secrets.token_hex(12)}"
+        try:
+            with staged.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            yield staged
+        finally:
+            staged.unlink(missing_ok=True)
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        """One of 64 lock files, which the system lets go of when its process dies."""
+        folder = self._folder / LOCKS
+        _make_folder(folder)
+        number = hashlib.sha256(name.encode()).digest()[0] % 64
+        file = os.open(folder / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(file)
+
+    def _settle(self, name: str, folder: Path) -> None:
+        """From here on it may be there after a power cut, or may not: what fails is unknown, not refused."""
+        try:
+            faults.reach("bucket.named")
+            _sync_folder(folder)
+            faults.reach("bucket.durable")
+        except OSError as error:
+            raise WriteUnknown(f"{self.url}/{name}: its name could not be made durable ({error.strerror})") from error
+
+    @contextmanager
+    def _in_words(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise StoreUnavailable(f"{self.url}: the disk is full: make room, then run again") from error
+            if isinstance(error, PermissionError):
+                raise StoreUnavailable(f"{self.url} may not be read and written by this user: {error}") from error
+            raise StoreUnavailable(f"{self.url}/{name}: {error.strerror or error}") from error
+
+
+def _mark(data: bytes) -> Mark:
+    return Mark(hashlib.sha256(data).hexdigest())
+
+
+def _make_folder(folder: Path) -> None:
+    """The folder and those above it, each durable in the one that holds it."""
+    missing: list[Path] = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        _sync_folder(each.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

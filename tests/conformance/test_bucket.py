@@ -1,0 +1,32 @@
+"""The bucket store passes the suite that every store passes, but for what it says it cannot do."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.stores.bucket import BucketStore
+from holdfast.stores.buckets.base import Bucket
+from holdfast.stores.buckets.local import LocalBucket
+from holdfast.stores.buckets.memory import MemoryBucket
+from holdfast.testing.conformance import conformance
+
+WITHOUT = ("budget", "window", "events")
+_in_memory: dict[Path, MemoryBucket] = {}
+
+
+def on(bucket: Bucket, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> BucketStore:
+    """A store whose process sees time pass as the check says."""
+    return BucketStore(bucket, clock=clock, monotonic=clock, is_dead=is_dead)
+
+
+def in_memory(place: Path, *, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> BucketStore:
+    return on(_in_memory.setdefault(place, MemoryBucket()), clock, is_dead)
+
+
+def in_a_directory(place: Path, *, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> BucketStore:
+    return on(LocalBucket(place / "bucket"), clock, is_dead)
+
+
+test_bucket_in_memory = conformance(in_memory, without=WITHOUT, mark=pytest.mark.promise)
+test_bucket_in_a_directory = conformance(in_a_directory, without=WITHOUT, mark=pytest.mark.promise)

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.core import acts
 from holdfast.core.errors import CommitUnknown, Refused, StoreError, UsageError
-from holdfast.core.model import Act, Change, Chunk, Commit, ItemNo
+from holdfast.core.model import Act, Change, Chunk, ChunkId, Commit, ItemNo
 from holdfast.stores import bucket_chunks as chunks
 from holdfast.stores import bucket_names as names
 from holdfast.stores import faults
@@ -122,12 +122,13 @@ class BucketStore(BucketClaims):
         if any(change.renewed is not None for change in act.at_items):
             self._expect_renewals(act)
         changed: list[ItemNo] = []
+        written: set[ChunkId] = set()
         left = sorted(act.at_items, key=lambda change: change.n)
         for _ in range(TURNS + len(left)):
             if not left:
                 return changed
             try:
-                done, some = self._act_on_first(act, left)
+                done, some = self._act_on_first(act, left, written)
             except Raced:
                 continue
             changed += some
@@ -147,8 +148,9 @@ class BucketStore(BucketClaims):
             return
         raise self._crowded(f"batch {act.batch}")
 
-    def _act_on_first(self, act: Act, left: Sequence[Change]) -> tuple[int, list[ItemNo]]:
-        """Change the items of the first chunk: how many changes that were, and which came true."""
+    def _act_on_first(self, act: Act, left: Sequence[Change], written: set[ChunkId]) -> tuple[int, list[ItemNo]]:
+        """Change the items of the first chunk: how many changes that were, and which came true. `written` are the
+        chunks in whose chains this call has put the act."""
         batch = self._known_batch(act.batch)
         seen = self._sight.sweep(batch)
         held = self._sight.document(self._chunk_of(batch.document, seen, left[0].n))
@@ -158,7 +160,8 @@ class BucketStore(BucketClaims):
             raise Raced  # it was cut between two looks
         if self._is_sealed(held):
             raise Refused(f"batch {batch.document.batch.name!r} is sealed: reopen it before changing its items")
-        if acts.may_come_again(act) and self._was_done(act, [each.chunk for each in seen], document.chunk.lo):
+        others = [chunk for chunk in lineage([each.chunk for each in seen], left[0].n) if chunk.id not in written]
+        if acts.may_come_again(act) and self._was_done(act, others):
             return len(changes), []
         places = chunks.places_of(document, stage_count(batch.document.batch.definition))
         effect = acts.apply(act, document.chunk, changes, {change.n: places[change.n] for change in changes})
@@ -166,14 +169,15 @@ class BucketStore(BucketClaims):
             entry = self._entry_of_chunk(document.chunk, act.kind, effect.body, act.actor, effect.fence, act.id, now)
             after = chunks.acted(document, effect, now)
             self._write_chunk(held, after, entry, "act", chunks.data_of_act(effect))
+            written.add(document.chunk.id)
         return len(changes), [change.n for change in effect.changes]
 
-    def _was_done(self, act: Act, every: Sequence[Chunk], n: int) -> bool:
-        """Whether its id is in the chain of the chunk that has the item, or of one that it was cut from."""
+    def _was_done(self, act: Act, lineage: Sequence[Chunk]) -> bool:
+        """Whether its id is in the chain of a chunk, or of one that it was cut from."""
         said = names.commit(act.id)
         return bool(act.id) and any(
             name.commit == said
-            for chunk in lineage(every, n)
+            for chunk in lineage
             for name in self._chains.follow(chunk.batch, names.number_of(chunk.id), chunk.seq, chunk.head)
         )
 

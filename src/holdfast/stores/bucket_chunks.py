@@ -44,10 +44,15 @@ def places_of(document: ChunkDocument, stages: int) -> dict[int, Place]:
 def grant(document: ChunkDocument, want: Want, *, now: float, stages: int, floor: int, child: int) -> Cut:
     """A chunk under a new fence, cut to what is wanted; `child` is the number of what is cut off."""
     chunk, cut = document.chunk, None
-    size = lease.share(chunk, want)
+
+    def states() -> list[State]:
+        return [place.state for place in places_of(document, stages).values()]
+
+    ahead = lease.ahead(chunk, want, states)
+    size = lease.share(chunk, want, ahead=ahead)
     if size < chunk.pending and chunk.counts.settled:
-        cut = lease.find_cut(chunk, size, [place.state for place in places_of(document, stages).values()])
-    given = lease.grant(chunk, want, now=now, child_id=names.chunk_id(chunk.batch, child), cut=cut)
+        cut = lease.find_cut(chunk, size, states())
+    given = lease.grant(chunk, want, now=now, child_id=names.chunk_id(chunk.batch, child), ahead=ahead, cut=cut)
     granted = replace(given.chunk, fence=max(given.chunk.fence, floor + 1))
     head = _part(document, granted)
     tail = _part(document, given.child) if given.child is not None else None

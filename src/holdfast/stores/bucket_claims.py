@@ -51,15 +51,15 @@ class BucketClaims(BucketAdmission):
         dead = sum(each.chunk.counts.dead for each in seen)
         exceeded = want.tolerance is not None and course.is_exceeded(want.tolerance, dead, batch)
         ended = course.has_ended(batch, now)
-        if batch.course is not Course.OPEN or ended or exceeded:
-            return replace(self._idle(seen, now), course=batch.course, ended=ended, exceeded=exceeded)
         if want.only is not None:
             seen = [self._chunk_of(document, seen, want.only)]
+        if batch.course is not Course.OPEN or ended or exceeded:
+            return replace(self._idle(seen, now), course=batch.course, ended=ended, exceeded=exceeded)
         free = [each for each in seen if self._may_claim(each, now)]
         if not free:
             free = [each for each in seen if self._may_claim(each, now, is_dead=self._is_known_dead(each.chunk))]
         if not free:
-            return self._idle(seen if want.only is None else self._sight.sweep(self._known_batch(batch.id)), now)
+            return self._idle(seen, now)
         if is_crowded:
             return random.choice(free)  # noqa: S311 - any will do
         return min(free, key=lambda each: (each.chunk.due == 0, each.chunk.due, each.chunk.lo))

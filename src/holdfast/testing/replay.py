@@ -82,6 +82,8 @@ class Story(msgspec.Struct):
     """Items, as often as they were buried."""
     acted: list[tuple[str, bytes, int]]
     """(kind, act, item) of everything that was done to items outside of a lease."""
+    positions: list[tuple[int, int, int]]
+    """(item, epoch, rows) of every checkpoint that an owner wrote, chunk by chunk."""
     seals: int = 0
 
 
@@ -168,7 +170,7 @@ class _Teller:
         self.ends_at: float | None = None
         self.seal: journal.Sealed | None = None
         self.story = Story(items={}, links={}, advanced={}, attempts={}, spends=[], given=set(), waits=[],
-                           adopted=set(), buried=[], acted=[])  # fmt: skip
+                           adopted=set(), buried=[], acted=[], positions=[])  # fmt: skip
 
     def tell(self) -> Story:
         chain = chain_of_batch(self.batch.id)
@@ -306,8 +308,9 @@ class _Teller:
             link.tokens += spend.tokens
             self.story.items[spend.n].spent += spend.usd
             self.story.spends.append(spend)
+        finished = {n for advanced in body.advanced for n in advanced.items}
         for position in body.positions:
-            self._reached(where, link, position)
+            self._reached(where, link, position, at_end=position.n in finished)
         for advanced in body.advanced:
             self._advanced(where, link, advanced)
         for attempt in body.attempts:
@@ -316,12 +319,16 @@ class _Teller:
         if body.released:
             link.owner = None
 
-    def _reached(self, where: str, link: Link, position: journal.Position) -> None:
+    def _reached(self, where: str, link: Link, position: journal.Position, *, at_end: bool) -> None:
+        """A checkpoint puts the attempts before it behind; the one at the end of a range tells of the attempt that
+        came there."""
         told = self._pending(where, link, position.n)
         before = told.position.rows if told.position is not None else 0
         _must(position.rows >= before, f"{where} takes item {position.n} back from row {before} to {position.rows}")
         told.position = position
-        told.attempt, told.due, told.deadline, told.requeues = 0, 0.0, 0.0, 0
+        self.story.positions.append((position.n, told.epoch, position.rows))
+        if not at_end:
+            told.attempt, told.due, told.deadline, told.requeues = 0, 0.0, 0.0, 0
 
     def _advanced(self, where: str, link: Link, body: journal.Advanced) -> None:
         count = len(body.items)

@@ -32,6 +32,7 @@ from holdfast.testing.simulator.oracles import check
 from holdfast.testing.simulator.people import caretaker, ingester, operator
 from holdfast.testing.simulator.plan import draw
 from holdfast.testing.simulator.process import Process
+from holdfast.testing.simulator.ranges import Ranges
 from holdfast.testing.simulator.receiver import hear_the_rest, receiver
 from holdfast.testing.simulator.verification import checker
 from holdfast.testing.simulator.world import MakeStore, World
@@ -66,6 +67,7 @@ def in_folders(make_store: Callable[..., Store], place: Path) -> MakeStore:
 def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] | None = None) -> World:
     """Run the world of one seed and check it. Raises where a promise was broken."""
     world = World(draw(seed), make_store, trace)
+    world.ranges = Ranges(world)
     try:
         for number in range(world.plan.ingesters):
             world.begin(ingester(world, f"source{number}"))

@@ -19,6 +19,8 @@ def check(world: World) -> Story:
     check_events(world, story)
     check_requeues(story)
     check_ended(world, story)
+    if world.plan.every:
+        world.ranges.check(story)
     world.heads = [chunk.head for chunk in world.store.chunks(world.batch.id)]
     world.counts["items"] += len(story.items)
     world.counts["runs"] += world.runs.total()

@@ -4,7 +4,7 @@ from holdfast.core import events, ingest
 from holdfast.core.model import Change, Place, State, StoredItem
 from holdfast.core.states import Transition, go_back, move
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator import decisions
+from holdfast.testing.simulator import decisions, ranges
 from holdfast.testing.simulator.world import Actor, World
 
 KINDS = {
@@ -89,6 +89,8 @@ def _requeue(world: World, item: StoredItem, after: Place, act_id: bytes) -> Non
 def _change(world: World, row: StoredItem) -> tuple[str, Change] | None:
     luck, place, stages = world.chance(), row.place, world.stages
     after: Place | None = None
+    if luck < 0.4 and world.plan.every:
+        return KINDS[Transition.RESET], ranges.reset(world, row)
     if luck < 0.4:
         kind = Transition.RESET
         after = go_back(

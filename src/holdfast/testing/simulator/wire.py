@@ -3,7 +3,7 @@
 from collections.abc import Generator, Sequence
 
 from holdfast.core.model import Commit
-from holdfast.stores.base import Receipt
+from holdfast.stores.base import Receipt, Store
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.plan import LEASE
 from holdfast.testing.simulator.world import World
@@ -15,8 +15,8 @@ Reply = Generator[float, None, list[Receipt] | None]
 class Wire:
     """Carries commits to the store."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, store: Store) -> None:
+        self.world, self.store = world, store
 
     def send(self, who: str, commits: Sequence[Commit]) -> Reply:
         """Send the commits; nobody can tell from silence what became of them."""
@@ -42,6 +42,10 @@ class Wire:
         yield world.chance() * 2 * LEASE if world.goes_wrong(plan.slow_reply) else 0.005
         return receipts
 
+    def asked(self, commit: Commit) -> Receipt:
+        """What the store says of a commit whose reply never came."""
+        return Receipt(landed=self.landed(commit), reason="unknown")
+
     def landed(self, commit: Commit) -> bool:
         """Ask the store what became of a commit. It must remember what it answered."""
         landed = self.world.store.landed(commit)
@@ -53,7 +57,7 @@ class Wire:
 
     def _deliver(self, who: str, commits: Sequence[Commit]) -> list[Receipt]:
         world = self.world
-        receipts = world.store.commit(commits)
+        receipts = self.store.commit(commits)
         world.check_budget(with_reservations=False)
         world.changed()
         for commit, receipt in zip(commits, receipts, strict=True):
@@ -63,13 +67,22 @@ class Wire:
             if receipt.landed:
                 if world.sealed is not None and commit.id not in world.landed:
                     raise Violation(f"{_told(commit)} was taken after the batch was sealed")
-                world.landed.add(commit.id)
+                self._note(commit)
             elif commit.id in world.landed:
                 raise Violation(f"the store took {_told(commit)} and now says it is {receipt.reason}")
         return receipts
 
 
+    def _note(self, commit: Commit) -> None:
+        """A commit is known to have landed; each checkpoint in it counts once."""
+        world = self.world
+        if commit.id not in world.landed and commit.checkpoints:
+            world.ranges.landed.update(int(at.n) for at in commit.checkpoints)
+        world.landed.add(commit.id)
+
+
 def _told(commit: Commit) -> str:
     moved = [f"{o.n}@{o.stage}" for o in commit.outputs] + [f"{m.n}:{m.place.state}" for m in commit.moves]
+    moved += [f"{at.n}→row {at.rows}" for at in commit.checkpoints]
     end = " release" if commit.release else ""
     return f"chunk {commit.chunk} fence {commit.fence} version {commit.version} [{' '.join(moved)}]{end}"

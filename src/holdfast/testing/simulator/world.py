@@ -7,9 +7,11 @@ plan: the same seed gives the same events.
 
 import heapq
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from random import Random
+from typing import Any
 
 from holdfast.core import canonical
 from holdfast.core.errors import Refused, UsageError
@@ -29,6 +31,10 @@ Happening = Callable[[], object]
 MakeStore = Callable[[Callable[[], float], Callable[[str], bool]], Store]
 
 
+class Died(Exception):
+    """A process is gone."""
+
+
 class World:
     """Everything that is true in one simulation, and what must stay true."""
 
@@ -38,6 +44,7 @@ class World:
         self.chance = Random(plan.seed + 1).random  # noqa: S311 - a schedule, not a secret
         self.dead: set[str] = set()
         self.store = make_store(self.clock, self.dead.__contains__)
+        """Where what is true is looked up. Those who act in the world have it through `connect`."""
         self.stages = len(plan.policies)
         definition = canonical.encode({"stages": [{"name": f"s{s}"} for s in range(self.stages)]})
         self.batch: Batch = self.store.open_batch(f"seed {plan.seed}", "simulated", definition, actor="simulator")
@@ -50,6 +57,8 @@ class World:
         """Whether the source was read to its end."""
         self.sealed: Seal | None = None
         self.outside = Outside(self.store, self.batch.id)
+        self.ranges: Any = None
+        """What must be true of items that are ranges of rows."""
         self.heard: list[int] = []
         """The events that the receiver heard, in the order in which it did."""
         self.acknowledged = 0
@@ -71,16 +80,28 @@ class World:
         self._fences: dict[int, int] = {}
         self._inputs: dict[tuple[int, int], bytes] = {}
         self._queue: list[tuple[float, int, Actor | Happening]] = []
+        self._left = EVENTS
         self._order = itertools.count()
         self._ids = itertools.count(1)
 
+    def connect(self, process: Any) -> Store:
+        """The store as a process sees it."""
+        return self.store
+
     def run(self) -> None:
         """Let everything happen until nobody has anything left to do."""
+        self.go_on()
+        if self._queue:
+            raise Violation(f"no end after {EVENTS} events: the batch makes no progress")
+
+    def go_on(self, until: float = math.inf, most: int = EVENTS) -> None:
+        """Let happen what is to happen until then, one thing after the other."""
         end = START + self.plan.faults_until
         queue, clock = self._queue, self.clock
-        for _ in range(EVENTS):
-            if not queue:
+        for _ in range(min(most, self._left)):
+            if not queue or queue[0][0] > until:
                 return
+            self._left -= 1
             at, _, actor = heapq.heappop(queue)
             if at > clock.now:
                 clock.now = at
@@ -92,7 +113,6 @@ class World:
             delay = next(actor, None)
             if delay is not None:
                 heapq.heappush(queue, (clock.now + delay, next(self._order), actor))
-        raise Violation(f"no end after {EVENTS} events: the batch makes no progress")
 
     def _calm(self) -> None:
         self.faulty, self.cap, self.tolerance = False, None, None
@@ -195,10 +215,11 @@ class World:
 
     # -- what must stay true while it happens ------------------------------------------------------------------
 
-    def granted(self, claim: Claim) -> None:
-        """Fences grow for every item, whatever chunk it is in; the budget holds."""
+    def granted(self, claim: Claim, began: Course) -> None:
+        """Fences grow for every item, whatever chunk it is in; the budget holds. `began` is the course of the batch
+        when the claim was made: on a bucket, one that is on its way may still land."""
         fence = claim.lease.fence
-        if self.course is not Course.OPEN or self.sealed is not None:
+        if began is not Course.OPEN or self.sealed is not None:
             raise Violation(f"chunk {claim.lease.chunk} is granted, the batch is {self.course}")
         if self.tolerance is not None and is_over(self.tolerance, self.store, self.batch.id, self.ended):
             raise Violation(f"chunk {claim.lease.chunk} is granted, though there are more dead letters than tolerated")

@@ -25,19 +25,25 @@ from pathlib import Path
 import msgspec
 
 from holdfast.stores.base import Store
+from holdfast.stores.bucket import BucketStore
+from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.replay import Violation
+from holdfast.testing.simulator.bucket_world import BucketWorld
 from holdfast.testing.simulator.ending import canceller, last_words, pauser, sealer
 from holdfast.testing.simulator.oracles import check
 from holdfast.testing.simulator.people import caretaker, ingester, operator
-from holdfast.testing.simulator.plan import draw
+from holdfast.testing.simulator.plan import draw, draw_on_a_bucket
 from holdfast.testing.simulator.process import Process
 from holdfast.testing.simulator.ranges import Ranges
 from holdfast.testing.simulator.receiver import hear_the_rest, receiver
 from holdfast.testing.simulator.verification import checker
 from holdfast.testing.simulator.world import MakeStore, World
 
-__all__ = ["Failure", "Violation", "in_folders", "in_memory", "search", "simulate", "tell"]
+__all__ = ["Failure", "Violation", "in_folders", "in_memory", "on_a_bucket", "search", "simulate", "tell"]
+
+
+HEARING = (receiver,)
 
 
 class Failure(AssertionError):
@@ -47,6 +53,11 @@ class Failure(AssertionError):
 def in_memory(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> MemoryStore:
     """The store that simulations run on unless told otherwise."""
     return MemoryStore(clock=clock, is_dead=is_dead)
+
+
+def on_a_bucket(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> BucketStore:
+    """Stands for worlds on a bucket in memory: each process has a handle of its own there, and requests go wrong."""
+    return BucketStore(MemoryBucket(), clock=clock, monotonic=clock, is_dead=is_dead, at_once=1)
 
 
 def in_folders(make_store: Callable[..., Store], place: Path) -> MakeStore:
@@ -66,18 +77,19 @@ def in_folders(make_store: Callable[..., Store], place: Path) -> MakeStore:
 
 def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] | None = None) -> World:
     """Run the world of one seed and check it. Raises where a promise was broken."""
-    world = World(draw(seed), make_store, trace)
+    world = BucketWorld(draw_on_a_bucket(seed), trace) if make_store is on_a_bucket else World(draw(seed), make_store, trace)
     world.ranges = Ranges(world)
     try:
         for number in range(world.plan.ingesters):
             world.begin(ingester(world, f"source{number}"))
         for number in range(world.plan.workers):
             world.begin(Process(world, number).start, world.chance())
-        for actor in (operator, caretaker, checker, pauser, canceller, sealer, receiver):
+        for actor in (operator, caretaker, checker, pauser, canceller, sealer, *HEARING[: world.store.capabilities.events]):
             world.begin(actor(world))
         world.run()
         last_words(world)
-        hear_the_rest(world)
+        if world.store.capabilities.events:
+            hear_the_rest(world)
         check(world)
     finally:
         world.store.close()
@@ -104,7 +116,8 @@ def tell(seed: int, make_store: MakeStore, error: Exception, lines: int = 40, *,
         simulate(seed, make_store, trace=trace)
     except Exception as again:  # noqa: BLE001 - whatever it was, it is told
         error = again
-    plan = {name: value for name, value in msgspec.structs.asdict(draw(seed)).items() if value}
+    drawn = draw_on_a_bucket(seed) if make_store is on_a_bucket else draw(seed)
+    plan = {name: value for name, value in msgspec.structs.asdict(drawn).items() if value}
     told = "\n".join([f"  {line}" for line in trace[-lines:]])
     replaying = f"python -m holdfast.testing.simulator --seed {seed} --trace{f' --store {store}' if store else ''}"
     return (

@@ -16,7 +16,8 @@ def check(world: World) -> Story:
     check_effects(world, story)
     check_adopted(world, story)
     check_money(story)
-    check_events(world, story)
+    if world.store.capabilities.events:
+        check_events(world, story)
     check_requeues(story)
     check_ended(world, story)
     if world.plan.every:

@@ -10,7 +10,7 @@ from functools import cache
 from holdfast.core import cursor, settle
 from holdfast.core.canonical import digest_of_acc
 from holdfast.core.cursor import Cursor
-from holdfast.core.model import Change, Checkpoint, Item, ItemNo, State, StoredItem
+from holdfast.core.model import Change, Checkpoint, Commit, Item, ItemNo, State, StoredItem
 from holdfast.core.settle import Reached
 from holdfast.core.states import Transition, go_back
 from holdfast.runtime.scans.feed import Feed
@@ -98,8 +98,8 @@ class Ranges:
         """(item, epoch) -> how many walks were begun."""
         self._handled: Counter[tuple[int, int]] = Counter()
         """(item, epoch) -> rows that were given to the handler, each as often as it was."""
-        self.landed: Counter[int] = Counter()
-        """Item -> checkpoints that landed."""
+        self.sent: dict[bytes, Commit] = {}
+        """Commits with checkpoints, by their ids."""
 
     def begins(self, walk: Walk) -> None:
         self._walks[int(walk.item.n), walk.item.place.epoch] += 1
@@ -154,8 +154,10 @@ class Ranges:
     def _check_told(self, story: Story) -> None:
         """One entry for every checkpoint that landed, in the order of the rows."""
         told = Counter(n for n, _, _ in story.positions)
-        if told != +self.landed:
-            raise Violation(f"checkpoints {+self.landed} landed, the journal tells of {told}")
+        taken = [commit for commit in self.sent.values() if self._world.store.landed(commit)]
+        landed = Counter(int(at.n) for commit in taken for at in commit.checkpoints)
+        if told != landed:
+            raise Violation(f"checkpoints {landed} landed, the journal tells of {told}")
 
     def _check_redone(self) -> None:
         """A walk that is cut off costs at most the rows of one interval."""

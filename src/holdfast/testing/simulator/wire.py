@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Sequence
 
+from holdfast.core.errors import StoreError
 from holdfast.core.model import Commit
 from holdfast.stores.base import Receipt, Store
 from holdfast.testing.replay import Violation
@@ -20,6 +21,9 @@ class Wire:
 
     def send(self, who: str, commits: Sequence[Commit]) -> Reply:
         """Send the commits; nobody can tell from silence what became of them."""
+        self.world.ranges.sent.update((commit.id, commit) for commit in commits if commit.checkpoints)
+        if not self.world.loses_commits:
+            return (yield from self._carry(who, commits))
         world, plan = self.world, self.world.plan
         if world.goes_wrong(plan.unsent):
             late = world.chance() * 4 * LEASE
@@ -42,13 +46,32 @@ class Wire:
         yield world.chance() * 2 * LEASE if world.goes_wrong(plan.slow_reply) else 0.005
         return receipts
 
+    def _carry(self, who: str, commits: Sequence[Commit]) -> Reply:
+        """To a store that loses requests itself: what it cannot say is as good as no reply."""
+        world = self.world
+        yield 0.005
+        try:
+            receipts = self._deliver(who, commits)
+        except StoreError as error:
+            world.say(who, f"cannot tell what became of {', '.join(map(_told, commits))}: {error}")
+            world.counts["commits unknown"] += 1
+            yield 1.0 + world.chance() * 5
+            return None
+        yield 0.005
+        return receipts
+
     def asked(self, commit: Commit) -> Receipt:
         """What the store says of a commit whose reply never came."""
-        return Receipt(landed=self.landed(commit), reason="unknown")
+        try:
+            return Receipt(landed=self.landed(commit), reason="unknown")
+        except StoreError:
+            return Receipt(landed=False, reason="unknown")
 
     def landed(self, commit: Commit) -> bool:
         """Ask the store what became of a commit. It must remember what it answered."""
-        landed = self.world.store.landed(commit)
+        landed = self.store.landed(commit)
+        if landed and self.world.store.landed(commit):
+            self.world.landed.add(commit.id)
         if landed != (commit.id in self.world.landed):
             raise Violation(
                 f"the store says that {_told(commit)} {'landed' if landed else 'did not land'}, which is not true"
@@ -67,18 +90,10 @@ class Wire:
             if receipt.landed:
                 if world.sealed is not None and commit.id not in world.landed:
                     raise Violation(f"{_told(commit)} was taken after the batch was sealed")
-                self._note(commit)
+                world.landed.add(commit.id)
             elif commit.id in world.landed:
                 raise Violation(f"the store took {_told(commit)} and now says it is {receipt.reason}")
         return receipts
-
-
-    def _note(self, commit: Commit) -> None:
-        """A commit is known to have landed; each checkpoint in it counts once."""
-        world = self.world
-        if commit.id not in world.landed and commit.checkpoints:
-            world.ranges.landed.update(int(at.n) for at in commit.checkpoints)
-        world.landed.add(commit.id)
 
 
 def _told(commit: Commit) -> str:

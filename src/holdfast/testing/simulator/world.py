@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.core import canonical
 from holdfast.core.errors import Refused, UsageError
@@ -26,6 +26,7 @@ from holdfast.testing.simulator.watch import Seal, check_sums, is_over
 EVENTS = 20_000
 """More than any world needs: one that has not come to its end by then makes no progress."""
 
+A = TypeVar("A")
 Actor = Generator[float, None, None]
 Happening = Callable[[], object]
 MakeStore = Callable[[Callable[[], float], Callable[[str], bool]], Store]
@@ -37,6 +38,9 @@ class Died(Exception):
 
 class World:
     """Everything that is true in one simulation, and what must stay true."""
+
+    loses_commits = True
+    """Whether commits get lost between a worker and the store, and not somewhere within it."""
 
     def __init__(self, plan: Plan, make_store: MakeStore, trace: list[str] | None = None) -> None:
         self.plan = plan
@@ -87,6 +91,10 @@ class World:
     def connect(self, process: Any) -> Store:
         """The store as a process sees it."""
         return self.store
+
+    def on_behalf(self, who: str, do: Callable[[Store], A]) -> A:
+        """What somebody asks of the store who is no process."""
+        return do(self.store)
 
     def run(self) -> None:
         """Let everything happen until nobody has anything left to do."""
@@ -140,9 +148,11 @@ class World:
         """Give the batch another course; False where it has come to an end before."""
         may_not = self.sealed is not None or (self.course is Course.CANCELLED and course is not Course.CANCELLED)
         try:
-            self.store.steer(self.batch.id, course, actor="operator", reason="because")
+            self.on_behalf(
+                "operator", lambda store: store.steer(self.batch.id, course, actor="operator", reason="because")
+            )
         except (Refused, UsageError):
-            if not may_not:
+            if not may_not and not self.is_sealed():
                 raise
             return False
         if may_not:
@@ -164,9 +174,9 @@ class World:
         act = Act(id=self.new_id() if act_id is None else act_id, batch=self.batch.id, kind=kind, actor=who,
                   reason="because", at_items=tuple(changes), seize=seize, events=events)  # fmt: skip
         try:
-            changed = self.store.act(act)
+            changed = self.on_behalf(who, lambda store: store.act(act))
         except Refused:
-            if self.sealed is None:
+            if self.sealed is None and not self.is_sealed():
                 raise
             self.counts["acts refused"] += 1
             return []
@@ -181,9 +191,11 @@ class World:
         """Items arrive; False where the batch takes no more."""
         is_closed = self.sealed is not None or self.course is Course.CANCELLED
         try:
-            answer = self.store.add_items(self.batch.id, items, ended=ended, actor=who)
+            answer = self.on_behalf(
+                who, lambda store: store.add_items(self.batch.id, items, ended=ended, actor=who)
+            )
         except Refused:
-            if not is_closed:
+            if not is_closed and not self.is_sealed():
                 raise
             self.say(who, "is refused")
             return False
@@ -202,13 +214,17 @@ class World:
     def unseal(self) -> None:
         self.check_seal()
         self.sealed = None
-        self.store.reopen(self.batch.id, actor="sealer", reason="because")
+        self.on_behalf("sealer", lambda store: store.reopen(self.batch.id, actor="sealer", reason="because"))
         self.counts["seals lifted"] += 1
         self.say("sealer", "the batch is open again")
 
     def check_seal(self) -> None:
         if self.sealed is not None:
             self.sealed.check(self.store)
+
+    def is_sealed(self) -> bool:
+        """What the store says: on a bucket a seal is there before its maker hears of it."""
+        return self.store.batches()[0].sealed_at is not None
 
     def is_pending(self) -> bool:
         return bool(self.store.items(self.batch.id, state=State.PENDING, limit=1))
@@ -223,11 +239,14 @@ class World:
             raise Violation(f"chunk {claim.lease.chunk} is granted, the batch is {self.course}")
         if self.tolerance is not None and is_over(self.tolerance, self.store, self.batch.id, self.ended):
             raise Violation(f"chunk {claim.lease.chunk} is granted, though there are more dead letters than tolerated")
+        self._check_fences(claim, fence)
+        self.check_budget(with_reservations=True)
+
+    def _check_fences(self, claim: Claim, fence: int) -> None:
         for n in range(claim.lo, claim.hi):
             if fence <= self._fences.get(n, 0):
                 raise Violation(f"item {n} is granted under fence {fence} after fence {self._fences[n]}")
             self._fences[n] = fence
-        self.check_budget(with_reservations=True)
 
     def changed(self) -> None:
         """Something was written: in a world that is watched, everything is counted."""

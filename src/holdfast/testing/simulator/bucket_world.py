@@ -1,0 +1,122 @@
+"""A world whose store is a bucket: every process has a handle and clocks of its own, and between any two requests
+others may act, the process may die, or sleep for longer than its lease."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+from unittest import mock
+
+from holdfast.core.errors import StoreError
+from holdfast.core.model import Claim
+from holdfast.stores import bucket_claims
+from holdfast.stores.bucket import BucketStore
+from holdfast.testing.clock import START
+from holdfast.testing.replay import Violation
+from holdfast.testing.simulator.door import Door
+from holdfast.testing.simulator.plan import LEASE, Plan
+from holdfast.testing.simulator.vault import Vault
+from holdfast.testing.simulator.world import Died, World
+
+DEPTH = 3
+"""So many actors at most wait for each other in the middle of a verb."""
+WINDOW = 0.5
+"""Seconds that a request takes at most, unless somebody sleeps."""
+TRIES = 5
+A = TypeVar("A")
+
+
+class BucketWorld(World):
+    """One simulation on a bucket."""
+
+    loses_commits = False
+
+    def __init__(self, plan: Plan, trace: list[str] | None = None) -> None:
+        self._depth = 0
+        self._rates: dict[str, float] = {}
+        """How fast the monotonic clock of each runs."""
+        self._granted: set[tuple[int, int]] = set()
+        self._desks: dict[str, tuple[Door, BucketStore]] = {}
+        super().__init__(plan, self._open, trace)
+
+    def _open(self, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> BucketStore:
+        """The vault, and the handle of who looks at everything and meets no fault."""
+        self.vault = Vault(clock, self._may_take_over)
+        return BucketStore(Door(self, self.vault, "observer"), clock=clock, monotonic=clock, is_dead=is_dead, at_once=1)
+
+    def connect(self, process: Any) -> BucketStore:
+        door = Door(self, self.vault, process.name)
+        door.process = process
+        rate = self._rates[process.name] = 1 + (self.chance() * 2 - 1) * self.plan.drift
+        clock, dead = self.clock, self.dead
+        offset = self.chance() * 1e6
+        store = BucketStore(door, clock=process.now, monotonic=lambda: offset + (clock.now - START) * rate,
+                            is_dead=dead.__contains__, at_once=1)  # fmt: skip
+        door.is_quiet = False
+        return store
+
+    def _may_take_over(self, who: str, owner: str, heard: float, term: float) -> bool:
+        """What was seen for the whole length of a lease on a clock that runs so fast; or its process is dead."""
+        return owner in self.dead or heard * self._rates.get(who, 1.0) >= term
+
+    def choice(self, free: list[A]) -> A:
+        """What the store takes at random, the same for every run of a seed."""
+        return free[int(self.chance() * len(free))]
+
+    def run(self) -> None:
+        with mock.patch.object(bucket_claims, "random", self):
+            super().run()
+
+    def _check_fences(self, claim: Claim, fence: int) -> None:
+        """Who slept while it was granted a chunk hears of it late; that fences grow is seen in the vault."""
+        for n in range(claim.lo, claim.hi):
+            if (n, fence) in self._granted:
+                raise Violation(f"item {n} is granted twice under fence {fence}")
+            self._granted.add((n, fence))
+
+    # -- between two requests -----------------------------------------------------------------------------------
+
+    def meanwhile(self, door: Door) -> None:
+        """Others act, or the process dies or sleeps."""
+        plan, process = self.plan, door.process
+        if process is not None and self.faulty:
+            if plan.crash and self.chance() < plan.crash / 4:
+                process.die("crashes between two requests")
+            if plan.pause and self.chance() < plan.pause / 4 and self._depth < DEPTH:
+                process.sleep()
+                self._let_others(process.asleep_until)
+        if plan.races and self._depth < DEPTH and self.chance() < plan.races:
+            began = self.clock.now
+            self._let_others(began + WINDOW * self.chance(), 1 + int(self.chance() * 3))
+            if process is not None and self.clock.now - began > LEASE / 10:
+                process.shaken = True
+        if process is not None and not process.alive:
+            raise Died
+
+    def _let_others(self, until: float, most: int = 10**6) -> None:
+        self._depth += 1
+        self.counts["races"] += 1
+        self.go_on(until, most)
+        self._depth -= 1
+        self.clock.now = max(self.clock.now, until)
+
+    def trouble(self, door: Door, what: str, name: str) -> None:
+        """Something went wrong on the way to the bucket."""
+        self.counts["requests in trouble"] += 1
+        if door.process is not None:
+            door.process.shaken = True
+        self.say(door.who, what, name)
+
+    # -- people -------------------------------------------------------------------------------------------------
+
+    def on_behalf(self, who: str, do: Callable[[Any], A]) -> A:
+        """People have handles of their own, and try again when they get no answer."""
+        if who not in self._desks:
+            door = Door(self, self.vault, who)
+            self._desks[who] = door, BucketStore(door, clock=self.clock, monotonic=self.clock, at_once=1)
+        door, store = self._desks[who]
+        for turn in range(TRIES + 1):
+            door.is_quiet = turn == TRIES
+            try:
+                return do(store)
+            except StoreError as error:
+                self.say(who, f"tries again: {error}")
+        raise AssertionError("a bucket without faults does not answer")

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 from holdfast.core.errors import StoreError
-from holdfast.core.model import Claim
+from holdfast.core.model import Chunk, Claim, Course
 from holdfast.stores import bucket_claims
 from holdfast.stores.bucket import BucketStore
 from holdfast.testing.clock import START
@@ -65,6 +65,17 @@ class BucketWorld(World):
         with mock.patch.object(bucket_claims, "random", self):
             super().run()
 
+    def course_there(self) -> Course:
+        return self.vault.batch.batch.course
+
+    def is_closed(self) -> bool:
+        batch = self.vault.batch.batch
+        return batch.sealed_at is not None or batch.course is Course.CANCELLED
+
+    def is_live(self, chunk: Chunk, now: float) -> bool:
+        """By observation: the time that an owner wrote down may be an hour off."""
+        return chunk.owner is not None and chunk.owner not in self.dead and not self.vault.is_silent(chunk, now)
+
     def _check_fences(self, claim: Claim, fence: int) -> None:
         """Who slept while it was granted a chunk hears of it late; that fences grow is seen in the vault."""
         for n in range(claim.lo, claim.hi):
@@ -77,7 +88,7 @@ class BucketWorld(World):
     def meanwhile(self, door: Door) -> None:
         """Others act, or the process dies or sleeps."""
         plan, process = self.plan, door.process
-        if process is not None and self.faulty:
+        if process is not None and self.faulty and process.alive:
             if plan.crash and self.chance() < plan.crash / 4:
                 process.die("crashes between two requests")
             if plan.pause and self.chance() < plan.pause / 4 and self._depth < DEPTH:

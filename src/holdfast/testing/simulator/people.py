@@ -78,10 +78,11 @@ def _requeue(world: World, item: StoredItem, after: Place, act_id: bytes) -> Non
     kind = "buried" if after.state is State.DEAD else "requeued"
     changed = world.act("caretaker", kind, [decisions.change_of(item, after)], seize=True, act_id=act_id,
                         events=(*decisions.burial(item, after), told))  # fmt: skip
-    if now.place == item.place and not changed and world.sealed is None:
+    (later,) = world.store.items(world.batch.id, lo=item.n, hi=item.n + 1)
+    if now.place == item.place == later.place and not changed and world.sealed is None:
         raise Violation(f"item {item.n} was to be {kind} and stands where it stood")
     (free,) = [chunk for chunk in world.store.chunks(world.batch.id) if chunk.id == held.id]
-    if changed and held.owner is not None and (free.owner is not None or free.fence <= held.fence):
+    if changed and held.owner is not None and (free.owner == held.owner or free.fence <= held.fence):
         raise Violation(f"item {item.n} was {kind}, and its owner was not fenced out")
     world.counts["requeues"] += len(changed)
 

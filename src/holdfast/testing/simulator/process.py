@@ -201,7 +201,7 @@ class Process:
         world, plan = self.world, self.world.plan
         want = Want(batch=world.batch.id, owner=self.name, limit=plan.limit, seconds=LEASE, cap=world.cap,
                     reserve=self._reserve(), tolerance=world.tolerance)  # fmt: skip
-        began = world.course
+        began = world.standing()
         answer = self.store.claim(want)
         if isinstance(answer, Idle):
             return answer

@@ -37,6 +37,17 @@ class Vault:
         """(chunk, fence) -> who was granted it."""
         self.swaps = 0
 
+    @property
+    def batch(self) -> BatchDocument:
+        """The only batch there is."""
+        return next(document for document in self._documents.values() if isinstance(document, BatchDocument))
+
+    def is_silent(self, chunk: Chunk, now: float) -> bool:
+        """Whether nothing was heard of the owner of a chunk for the length of its lease."""
+        name = names.chunk(chunk.batch, names.number_of(chunk.id))
+        document = self._documents[name]
+        return not isinstance(document, ChunkDocument) or now - self._since[name] > document.term
+
     def get(self, name: str) -> Found | None:
         return self._objects.get(name)
 

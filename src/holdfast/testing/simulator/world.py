@@ -152,10 +152,10 @@ class World:
                 "operator", lambda store: store.steer(self.batch.id, course, actor="operator", reason="because")
             )
         except (Refused, UsageError):
-            if not may_not and not self.is_sealed():
+            if not may_not and not self.is_closed():
                 raise
             return False
-        if may_not:
+        if may_not and self.is_closed():
             raise Violation(f"a batch that is {'sealed' if self.sealed else self.course} is {course} now")
         self.course = course
         self.counts[f"batches {course}"] += 1
@@ -167,6 +167,7 @@ class World:
         act_id: bytes | None = None,
     ) -> list[ItemNo]:  # fmt: skip
         """What somebody does to items; nothing, once the batch is sealed."""
+        sealed = self.sealed
         if seize:
             touched = {change.n for change in changes}
             chunks = self.store.chunks(self.batch.id)
@@ -176,11 +177,11 @@ class World:
         try:
             changed = self.on_behalf(who, lambda store: store.act(act))
         except Refused:
-            if self.sealed is None and not self.is_sealed():
+            if self.sealed is None and not self.is_closed():
                 raise
             self.counts["acts refused"] += 1
             return []
-        if self.sealed is not None:
+        if self.sealed is not None and changed and sealed is self.sealed:
             raise Violation(f"items {changed} of a sealed batch were {kind}")
         self.counts["acts"] += bool(changed)
         self.say(who, kind, "items", [c.n for c in changes], "seizing" if seize else "", "→", changed)
@@ -195,11 +196,11 @@ class World:
                 who, lambda store: store.add_items(self.batch.id, items, ended=ended, actor=who)
             )
         except Refused:
-            if not is_closed and not self.is_sealed():
+            if not is_closed and not self.is_closed():
                 raise
             self.say(who, "is refused")
             return False
-        if is_closed and answer.added:
+        if is_closed and answer.added and self.is_closed():
             raise Violation(f"{answer.added} items were admitted to a batch that takes no more")
         self.ended = self.ended or ended
         self.say(who, f"admits {answer.added} items, {answer.known} were known")
@@ -222,20 +223,30 @@ class World:
         if self.sealed is not None:
             self.sealed.check(self.store)
 
-    def is_sealed(self) -> bool:
-        """What the store says: on a bucket a seal is there before its maker hears of it."""
-        return self.store.batches()[0].sealed_at is not None
+    def standing(self) -> tuple[Course, Seal | None]:
+        """The course of the batch, and its seal."""
+        return self.course_there(), self.sealed
+
+    def course_there(self) -> Course:
+        """The course of the batch as the store has it."""
+        return self.course
+
+    def is_closed(self) -> bool:
+        """Whether the store says that the batch is sealed or cancelled: on a bucket that is so before its maker hears
+        of it."""
+        return self.sealed is not None or self.course is Course.CANCELLED
 
     def is_pending(self) -> bool:
         return bool(self.store.items(self.batch.id, state=State.PENDING, limit=1))
 
     # -- what must stay true while it happens ------------------------------------------------------------------
 
-    def granted(self, claim: Claim, began: Course) -> None:
-        """Fences grow for every item, whatever chunk it is in; the budget holds. `began` is the course of the batch
-        when the claim was made: on a bucket, one that is on its way may still land."""
-        fence = claim.lease.fence
-        if began is not Course.OPEN or self.sealed is not None:
+    def granted(self, claim: Claim, began: tuple[Course, Seal | None]) -> None:
+        """Fences grow for every item, whatever chunk it is in; the budget holds. `began` is how the batch stood when
+        the claim was made: on a bucket, one that is on its way may still land."""
+        fence, (course, sealed) = claim.lease.fence, began
+        is_stopped = course is not Course.OPEN and self.course_there() is not Course.OPEN
+        if is_stopped or (sealed is not None and sealed is self.sealed):
             raise Violation(f"chunk {claim.lease.chunk} is granted, the batch is {self.course}")
         if self.tolerance is not None and is_over(self.tolerance, self.store, self.batch.id, self.ended):
             raise Violation(f"chunk {claim.lease.chunk} is granted, though there are more dead letters than tolerated")

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.core.errors import Damaged
+from holdfast.core.errors import Damaged, StoreUnavailable
 from holdfast.core.model import BatchId, Chunk
 from holdfast.stores import bucket_names as names
 from holdfast.stores.bucket_documents import BatchDocument, ChunkDocument
@@ -21,6 +21,8 @@ from holdfast.stores.bucket_shelf import Held, Shelf
 
 WHOLE_DOCUMENTS = 64
 """Documents that are kept whole; of the others, what claims and totals need."""
+LOOKS = 50
+"""How often a document is read again because this process has written a later one meanwhile."""
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -58,16 +60,21 @@ class Sight:
     # -- one chunk ----------------------------------------------------------------------------------------------
 
     def fresh(self, batch: BatchId, number: int) -> Held[ChunkDocument] | None:
-        """The document as it is now."""
-        found = self._shelf.read(ChunkDocument, names.chunk(batch, number))
-        if found is not None and not self.saw(found):
-            found = self._shelf.need(ChunkDocument, names.chunk(batch, number))
-            if not self.saw(found):
+        """The document as it is now. While it was on its way another thread may have written a later one: that is
+        looked for. But what was known before it was asked for is never newer than the answer."""
+        at, name = (batch, number), names.chunk(batch, number)
+        for _ in range(LOOKS):
+            with self._lock:
+                known = self._seen.get(at)
+            found = self._shelf.read(ChunkDocument, name)
+            if found is None or self.saw(found):
+                return found
+            if known is not None and found.document.revision < known.revision:
                 raise Damaged(
-                    f"{self._shelf.where(found.name)} is older than it was a moment ago: the bucket was set back while "
+                    f"{self._shelf.where(name)} is older than it was a moment ago: the bucket was set back while "
                     "this process was running; start again"
                 )
-        return found
+        raise StoreUnavailable(f"{self._shelf.where(name)}: it changes faster than it can be read: try again later")
 
     def known(self, batch: BatchId, number: int) -> Held[ChunkDocument] | None:
         """The document as it was last read or written: good for a swap, which fails if it is not the newest."""

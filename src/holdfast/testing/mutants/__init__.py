@@ -12,13 +12,13 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.mutants import commits, decisions, endings, explored, leases, returns
+from holdfast.testing.mutants import commits, decisions, endings, explored, leases, returns, scanning
 from holdfast.testing.mutants.register import BY_CONFORMANCE, BY_EXPLORING, BY_SIMULATION, Mutant
 from holdfast.testing.simulator import simulate
 
 __all__ = ["BY_CONFORMANCE", "BY_EXPLORING", "BY_SIMULATION", "CAUGHT", "Catch", "Mutant", "catch", "checks_failed"]
 
-CHAPTERS = (commits, leases, decisions, endings, returns, explored)
+CHAPTERS = (commits, leases, decisions, endings, returns, scanning, explored)
 CAUGHT = (AssertionError, HoldfastError)
 """How a broken version shows: by an oracle, an assertion or a refusal. Any other error is a bug of the mutant."""
 

@@ -48,8 +48,8 @@ def a_release_has_no_entry() -> Patch:
 
 @simulation
 def outputs_are_written_but_places_are_not() -> Patch:
-    def half(write: Any, store: MemoryStore, batch: Any, outputs: Any, _moves: Any) -> None:
-        write(store, batch, outputs, ())
+    def half(write: Any, store: MemoryStore, batch: Any, outputs: Any, _moves: Any, reached: Any) -> None:
+        write(store, batch, outputs, (), reached)
 
     return wrapped(MemoryStore, "_store", half)
 

@@ -148,6 +148,8 @@ class Ranges:
         for n, told in story.items.items():
             if told.state is State.DONE and results.get(n) != (folded(n, length_of(world, n)) or b"0"):
                 raise Violation(f"item {n} gave {results.get(n)!r}, not what an uninterrupted walk gives")
+            if told.state is State.DONE and (n not in reached or reached[n].rows != length_of(world, n)):
+                raise Violation(f"item {n} is done, and its checkpoint is not at its end: {reached.get(n)}")
         self._check_told(story)
         self._check_redone()
 

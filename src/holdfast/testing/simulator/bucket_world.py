@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 from holdfast.core.errors import StoreError
-from holdfast.core.model import Chunk, Claim, Course
+from holdfast.core.model import Chunk, Claim, Commit, Course
 from holdfast.stores import bucket_claims
 from holdfast.stores.bucket import BucketStore
 from holdfast.testing.clock import START
@@ -53,9 +53,20 @@ class BucketWorld(World):
         door.is_quiet = False
         return store
 
-    def _may_take_over(self, who: str, owner: str, heard: float, term: float) -> bool:
+    def _may_take_over(self, who: str, owner: str, heard: float) -> bool:
         """What was seen for the whole length of a lease on a clock that runs so fast; or its process is dead."""
-        return owner in self.dead or heard * self._rates.get(who, 1.0) >= term
+        return owner in self.dead or heard * self._rates.get(who, 1.0) >= LEASE
+
+    def check_told(self, commit: Commit, *, landed: bool) -> None:
+        """What a store says of a commit is held against the chain."""
+        if landed != self.vault.has_landed(commit):
+            raise Violation(f"commit {commit.id.hex()} {'is not' if landed else 'is'} in the chain, the store denies it")
+
+    def check_held(self, process: Any, held: set[int]) -> None:
+        """What was granted to a process is in its hands: nobody else can have it until its lease has ended."""
+        forgotten = self.vault.held_by(process.name) - held
+        if forgotten and not process.unsure:
+            raise Violation(f"{process.name} holds chunks {forgotten} and knows nothing of it")
 
     def choice(self, free: list[A]) -> A:
         """What the store takes at random, the same for every run of a seed."""

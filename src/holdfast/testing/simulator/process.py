@@ -40,6 +40,8 @@ class Process:
         self.asleep_until = 0.0
         self.shaken = False
         """Something happened to it that may cost it its leases."""
+        self.unsure = False
+        """It does not know what became of something that it wrote, and it may hold what it does not know of."""
         self.skew = (world.chance() * 2 - 1) * world.plan.skew
         self.store = world.connect(self)
         self.wire = Wire(world, self.store)
@@ -194,6 +196,7 @@ class Process:
                 if claimed.alone:
                     break
         except StoreError as error:
+            self.unsure = True
             self.world.say(self.name, f"cannot claim: {error}")
         return idle
 
@@ -203,6 +206,8 @@ class Process:
                     reserve=self._reserve(), tolerance=world.tolerance)  # fmt: skip
         began = world.standing()
         answer = self.store.claim(want)
+        held = {int(hand.chunk) for hand in self.hands}
+        world.check_held(self, held if isinstance(answer, Idle) else held | {int(answer.lease.chunk)})
         if isinstance(answer, Idle):
             return answer
         if world.trace is not None:
@@ -408,6 +413,7 @@ class Process:
             left = [commit for commit in left if not known[commit.id].landed and known[commit.id].reason == "unknown"]
             if not left:
                 break
+        self.unsure = self.unsure or not all(receipt.landed for receipt in known.values())
         return [known[commit.id] for commit in commits]
 
     def _go_on(self, hand: Hand, settled: Settled, released: bool) -> None:

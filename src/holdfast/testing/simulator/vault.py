@@ -9,17 +9,18 @@ import hashlib
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 
-from holdfast.core.model import Chunk
+from holdfast.core.model import Chunk, Commit
 from holdfast.stores import bucket_names as names
 from holdfast.stores.bucket_documents import BatchDocument, ChunkDocument, Document, Root, decode
 from holdfast.stores.buckets.base import Found, Listed, Mark, WriteLost
 from holdfast.testing.replay import Violation
+from holdfast.testing.simulator.plan import LEASE
 
 KINDS: dict[str, type[Document]] = {"root.json": Root, "batch.json": BatchDocument}
 HALF = 0.5
 """Of seconds: what the arithmetic of clocks may be off."""
-Ended = Callable[[str, str, float, float], bool]
-"""(writer, owner, seconds since the owner was last heard, length of its lease) -> whether it may be taken over."""
+Ended = Callable[[str, str, float], bool]
+"""(writer, owner, seconds since the owner was last heard) -> whether it may be taken over."""
 
 
 class Vault:
@@ -31,7 +32,8 @@ class Vault:
         self._names: list[str] = []
         self._documents: dict[str, Document] = {}
         self._since: dict[str, float] = {}
-        """Since when a document stands as it does."""
+        """When the owner of a document was last heard."""
+        self._beats: dict[str, int] = {}
         self._writes: set[str] = set()
         self._holders: dict[tuple[int, int], str] = {}
         """(chunk, fence) -> who was granted it."""
@@ -44,9 +46,27 @@ class Vault:
 
     def is_silent(self, chunk: Chunk, now: float) -> bool:
         """Whether nothing was heard of the owner of a chunk for the length of its lease."""
-        name = names.chunk(chunk.batch, names.number_of(chunk.id))
-        document = self._documents[name]
-        return not isinstance(document, ChunkDocument) or now - self._since[name] > document.term
+        return now - self._since[names.chunk(chunk.batch, names.number_of(chunk.id))] > LEASE
+
+    def held_by(self, owner: str) -> set[int]:
+        """The chunks that somebody holds."""
+        documents = [each for each in self._documents.values() if isinstance(each, ChunkDocument)]
+        return {int(document.chunk.id) for document in documents if document.chunk.owner == owner}
+
+    def has_landed(self, commit: Commit) -> bool:
+        """Whether the entry of a commit is in the chain, followed by names from the head of its document back."""
+        batch, number = names.batch_of(commit.chunk), names.number_of(commit.chunk)
+        document = self._documents[names.chunk(batch, number)]
+        assert isinstance(document, ChunkDocument)
+        head = document.chunk.head.hex()[: names.HASH_CHARS]
+        for seq in range(document.chunk.seq, 0, -1):
+            folder = names.entries(batch, number)
+            entries = [names.parse_entry(each.name) for each in self.list(folder, f"{folder}{seq:08}")]
+            entry = next(each for each in entries if each.seq == seq and each.hash == head)
+            if entry.commit == names.commit(commit.id):
+                return True
+            head = entry.before
+        return False
 
     def get(self, name: str) -> Found | None:
         return self._objects.get(name)
@@ -94,7 +114,8 @@ class Vault:
             self._look_at_chunk(name, before if isinstance(before, ChunkDocument) else None, document, who)
         elif isinstance(document, BatchDocument):
             self._look_at_batch(name, before if isinstance(before, BatchDocument) else None, document)
-        self._since[name] = self._clock()
+        if name not in self._since or _beat(document) != self._beats.get(name):
+            self._since[name], self._beats[name] = self._clock(), _beat(document)
 
     def _look_at_batch(self, name: str, before: BatchDocument | None, now: BatchDocument) -> None:
         batch = now.batch
@@ -131,11 +152,8 @@ class Vault:
         if was.owner is None or was.owner == chunk.owner:
             return
         heard = self._clock() - self._since[name]
-        if not self._may_take_over(who, was.owner, heard + HALF, before.term):
-            raise Violation(
-                f"{name}: {chunk.owner} took it from {was.owner}, which was heard {heard:.1f} s before, with a lease of "
-                f"{before.term:.0f} s"
-            )
+        if not self._may_take_over(who, was.owner, heard + HALF):
+            raise Violation(f"{name}: {chunk.owner} took it from {was.owner}, which was heard {heard:.1f} s before")
 
     def _must_have_entry(self, name: str, folder: str, seq: int, head: bytes) -> None:
         """An entry is in the bucket before the document that makes it the last of the chain."""
@@ -147,3 +165,6 @@ class Vault:
             raise Violation(f"{name} speaks of {wanted}, which is not there")
 
 
+def _beat(document: Document) -> int:
+    """What changes when the owner of a chunk is heard; in a document that does not say, every revision."""
+    return int(getattr(document, "beat", document.revision))

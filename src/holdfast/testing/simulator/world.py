@@ -10,12 +10,13 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
+from collections.abc import Set as AbstractSet
 from random import Random
 from typing import Any, TypeVar
 
 from holdfast.core import canonical
 from holdfast.core.errors import Refused, UsageError
-from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Course, Event, Item, ItemNo, NewItem, State
+from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Commit, Course, Event, Item, ItemNo, NewItem, State
 from holdfast.stores.base import Store
 from holdfast.testing.clock import START, ManualClock
 from holdfast.testing.replay import Violation
@@ -169,9 +170,7 @@ class World:
         """What somebody does to items; nothing, once the batch is sealed."""
         sealed = self.sealed
         if seize:
-            touched = {change.n for change in changes}
-            chunks = self.store.chunks(self.batch.id)
-            self.seized.update(chunk.id for chunk in chunks if any(chunk.lo <= n < chunk.hi for n in touched))
+            self._seize({int(change.n) for change in changes})
         act = Act(id=self.new_id() if act_id is None else act_id, batch=self.batch.id, kind=kind, actor=who,
                   reason="because", at_items=tuple(changes), seize=seize, events=events)  # fmt: skip
         try:
@@ -183,10 +182,16 @@ class World:
             return []
         if self.sealed is not None and changed and sealed is self.sealed:
             raise Violation(f"items {changed} of a sealed batch were {kind}")
+        if seize:
+            self._seize(set(changed))  # what was cut meanwhile
         self.counts["acts"] += bool(changed)
         self.say(who, kind, "items", [c.n for c in changes], "seizing" if seize else "", "→", changed)
         self.changed()
         return changed
+
+    def _seize(self, touched: AbstractSet[int]) -> None:
+        chunks = self.store.chunks(self.batch.id) if touched else ()
+        self.seized.update(chunk.id for chunk in chunks if any(chunk.lo <= n < chunk.hi for n in touched))
 
     def admit(self, who: str, items: list[NewItem], *, ended: bool = False) -> bool:
         """Items arrive; False where the batch takes no more."""
@@ -277,6 +282,16 @@ class World:
         most = self.cap + (in_flight if plan.pause or plan.missed_beat or plan.unsent else 0)
         if used > most:
             raise Violation(f"{used} units are spent or set aside, the budget is {self.cap}")
+
+    def check_told(self, commit: Commit, *, landed: bool) -> None:
+        """The store must remember what it answered."""
+        if landed != (commit.id in self.landed):
+            raise Violation(
+                f"the store says that commit {commit.id.hex()} {'landed' if landed else 'did not land'}, which is wrong"
+            )
+
+    def check_held(self, process: Any, held: set[int]) -> None:
+        """What a process was granted is in its hands."""
 
     def is_live(self, chunk: Chunk, now: float) -> bool:
         """Whether somebody holds a chunk who may be at work."""

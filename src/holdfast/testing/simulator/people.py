@@ -73,12 +73,12 @@ def caretaker(world: World) -> Actor:
 def _requeue(world: World, item: StoredItem, after: Place, act_id: bytes) -> None:
     """Whoever was at work on it cannot commit any more, however slow or alive."""
     told = events.orphan_resolved(item.n, item.key, after, strategy="requeue", actor="caretaker", reason="because")
-    (now,) = world.store.items(world.batch.id, lo=item.n, hi=item.n + 1)
-    (held,) = [chunk for chunk in world.store.chunks(world.batch.id) if chunk.lo <= item.n < chunk.hi]
+    now = world.row_of(item.n)
+    held = world.chunk_of(item.n)
     kind = "buried" if after.state is State.DEAD else "requeued"
     changed = world.act("caretaker", kind, [decisions.change_of(item, after)], seize=True, act_id=act_id,
                         events=(*decisions.burial(item, after), told))  # fmt: skip
-    (later,) = world.store.items(world.batch.id, lo=item.n, hi=item.n + 1)
+    later = world.row_of(item.n)
     if now.place == item.place == later.place and not changed and world.sealed is None:
         raise Violation(f"item {item.n} was to be {kind} and stands where it stood")
     (free,) = [chunk for chunk in world.store.chunks(world.batch.id) if chunk.id == held.id]

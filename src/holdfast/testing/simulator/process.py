@@ -202,7 +202,8 @@ class Process:
 
     def _claim(self) -> Hand | Idle:
         world, plan = self.world, self.world.plan
-        want = Want(batch=world.batch.id, owner=self.name, limit=plan.limit, seconds=LEASE, cap=world.cap,
+        limit = 1 + int(world.chance() * plan.limit) if plan.every else plan.limit
+        want = Want(batch=world.batch.id, owner=self.name, limit=limit, seconds=LEASE, cap=world.cap,
                     reserve=self._reserve(), tolerance=world.tolerance)  # fmt: skip
         began = world.standing()
         answer = self.store.claim(want)

@@ -109,12 +109,12 @@ class Ranges:
         overtaken may not know of the last ones, but never stands beyond them."""
         world, n = self._world, walk.item.n
         store, batch = world.store, world.batch.id
-        (row,) = store.items(batch, lo=n, hi=n + 1)
+        row = world.row_of(n)
         if row.place.epoch != walk.item.place.epoch:
             return
         there = store.checkpoints(batch, lo=n, hi=n + 1)
         durable = there[0] if there else Checkpoint(n, 0, b"")
-        (chunk,) = [chunk for chunk in store.chunks(batch) if chunk.lo <= n < chunk.hi]
+        chunk = world.chunk_of(n)
         stands, truth = walk.saved, durable
         held = chunk.fence == fence and chunk.owner is not None and row.place.state is State.PENDING
         if held and (stands.rows, stands.cursor, stands.acc) != (truth.rows, truth.cursor, truth.acc):
@@ -154,7 +154,14 @@ class Ranges:
         self._check_redone()
 
     def _check_told(self, story: Story) -> None:
-        """One entry for every checkpoint that landed, in the order of the rows."""
+        """One entry for every checkpoint that landed; within an epoch each is further than the one before, but for the
+        one at the end, where there may be nothing left to read."""
+        last: dict[tuple[int, int], int] = {}
+        for n, epoch, rows in story.positions:
+            before = last.get((n, epoch), -1)
+            if rows < before or (rows == before and rows != length_of(self._world, n)):
+                raise Violation(f"item {n} has a checkpoint at row {rows} after one at row {before}")
+            last[n, epoch] = rows
         told = Counter(n for n, _, _ in story.positions)
         taken = [commit for commit in self.sent.values() if self._world.store.landed(commit)]
         landed = Counter(int(at.n) for commit in taken for at in commit.checkpoints)

@@ -1,6 +1,7 @@
 """The way between a worker and the store, where commits and replies get lost, come late, or come twice."""
 
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 
 from holdfast.core.errors import StoreError, StoreUnavailable
 from holdfast.core.model import Commit
@@ -61,6 +62,9 @@ class Wire:
             yield 1.0 + world.chance() * 5
             return None
         yield 0.005
+        if world.goes_wrong(world.plan.doubled):
+            with suppress(StoreError):
+                receipts = self._deliver("twice", commits)
         return receipts
 
     def asked(self, commit: Commit) -> Receipt:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from holdfast.core import canonical
 from holdfast.core.errors import Refused, UsageError
-from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Commit, Course, Event, Item, ItemNo, NewItem, State
+from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Commit, Course, Event, Item, ItemNo, NewItem, State, StoredItem
 from holdfast.stores.base import Store
 from holdfast.testing.clock import START, ManualClock
 from holdfast.testing.replay import Violation
@@ -293,6 +293,20 @@ class World:
     def check_held(self, process: Any, held: set[int]) -> None:
         """What a process was granted is in its hands."""
 
+    def chunk_of(self, n: int) -> Chunk:
+        """The chunk that has an item: there is one, and no other."""
+        found = [chunk for chunk in self.store.chunks(self.batch.id) if chunk.lo <= n < chunk.hi]
+        if len(found) != 1:
+            raise Violation(f"item {n} is in {len(found)} chunks")
+        return found[0]
+
+    def row_of(self, n: int) -> StoredItem:
+        """An item as the store has it: there is one of that number, and no other."""
+        found = self.store.items(self.batch.id, lo=n, hi=n + 1)
+        if len(found) != 1:
+            raise Violation(f"there are {len(found)} items of number {n}")
+        return found[0]
+
     def is_live(self, chunk: Chunk, now: float) -> bool:
         """Whether somebody holds a chunk who may be at work."""
         return chunk.owner is not None and chunk.expires >= now and chunk.owner not in self.dead
@@ -302,7 +316,7 @@ class World:
         n, place = int(item.n), item.place
         if place.due > now:
             raise Violation(f"item {n} is run {place.due - now:.3f} s before it is due")
-        (row,) = self.store.items(self.batch.id, lo=n, hi=n + 1)
+        row = self.row_of(n)
         if (row.place.epoch, row.place.stage) < (place.epoch, place.stage):
             raise Violation(
                 f"item {n} is run at stage {place.stage} of epoch {place.epoch}, its checkpoint is at {row.place.stage}"

@@ -71,6 +71,8 @@ class Process:
                     if plan.pause and world.chance() < plan.pause:
                         self.sleep()
                         yield self.asleep_until - world.clock.now
+                        if not self.alive:
+                            return
         except Died:
             return
 

@@ -123,10 +123,10 @@ def draw_on_a_bucket(seed: int) -> Plan:
         slow_reply=plan.slow_reply / 3,
         faults_until=LEASE + rng.random() * 2 * LEASE,
     )
-    return _of_ranges(plan, rng) if some(0.5) else plan
+    return _of_ranges(plan, rng, longest=6) if some(0.5) else plan
 
 
-def _of_ranges(plan: Plan, rng: Random) -> Plan:
+def _of_ranges(plan: Plan, rng: Random, longest: int = 12) -> Plan:
     """The same plan, with items that are ranges of rows."""
     return replace(
         plan,
@@ -134,8 +134,8 @@ def _of_ranges(plan: Plan, rng: Random) -> Plan:
         killer=None if plan.killer is None else (plan.killer[0], 0),
         checks=0.0,
         adopts=False,
-        every=1 + int(rng.random() * 4),
-        lengths=tuple(int(rng.random() * 12) for _ in range(5)),
+        every=1 + int(rng.random() * longest / 3),
+        lengths=tuple(int(rng.random() * longest) for _ in range(5)),
     )
 
 

@@ -19,6 +19,8 @@ class Wire:
 
     def __init__(self, world: World, store: Store) -> None:
         self.world, self.store = world, store
+        self._sent: set[bytes] = set()
+        """Commits of which nobody said what became of them."""
 
     def send(self, who: str, commits: Sequence[Commit]) -> Reply:
         """Send the commits; nobody can tell from silence what became of them."""
@@ -54,9 +56,10 @@ class Wire:
         try:
             receipts = self._deliver(who, commits)
         except StoreError as error:
-            if isinstance(error, StoreUnavailable):
+            if isinstance(error, StoreUnavailable) and self._sent.isdisjoint(commit.id for commit in commits):
                 for commit in commits:
                     world.check_told(commit, landed=False)
+            self._sent.update(commit.id for commit in commits)
             world.say(who, f"cannot tell what became of {', '.join(map(_told, commits))}: {error}")
             world.counts["commits unknown"] += 1
             yield 1.0 + world.chance() * 5

@@ -155,6 +155,8 @@ def _commit(worker: Swapper, document: int, documents: "Documents", told: str) -
     """Decided from the document as it is: where the guard does not let it through, it is refused."""
     after = documents.commit(document, worker)
     if after is None:
+        if worker.fate is not Fate.UNWRITTEN:
+            raise Violation("a worker is told that its commit was refused, and it landed")
         yield Move("is refused, and drops its chunk", True, IDLE)
         return
     if worker.fate is not Fate.UNWRITTEN:
@@ -186,6 +188,8 @@ def read_back(worker: Swapper, document: int, documents: "Documents") -> Iterato
         gives_up = IDLE if worker.op == "claim" else replace(worker, phase=Phase.UNSURE)
         yield Move("gives up to find out whether it was written", False, gives_up)
     elif worker.op == "claim":
+        if worker.fate is not Fate.UNWRITTEN:
+            raise Violation("a worker was granted a chunk, and is told that it was not")
         yield Move("reads back and finds that somebody else was first", True, IDLE)
     else:
         yield from _commit(worker, document, documents, "reads back, decides again and sends its checkpoint")

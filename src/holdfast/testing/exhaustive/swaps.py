@@ -16,7 +16,7 @@ from typing import NamedTuple
 from holdfast.core.errors import UsageError
 from holdfast.testing.exhaustive.breadth import Breadth, Explored
 from holdfast.testing.exhaustive.documents import Documents
-from holdfast.testing.exhaustive.swapper import FREE, IDLE, Request, Swapper, Table, behind, moves, stale, succeeds
+from holdfast.testing.exhaustive.swapper import IDLE, Move, Request, Swapper, Table, behind, moves, stale, succeeds
 from holdfast.testing.replay import Violation
 
 World = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
@@ -49,6 +49,9 @@ class Swaps(Breadth[World]):
         self.requests: Table[Request] = Table()
         self.capacity = requests
         self._trying = ""
+        self._known_moves: dict[tuple[int, int, int], list[Move]] = {}
+        self._checked: set[tuple[int, int]] = set()
+        self._outdated: dict[tuple[int, int, bool], int] = {}
         idle = self.workers.number(IDLE)
         super().__init__(((0,) * chunks, (idle,) * workers, (), resets))
 
@@ -72,41 +75,57 @@ class Swaps(Breadth[World]):
     def _check(self, world: World) -> None:
         """Nobody but one holds a chunk under its fence, and stands where the document stands."""
         documents, workers, _, _ = world
-        holders = [each for number in workers if (each := self.workers.values[number]).holds and not each.behind]
-        if len({each.chunk for each in holders}) != len(holders):
-            raise Violation("two workers hold a chunk under one fence")
-        for each in holders:
-            self.documents.check_holder(documents[each.chunk], each)
+        held: set[int] = set()
+        for number in workers:
+            chunk = self._holds(number, documents)
+            if chunk in held:
+                raise Violation("two workers hold a chunk under one fence")
+            if chunk >= 0:
+                held.add(chunk)
+
+    def _holds(self, number: int, documents: tuple[int, ...]) -> int:
+        """The chunk that a worker holds and was not overtaken in; -1 for none."""
+        worker = self.workers.values[number]
+        if not worker.holds or worker.behind:
+            return -1
+        if (number, documents[worker.chunk]) not in self._checked:
+            self.documents.check_holder(documents[worker.chunk], worker)
+            self._checked.add((number, documents[worker.chunk]))
+        return worker.chunk
 
     def _work(self, world: World) -> Iterator[Swap]:
-        documents, workers, post, left = world
+        documents, workers, _, _ = world
         for at, number in enumerate(workers):
             if at and workers[at - 1] == number:
                 continue  # the same as the worker before it
-            worker = self.workers.values[number]
-            if worker.phase is FREE:
-                for chunk in range(len(documents)):
-                    yield from self._moved(world, at, worker, chunk)
-            else:
-                yield from self._moved(world, at, worker, worker.chunk)
+            chunk = self.workers.values[number].chunk
+            for each in range(len(documents)) if chunk < 0 else (chunk,):
+                yield from self._moved(world, at, number, each)
 
-    def _moved(self, world: World, at: int, worker: Swapper, chunk: int) -> Iterator[Swap]:
+    def _moved(self, world: World, at: int, number: int, chunk: int) -> Iterator[Swap]:
         documents, workers, post, left = world
-        self._trying = f"a worker goes on with chunk {chunk}"
-        for move in moves(worker, chunk, documents[chunk], self.documents):
+        for move in self._moves(number, chunk, documents[chunk]):
             after, on_their_way = move.worker, post
             if move.request >= 0:
                 if len(post) >= self.capacity:
                     continue  # what is on its way comes first
-                name = worker.request if worker.request >= 0 else self._unused(workers, post)
+                name = after.request if after.request >= 0 else self._unused(workers, post)
                 after = after.named(name)
                 sent = self.requests.number(Request(name, chunk, documents[chunk], move.request, after.op))
                 on_their_way = tuple(sorted({*post, sent}))
             if move.beats:
-                yield self._landed(world, move.told, move.normal, chunk, documents[chunk], {at: after}, post)
+                yield self._landed(world, f"a worker {move.told}", move.normal, chunk, documents[chunk], {at: after}, post)
                 continue
             others = tuple(sorted(_with(workers, at, self.workers.number(after))))
             yield Swap(f"a worker {move.told}", move.normal, (documents, others, on_their_way, left))
+
+    def _moves(self, number: int, chunk: int, document: int) -> list[Move]:
+        key = (number, chunk, document)
+        if key not in self._known_moves:
+            self._trying = f"a worker goes on with chunk {chunk}"
+            self._known_moves[key] = list(moves(self.workers.values[number], chunk, document, self.documents))
+            self._trying = ""
+        return self._known_moves[key]
 
     def _unused(self, workers: tuple[int, ...], post: tuple[int, ...]) -> int:
         taken = {self.requests.values[each].name for each in post}
@@ -144,17 +163,18 @@ class Swaps(Breadth[World]):
         others = list(workers)
         for at, number in enumerate(workers):
             worker = own.get(at)
-            if worker is None:
-                worker = stale(self.workers.values[number], chunk)
-                worker = behind(worker, chunk) if raised else worker
-            others[at] = self.workers.number(worker)
-        still = self._still(post, chunk, raised)
+            others[at] = self._outdate(number, chunk, raised) if worker is None else self.workers.number(worker)
+        still = tuple(each for each in post if self.requests.values[each].chunk != chunk or not compares())
         settled = _with(documents, chunk, self.documents.settled(after))
         return Swap(told, normal, (settled, tuple(sorted(others)), still, left))
 
-    def _still(self, post: tuple[int, ...], chunk: int, raised: bool) -> tuple[int, ...]:
-        kept = [each for each in post if self.requests.values[each].chunk != chunk or not compares()]
-        return tuple(kept)
+    def _outdate(self, number: int, chunk: int, raised: bool) -> int:
+        """A worker once a document was replaced by somebody else."""
+        key = (number, chunk, raised)
+        if key not in self._outdated:
+            worker = stale(self.workers.values[number], chunk)
+            self._outdated[key] = self.workers.number(behind(worker, chunk) if raised else worker)
+        return self._outdated[key]
 
     def _operate(self, world: World) -> Iterator[Swap]:
         """An operator resets a range: it goes on where it stands, or begins again; its owner is fenced out."""

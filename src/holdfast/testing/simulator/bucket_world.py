@@ -5,10 +5,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from unittest import mock
 
+import msgspec
+
 from holdfast.core.errors import StoreError
-from holdfast.core.model import Chunk, Claim, Commit, Course
+from holdfast.core.model import Checkpoint, Chunk, Claim, Commit, Course, ItemNo, StoredItem
 from holdfast.stores import bucket_claims
 from holdfast.stores.bucket import BucketStore
+from holdfast.stores.bucket_documents import ChunkDocument
 from holdfast.testing.clock import START
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.door import Door
@@ -33,6 +36,7 @@ class BucketWorld(World):
         self._depth = 0
         self._rates: dict[str, float] = {}
         """How fast the monotonic clock of each runs."""
+        self._rows: dict[int, StoredItem] = {}
         self._granted: set[tuple[int, int]] = set()
         self._desks: dict[str, tuple[Door, BucketStore]] = {}
         super().__init__(plan, self._open, trace)
@@ -82,6 +86,27 @@ class BucketWorld(World):
     def is_closed(self) -> bool:
         batch = self.vault.batch.batch
         return batch.sealed_at is not None or batch.course is Course.CANCELLED
+
+    # -- what is true, read from the documents: asking the store takes too long ----------------------------------
+
+    def _document_of(self, n: int) -> ChunkDocument:
+        found = self.vault.documents_of(n)
+        if len(found) != 1:
+            raise Violation(f"item {n} is in {len(found)} chunks")
+        return found[0]
+
+    def chunk_of(self, n: int) -> Chunk:
+        return self._document_of(n).chunk
+
+    def row_of(self, n: int) -> StoredItem:
+        if n not in self._rows:
+            self._rows[n] = super().row_of(n)
+        document = self._document_of(n)
+        return msgspec.structs.replace(self._rows[n], place=document.place(n, document.columns(), self.stages))
+
+    def checkpoint_of(self, n: ItemNo) -> Checkpoint:
+        at = self._document_of(n).checkpoints.get(n)
+        return Checkpoint(n, 0, b"") if at is None else Checkpoint(n, at.rows, at.cursor, at.acc, at.at)
 
     def is_live(self, chunk: Chunk, now: float) -> bool:
         """By observation: the time that an owner wrote down may be an hour off."""

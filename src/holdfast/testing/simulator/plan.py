@@ -114,6 +114,8 @@ def draw_on_a_bucket(seed: int) -> Plan:
         checks=0.0,
         adopts=False,
         watched=False,
+        lingers=plan.lingers or some(0.2) * rng.random(),
+        seals=plan.seals or some(0.15) * (5 + rng.random() * 30),
         skew=some(0.3) * 3600.0,
         races=some(0.85) * rng.random() * 0.25,
         drift=some(0.5) * rng.random() * 0.1,

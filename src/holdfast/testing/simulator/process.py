@@ -431,7 +431,9 @@ class Process:
             hand.take_in(settled.onward, self.now())
 
     def _let_go(self) -> Actor:
-        """Release what only waits for longer than half a lease."""
+        """Release what only waits for longer than half a lease; now and then later."""
+        if self.world.goes_wrong(self.world.plan.lingers):
+            return
         now = self.now()
         for hand in [h for h in self.hands if h.loaded_all and not h.ready and not h.outcomes and not h.lost]:
             due = hand.next_due()

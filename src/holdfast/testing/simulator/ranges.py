@@ -108,14 +108,10 @@ class Ranges:
         """Whoever holds the range stands at the checkpoint that is durable, neither before it nor beyond; one that was
         overtaken may not know of the last ones, but never stands beyond them."""
         world, n = self._world, walk.item.n
-        store, batch = world.store, world.batch.id
         row = world.row_of(n)
         if row.place.epoch != walk.item.place.epoch:
             return
-        there = store.checkpoints(batch, lo=n, hi=n + 1)
-        durable = there[0] if there else Checkpoint(n, 0, b"")
-        chunk = world.chunk_of(n)
-        stands, truth = walk.saved, durable
+        chunk, stands, truth = world.chunk_of(n), walk.saved, world.checkpoint_of(n)
         held = chunk.fence == fence and chunk.owner is not None and row.place.state is State.PENDING
         if held and (stands.rows, stands.cursor, stands.acc) != (truth.rows, truth.cursor, truth.acc):
             raise Violation(f"item {n} goes on at row {stands.rows}, its durable checkpoint is at {truth.rows}")

@@ -9,7 +9,7 @@ import hashlib
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 
-from holdfast.core.model import Chunk, Commit
+from holdfast.core.model import BatchId, Chunk, Commit
 from holdfast.stores import bucket_names as names
 from holdfast.stores.bucket_documents import BatchDocument, ChunkDocument, Document, Root, decode
 from holdfast.stores.buckets.base import Found, Listed, Mark, WriteLost
@@ -42,11 +42,26 @@ class Vault:
     @property
     def batch(self) -> BatchDocument:
         """The only batch there is."""
-        return next(document for document in self._documents.values() if isinstance(document, BatchDocument))
+        document = self._documents[names.batch(BatchId(1))]
+        assert isinstance(document, BatchDocument)
+        return document
 
     def is_silent(self, chunk: Chunk, now: float) -> bool:
         """Whether nothing was heard of the owner of a chunk for the length of its lease."""
         return now - self._since[names.chunk(chunk.batch, names.number_of(chunk.id))] > LEASE
+
+    def documents_of(self, n: int) -> list[ChunkDocument]:
+        """The documents of the chunks that have an item, found from the groups of the batch down to what was cut."""
+        batch = self.batch
+        found: list[ChunkDocument] = []
+        waiting = [group.chunk for group in batch.groups if group.lo <= n < group.hi]
+        while waiting:
+            document = self._documents.get(names.chunk(batch.batch.id, waiting.pop()))
+            if isinstance(document, ChunkDocument):
+                waiting += document.children
+                if document.chunk.lo <= n < document.chunk.hi:
+                    found.append(document)
+        return found
 
     def held_by(self, owner: str) -> set[int]:
         """The chunks that somebody holds."""

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from holdfast.core import canonical
 from holdfast.core.errors import Refused, UsageError
-from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Commit, Course, Event, Item, ItemNo, NewItem, State, StoredItem
+from holdfast.core.model import Act, Batch, Change, Checkpoint, Chunk, Claim, Commit, Course, Event, Item, ItemNo, NewItem, State, StoredItem
 from holdfast.stores.base import Store
 from holdfast.testing.clock import START, ManualClock
 from holdfast.testing.replay import Violation
@@ -306,6 +306,11 @@ class World:
         if len(found) != 1:
             raise Violation(f"there are {len(found)} items of number {n}")
         return found[0]
+
+    def checkpoint_of(self, n: ItemNo) -> Checkpoint:
+        """How far a range is, durably."""
+        there = self.store.checkpoints(self.batch.id, lo=n, hi=n + 1)
+        return there[0] if there else Checkpoint(n, 0, b"")
 
     def is_live(self, chunk: Chunk, now: float) -> bool:
         """Whether somebody holds a chunk who may be at work."""

@@ -211,6 +211,8 @@ class Holding:
         """What its items reached is durable. A range that got on is no suspect any more."""
         if self.savings:
             self.alone = False
+        for saving in self.savings:  # where the next attempt begins, if this one fails
+            self.checkpoints[saving.reached.item.n] = saving.reached.checkpoint
         self.reached.clear()
         self.answer_savings(landed=True)
 

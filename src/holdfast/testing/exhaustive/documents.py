@@ -40,6 +40,8 @@ N = ItemNo(0)
 BATCH, CHUNK = BatchId(1), ChunkId(1)
 OWNER = "worker"
 POLICY = Policy(attempts=1)
+TIMELESS: dict[str, Any] = {name: 0 for name in ("term", "beat") if name in ChunkDocument.__struct_fields__}
+"""What tells how long ago an owner was heard: here that is anybody's guess."""
 
 
 class Documents:
@@ -190,7 +192,7 @@ class Documents:
         """All of a document that its future depends on."""
         kind = replace(
             document,
-            term=0.0,
+            **TIMELESS,
             outputs=document.outputs if document.chunk.counts.done else {},
             checkpoints={n: replace(at, at=0.0) for n, at in document.checkpoints.items()},
             chunk=replace(

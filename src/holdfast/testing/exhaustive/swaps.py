@@ -114,7 +114,9 @@ class Swaps(Breadth[World]):
                 sent = self.requests.number(Request(name, chunk, documents[chunk], move.request, after.op))
                 on_their_way = tuple(sorted({*post, sent}))
             if move.beats:
-                yield self._landed(world, f"a worker {move.told}", move.normal, chunk, documents[chunk], {at: after}, post)
+                yield self._landed(
+                    world, f"a worker {move.told}", move.normal, chunk, documents[chunk], {at: after}, post
+                )
                 continue
             others = tuple(sorted(_with(workers, at, self.workers.number(after))))
             yield Swap(f"a worker {move.told}", move.normal, (documents, others, on_their_way, left))

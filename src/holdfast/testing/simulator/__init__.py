@@ -77,14 +77,26 @@ def in_folders(make_store: Callable[..., Store], place: Path) -> MakeStore:
 
 def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] | None = None) -> World:
     """Run the world of one seed and check it. Raises where a promise was broken."""
-    world = BucketWorld(draw_on_a_bucket(seed), trace) if make_store is on_a_bucket else World(draw(seed), make_store, trace)
+    world = (
+        BucketWorld(draw_on_a_bucket(seed), trace)
+        if make_store is on_a_bucket
+        else World(draw(seed), make_store, trace)
+    )
     world.ranges = Ranges(world)
     try:
         for number in range(world.plan.ingesters):
             world.begin(ingester(world, f"source{number}"))
         for number in range(world.plan.workers):
             world.begin(Process(world, number).start, world.chance())
-        for actor in (operator, caretaker, checker, pauser, canceller, sealer, *HEARING[: world.store.capabilities.events]):
+        for actor in (
+            operator,
+            caretaker,
+            checker,
+            pauser,
+            canceller,
+            sealer,
+            *HEARING[: world.store.capabilities.events],
+        ):
             world.begin(actor(world))
         world.run()
         last_words(world)

@@ -54,8 +54,19 @@ class BucketWorld(World):
         offset = self.chance() * 1e6
         store = BucketStore(door, clock=process.now, monotonic=lambda: offset + (clock.now - START) * rate,
                             is_dead=dead.__contains__, at_once=1)  # fmt: skip
-        door.is_quiet = False
+        self._admit(door, store)
         return store
+
+    def _admit(self, door: Door, store: BucketStore) -> None:
+        """From here on requests go wrong, and who waits between two of them lets others act."""
+        door.is_quiet = False
+        vars(store._shelf)["_pause"] = lambda seconds: self._wait(door, seconds)
+
+    def _wait(self, door: Door, seconds: float) -> None:
+        if self._depth < DEPTH:
+            self._let_others(self.clock.now + seconds)
+        if door.process is not None and not door.process.alive:
+            raise Died
 
     def _may_take_over(self, who: str, owner: str, heard: float) -> bool:
         """What was seen for the whole length of a lease on a clock that runs so fast; or its process is dead."""
@@ -64,7 +75,9 @@ class BucketWorld(World):
     def check_told(self, commit: Commit, *, landed: bool) -> None:
         """What a store says of a commit is held against the chain."""
         if landed != self.vault.has_landed(commit):
-            raise Violation(f"commit {commit.id.hex()} {'is not' if landed else 'is'} in the chain, the store denies it")
+            raise Violation(
+                f"commit {commit.id.hex()} {'is not' if landed else 'is'} in the chain, the store denies it"
+            )
 
     def check_held(self, process: Any, held: set[int]) -> None:
         """What was granted to a process is in its hands: nobody else can have it until its lease has ended."""
@@ -158,7 +171,9 @@ class BucketWorld(World):
         """People have handles of their own, and try again when they get no answer."""
         if who not in self._desks:
             door = Door(self, self.vault, who)
-            self._desks[who] = door, BucketStore(door, clock=self.clock, monotonic=self.clock, at_once=1)
+            store = BucketStore(door, clock=self.clock, monotonic=self.clock, at_once=1)
+            self._desks[who] = door, store
+            self._admit(door, store)
         door, store = self._desks[who]
         for turn in range(TRIES + 1):
             door.is_quiet = turn == TRIES

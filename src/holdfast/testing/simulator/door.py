@@ -49,7 +49,7 @@ class Door:
         found = self._vault.get(name)
         return None if found is None else found.data[start : start + length]
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "", *, etags: bool = True) -> Iterator[Listed]:
         self._ask("list", prefix)
         found = self._vault.list(prefix, after)
         self._wait()

@@ -16,7 +16,22 @@ from typing import Any, TypeVar
 
 from holdfast.core import canonical
 from holdfast.core.errors import Refused, UsageError
-from holdfast.core.model import Act, Batch, Change, Checkpoint, Chunk, Claim, Commit, Course, Event, Item, ItemNo, NewItem, State, StoredItem
+from holdfast.core.model import (
+    Act,
+    Batch,
+    Change,
+    Checkpoint,
+    Chunk,
+    Claim,
+    Commit,
+    Course,
+    Event,
+    Item,
+    ItemNo,
+    NewItem,
+    State,
+    StoredItem,
+)
 from holdfast.stores.base import Store
 from holdfast.testing.clock import START, ManualClock
 from holdfast.testing.replay import Violation
@@ -197,9 +212,7 @@ class World:
         """Items arrive; False where the batch takes no more."""
         is_closed = self.sealed is not None or self.course is Course.CANCELLED
         try:
-            answer = self.on_behalf(
-                who, lambda store: store.add_items(self.batch.id, items, ended=ended, actor=who)
-            )
+            answer = self.on_behalf(who, lambda store: store.add_items(self.batch.id, items, ended=ended, actor=who))
         except Refused:
             if not is_closed and not self.is_closed():
                 raise

@@ -78,16 +78,21 @@ class Shelf:
         """Replace a document that nobody else has replaced. `landed` tells from a later version whether ours came
         before it. Raises Raced, StillUnknown, StoreUnavailable."""
         made = self._written(document, held.document)
-        data = encode(made)
+        data, is_unknown = encode(made), False
         for _ in range(TRIES):
             try:
                 return Held(held.name, made, self.bucket.replace(held.name, data, held.mark))
+            except StoreUnavailable as error:
+                if is_unknown:  # what was sent before may have landed, or may land yet
+                    raise StillUnknown(f"{error}, so nobody knows whether it was written") from error
+                raise
             except (WriteLost, WriteUnknown) as error:
+                is_unknown = True
                 there = self._read_back(held)
                 if there.document.write == made.write:
                     return there
                 if there.document.revision != held.document.revision:
-                    if landed(there.document):
+                    if self._asked(landed, there.document):
                         return there
                     raise Raced from None
                 log.info("%s: %s; it is as it was: sent again", self.where(held.name), error)
@@ -96,6 +101,12 @@ class Shelf:
     def _read_back(self, held: Held[D]) -> Held[D]:
         try:
             return self.need(type(held.document), held.name)
+        except StoreUnavailable as error:
+            raise StillUnknown(f"{error}, so nobody knows whether it was written") from error
+
+    def _asked(self, landed: Callable[[D], bool], later: D) -> bool:
+        try:
+            return landed(later)
         except StoreUnavailable as error:
             raise StillUnknown(f"{error}, so nobody knows whether it was written") from error
 

@@ -37,7 +37,7 @@ class Explored(msgspec.Struct, frozen=True, kw_only=True):
     """Whether there was nothing left to see."""
 
 
-class Step(Protocol):
+class Happening(Protocol):
     """Something that can happen next."""
 
     @property
@@ -63,7 +63,7 @@ class Breadth(Generic[W]):
         """Where normal moves lead, world after world."""
         self.ends = array("I")
 
-    def next(self, world: W) -> Sequence[Step]:
+    def next(self, world: W) -> Sequence[Happening]:
         """Everything that can happen in a world. Raises where something must not."""
         raise NotImplementedError
 
@@ -80,8 +80,8 @@ class Breadth(Generic[W]):
 
     def tell(self, way: Sequence[W]) -> list[str]:
         """The story of a way from the first world on."""
-        steps = [next(each for each in self.next(before) if each.world == after) for before, after in pairwise(way)]
-        return [step.told for step in steps]
+        pairs = pairwise(way)
+        return [next(each for each in self.next(before) if each.world == after).told for before, after in pairs]
 
     # -- the search ---------------------------------------------------------------------------------------------
 
@@ -111,15 +111,15 @@ class Breadth(Generic[W]):
             complete=not queue,
         )
 
-    def _take_in(self, following: Sequence[Step], at: int, queue: deque[W]) -> None:
+    def _take_in(self, following: Sequence[Happening], at: int, queue: deque[W]) -> None:
         seen, onward = self.seen, self.onward
-        for step in following:
-            world = step.world
+        for each in following:
+            world = each.world
             number = seen.setdefault(world, len(seen))
             if number == len(self.came_from):
                 self.came_from.append(at)
                 queue.append(world)
-            if step.normal:
+            if each.normal:
                 onward.append(number)
         self.ends.append(len(onward))
 

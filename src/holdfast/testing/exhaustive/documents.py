@@ -153,8 +153,8 @@ class Documents:
                 return
         if chunk.owner is None or (rows, chunk.version) != known or epoch != worker.epoch:
             raise Violation(
-                f"a worker holds a chunk at row {worker.rows} of epoch {worker.epoch}, its document is at row {rows} of "
-                f"epoch {epoch}"
+                f"a worker holds a chunk at row {worker.rows} of epoch {worker.epoch}, its document is at row {rows} "
+                f"of epoch {epoch}"
             )
 
     def _changed(self, number: int, after: ChunkDocument, how: str) -> int:

@@ -175,7 +175,7 @@ def _beat(worker: Swapper, document: int, documents: "Documents") -> Iterator[Mo
     yield Move("renews its lease", False, stale(worker, worker.chunk), beats=True)
 
 
-def silence(worker: Swapper, documents: "Documents") -> Swapper:
+def silence(worker: Swapper, documents: "Documents") -> Swapper:  # noqa: ARG001 - who believes silence needs them
     """Nothing follows from a conflict or from silence but to read back."""
     return replace(worker, phase=Phase.READING)
 

@@ -133,7 +133,7 @@ def the_chain_is_not_asked_for_a_commit() -> Patch:
 def an_admission_does_not_look_for_what_came_before_it() -> Patch:
     def first_look(add: Any, store: Any, batch: Any, items: Any, **named: Any) -> Any:
         known = store._known_items(store._known_batch(batch), items)
-        with mock.patch.object(store, "_known_items", lambda *_: known):
+        with mock.patch.object(store, "_known_items", return_value=known):
             return add(store, batch, items, **named)
 
     return wrapped(BucketStore, "_add_group", first_look)

@@ -9,14 +9,14 @@ from typing import NoReturn
 
 from holdfast.core import canonical, lease, settle
 from holdfast.core.errors import StoreError
-from holdfast.core.journal import Spend
 from holdfast.core.limits import BLAME, SENDS
 from holdfast.core.model import Commit, Course, Item, Want
-from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
+from holdfast.core.outcome import Done, Failed, Lost, Outcome
 from holdfast.core.settle import Holder, Settled
 from holdfast.stores.base import Idle, Receipt
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.hand import Hand
+from holdfast.testing.simulator.handling import handle, seconds_of
 from holdfast.testing.simulator.plan import LEASE, most_per_item
 from holdfast.testing.simulator.ranges import Walk, length_of
 from holdfast.testing.simulator.watch import check_waits
@@ -53,6 +53,9 @@ class Process:
         """Its own clock, which is not the store's."""
         return self.world.clock.now + self.skew
 
+    def is_gone(self) -> bool:
+        return not self.alive
+
     # -- living and dying ---------------------------------------------------------------------------------------
 
     def _live(self, actor: Actor) -> Actor:
@@ -71,7 +74,7 @@ class Process:
                     if plan.pause and world.chance() < plan.pause:
                         self.sleep()
                         yield self.asleep_until - world.clock.now
-                        if not self.alive:
+                        if self.is_gone():
                             return
         except Died:
             return
@@ -279,9 +282,9 @@ class Process:
                 busy.outcomes.append(found)
                 continue
             busy.effects.append(self.world.about_to_run(item, self.now()))
-            seconds = self._seconds()
+            seconds = seconds_of(self.world)
             yield seconds
-            busy.outcomes.append(self._handle(item, seconds))
+            busy.outcomes.append(handle(self, item, seconds))
 
     def _walk(self, hand: Hand, item: Item) -> Actor:
         """A range up to its next checkpoint, or to its end."""
@@ -292,7 +295,7 @@ class Process:
             hand.effects.append(world.about_to_run(item, self.now()))
             world.ranges.begins(walk)
         world.ranges.goes_on(walk, hand.claim.lease.fence)
-        seconds = self._seconds()
+        seconds = seconds_of(self.world)
         yield seconds
         world.ranges.handled(walk, walk.go_on())
         if not walk.at_end and not world.goes_wrong(world.plan.transient):
@@ -300,7 +303,7 @@ class Process:
             return
         del hand.walks[n]
         if walk.at_end:
-            outcome = self._handle(walk.item, seconds, walk.result())
+            outcome = handle(self, walk.item, seconds, walk.result())
         else:
             outcome = Failed(walk.item, True, "http_503", "no answer", world.chance(), 0.1, seconds)
         if isinstance(outcome, Done):
@@ -334,36 +337,6 @@ class Process:
             return False
         hand.version += 1
         return True
-
-    def _seconds(self) -> float:
-        chance = self.world.chance()
-        return LEASE * (1 + 2 * chance) if self.world.goes_wrong(self.world.plan.slow) else 0.1 + 3 * chance * chance
-
-    def _handle(self, item: Item, seconds: float, result: bytes | None = None) -> Outcome:
-        world, plan = self.world, self.world.plan
-        if plan.killer is not None and plan.killer == (item.key, item.place.stage):
-            self.die(f"is killed by item {item.n}")
-        spend = (
-            Spend(item.n, usd=1 + int(world.chance() * plan.spend), metrics={"run": world.new_id()})
-            if plan.spend
-            else None
-        )
-        luck = world.chance()
-        if luck < plan.transient:
-            after = 40.0 if luck < plan.transient / 10 else None
-            return Failed(item, True, "http_503", "no answer", world.chance(), 0.1, seconds, after, spend=spend)
-        luck -= plan.transient
-        if luck < plan.permanent:
-            return Failed(item, False, "http_404", "not there", world.chance(), 0.1, seconds, spend=spend)
-        luck -= plan.permanent
-        if luck < plan.skip:
-            return Skipped(item, "blank", 0.1, seconds, spend)
-        luck -= plan.skip
-        if luck < plan.defer:
-            return Deferred(item, 5 + 60 * world.chance(), "closed", 0.1, seconds)
-        world.outside.make((int(item.n), item.place.stage, item.place.epoch), spend)
-        output = output_of(item) if result is None else result
-        return Done(item, output, canonical.digest(item.salt, output), 0.1, seconds, spend)
 
     # -- settling and committing --------------------------------------------------------------------------------
 

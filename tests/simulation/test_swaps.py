@@ -137,6 +137,11 @@ BROKEN = {
 """By the name of the mutant: in how many moves it does harm."""
 
 
+def test_every_broken_worker_on_documents_is_noticed() -> None:
+    of_documents = {name for name in BY_EXPLORING if "_small_swapper_" in name or "_small_bucket_" in name}
+    assert of_documents <= BROKEN.keys()
+
+
 def mutant(name: str) -> Mutant:
     return (BY_EXPLORING | BY_SWAPPING)[name]
 
@@ -152,8 +157,7 @@ def test_a_broken_version_does_harm_on_documents_within_a_few_moves(name: str, t
 
 def test_a_chunk_that_nobody_can_take_over_is_noticed() -> None:
     with (
-        BY_SIMULATION["an_expired_lease_is_never_taken"](),
-        BY_SWAPPING["a_lease_never_ends_for_who_watches_it"](),
+        BY_EXPLORING["a_small_lease_never_ends"](),
         pytest.raises(Counterexample, match="no item can come to its end"),
     ):
         explore_swaps(resets=0)

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.core.model import Commit
 from holdfast.testing.exhaustive import hand as hands
-from holdfast.testing.exhaustive import swapper, swaps
+from holdfast.testing.exhaustive import documents, swapper, swaps
 from holdfast.testing.exhaustive.hand import Hand, Phase
 from holdfast.testing.exhaustive.swapper import Swapper
 from holdfast.testing.mutants.register import Patch, answering, exploring, wrapped
@@ -74,3 +74,8 @@ def a_small_swapper_compares_no_write_id_and_asks_no_chain() -> Patch:
 @exploring
 def a_small_swapper_takes_every_write_for_its_own() -> Patch:
     return answering(swapper, "is_own_write", answer=True)
+
+
+@exploring
+def a_small_lease_never_ends() -> Patch:
+    return answering(documents, "may_end", answer=False)

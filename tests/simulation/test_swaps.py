@@ -19,7 +19,7 @@ SWAPPED = pytest.mark.promise(
     *("C7", "C8", "C9", "C10", "C11", "C12", "C13", "E12", "P1", "P7", "P8"),
 )
 SEEN = pytest.mark.promise("B2", "B4", "B7", "B10", "C1", "C2", "C3", "C8", "C10", "C11", "C12", "C13")
-PART = 400
+PART = 300
 ENOUGH = 1000
 """Worlds: more than twice what the most hidden mutant needs."""
 
@@ -78,16 +78,16 @@ def test_there_are_enough_broken_versions() -> None:
 QUICK = {"two workers": {"resets": 0}, "two workers and an operator": {"resets": 1}}
 WHOLE = {
     "three workers": {"workers": 3, "resets": 0},
-    "longer ranges": {"rows": 3, "resets": 1},
-    "an operator who comes twice": {"resets": 2},
-}
-AT_FIRST = {
     "three workers and an operator": {"workers": 3, "resets": 1},
+    "longer ranges": {"rows": 3, "resets": 1},
+}
+"""More than a million states in all."""
+AT_FIRST = {
     "two chunks": {"chunks": 2, "resets": 0},
-    "two chunks and three workers": {"chunks": 2, "workers": 3, "requests": 3},
+    "two chunks, three workers and an operator": {"chunks": 2, "workers": 3, "requests": 3},
 }
 """Too large to be seen to their end; all that can happen in the first moves is."""
-FIRST_STATES = 350_000
+FIRST_STATES = 150_000
 
 
 @SEEN

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import journal, settle
-from holdfast.core.model import Checkpoint, Commit, Item
+from holdfast.core.model import Checkpoint, Commit, Item, Output
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.mutants.register import Patch, answering, simulation, wrapped
 from holdfast.testing.simulator import ranges
@@ -150,6 +150,14 @@ def a_checkpoint_leaves_no_trace_in_the_journal() -> Patch:
 @simulation
 def a_checkpoint_leaves_failed_attempts_where_they_were() -> Patch:
     return answering(settle, "_behind", answer=[])
+
+
+@simulation
+def a_checkpoint_is_kept_as_the_result() -> Patch:
+    def mixed(write: Any, store: MemoryStore, batch: Any, outputs: Any, moves: Any, reached: Any) -> None:
+        write(store, batch, [*outputs, *(Output(at.n, 0, 0, at.acc or b"") for at in reached)], moves, reached)
+
+    return wrapped(MemoryStore, "_store", mixed)
 
 
 @simulation

@@ -16,7 +16,7 @@ from holdfast.stores.base import Receipt
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.bucket_chains import Chains
 from holdfast.stores.bucket_claims import BucketClaims
-from holdfast.stores.bucket_documents import ChunkDocument, Document, encode
+from holdfast.stores.bucket_documents import ChunkDocument, Document, Root, encode
 from holdfast.stores.bucket_items import Items
 from holdfast.stores.bucket_seal import BucketSeal
 from holdfast.stores.bucket_shelf import Held, Raced, Shelf
@@ -67,6 +67,21 @@ def a_stale_writer_swaps_what_is_there_now() -> Patch:
             return swap(shelf, newest, document, *landed)
 
     return wrapped(Shelf, "swap", stubborn)
+
+
+@swapping
+def a_name_is_given_to_two_batches() -> Patch:
+    def merged(swap: Any, shelf: Shelf, held: Held[Any], document: Any, *landed: Any) -> Any:
+        try:
+            return swap(shelf, held, document, *landed)
+        except Raced:
+            if held.name != names.ROOT:
+                raise
+            newest = shelf.need(Root, held.name)
+            both = [*newest.document.names, document.names[-1]]
+            return swap(shelf, newest, replace(newest.document, names=both), *landed)
+
+    return wrapped(Shelf, "swap", merged)
 
 
 # -- replies ------------------------------------------------------------------------------------------------------

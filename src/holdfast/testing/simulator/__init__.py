@@ -10,10 +10,14 @@ happen in virtual time on a real store, and checks what must be true:
 - nobody rests on an output that does not hold; what was made and not recorded is adopted, at no cost of an attempt;
 - a batch that is paused, cancelled or sealed keeps to it, and a seal covers everything;
 - every event has its fact and every fact its event, and the receiver hears them all, in order;
+- a range of rows goes on at its durable checkpoint, hands out no row twice but for what was cut off, and folds to what
+  an uninterrupted walk gives;
 - when faults stop, every item comes to its end.
 
 The same seed gives the same events: `python -m holdfast.testing.simulator --seed 7 --trace` tells the story of one.
-With `--store module:function` it runs on a store of your own.
+With `--store module:function` it runs on a store of your own; with `--store cas` on a bucket, where faults are in every
+request and documents are replaced by compare-and-swap: revisions and fences grow, one fence has one holder, a lease is
+taken over only after it was watched for its whole length, and what a document speaks of was written before it.
 """
 
 import itertools
@@ -98,6 +102,8 @@ def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] |
             *HEARING[: world.store.capabilities.events],
         ):
             world.begin(actor(world))
+        for actor_of_its_own in world.others():
+            world.begin(actor_of_its_own)
         world.run()
         last_words(world)
         if world.store.capabilities.events:

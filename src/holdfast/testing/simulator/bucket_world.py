@@ -1,15 +1,16 @@
 """A world whose store is a bucket: every process has a handle and clocks of its own, and between any two requests
 others may act, the process may die, or sleep for longer than its lease."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 from unittest import mock
 
 import msgspec
 
 from holdfast.core.errors import StoreError
-from holdfast.core.model import Checkpoint, Chunk, Claim, Commit, Course, ItemNo, StoredItem
+from holdfast.core.model import BatchId, Checkpoint, Chunk, Claim, Commit, Course, ItemNo, StoredItem
 from holdfast.stores import bucket_claims
+from holdfast.stores import bucket_names as names
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.bucket_documents import ChunkDocument
 from holdfast.testing.clock import START
@@ -17,7 +18,7 @@ from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.door import Door
 from holdfast.testing.simulator.plan import LEASE, Plan
 from holdfast.testing.simulator.vault import Vault
-from holdfast.testing.simulator.world import Died, World
+from holdfast.testing.simulator.world import Actor, Died, World
 
 DEPTH = 3
 """So many actors at most wait for each other in the middle of a verb."""
@@ -36,6 +37,8 @@ class BucketWorld(World):
         self._depth = 0
         self._rates: dict[str, float] = {}
         """How fast the monotonic clock of each runs."""
+        self._opened: set[BatchId] = set()
+        self._doors: dict[str, Door] = {}
         self._rows: dict[int, StoredItem] = {}
         self._granted: set[tuple[int, int]] = set()
         self._desks: dict[str, tuple[Door, BucketStore]] = {}
@@ -47,7 +50,7 @@ class BucketWorld(World):
         return BucketStore(Door(self, self.vault, "observer"), clock=clock, monotonic=clock, is_dead=is_dead, at_once=1)
 
     def connect(self, process: Any) -> BucketStore:
-        door = Door(self, self.vault, process.name)
+        door = self._doors[process.name] = Door(self, self.vault, process.name)
         door.process = process
         rate = self._rates[process.name] = 1 + (self.chance() * 2 - 1) * self.plan.drift
         clock, dead = self.clock, self.dead
@@ -78,6 +81,15 @@ class BucketWorld(World):
             raise Violation(
                 f"commit {commit.id.hex()} {'is not' if landed else 'is'} in the chain, the store denies it"
             )
+
+    def check_denied(self, who: str, commit: Commit) -> None:
+        """Neither has it landed, nor may it land yet: then nobody could know."""
+        super().check_denied(who, commit)
+        door, name = self._doors[who], names.chunk(names.batch_of(commit.chunk), names.number_of(commit.chunk))
+        there = self.vault.get(name)
+        for data, (late, mark) in door.late.items():
+            if late == name and there is not None and there.mark == mark and self.vault.adds_an_entry(name, data):
+                raise Violation(f"{who} is told that commit {commit.id.hex()} did not land, and it may land yet")
 
     def check_held(self, process: Any, held: set[int]) -> None:
         """What was granted to a process is in its hands: nobody else can have it until its lease has ended."""
@@ -164,6 +176,21 @@ class BucketWorld(World):
         if door.process is not None:
             door.process.shaken = True
         self.say(door.who, what, name)
+
+    # -- who opens a batch --------------------------------------------------------------------------------------
+
+    def others(self) -> Iterable[Actor]:
+        return [self._opener(f"opener{number}") for number in range(self.plan.openers)]
+
+    def _opener(self, who: str) -> Actor:
+        """Opens a batch that is not there yet, while others do: one of them makes it, and all have the same."""
+        yield self.chance() * WINDOW
+        body = self.batch.definition
+        opened = self.on_behalf(who, lambda store: store.open_batch("other", "simulated", body, actor=who))
+        self._opened.add(opened.id)
+        named = [batch.id for batch in self.store.batches() if batch.name == "other"]
+        if len(self._opened) != 1 or named != list(self._opened):
+            raise Violation(f"one batch was opened by several, and they have {self._opened}; there are {named}")
 
     # -- people -------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,8 @@ class Door:
         """Whether everything goes well."""
         self.process: Any = None
         """The process whose door it is; None for people."""
+        self.late: dict[bytes, tuple[str, Mark | None]] = {}
+        """What is on its way and may land yet."""
         self._world, self._vault = world, vault
 
     def get(self, name: str) -> Found | None:
@@ -116,11 +118,13 @@ class Door:
             world.trouble(self, "cannot send", name)
             return StoreUnavailable("the bucket cannot be reached")
         if luck < 0.7:
+            self.late[data] = (name, mark)
             world.begin(lambda: self._arrive(name, data, mark), world.chance() ** 2 * 2 * LEASE)
         world.trouble(self, "does not know whether it sent", name)
         return WriteUnknown(f"{name}: no answer")
 
     def _arrive(self, name: str, data: bytes, mark: Mark | None) -> None:
+        self.late.pop(data, None)
         try:
             self._put(name, data, mark)
         except WriteLost:

@@ -89,6 +89,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """On a bucket: how often others get in between two requests."""
     drift: float = 0.0
     """On a bucket: how much faster or slower the clock of a process may run, as a share."""
+    openers: int = 0
+    """On a bucket: how many open one more batch of the same name at about the same time."""
 
 
 def draw(seed: int) -> Plan:
@@ -119,6 +121,7 @@ def draw_on_a_bucket(seed: int) -> Plan:
         skew=some(0.3) * 3600.0,
         races=some(0.85) * rng.random() * 0.25,
         drift=some(0.5) * rng.random() * 0.1,
+        openers=some(0.15) * 3,
         unheard=plan.unheard / 2,
         unsent=plan.unsent / 2,
         doubled=plan.doubled / 2,

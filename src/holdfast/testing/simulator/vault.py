@@ -63,6 +63,12 @@ class Vault:
                     found.append(document)
         return found
 
+    def adds_an_entry(self, name: str, data: bytes) -> bool:
+        """Whether the document of a chunk would have a longer chain with this: a heartbeat adds nothing to it."""
+        now = self._documents[name]
+        assert isinstance(now, ChunkDocument)
+        return decode(ChunkDocument, data, name).chunk.seq > now.chunk.seq
+
     def held_by(self, owner: str) -> set[int]:
         """The chunks that somebody holds."""
         documents = [each for each in self._documents.values() if isinstance(each, ChunkDocument)]

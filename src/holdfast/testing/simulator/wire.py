@@ -58,7 +58,7 @@ class Wire:
         except StoreError as error:
             if isinstance(error, StoreUnavailable) and self._sent.isdisjoint(commit.id for commit in commits):
                 for commit in commits:
-                    world.check_told(commit, landed=False)
+                    world.check_denied(who, commit)
             self._sent.update(commit.id for commit in commits)
             world.say(who, f"cannot tell what became of {', '.join(map(_told, commits))}: {error}")
             world.counts["commits unknown"] += 1

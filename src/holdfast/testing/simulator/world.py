@@ -9,7 +9,7 @@ import heapq
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from random import Random
 from typing import Any, TypeVar
@@ -107,6 +107,10 @@ class World:
     def connect(self, process: Any) -> Store:
         """The store as a process sees it."""
         return self.store
+
+    def others(self) -> Iterable[Actor]:
+        """Who else acts in this world."""
+        return ()
 
     def on_behalf(self, who: str, do: Callable[[Store], A]) -> A:
         """What somebody asks of the store who is no process."""
@@ -302,6 +306,10 @@ class World:
             raise Violation(
                 f"the store says that commit {commit.id.hex()} {'landed' if landed else 'did not land'}, which is wrong"
             )
+
+    def check_denied(self, who: str, commit: Commit) -> None:
+        """A store that says that nothing landed means it."""
+        self.check_told(commit, landed=False)
 
     def check_held(self, process: Any, held: set[int]) -> None:
         """What a process was granted is in its hands."""

@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 import pytest  # noqa: E402
 
-from holdfast.testing.simulator import search  # noqa: E402
+from holdfast.testing.simulator import on_a_bucket, search  # noqa: E402
 from tests.damage import original, test_flips  # noqa: E402
 from tests.faults.chance import Story  # noqa: E402
 from tests.faults.nursery import Nursery  # noqa: E402
@@ -45,7 +45,7 @@ from tests.powerloss.judge import Judge  # noqa: E402
 from tests.promises import commit_of_this_tree  # noqa: E402
 
 RECORD = ROOT / "docs" / "soak.json"
-WORLDS, KILLS, CUTS, FLIPS, FAULTS = 2_000, 200, 2_000, 200, 60
+WORLDS, ON_BUCKETS, KILLS, CUTS, FLIPS, FAULTS = 2_000, 1_000, 200, 2_000, 200, 60
 """What one round of each generator does."""
 TOO_MANY = 10
 """Failures after which it goes on no more."""
@@ -72,6 +72,11 @@ class Generators:
     def simulation(self, seed: int) -> Counter[str]:
         """Thousands of worlds in virtual time; they are told with the command that replays them."""
         return Counter(worlds=search(range(seed, seed + WORLDS))["worlds"])
+
+    def swaps(self, seed: int) -> Counter[str]:
+        """Worlds on a bucket, where every request may go wrong."""
+        found = search(range(seed, seed + ON_BUCKETS), on_a_bucket, store="cas")
+        return Counter({"worlds on a bucket": found["worlds"]})
 
     def story(self, seed: int) -> Counter[str]:
         """One batch, and a random sequence of everything that can happen to a process."""
@@ -139,7 +144,7 @@ class Generators:
         return nursery, siege.survey(nursery, new_folder())
 
 
-ROUND = ("simulation", *["story"] * 5, "fleet", "power", "damage", "disk", *["story"] * 5, "fleet")
+ROUND = ("simulation", "swaps", *["story"] * 5, "fleet", "power", "damage", "disk", *["story"] * 5, "fleet")
 """Names of generators, in turn."""
 
 

@@ -183,7 +183,7 @@ def test_one_decision_removed_is_noticed(name: str, tally: Callable[..., None]) 
 
 def test_every_broken_worker_is_noticed() -> None:
     tried = {name for name, _ in BROKEN.values()} | set(ALSO)
-    assert BY_EXPLORING.keys() <= tried
+    assert {name for name in BY_EXPLORING if "_small_worker_" in name} <= tried
 
 
 def test_a_batch_that_cannot_come_to_its_end_is_noticed() -> None:

@@ -21,7 +21,8 @@ BROKEN_VERSIONS = {
 
 
 @pytest.mark.promise(
-    "C1", "C3", "C4", "C8", "C12", "E7", "E8", "E12", "P1", "P8", "P13", "A1", "A6", "A11", "A13", "A14", "A15"
+    *("C1", "C3", "C4", "C8", "C12", "E7", "E8", "E12", "P1", "P8", "P13", "A1", "A6", "A11", "A13", "A14", "A15"),
+    *("B1", "B2", "B4", "B8", "B10", "B11"),
 )
 @pytest.mark.parametrize("name", [pytest.param(name, marks=BROKEN_VERSIONS.get(name, ())) for name in BY_SIMULATION])
 def test_the_simulator_catches(name: str, tally: Callable[..., None]) -> None:

@@ -45,7 +45,10 @@ class BucketStore(BucketClaims):
         failed = [answer for answer in answers.values() if isinstance(answer, StoreError)]
         if failed:
             some_landed = any(isinstance(answer, Receipt) and answer.landed for answer in answers.values())
-            raise CommitUnknown(f"{failed[0]}; others of its group landed") if some_landed else failed[0]
+            unknown = next((error for error in failed if isinstance(error, CommitUnknown)), None)
+            if some_landed and unknown is None:
+                raise CommitUnknown(f"{failed[0]}; others of its group landed")
+            raise unknown if unknown is not None else failed[0]
         return [answer for _, answer in sorted(answers.items()) if isinstance(answer, Receipt)]
 
     def _commit_some(self, commits: Sequence[tuple[int, Commit]]) -> dict[int, Receipt | StoreError]:

@@ -83,11 +83,16 @@ class Shelf:
         """Replace a document that nobody else has replaced. `landed` tells from a later version whether ours came
         before it. Raises Raced, StillUnknown, StoreUnavailable."""
         made = self._written(document, held.document)
-        data = encode(made)
+        data, is_unknown = encode(made), False
         for seconds in PAUSES:
             try:
                 return Held(held.name, made, self.bucket.replace(held.name, data, held.mark))
+            except StoreUnavailable as error:
+                if is_unknown:  # what was sent before may have landed, or may land yet
+                    raise StillUnknown(f"{error}, so nobody knows whether it was written") from error
+                raise
             except (WriteLost, WriteUnknown) as error:
+                is_unknown = True
                 self._wait(error, seconds)
                 there = self._read_back(held)
                 if there is None:
@@ -95,7 +100,7 @@ class Shelf:
                 if there.document.write == made.write:
                     return there
                 if there.document.revision != held.document.revision:
-                    if landed(there.document):
+                    if self._asked(landed, there.document):
                         return there
                     raise Raced from None
                 log.info("%s: %s; it is as it was: sent again", self.where(held.name), error)
@@ -112,6 +117,12 @@ class Shelf:
         """Who lost a race need not wait; a bucket that is in trouble is given time."""
         if seconds and isinstance(error, WriteUnknown):
             self._pause(seconds)
+
+    def _asked(self, landed: Callable[[D], bool], later: D) -> bool:
+        try:
+            return landed(later)
+        except StoreUnavailable as error:
+            raise StillUnknown(f"{error}, so nobody knows whether it was written") from error
 
     def _written(self, document: D, before: D | None) -> D:
         revision = 1 if before is None else before.revision + 1

@@ -7,9 +7,9 @@ memory store. How to prove a store of your own is told in docs/stores.md.
 
 from holdfast.stores.faults import POINTS, arm, parse, reach
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.exhaustive import Counterexample, Explored, Scope, explore
+from holdfast.testing.exhaustive import Counterexample, Explored, Scope, explore, explore_swaps
 from holdfast.testing.replay import Violation, compare, replay
-from holdfast.testing.simulator import Failure, in_folders, in_memory, search, simulate
+from holdfast.testing.simulator import Failure, in_folders, in_memory, on_a_bucket, search, simulate
 
 __all__ = [
     "POINTS",
@@ -22,8 +22,10 @@ __all__ = [
     "arm",
     "compare",
     "explore",
+    "explore_swaps",
     "in_folders",
     "in_memory",
+    "on_a_bucket",
     "parse",
     "reach",
     "replay",

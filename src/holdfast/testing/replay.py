@@ -8,8 +8,6 @@ entry, an entry without a change, a link that is missing and a rule that was bro
 
 from collections.abc import Sequence
 
-import msgspec
-
 from holdfast.core import course, journal
 from holdfast.core.canonical import decode, digest_of_acc
 from holdfast.core.columns import FLOAT32, UINT16, unpack
@@ -17,72 +15,12 @@ from holdfast.core.limits import REQUEUES, REWINDS, SUSPECT
 from holdfast.core.model import Batch, BatchId, Chunk, Counts, Course, Entry, State, chain_of_batch
 from holdfast.core.retry import Policy
 from holdfast.stores.base import Store
+from holdfast.testing.told import Link, Story, Told, Violation
 
+__all__ = ["EVERYTHING", "Story", "Violation", "compare", "replay"]
 EVERYTHING = 1 << 30
 OF_BATCH = ("ingested", "steered", "sealed", "reopened")
 """What changes a batch as a whole; anybody may note other things in its chain."""
-
-
-class Violation(AssertionError):
-    """A promise was broken."""
-
-
-class Told(msgspec.Struct):
-    """One item as the journal tells it."""
-
-    stage: int = 0
-    state: State = State.PENDING
-    epoch: int = 0
-    attempt: int = 0
-    due: float = 0.0
-    deadline: float = 0.0
-    spent: int = 0
-    requeues: int = 0
-    rewinds: int | None = 0
-    """None after an act of which nobody can tell whether it was a rewind."""
-    position: journal.Position | None = None
-    """How far it has been read, where it is a range of a source."""
-
-
-class Link(msgspec.Struct):
-    """One chunk as the journal tells it."""
-
-    id: int
-    lo: int
-    hi: int
-    start: bytes
-    """What its first entry links to."""
-    fence: int = 0
-    owner: str | None = None
-    blame: int = 0
-    progressed: bool = True
-    attempts: int = 0
-    spent: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-
-
-class Story(msgspec.Struct):
-    """What the journal of one batch says."""
-
-    items: dict[int, Told]
-    links: dict[int, Link]
-    advanced: dict[tuple[int, int, int], int]
-    """(item, stage, epoch) -> how often its success was told."""
-    attempts: dict[tuple[int, int, int], int]
-    """(item, stage, epoch) -> attempts that were told, the successful one included."""
-    spends: list[journal.Spend]
-    given: set[tuple[int, int]]
-    """(item, epoch) of outputs that a person gave."""
-    waits: list[tuple[int, journal.Attempted, float]]
-    """(chunk, attempt, when) of everything that waits."""
-    adopted: set[tuple[int, int, int]]
-    """(item, stage, epoch) of what was found, not made."""
-    buried: list[int]
-    """Items, as often as they were buried."""
-    acted: list[tuple[str, bytes, int]]
-    """(kind, act, item) of everything that was done to items outside of a lease."""
-    seals: int = 0
 
 
 def replay(store: Store, batch: BatchId, policies: Sequence[Policy] | None = None) -> Story:
@@ -168,7 +106,7 @@ class _Teller:
         self.ends_at: float | None = None
         self.seal: journal.Sealed | None = None
         self.story = Story(items={}, links={}, advanced={}, attempts={}, spends=[], given=set(), waits=[],
-                           adopted=set(), buried=[], acted=[])  # fmt: skip
+                           adopted=set(), buried=[], acted=[], positions=[])  # fmt: skip
 
     def tell(self) -> Story:
         chain = chain_of_batch(self.batch.id)
@@ -306,8 +244,9 @@ class _Teller:
             link.tokens += spend.tokens
             self.story.items[spend.n].spent += spend.usd
             self.story.spends.append(spend)
+        finished = {n for advanced in body.advanced for n in advanced.items}
         for position in body.positions:
-            self._reached(where, link, position)
+            self._reached(where, link, position, at_end=position.n in finished)
         for advanced in body.advanced:
             self._advanced(where, link, advanced)
         for attempt in body.attempts:
@@ -316,12 +255,16 @@ class _Teller:
         if body.released:
             link.owner = None
 
-    def _reached(self, where: str, link: Link, position: journal.Position) -> None:
+    def _reached(self, where: str, link: Link, position: journal.Position, *, at_end: bool) -> None:
+        """A checkpoint puts the attempts before it behind; the one at the end of a range tells of the attempt that
+        came there."""
         told = self._pending(where, link, position.n)
         before = told.position.rows if told.position is not None else 0
         _must(position.rows >= before, f"{where} takes item {position.n} back from row {before} to {position.rows}")
         told.position = position
-        told.attempt, told.due, told.deadline, told.requeues = 0, 0.0, 0.0, 0
+        self.story.positions.append((position.n, told.epoch, position.rows))
+        if not at_end:
+            told.attempt, told.due, told.deadline, told.requeues = 0, 0.0, 0.0, 0
 
     def _advanced(self, where: str, link: Link, body: journal.Advanced) -> None:
         count = len(body.items)

@@ -4,8 +4,10 @@ import argparse
 import sys
 import time
 
-from holdfast.testing.exhaustive import Counterexample, Scope, explore
+from holdfast.testing.exhaustive import Counterexample, Scope, explore, explore_swaps
 from holdfast.testing.exhaustive.scope import ON_BATCH, ON_ITEMS
+
+SWAPS = {"chunks": 1, "workers": 2, "rows": 2, "requests": 2, "resets": 1}
 
 
 def main() -> int:
@@ -17,13 +19,17 @@ def main() -> int:
     acts = f"on items {', '.join(ON_ITEMS)}, with ! seizing the chunk; on the batch {', '.join(ON_BATCH)}"
     parser.add_argument("--acts", nargs="+", default=[], help=acts)
     parser.add_argument("--lets-go", action="store_true", help="workers may release what is not finished")
+    parser.add_argument("--swaps", action="store_true", help="explore leases and commits on compare-and-swap documents")
+    for name, default in SWAPS.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"with --swaps: how many {name}")
     parser.add_argument("--most", type=int, default=10_000_000, help="how many states to see at most")
     given = vars(parser.parse_args())
-    most = given.pop("most")
+    most, swaps = given.pop("most"), given.pop("swaps")
+    sizes = {name: given.pop(name) for name in SWAPS}
     scope = Scope(**given | {"fates": tuple(given["fates"]), "acts": tuple(given["acts"])})
     began = time.perf_counter()
     try:
-        seen = explore(scope, most)
+        seen = explore_swaps(**sizes, most=most) if swaps else explore(scope, most)
     except Counterexample as found:
         sys.stdout.write(f"{found}\n")
         return 1

@@ -1,14 +1,10 @@
-"""Breadth first through everything that can happen, so that the first thing found wrong has the shortest story."""
+"""Two workers and a store: what can happen next in the whole world, put together from what its parts can do."""
 
-from array import array
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import msgspec
-
-from holdfast.core.errors import HoldfastError
+from holdfast.testing.exhaustive.breadth import Breadth, Explored
 from holdfast.testing.exhaustive.hand import Phase
 from holdfast.testing.exhaustive.moves import Moves
 from holdfast.testing.exhaustive.scope import Scope
@@ -17,30 +13,6 @@ World = tuple[int, int, int, int, int]
 """A store, two workers in the order of their numbers, the letters on their way, an operator: each by its number."""
 FIRST: World = (0, 0, 0, 0, 0)
 WORKERS = ("ann", "bob")
-
-
-class Counterexample(AssertionError):
-    """Something that must not happen can; the message tells the shortest way to it."""
-
-    def __init__(self, why: str, story: list[str]) -> None:
-        told = "\n".join(f"  {number:2}. {line}" for number, line in enumerate(story, start=1))
-        super().__init__(f"{why}\nafter {len(story)} moves:\n{told}")
-        self.why, self.length = why, len(story)
-
-
-class Explored(msgspec.Struct, frozen=True, kw_only=True):
-    """A small world, as far as it was seen."""
-
-    states: int
-    moves: int
-    stores: int
-    """Different states of the store among them."""
-    deepest: int
-    """The most moves that any state is away from the first."""
-    finished: int
-    """States in which every item is settled."""
-    complete: bool
-    """Whether there was nothing left to see."""
 
 
 def explore(scope: Scope, most: int = 10_000_000) -> Explored:
@@ -81,10 +53,11 @@ class _Memo(dict[Any, Any]):
         return answer
 
 
-class _Search:
+class _Search(Breadth[World]):
     """One search, with everything that was worked out on the way."""
 
     def __init__(self, scope: Scope) -> None:
+        super().__init__(FIRST)
         self.moves = moves = Moves(scope)
         self.capacity = scope.letters
         self.of_worker = _Memo(moves.of_worker)
@@ -100,49 +73,15 @@ class _Search:
         self.expiries = _Memo(moves.shelf.expiries)
         self.known = _Memo(self._known)
         self.letters = _Memo(self._letters)
-        self.seen: dict[World, int] = {FIRST: 0}
-        self.came_from = array("I", [0])
-        self.onward = array("I")
-        """Where normal moves lead, world after world."""
-        self.ends = array("I")
 
-    def run(self, most: int) -> Explored:
-        queue: deque[World] = deque([FIRST])
-        at, moves, deepest, level_ends = -1, 0, -1, 0
-        while queue and len(self.seen) < most:
-            world = queue.popleft()
-            at += 1
-            if at == level_ends:
-                deepest, level_ends = deepest + 1, len(self.seen)
-            try:
-                following = self.next(world)
-            except (AssertionError, HoldfastError) as error:
-                last = [self.moves.trying] if self.moves.trying else []
-                raise Counterexample(str(error), self.story(world) + last) from error
-            moves += len(following)
-            self._take_in(following, at, queue)
-        if not queue:
-            self.check_progress()
-        finished = self.moves.shelf.finished
-        return Explored(
-            states=len(self.seen),
-            moves=moves,
-            stores=len(finished),
-            deepest=deepest,
-            finished=sum(finished[world[0]] for world in self.seen),
-            complete=not queue,
-        )
+    def is_finished(self, world: World) -> bool:
+        return self.moves.shelf.finished[world[0]]
 
-    def _take_in(self, following: list[_Next], at: int, queue: deque[World]) -> None:
-        seen, onward = self.seen, self.onward
-        for _, _, normal, world, _ in following:
-            number = seen.setdefault(world, len(seen))
-            if number == len(self.came_from):
-                self.came_from.append(at)
-                queue.append(world)
-            if normal:
-                onward.append(number)
-        self.ends.append(len(onward))
+    def stores(self) -> int:
+        return len(self.moves.shelf.finished)
+
+    def trying(self) -> str:
+        return self.moves.trying
 
     # -- what can happen next ------------------------------------------------------------------------------------
 
@@ -213,36 +152,10 @@ class _Search:
     def _letters(self, post: int) -> dict[int, int]:
         return {self.moves.letters.values[letter].name: letter for letter in self.moves.posts.values[post]}
 
-    # -- what follows from having seen everything ----------------------------------------------------------------
-
-    def check_progress(self) -> None:
-        """From every world, normal moves lead to one in which every item is settled."""
-        finished, ends, onward = self.moves.shelf.finished, self.ends, self.onward
-        hopeful = bytearray(finished[world[0]] for world in self.seen)
-        grown = True
-        while grown:
-            grown = False
-            for number in range(len(hopeful) - 1, -1, -1):
-                if not hopeful[number]:
-                    begin = ends[number - 1] if number else 0
-                    for after in onward[begin : ends[number]]:
-                        if hopeful[after]:
-                            hopeful[number] = grown = True
-                            break
-        stuck = hopeful.find(0)
-        if stuck >= 0:
-            world = next(each for each, number in self.seen.items() if number == stuck)
-            raise Counterexample("from here no item can come to its end any more", self.story(world))
-
-    def story(self, world: World) -> list[str]:
-        """The shortest way to a world."""
-        worlds, way = list(self.seen), [self.seen[world]]
-        while way[-1]:
-            way.append(self.came_from[way[-1]])
-        way.reverse()
+    def tell(self, way: Sequence[World]) -> list[str]:
         names, told = WORKERS, []
         for before, after in pairwise(way):
-            move = next(each for each in self.next(worlds[before]) if each.world == worlds[after])
+            move = next(each for each in self.next(before) if each.world == after)
             told.append(f"{names[move.who]} {move.told}" if move.who < 2 else move.told)
             names = (names[1], names[0]) if move.crossed else names
         return told

@@ -12,13 +12,24 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.mutants import commits, decisions, endings, explored, leases, returns
-from holdfast.testing.mutants.register import BY_CONFORMANCE, BY_EXPLORING, BY_SIMULATION, Mutant
-from holdfast.testing.simulator import simulate
+from holdfast.testing.mutants import commits, decisions, endings, explored, leases, returns, scanning, swapping
+from holdfast.testing.mutants.register import BY_CONFORMANCE, BY_EXPLORING, BY_SIMULATION, BY_SWAPPING, Mutant
+from holdfast.testing.simulator import in_memory, simulate
+from holdfast.testing.simulator.world import MakeStore
 
-__all__ = ["BY_CONFORMANCE", "BY_EXPLORING", "BY_SIMULATION", "CAUGHT", "Catch", "Mutant", "catch", "checks_failed"]
+__all__ = [
+    "BY_CONFORMANCE",
+    "BY_EXPLORING",
+    "BY_SIMULATION",
+    "BY_SWAPPING",
+    "CAUGHT",
+    "Catch",
+    "Mutant",
+    "catch",
+    "checks_failed",
+]
 
-CHAPTERS = (commits, leases, decisions, endings, returns, explored)
+CHAPTERS = (commits, leases, decisions, endings, returns, scanning, swapping, explored)
 CAUGHT = (AssertionError, HoldfastError)
 """How a broken version shows: by an oracle, an assertion or a refusal. Any other error is a bug of the mutant."""
 
@@ -31,12 +42,12 @@ class Catch(msgspec.Struct, frozen=True):
     why: str
 
 
-def catch(mutant: Mutant, limit: int, first: int = 0) -> Catch | None:
+def catch(mutant: Mutant, limit: int, first: int = 0, make_store: MakeStore = in_memory) -> Catch | None:
     """Simulate world after world until the mutant is caught; None when `limit` do not suffice."""
     with mutant():
         for count in range(limit):
             try:
-                simulate(first + count)
+                simulate(first + count, make_store)
             except CAUGHT as error:
                 return Catch(count + 1, f"{type(error).__name__}: {error}")
     return None

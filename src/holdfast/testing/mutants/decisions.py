@@ -11,7 +11,7 @@ from holdfast.core import acts, ingest, journal, retry, settle, states
 from holdfast.core.model import Admitted, Chunk, ItemNo, NewItem, Place
 from holdfast.core.states import Transition
 from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped
-from holdfast.testing.simulator.process import Hand
+from holdfast.testing.simulator.hand import Hand
 
 replace = msgspec.structs.replace
 

@@ -1,13 +1,16 @@
 """Broken workers of small worlds: they do not wait, do not read back, or forget that they were told."""
 
+import contextlib
 from typing import Any
 
 import msgspec
 
 from holdfast.core.model import Commit
+from holdfast.testing.exhaustive import documents, swapper, swaps
 from holdfast.testing.exhaustive import hand as hands
 from holdfast.testing.exhaustive.hand import Hand, Phase
-from holdfast.testing.mutants.register import Patch, exploring, wrapped
+from holdfast.testing.exhaustive.swapper import Swapper
+from holdfast.testing.mutants.register import Patch, answering, exploring, wrapped
 
 replace = msgspec.structs.replace
 
@@ -37,3 +40,42 @@ def a_small_worker_reads_the_version_back_and_commits_again() -> Patch:
 @exploring
 def a_small_worker_drops_nothing_when_it_is_refused() -> Patch:
     return wrapped(hands, "answered", lambda answered, hand, landed: answered(hand, landed=True))
+
+
+# -- workers on compare-and-swap documents --------------------------------------------------------------------------
+
+
+@exploring
+def a_small_bucket_does_not_compare_what_it_swaps() -> Patch:
+    return answering(swaps, "compares", answer=False)
+
+
+@exploring
+def a_small_swapper_takes_silence_for_success() -> Patch:
+    return wrapped(swapper, "silence", lambda _silence, worker, documents: swapper.succeeds(worker, documents))
+
+
+@exploring
+def a_small_swapper_takes_silence_for_failure() -> Patch:
+    def hasty(_silence: Any, worker: Swapper, _documents: Any) -> Swapper:
+        return swapper.IDLE if worker.op == "claim" else replace(worker, phase=swapper.Phase.HOLDING, op="", request=-1)
+
+    return wrapped(swapper, "silence", hasty)
+
+
+@exploring
+def a_small_swapper_compares_no_write_id_and_asks_no_chain() -> Patch:
+    both = contextlib.ExitStack()
+    both.enter_context(answering(swapper, "is_own_write", answer=False))
+    both.enter_context(answering(swapper, "is_in_chain", answer=False))
+    return both
+
+
+@exploring
+def a_small_swapper_takes_every_write_for_its_own() -> Patch:
+    return answering(swapper, "is_own_write", answer=True)
+
+
+@exploring
+def a_small_lease_never_ends() -> Patch:
+    return answering(documents, "may_end", answer=False)

@@ -12,6 +12,8 @@ BY_SIMULATION: dict[str, Mutant] = {}
 """Mutants that the simulator catches."""
 BY_CONFORMANCE: dict[str, Mutant] = {}
 """Mutants that only the suite for stores can see."""
+BY_SWAPPING: dict[str, Mutant] = {}
+"""Mutants of the bucket store that worlds on a bucket catch."""
 BY_EXPLORING: dict[str, Mutant] = {}
 """Mutants of the worker that small worlds have, which only exploring them can see."""
 
@@ -24,6 +26,11 @@ def simulation(mutant: Mutant) -> Mutant:
 def conformance(mutant: Mutant) -> Mutant:
     """Registers a mutant that only the suite for stores can see."""
     return BY_CONFORMANCE.setdefault(mutant.__name__, mutant)
+
+
+def swapping(mutant: Mutant) -> Mutant:
+    """Registers a mutant of the bucket store."""
+    return BY_SWAPPING.setdefault(mutant.__name__, mutant)
 
 
 def exploring(mutant: Mutant) -> Mutant:

@@ -10,10 +10,14 @@ happen in virtual time on a real store, and checks what must be true:
 - nobody rests on an output that does not hold; what was made and not recorded is adopted, at no cost of an attempt;
 - a batch that is paused, cancelled or sealed keeps to it, and a seal covers everything;
 - every event has its fact and every fact its event, and the receiver hears them all, in order;
+- a range of rows goes on at its durable checkpoint, hands out no row twice but for what was cut off, and folds to what
+  an uninterrupted walk gives;
 - when faults stop, every item comes to its end.
 
 The same seed gives the same events: `python -m holdfast.testing.simulator --seed 7 --trace` tells the story of one.
-With `--store module:function` it runs on a store of your own.
+With `--store module:function` it runs on a store of your own; with `--store cas` on a bucket, where faults are in every
+request and documents are replaced by compare-and-swap: revisions and fences grow, one fence has one holder, a lease is
+taken over only after it was watched for its whole length, and what a document speaks of was written before it.
 """
 
 import itertools
@@ -25,18 +29,25 @@ from pathlib import Path
 import msgspec
 
 from holdfast.stores.base import Store
+from holdfast.stores.bucket import BucketStore
+from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.replay import Violation
+from holdfast.testing.simulator.bucket_world import BucketWorld
 from holdfast.testing.simulator.ending import canceller, last_words, pauser, sealer
 from holdfast.testing.simulator.oracles import check
 from holdfast.testing.simulator.people import caretaker, ingester, operator
-from holdfast.testing.simulator.plan import draw
+from holdfast.testing.simulator.plan import draw, draw_on_a_bucket
 from holdfast.testing.simulator.process import Process
+from holdfast.testing.simulator.ranges import Ranges
 from holdfast.testing.simulator.receiver import hear_the_rest, receiver
 from holdfast.testing.simulator.verification import checker
 from holdfast.testing.simulator.world import MakeStore, World
 
-__all__ = ["Failure", "Violation", "in_folders", "in_memory", "search", "simulate", "tell"]
+__all__ = ["Failure", "Violation", "in_folders", "in_memory", "on_a_bucket", "search", "simulate", "tell"]
+
+
+HEARING = (receiver,)
 
 
 class Failure(AssertionError):
@@ -46,6 +57,11 @@ class Failure(AssertionError):
 def in_memory(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> MemoryStore:
     """The store that simulations run on unless told otherwise."""
     return MemoryStore(clock=clock, is_dead=is_dead)
+
+
+def on_a_bucket(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> BucketStore:
+    """Stands for worlds on a bucket in memory: each process has a handle of its own there, and requests go wrong."""
+    return BucketStore(MemoryBucket(), clock=clock, monotonic=clock, is_dead=is_dead, at_once=1)
 
 
 def in_folders(make_store: Callable[..., Store], place: Path) -> MakeStore:
@@ -65,17 +81,33 @@ def in_folders(make_store: Callable[..., Store], place: Path) -> MakeStore:
 
 def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] | None = None) -> World:
     """Run the world of one seed and check it. Raises where a promise was broken."""
-    world = World(draw(seed), make_store, trace)
+    world = (
+        BucketWorld(draw_on_a_bucket(seed), trace)
+        if make_store is on_a_bucket
+        else World(draw(seed), make_store, trace)
+    )
+    world.ranges = Ranges(world)
     try:
         for number in range(world.plan.ingesters):
             world.begin(ingester(world, f"source{number}"))
         for number in range(world.plan.workers):
             world.begin(Process(world, number).start, world.chance())
-        for actor in (operator, caretaker, checker, pauser, canceller, sealer, receiver):
+        for actor in (
+            operator,
+            caretaker,
+            checker,
+            pauser,
+            canceller,
+            sealer,
+            *HEARING[: world.store.capabilities.events],
+        ):
             world.begin(actor(world))
+        for actor_of_its_own in world.others():
+            world.begin(actor_of_its_own)
         world.run()
         last_words(world)
-        hear_the_rest(world)
+        if world.store.capabilities.events:
+            hear_the_rest(world)
         check(world)
     finally:
         world.store.close()
@@ -102,7 +134,8 @@ def tell(seed: int, make_store: MakeStore, error: Exception, lines: int = 40, *,
         simulate(seed, make_store, trace=trace)
     except Exception as again:  # noqa: BLE001 - whatever it was, it is told
         error = again
-    plan = {name: value for name, value in msgspec.structs.asdict(draw(seed)).items() if value}
+    drawn = draw_on_a_bucket(seed) if make_store is on_a_bucket else draw(seed)
+    plan = {name: value for name, value in msgspec.structs.asdict(drawn).items() if value}
     told = "\n".join([f"  {line}" for line in trace[-lines:]])
     replaying = f"python -m holdfast.testing.simulator --seed {seed} --trace{f' --store {store}' if store else ''}"
     return (

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.stores.base import Store
-from holdfast.testing.simulator import Failure, in_folders, in_memory, search, simulate, tell
+from holdfast.testing.simulator import Failure, in_folders, in_memory, on_a_bucket, search, simulate, tell
 from holdfast.testing.simulator.world import MakeStore
+
+ON_A_BUCKET = "cas"
 
 
 def main() -> int:
@@ -20,14 +22,21 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="tell everything that happened")
     parser.add_argument("--last", type=int, default=10**9, help="of the trace, tell only so many lines from the end")
     parser.add_argument(
-        "--store", default="", metavar="MODULE:FUNCTION", help="your function (place, *, clock, is_dead) -> Store"
-    )
+        "--store", default="", metavar="MODULE:FUNCTION",
+        help="your function (place, *, clock, is_dead) -> Store; or `cas`: a bucket, with faults in every request",
+    )  # fmt: skip
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=_memory()) as place:
-        make_store = in_folders(_named(given.store), Path(place)) if given.store else in_memory
+        make_store = _store(given.store, Path(place))
         if given.trace:
             return _story(given.seed, given.last, make_store, given.store)
         return _search(given.seed, given.count, make_store, given.store)
+
+
+def _store(said: str, place: Path) -> MakeStore:
+    if said == ON_A_BUCKET:
+        return on_a_bucket
+    return in_folders(_named(said), place) if said else in_memory
 
 
 def _search(first: int, count: int, make_store: MakeStore, store: str) -> int:

@@ -16,9 +16,12 @@ def check(world: World) -> Story:
     check_effects(world, story)
     check_adopted(world, story)
     check_money(story)
-    check_events(world, story)
+    if world.store.capabilities.events:
+        check_events(world, story)
     check_requeues(story)
     check_ended(world, story)
+    if world.plan.every:
+        world.ranges.check(story)
     world.heads = [chunk.head for chunk in world.store.chunks(world.batch.id)]
     world.counts["items"] += len(story.items)
     world.counts["runs"] += world.runs.total()

@@ -6,6 +6,7 @@ from holdfast.core.model import Change, Course, Place, State, StoredItem
 from holdfast.core.orphans import Strategy
 from holdfast.core.states import Transition, go_back, move, redriven
 from holdfast.testing.replay import Violation
+from holdfast.testing.simulator import ranges
 from holdfast.testing.simulator.world import Actor, World
 
 KINDS = {
@@ -89,18 +90,18 @@ def _resolve(
 ) -> None:
     """Whoever was at work on it cannot commit any more, however slow or alive."""
     told = events.orphan_resolved(item.n, item.key, after, strategy=strategy.value, actor="caretaker", reason="because")
-    (now,) = world.store.items(world.batch.id, lo=item.n, hi=item.n + 1)
-    (held,) = [chunk for chunk in world.store.chunks(world.batch.id) if chunk.lo <= item.n < chunk.hi]
+    now, held = world.row_of(item.n), world.chunk_of(item.n)
     kind = "buried" if after.state is State.DEAD else "requeued"
     buried = (events.item_dead(item.n, item.key, after),) if after.state is State.DEAD else ()
     changed = world.act("caretaker", kind, [change_of(item.n, item.place, after)], seize=True, act_id=act_id,
                         events=(*buried, told))  # fmt: skip
-    if is_first and now.place == item.place and not changed and world.sealed is None:
+    later = world.row_of(item.n)
+    if is_first and now.place == item.place == later.place and not changed and world.sealed is None:
         raise Violation(f"item {item.n} was to be {kind} and stands where it stood")
     if changed and _at(now.place) != _at(item.place):
         raise Violation(f"item {item.n} was {kind} by somebody who saw it before it moved on")
     (free,) = [chunk for chunk in world.store.chunks(world.batch.id) if chunk.id == held.id]
-    if changed and held.owner is not None and (free.owner is not None or free.fence <= held.fence):
+    if changed and held.owner is not None and (free.owner == held.owner or free.fence <= held.fence):
         raise Violation(f"item {item.n} was {kind}, and its owner was not fenced out")
     world.counts["requeues"] += len(changed)
 
@@ -112,6 +113,8 @@ def _at(place: Place) -> tuple[int, int, int, int]:
 def _change(world: World, row: StoredItem) -> tuple[str, Change] | None:
     luck, place, stages = world.chance(), row.place, world.stages
     after: Place | None = None
+    if luck < 0.4 and world.plan.every:
+        return KINDS[Transition.RESET], ranges.reset(world, row)
     if luck < 0.4:
         kind = Transition.RESET
         after = go_back(

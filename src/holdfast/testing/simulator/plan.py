@@ -8,6 +8,7 @@ from collections.abc import Callable
 from random import Random
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.core.model import Tolerance
 from holdfast.core.retry import Policy
@@ -80,11 +81,70 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: Tolerance | None
     watched: bool
     """Whether items are counted one by one after every change."""
+    every: int = 0
+    """Where items are ranges of rows: how many rows there are between two checkpoints; 0 where they are not."""
+    lengths: tuple[int, ...] = ()
+    """How many rows the ranges have, in turn."""
+    races: float = 0.0
+    """On a bucket: how often others get in between two requests."""
+    drift: float = 0.0
+    """On a bucket: how much faster or slower the clock of a process may run, as a share."""
+    openers: int = 0
+    """On a bucket: how many open one more batch of the same name at about the same time."""
 
 
 def draw(seed: int) -> Plan:
     """The plan of a seed."""
     rng = Random(seed)  # noqa: S311 - a schedule, not a secret
+    plan = _drawn(seed, rng)
+    return _of_ranges(plan, rng) if rng.random() < 0.2 else plan
+
+
+def draw_on_a_bucket(seed: int) -> Plan:
+    """The plan of a seed for a world on a bucket: smaller, because every verb is many requests; without what a bucket
+    cannot do; and with the faults between any two requests."""
+    rng = Random(seed)  # noqa: S311 - a schedule, not a secret
+    some, plan = _some(rng), _drawn(seed, rng)
+    plan = replace(
+        plan,
+        policies=plan.policies[:2],
+        groups=[group[:3] for group in plan.groups[:2]],
+        workers=2 + some(0.3),
+        killer=None if plan.killer is None else (plan.killer[0], 0),
+        cap=None,
+        tolerance=None,
+        checks=0.0,
+        adopts=False,
+        watched=False,
+        lingers=plan.lingers or some(0.2) * rng.random(),
+        seals=plan.seals or some(0.15) * (5 + rng.random() * 30),
+        skew=some(0.3) * 3600.0,
+        races=some(0.85) * rng.random() * 0.25,
+        drift=some(0.5) * rng.random() * 0.1,
+        openers=some(0.15) * 3,
+        unheard=plan.unheard / 2,
+        unsent=plan.unsent / 2,
+        doubled=plan.doubled / 2,
+        slow_reply=plan.slow_reply / 3,
+        faults_until=LEASE + rng.random() * 2 * LEASE,
+    )
+    return _of_ranges(plan, rng, longest=6) if some(0.5) else plan
+
+
+def _of_ranges(plan: Plan, rng: Random, longest: int = 12) -> Plan:
+    """The same plan, with items that are ranges of rows."""
+    return replace(
+        plan,
+        policies=plan.policies[:1],
+        killer=None if plan.killer is None else (plan.killer[0], 0),
+        checks=0.0,
+        adopts=False,
+        every=1 + int(rng.random() * longest / 3),
+        lengths=tuple(int(rng.random() * longest) for _ in range(5)),
+    )
+
+
+def _drawn(seed: int, rng: Random) -> Plan:
     some = _some(rng)
     stages = 1 + int(rng.random() * 3)
     groups = _groups(rng)

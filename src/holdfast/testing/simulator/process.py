@@ -4,85 +4,29 @@ It keeps everything in memory and loses all of it when it crashes. A paused proc
 passed: it goes on where it stood, with leases that others may have taken over.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
+from typing import NoReturn
 
 from holdfast.core import canonical, lease, settle
-from holdfast.core.journal import Spend
-from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import Claim, Commit, Course, Item, ItemNo, Want
-from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
+from holdfast.core.errors import StoreError
+from holdfast.core.limits import BLAME
+from holdfast.core.model import Commit, Course, Item, Want
+from holdfast.core.outcome import Done, Failed, Lost, Outcome
 from holdfast.core.settle import Holder, Settled
 from holdfast.runtime.writing import Sending
 from holdfast.stores.base import Idle, Receipt
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator.outside import Effect
+from holdfast.testing.simulator.hand import Hand
+from holdfast.testing.simulator.handling import handle, seconds_of
 from holdfast.testing.simulator.plan import LEASE, most_per_item
+from holdfast.testing.simulator.ranges import Walk, length_of
 from holdfast.testing.simulator.watch import check_waits
 from holdfast.testing.simulator.wire import Wire
-from holdfast.testing.simulator.world import Actor, World, output_of
+from holdfast.testing.simulator.world import Actor, Died, World, output_of
 
 BEATS = 3
 MISSED_BEATS = 3
 GRID = 0.1
-
-
-class Died(Exception):
-    """The process is gone."""
-
-
-class Hand:
-    """A claimed chunk in the hands of a process."""
-
-    __slots__ = (
-        "alone",
-        "chunk",
-        "claim",
-        "effects",
-        "loaded_all",
-        "loaded_to",
-        "lost",
-        "on_trial",
-        "outcomes",
-        "ready",
-        "unseen",
-        "version",
-        "waiting",
-    )
-
-    def __init__(self, claim: Claim) -> None:
-        self.claim = claim
-        self.chunk = claim.lease.chunk
-        self.version = claim.version
-        self.ready: list[Item] = []
-        self.waiting: list[Item] = []
-        self.outcomes: list[Outcome] = []
-        self.effects: list[Effect] = []
-        """Runs that are not yet committed."""
-        self.unseen = claim.pending
-        """Items still to load. What an operator makes pending meanwhile is for the next grant: nothing is set aside
-        for it in this one."""
-        self.loaded_to: ItemNo | None = None
-        self.loaded_all = False
-        self.lost = False
-        self.alone = claim.blame >= SUSPECT
-        self.on_trial = lease.on_trial(claim.pending, claim.blame)
-
-    def take_in(self, items: Sequence[Item], now: float) -> None:
-        for item in items:
-            (self.waiting if item.place.due > now else self.ready).append(item)
-
-    def wake(self, now: float) -> None:
-        if self.waiting:
-            everybody, self.waiting = self.waiting, []
-            self.take_in(everybody, now)
-
-    def next_due(self) -> float | None:
-        return min((item.place.due for item in self.waiting), default=None)
-
-    @property
-    def left(self) -> int:
-        """Items of it in memory that are not settled."""
-        return len(self.ready) + len(self.waiting)
 
 
 class Process:
@@ -91,14 +35,17 @@ class Process:
     def __init__(self, world: World, number: int, life: int = 1) -> None:
         self.world, self.number, self.life = world, number, life
         self.name = f"w{number}.{life}"
-        self.wire = Wire(world)
         self.hands: list[Hand] = []
         self.alive = True
         self.beating = False
         self.asleep_until = 0.0
         self.shaken = False
         """Something happened to it that may cost it its leases."""
+        self.unsure = False
+        """It does not know what became of something that it wrote, and it may hold what it does not know of."""
         self.skew = (world.chance() * 2 - 1) * world.plan.skew
+        self.store = world.connect(self)
+        self.wire = Wire(world, self.store)
 
     def start(self) -> None:
         self.world.begin(self._live(self._work()))
@@ -106,6 +53,9 @@ class Process:
     def now(self) -> float:
         """Its own clock, which is not the store's."""
         return self.world.clock.now + self.skew
+
+    def is_gone(self) -> bool:
+        return not self.alive
 
     # -- living and dying ---------------------------------------------------------------------------------------
 
@@ -121,14 +71,16 @@ class Process:
                     return
                 if world.faulty:
                     if plan.crash and world.chance() < plan.crash:
-                        self._die("crashes")
+                        self.die("crashes")
                     if plan.pause and world.chance() < plan.pause:
-                        self._sleep()
+                        self.sleep()
                         yield self.asleep_until - world.clock.now
+                        if self.is_gone():
+                            return
         except Died:
             return
 
-    def _die(self, how: str) -> None:
+    def die(self, how: str) -> NoReturn:
         world = self.world
         world.say(self.name, how)
         world.counts["crashes"] += 1
@@ -140,7 +92,7 @@ class Process:
         world.begin(Process(world, self.number, self.life + 1).start, 0.5 + world.chance() * LEASE)
         raise Died
 
-    def _sleep(self) -> None:
+    def sleep(self) -> None:
         seconds = world_pause(self.world.chance())
         self.world.say(self.name, f"is paused for {seconds:.0f} s")
         self.world.counts["pauses"] += 1
@@ -164,17 +116,26 @@ class Process:
         while self.hands:
             live = [hand for hand in self.hands if not hand.lost]
             if world.goes_wrong(world.plan.missed_beat):
-                self.shaken, failures = True, failures + 1
+                failures += 1
                 world.counts["beats missed"] += 1
-                if failures == MISSED_BEATS:
-                    self._die("stops: its heartbeat failed too often")
             else:
-                failures = 0
-                kept = {renewed.chunk for renewed in world.store.renew([hand.claim.lease for hand in live], LEASE)}
-                for hand in live:
-                    hand.lost = hand.chunk not in kept
+                failures = 0 if self._renew(live) else failures + 1
+            if failures:
+                self.shaken = True
+            if failures == MISSED_BEATS:
+                self.die("stops: its heartbeat failed too often")
             yield LEASE / BEATS
         self.beating = False
+
+    def _renew(self, live: list[Hand]) -> bool:
+        """False where the store cannot say whether the leases are still held."""
+        try:
+            kept = {renewed.chunk for renewed in self.store.renew([hand.claim.lease for hand in live], LEASE)}
+        except StoreError:
+            return False
+        for hand in live:
+            hand.lost = hand.chunk not in kept
+        return True
 
     # -- the round ----------------------------------------------------------------------------------------------
 
@@ -220,7 +181,7 @@ class Process:
             and idle.next_due is not None
             and not (idle.broke or idle.exceeded or idle.course != "open")
         ):
-            waits.append(idle.next_due - self.world.clock.now + 0.01)
+            waits.append(idle.next_due - self.store.now() + 0.01)
         return max(0.05, min(longest, *waits)) if waits else longest
 
     def _top_up(self) -> Idle | None:
@@ -231,27 +192,35 @@ class Process:
                 self._load(hand)
             if hand.alone or hand.ready:
                 return None
-        while len(self.hands) < self.world.plan.hands:
-            claimed = self._claim()
-            if isinstance(claimed, Idle):
-                idle = claimed
-                break
-            self._load(claimed)
-            if claimed.alone:
-                break
+        try:
+            while len(self.hands) < self.world.plan.hands:
+                claimed = self._claim()
+                if isinstance(claimed, Idle):
+                    idle = claimed
+                    break
+                self._load(claimed)
+                if claimed.alone:
+                    break
+        except StoreError as error:
+            self.unsure = True
+            self.world.say(self.name, f"cannot claim: {error}")
         return idle
 
     def _claim(self) -> Hand | Idle:
         world, plan = self.world, self.world.plan
-        want = Want(batch=world.batch.id, owner=self.name, limit=plan.limit, seconds=LEASE, cap=world.cap,
+        limit = 1 + int(world.chance() * plan.limit) if plan.every else plan.limit
+        want = Want(batch=world.batch.id, owner=self.name, limit=limit, seconds=LEASE, cap=world.cap,
                     reserve=self._reserve(), tolerance=world.tolerance)  # fmt: skip
-        answer = world.store.claim(want)
+        began = world.standing()
+        answer = self.store.claim(want)
+        held = {int(hand.chunk) for hand in self.hands}
+        world.check_held(self, held if isinstance(answer, Idle) else held | {int(answer.lease.chunk)})
         if isinstance(answer, Idle):
             return answer
         if world.trace is not None:
             given = f"chunk {answer.lease.chunk} fence {answer.lease.fence}, items {answer.lo} to {answer.hi - 1}"
             world.say(self.name, "claims", given, f"blame {answer.blame}")
-        world.granted(answer)
+        world.granted(answer, began)
         hand = Hand(answer)
         self.hands.append(hand)
         if not self.beating:
@@ -264,7 +233,15 @@ class Process:
 
     def _load(self, hand: Hand) -> None:
         world = self.world
-        items = world.store.load(hand.claim, hand.loaded_to, min(world.plan.page, hand.unseen), 1 << 20)
+        claim = hand.claim
+        try:
+            items = self.store.load(claim, hand.loaded_to, min(world.plan.page, hand.unseen), 1 << 20)
+            if world.plan.every:
+                found = self.store.checkpoints(claim.batch, lo=claim.lo, hi=claim.hi)
+                hand.checkpoints = {at.n: at for at in found}
+        except StoreError as error:
+            world.say(self.name, f"cannot load chunk {hand.chunk}: {error}")
+            return
         if items:
             hand.loaded_to = items[-1].n
             hand.unseen -= len(items)
@@ -298,14 +275,41 @@ class Process:
             if busy is None:
                 return
             item = busy.ready.pop(0)
+            if self.world.plan.every:
+                yield from self._walk(busy, item)
+                continue
             found = self._look(item)
             if found is not None:
                 busy.outcomes.append(found)
                 continue
             busy.effects.append(self.world.about_to_run(item, self.now()))
-            seconds = self._seconds()
+            seconds = seconds_of(self.world)
             yield seconds
-            busy.outcomes.append(self._handle(item, seconds))
+            busy.outcomes.append(handle(self, item, seconds))
+
+    def _walk(self, hand: Hand, item: Item) -> Actor:
+        """A range up to its next checkpoint, or to its end."""
+        world, n = self.world, int(item.n)
+        walk = hand.walks.get(n)
+        if walk is None:
+            walk = hand.walks[n] = Walk(item, hand.checkpoints.get(n), length_of(world, n), world.plan.every)
+            hand.effects.append(world.about_to_run(item, self.now()))
+            world.ranges.begins(walk)
+        world.ranges.goes_on(walk, hand.claim.lease.fence)
+        seconds = seconds_of(self.world)
+        yield seconds
+        world.ranges.handled(walk, walk.go_on())
+        if not walk.at_end and not world.goes_wrong(world.plan.transient):
+            hand.savings.append((walk, walk.reached()))
+            return
+        del hand.walks[n]
+        if walk.at_end:
+            outcome = handle(self, walk.item, seconds, walk.result())
+        else:
+            outcome = Failed(walk.item, True, "http_503", "no answer", world.chance(), 0.1, seconds)
+        if isinstance(outcome, Done):
+            hand.last.append(walk.reached())
+        hand.outcomes.append(outcome)
 
     def _look(self, item: Item) -> Outcome | None:
         """Before anything is run: whether its input is still there, and whether its output is there already."""
@@ -335,43 +339,13 @@ class Process:
         hand.version += 1
         return True
 
-    def _seconds(self) -> float:
-        chance = self.world.chance()
-        return LEASE * (1 + 2 * chance) if self.world.goes_wrong(self.world.plan.slow) else 0.1 + 3 * chance * chance
-
-    def _handle(self, item: Item, seconds: float) -> Outcome:
-        world, plan = self.world, self.world.plan
-        if plan.killer is not None and plan.killer == (item.key, item.place.stage):
-            self._die(f"is killed by item {item.n}")
-        spend = (
-            Spend(item.n, usd=1 + int(world.chance() * plan.spend), metrics={"run": world.new_id()})
-            if plan.spend
-            else None
-        )
-        luck = world.chance()
-        if luck < plan.transient:
-            after = 40.0 if luck < plan.transient / 10 else None
-            return Failed(item, True, "http_503", "no answer", world.chance(), 0.1, seconds, after, spend=spend)
-        luck -= plan.transient
-        if luck < plan.permanent:
-            return Failed(item, False, "http_404", "not there", world.chance(), 0.1, seconds, spend=spend)
-        luck -= plan.permanent
-        if luck < plan.skip:
-            return Skipped(item, "blank", 0.1, seconds, spend)
-        luck -= plan.skip
-        if luck < plan.defer:
-            return Deferred(item, 5 + 60 * world.chance(), "closed", 0.1, seconds)
-        world.outside.make((int(item.n), item.place.stage, item.place.epoch), spend)
-        output = output_of(item)
-        return Done(item, output, canonical.digest(item.salt, output), 0.1, seconds, spend)
-
     # -- settling and committing --------------------------------------------------------------------------------
 
     def _commit(self) -> Actor:
         """Everything that is finished, in one write; each chunk with its own guard."""
         for hand in [hand for hand in self.hands if hand.lost]:
             self._drop(hand, "the heartbeat found it lost")
-        ripe = [hand for hand in self.hands if hand.outcomes]
+        ripe = [hand for hand in self.hands if hand.outcomes or hand.savings]
         if not ripe:
             return
         settled = [self._settle(hand) for hand in ripe]
@@ -395,8 +369,9 @@ class Process:
         release = release or (hand.loaded_all and not left and not lingers)
         reserved = self._reserve() * max(0, hand.claim.pending)
         return settle.commit(
-            self._holder(hand), settled, commit_id=self.world.new_id(), release=release, due=due, reserved=reserved
-        )
+            self._holder(hand), settled, commit_id=self.world.new_id(), release=release, due=due, reserved=reserved,
+            reached=hand.reached,
+        )  # fmt: skip
 
     def _holder(self, hand: Hand) -> Holder:
         claim = hand.claim
@@ -409,24 +384,28 @@ class Process:
             receipts = yield from self.wire.send(self.name, sending.left)
             if receipts is None:
                 self.shaken = True
-                sending.unheard(self.wire.landed)
+                sending.unheard(self.wire.asked)
             else:
                 sending.heard(receipts)
-        return sending.receipts()
+        receipts = sending.receipts()
+        self.unsure = self.unsure or not all(receipt.landed for receipt in receipts)
+        return receipts
 
     def _go_on(self, hand: Hand, settled: Settled, released: bool) -> None:
         """What is durable may go on."""
         hand.version += 1
         for effect in hand.effects:
             self.world.trials.pop(effect, None)
-        hand.effects.clear()
+        hand.are_durable()
         if released:
             self.hands.remove(hand)
         else:
             hand.take_in(settled.onward, self.now())
 
     def _let_go(self) -> Actor:
-        """Release what only waits for longer than half a lease."""
+        """Release what only waits for longer than half a lease; now and then later."""
+        if self.world.goes_wrong(self.world.plan.lingers):
+            return
         now = self.now()
         for hand in [h for h in self.hands if h.loaded_all and not h.ready and not h.outcomes and not h.lost]:
             due = hand.next_due()

@@ -7,13 +7,31 @@ plan: the same seed gives the same events.
 
 import heapq
 import itertools
+import math
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from random import Random
+from typing import Any, TypeVar
 
 from holdfast.core import canonical
 from holdfast.core.errors import Refused, UsageError
-from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Course, Event, Item, ItemNo, NewItem, State
+from holdfast.core.model import (
+    Act,
+    Batch,
+    Change,
+    Checkpoint,
+    Chunk,
+    Claim,
+    Commit,
+    Course,
+    Event,
+    Item,
+    ItemNo,
+    NewItem,
+    State,
+    StoredItem,
+)
 from holdfast.stores.base import Store
 from holdfast.testing.clock import START, ManualClock
 from holdfast.testing.replay import Violation
@@ -24,13 +42,21 @@ from holdfast.testing.simulator.watch import Seal, check_sums, is_over
 EVENTS = 20_000
 """More than any world needs: one that has not come to its end by then makes no progress."""
 
+A = TypeVar("A")
 Actor = Generator[float, None, None]
 Happening = Callable[[], object]
 MakeStore = Callable[[Callable[[], float], Callable[[str], bool]], Store]
 
 
+class Died(Exception):
+    """A process is gone."""
+
+
 class World:
     """Everything that is true in one simulation, and what must stay true."""
+
+    loses_commits = True
+    """Whether commits get lost between a worker and the store, and not somewhere within it."""
 
     def __init__(self, plan: Plan, make_store: MakeStore, trace: list[str] | None = None) -> None:
         self.plan = plan
@@ -38,6 +64,7 @@ class World:
         self.chance = Random(plan.seed + 1).random  # noqa: S311 - a schedule, not a secret
         self.dead: set[str] = set()
         self.store = make_store(self.clock, self.dead.__contains__)
+        """Where what is true is looked up. Those who act in the world have it through `connect`."""
         self.stages = len(plan.policies)
         definition = canonical.encode({"stages": [{"name": f"s{s}"} for s in range(self.stages)]})
         self.batch: Batch = self.store.open_batch(f"seed {plan.seed}", "simulated", definition, actor="simulator")
@@ -50,6 +77,8 @@ class World:
         """Whether the source was read to its end."""
         self.sealed: Seal | None = None
         self.outside = Outside(self.store, self.batch.id)
+        self.ranges: Any = None
+        """What must be true of items that are ranges of rows."""
         self.heard: list[int] = []
         """The events that the receiver heard, in the order in which it did."""
         self.acknowledged = 0
@@ -71,16 +100,36 @@ class World:
         self._fences: dict[int, int] = {}
         self._inputs: dict[tuple[int, int], bytes] = {}
         self._queue: list[tuple[float, int, Actor | Happening]] = []
+        self._left = EVENTS
         self._order = itertools.count()
         self._ids = itertools.count(1)
 
+    def connect(self, process: Any) -> Store:
+        """The store as a process sees it."""
+        return self.store
+
+    def others(self) -> Iterable[Actor]:
+        """Who else acts in this world."""
+        return ()
+
+    def on_behalf(self, who: str, do: Callable[[Store], A]) -> A:
+        """What somebody asks of the store who is no process."""
+        return do(self.store)
+
     def run(self) -> None:
         """Let everything happen until nobody has anything left to do."""
+        self.go_on()
+        if self._queue:
+            raise Violation(f"no end after {EVENTS} events: the batch makes no progress")
+
+    def go_on(self, until: float = math.inf, most: int = EVENTS) -> None:
+        """Let happen what is to happen until then, one thing after the other."""
         end = START + self.plan.faults_until
         queue, clock = self._queue, self.clock
-        for _ in range(EVENTS):
-            if not queue:
+        for _ in range(min(most, self._left)):
+            if not queue or queue[0][0] > until:
                 return
+            self._left -= 1
             at, _, actor = heapq.heappop(queue)
             if at > clock.now:
                 clock.now = at
@@ -92,7 +141,6 @@ class World:
             delay = next(actor, None)
             if delay is not None:
                 heapq.heappush(queue, (clock.now + delay, next(self._order), actor))
-        raise Violation(f"no end after {EVENTS} events: the batch makes no progress")
 
     def _calm(self) -> None:
         self.faulty, self.cap, self.tolerance = False, None, None
@@ -120,12 +168,14 @@ class World:
         """Give the batch another course; False where it has come to an end before."""
         may_not = self.sealed is not None or (self.course is Course.CANCELLED and course is not Course.CANCELLED)
         try:
-            self.store.steer(self.batch.id, course, actor="operator", reason="because")
+            self.on_behalf(
+                "operator", lambda store: store.steer(self.batch.id, course, actor="operator", reason="because")
+            )
         except (Refused, UsageError):
-            if not may_not:
+            if not may_not and not self.is_closed():
                 raise
             return False
-        if may_not:
+        if may_not and self.is_closed():
             raise Violation(f"a batch that is {'sealed' if self.sealed else self.course} is {course} now")
         self.course = course
         self.counts[f"batches {course}"] += 1
@@ -137,37 +187,42 @@ class World:
         act_id: bytes | None = None,
     ) -> list[ItemNo]:  # fmt: skip
         """What somebody does to items; nothing, once the batch is sealed."""
+        sealed = self.sealed
         if seize:
-            touched = {change.n for change in changes}
-            chunks = self.store.chunks(self.batch.id)
-            self.seized.update(chunk.id for chunk in chunks if any(chunk.lo <= n < chunk.hi for n in touched))
+            self._seize({int(change.n) for change in changes})
         act = Act(id=self.new_id() if act_id is None else act_id, batch=self.batch.id, kind=kind, actor=who,
                   reason="because", at_items=tuple(changes), seize=seize, events=events)  # fmt: skip
         try:
-            changed = self.store.act(act)
+            changed = self.on_behalf(who, lambda store: store.act(act))
         except Refused:
-            if self.sealed is None:
+            if self.sealed is None and not self.is_closed():
                 raise
             self.counts["acts refused"] += 1
             return []
-        if self.sealed is not None:
+        if self.sealed is not None and changed and sealed is self.sealed:
             raise Violation(f"items {changed} of a sealed batch were {kind}")
+        if seize:
+            self._seize(set(changed))  # what was cut meanwhile
         self.counts["acts"] += bool(changed)
         self.say(who, kind, "items", [c.n for c in changes], "seizing" if seize else "", "→", changed)
         self.changed()
         return changed
 
+    def _seize(self, touched: AbstractSet[int]) -> None:
+        chunks = self.store.chunks(self.batch.id) if touched else ()
+        self.seized.update(chunk.id for chunk in chunks if any(chunk.lo <= n < chunk.hi for n in touched))
+
     def admit(self, who: str, items: list[NewItem], *, ended: bool = False) -> bool:
         """Items arrive; False where the batch takes no more."""
         is_closed = self.sealed is not None or self.course is Course.CANCELLED
         try:
-            answer = self.store.add_items(self.batch.id, items, ended=ended, actor=who)
+            answer = self.on_behalf(who, lambda store: store.add_items(self.batch.id, items, ended=ended, actor=who))
         except Refused:
-            if not is_closed:
+            if not is_closed and not self.is_closed():
                 raise
             self.say(who, "is refused")
             return False
-        if is_closed and answer.added:
+        if is_closed and answer.added and self.is_closed():
             raise Violation(f"{answer.added} items were admitted to a batch that takes no more")
         self.ended = self.ended or ended
         self.say(who, f"admits {answer.added} items, {answer.known} were known")
@@ -182,7 +237,7 @@ class World:
     def unseal(self) -> None:
         self.check_seal()
         self.sealed = None
-        self.store.reopen(self.batch.id, actor="sealer", reason="because")
+        self.on_behalf("sealer", lambda store: store.reopen(self.batch.id, actor="sealer", reason="because"))
         self.counts["seals lifted"] += 1
         self.say("sealer", "the batch is open again")
 
@@ -190,23 +245,41 @@ class World:
         if self.sealed is not None:
             self.sealed.check(self.store)
 
+    def standing(self) -> tuple[Course, Seal | None]:
+        """The course of the batch, and its seal."""
+        return self.course_there(), self.sealed
+
+    def course_there(self) -> Course:
+        """The course of the batch as the store has it."""
+        return self.course
+
+    def is_closed(self) -> bool:
+        """Whether the store says that the batch is sealed or cancelled: on a bucket that is so before its maker hears
+        of it."""
+        return self.sealed is not None or self.course is Course.CANCELLED
+
     def is_pending(self) -> bool:
         return bool(self.store.items(self.batch.id, state=State.PENDING, limit=1))
 
     # -- what must stay true while it happens ------------------------------------------------------------------
 
-    def granted(self, claim: Claim) -> None:
-        """Fences grow for every item, whatever chunk it is in; the budget holds."""
-        fence = claim.lease.fence
-        if self.course is not Course.OPEN or self.sealed is not None:
+    def granted(self, claim: Claim, began: tuple[Course, Seal | None]) -> None:
+        """Fences grow for every item, whatever chunk it is in; the budget holds. `began` is how the batch stood when
+        the claim was made: on a bucket, one that is on its way may still land."""
+        fence, (course, sealed) = claim.lease.fence, began
+        is_stopped = course is not Course.OPEN and self.course_there() is not Course.OPEN
+        if is_stopped or (sealed is not None and sealed is self.sealed):
             raise Violation(f"chunk {claim.lease.chunk} is granted, the batch is {self.course}")
         if self.tolerance is not None and is_over(self.tolerance, self.store, self.batch.id, self.ended):
             raise Violation(f"chunk {claim.lease.chunk} is granted, though there are more dead letters than tolerated")
+        self._check_fences(claim, fence)
+        self.check_budget(with_reservations=True)
+
+    def _check_fences(self, claim: Claim, fence: int) -> None:
         for n in range(claim.lo, claim.hi):
             if fence <= self._fences.get(n, 0):
                 raise Violation(f"item {n} is granted under fence {fence} after fence {self._fences[n]}")
             self._fences[n] = fence
-        self.check_budget(with_reservations=True)
 
     def changed(self) -> None:
         """Something was written: in a world that is watched, everything is counted."""
@@ -227,6 +300,39 @@ class World:
         if used > most:
             raise Violation(f"{used} units are spent or set aside, the budget is {self.cap}")
 
+    def check_told(self, commit: Commit, *, landed: bool) -> None:
+        """The store must remember what it answered."""
+        if landed != (commit.id in self.landed):
+            raise Violation(
+                f"the store says that commit {commit.id.hex()} {'landed' if landed else 'did not land'}, which is wrong"
+            )
+
+    def check_denied(self, who: str, commit: Commit) -> None:
+        """A store that says that nothing landed means it."""
+        self.check_told(commit, landed=False)
+
+    def check_held(self, process: Any, held: set[int]) -> None:
+        """What a process was granted is in its hands."""
+
+    def chunk_of(self, n: int) -> Chunk:
+        """The chunk that has an item: there is one, and no other."""
+        found = [chunk for chunk in self.store.chunks(self.batch.id) if chunk.lo <= n < chunk.hi]
+        if len(found) != 1:
+            raise Violation(f"item {n} is in {len(found)} chunks")
+        return found[0]
+
+    def row_of(self, n: int) -> StoredItem:
+        """An item as the store has it: there is one of that number, and no other."""
+        found = self.store.items(self.batch.id, lo=n, hi=n + 1)
+        if len(found) != 1:
+            raise Violation(f"there are {len(found)} items of number {n}")
+        return found[0]
+
+    def checkpoint_of(self, n: ItemNo) -> Checkpoint:
+        """How far a range is, durably."""
+        there = self.store.checkpoints(self.batch.id, lo=n, hi=n + 1)
+        return there[0] if there else Checkpoint(n, 0, b"")
+
     def is_live(self, chunk: Chunk, now: float) -> bool:
         """Whether somebody holds a chunk who may be at work."""
         return chunk.owner is not None and chunk.expires >= now and chunk.owner not in self.dead
@@ -236,7 +342,7 @@ class World:
         n, place = int(item.n), item.place
         if place.due > now:
             raise Violation(f"item {n} is run {place.due - now:.3f} s before it is due")
-        (row,) = self.store.items(self.batch.id, lo=n, hi=n + 1)
+        row = self.row_of(n)
         if (row.place.epoch, row.place.stage) < (place.epoch, place.stage):
             raise Violation(
                 f"item {n} is run at stage {place.stage} of epoch {place.epoch}, its checkpoint is at {row.place.stage}"

@@ -94,7 +94,7 @@ AT_FIRST = {
     "two chunks, three workers and an operator": {"chunks": 2, "workers": 3, "requests": 3},
 }
 """Too large to be seen to their end; all that can happen in the first moves is."""
-FIRST_STATES = 150_000
+FIRST_STATES = 300_000
 
 
 @SEEN
@@ -117,7 +117,7 @@ def test_every_state_of_more_documents_keeps_every_promise(name: str, tally: Cal
 @pytest.mark.parametrize("name", AT_FIRST)
 def test_the_first_moves_on_documents_keep_every_promise(name: str, tally: Callable[..., None]) -> None:
     seen = explore_swaps(**AT_FIRST[name], most=FIRST_STATES)
-    assert seen.deepest >= 10
+    assert seen.deepest >= 8
     tally(states=seen.states, moves=seen.moves)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import events, journal, retry
+from holdfast.core import events, journal, retry, verify
 from holdfast.core.canonical import digest_of_acc, storable
 from holdfast.core.columns import FLOAT32, UINT16, pack
 from holdfast.core.errors import UsageError
@@ -32,7 +32,6 @@ from holdfast.core.model import (
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.states import Transition, checkpoint, move, progress
-from holdfast.core.verify import rewound
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,7 +252,7 @@ class _Ledger:
     def lost(self, outcome: Lost) -> None:
         """What an item rests on is gone: back to where it was made, in the next epoch; too often, and it is buried."""
         item, before = outcome.item, outcome.item.place
-        place = rewound(before, max(0, outcome.to_stage), self.stages, reason=_cut(outcome.why))
+        place = verify.rewound(before, max(0, outcome.to_stage), self.stages, reason=_cut(outcome.why))
         if place.state is State.DEAD:
             self._bury(item, place)
         self.moves.append(Move(item.n, place))

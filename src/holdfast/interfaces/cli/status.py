@@ -217,7 +217,8 @@ def _held(lease: standing.Held) -> str:
     else:
         ended = "gone" if lease.expires_in >= 0 else f"lease ended {brief(-lease.expires_in)} ago"
         ends = f"{ended}: the next run takes it over"
-    return f"{lease.owner}: {lease.pending:,} items of chunk {lease.chunk} under fence {lease.fence}, {ends}"
+    held = render.many(lease.pending, "item")
+    return f"{lease.owner}: {held} of chunk {lease.chunk} under fence {lease.fence}, {ends}"
 
 
 def _list(seen: list[standing.Status], url: str) -> RenderableType:

@@ -37,6 +37,7 @@ from holdfast.runtime.report import DeadLetter, Report
 from holdfast.runtime.results import Result
 from holdfast.runtime.scan import Scan, ScanReport
 from holdfast.runtime.scans.tick import Tick
+from holdfast.runtime.scans.walk import Part
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.sources import (
     Csv,
@@ -61,7 +62,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Breaker", "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Cursor", "Damaged",
     "DeadLetter", "Defer", "DefinitionChanged", "File", "Files", "Finding", "FingerprintChanged", "Folder",
-    "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs", "Object", "Objects", "Pages", "Parquet",
+    "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs", "Object", "Objects", "Pages", "Parquet", "Part",
     "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Query", "Readable", "Reader", "Reconciliation",
     "Refused", "Report", "Result", "Retry", "Scan", "ScanReport", "SchemaTooNew", "SinkError", "Skip", "Source",
     "SourceChanged", "Span", "Stage", "StoreError", "StoreUnavailable", "Table", "Tick", "Tolerance", "Transient",

@@ -137,9 +137,11 @@ class Walk:
             raise Parked
 
     def _save(self) -> None:
-        began = clock()
+        """Wait until a checkpoint is durable; the disk's time is used to read what comes next."""
         saving = Saving(self._work, self.reached())
         self._send(saving)
+        self.feed.look_ahead()
+        began = clock()
         if not saving.wait():
             raise self._lost()
         self.item = further(self.item)

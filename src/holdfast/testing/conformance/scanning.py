@@ -1,9 +1,11 @@
 """Checkpoints: how far an item has been read that is a range of a source."""
 
+import pytest
 from msgspec.structs import replace
 
 from holdfast.core import canonical, journal
-from holdfast.core.model import Checkpoint, ItemNo
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Checkpoint, ChunkId, ItemNo
 from holdfast.stores.base import Receipt
 from holdfast.testing.conformance.kit import Kit, done, failed, proves, reset
 
@@ -51,6 +53,21 @@ def a_refused_commit_moves_no_checkpoint(kit: Kit) -> None:
     kit.claim("bob")
     before = kit.everything()
     assert kit.store.commit([kit.reach(claim, item, 400, version=1)]) == [Receipt(landed=False, reason="lost")]
+    assert kit.everything() == before
+
+
+@proves("B15")
+def a_checkpoint_of_a_chunk_that_is_finished_or_unknown_changes_nothing(kit: Kit) -> None:
+    kit.admit("part")
+    claim = kit.claim()
+    (item,) = kit.load(claim)
+    kit.finish(claim)
+    before = kit.everything()
+    late = kit.reach(claim, item, 200, version=kit.store.chunks(kit.batch)[0].version)
+    unknown = replace(late, chunk=ChunkId(late.chunk + 1_000), id=kit.new_id())
+    assert kit.store.commit([late]) == [Receipt(landed=False, reason="lost")]
+    with pytest.raises(UsageError, match="does not exist"):
+        kit.store.commit([unknown])
     assert kit.everything() == before
 
 

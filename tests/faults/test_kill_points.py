@@ -17,8 +17,8 @@ Make = Callable[..., Scene]
 SLOW_RUN = ("--lease", "0.15s", "--pace", "0.02")
 HEARTBEAT = tuple(point for point in POINTS if point.startswith("renew."))
 OPERATOR = tuple(point for point in POINTS if point.startswith("act."))
-ENDING = tuple(point for point in POINTS if point.startswith(ELSEWHERE))
-PLAIN = tuple(point for point in POINTS if point not in HEARTBEAT + OPERATOR and point not in ENDING)
+ENDING = tuple(point for point in POINTS if point.startswith(ELSEWHERE) and not point.startswith("bucket."))
+PLAIN = tuple(p for p in POINTS if not p.startswith("bucket.") and p not in HEARTBEAT + OPERATOR + ENDING)
 ITEMS = 12
 """Enough for every fate of the script, few enough to be killed at every hit."""
 

@@ -75,7 +75,7 @@ def test_a_place_that_may_not_be_written_is_told(folder: Path) -> None:
         run(keeping(place / "state.db"), [1])
 
 
-@pytest.mark.parametrize("url", ["postgresql://host/db", "s3://bucket/key", "az://state/pollers"])
+@pytest.mark.parametrize("url", ["postgresql://host/db", "redis://host/0"])
 def test_a_store_of_a_later_version_is_told(url: str) -> None:
     with pytest.raises(hf.UsageError, match="not known to this version"):
         run(keeping(url), [1])

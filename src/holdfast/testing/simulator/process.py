@@ -258,7 +258,7 @@ class Process:
         if not (plan.crash or plan.pause or plan.missed_beat or plan.unsent) and plan.killer != (item.key, place.stage):
             raise Violation(f"item {n} is condemned, but it never killed a process")
         effect = (n, place.stage, place.epoch)
-        if self.world.trials[effect] < BLAME:
+        if len(self.world.trials[effect]) < BLAME:
             raise Violation(f"item {n} is condemned, but it was not started {BLAME} times alone and in vain")
         self.world.condemned[effect] += 1
         hand.outcomes.append(Failed(item, False, "killed_process", "its process died too often", 0.0, 0.0, 0.0))
@@ -331,7 +331,7 @@ class Process:
         """An item on trial is run only after that is durable."""
         (item,) = hand.ready
         hand.on_trial = False
-        self.world.trials[int(item.n), item.place.stage, item.place.epoch] += 1
+        self.world.trials[int(item.n), item.place.stage, item.place.epoch].append(hand.claim.lease.fence)
         receipts = yield from self._write([settle.start(self._holder(hand), commit_id=self.world.new_id())])
         if not receipts[0].landed:
             self._drop(hand, f"its start was refused ({receipts[0].reason})")
@@ -395,7 +395,8 @@ class Process:
         """What is durable may go on."""
         hand.version += 1
         for effect in hand.effects:
-            self.world.trials.pop(effect, None)
+            trials = self.world.trials[effect]  # who slept hears of it late, and others may have begun since
+            trials[:] = [fence for fence in trials if fence > hand.claim.lease.fence]
         hand.are_durable()
         if released:
             self.hands.remove(hand)

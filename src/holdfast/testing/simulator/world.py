@@ -8,7 +8,7 @@ plan: the same seed gives the same events.
 import heapq
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from random import Random
@@ -87,8 +87,8 @@ class World:
         """How often a handler was run."""
         self.condemned: Counter[Effect] = Counter()
         """How often an item was buried without being run."""
-        self.trials: Counter[Effect] = Counter()
-        """How often in a row an item was started alone, under suspicion, and came to nothing."""
+        self.trials: defaultdict[Effect, list[int]] = defaultdict(list)
+        """The fences under which an item was started alone, under suspicion, since it last came further."""
         self.excused: Counter[Effect] = Counter()
         """Runs whose outcome was lost for a reason."""
         self.seized: set[int] = set()

@@ -10,8 +10,8 @@ from holdfast.core.errors import SourceChanged, UsageError
 class BytePage:
     """The rows of a block of a file."""
 
-    def __init__(self, rows: Sequence[Any], start: int, end: int | None, first: int) -> None:
-        self.rows = rows
+    def __init__(self, rows: Sequence[Any], start: int, end: int | None, first: int, flawed: bool) -> None:
+        self.rows, self.flawed = rows, flawed
         self._start, self._end, self._first, self._count = start, end, first, len(rows)
 
     def after(self, count: int) -> Cursor:
@@ -24,8 +24,8 @@ class BytePage:
 class RowPage:
     """Some rows of a stream, and the number of the first."""
 
-    def __init__(self, rows: Sequence[Any], first: int) -> None:
-        self.rows, self._first = rows, first
+    def __init__(self, rows: Sequence[Any], first: int, flawed: bool) -> None:
+        self.rows, self.flawed, self._first = rows, flawed, first
 
     def after(self, count: int) -> Cursor:
         return Cursor("row", self._first + count)

@@ -61,7 +61,7 @@ class Csv(LineFile):
             try:
                 block = blocks.peek(beyond)
             except LineTooLongError as long:
-                raise parser.overlong(long.head, line) from None
+                raise parser.too_long(long.head, line) from None
             if block is None:
                 raise UsageError(
                     f"{self._what}: the file is empty: begin it with a row of column names, or give fields="

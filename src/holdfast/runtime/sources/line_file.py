@@ -5,12 +5,11 @@ stands before. A file that is unpacked while it is read, or has lines that do no
 sought: it is read from its start, its cursor is the number of the row, and it is one range.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import SourceChanged, UsageError
@@ -35,16 +34,18 @@ class Parser(Protocol):
     """How many bytes of the last block were understood: all, but for trouble."""
     first_line: int
     """The number of the line that the first row begins with."""
+    flawed: bool
+    """Whether there may be malformed ones among the rows of the last block."""
 
-    def parse(self, data: bytes, at_end: bool, line_of: Callable[[], int]) -> list[Any] | None:
-        """The rows of a block; None if it ends within one. `line_of` tells the number of its first line."""
+    def parse(self, data: bytes, at_end: bool, place: "Place") -> list[Any] | None:
+        """The rows of a block; None if it ends within one."""
         ...
 
     def is_whole(self, data: bytes, at_end: bool) -> bool:
         """Whether a block ends where a row ends."""
         ...
 
-    def overlong(self, head: bytes, first: int) -> Any:
+    def overlong(self, head: bytes, place: "Place") -> Any:
         """What to hand out for a line beyond the limit, of which this is the beginning; or it raises."""
         ...
 
@@ -143,14 +144,14 @@ class LineFile:
             for found, at, behind in self._between(stream, parser, lines, first, offset, end):
                 skip = min(passed, len(found))
                 passed -= skip
-                yield BytePage(found[skip:] if skip else found, at, behind, skip)
+                yield BytePage(found[skip:] if skip else found, at, behind, skip, parser.flawed)
             offset = 0 if end is None else end
         elif more and offset > end:  # the two cursors are of readers with other blocks: count what lies between
             more -= sum(len(found) for found, _, _ in self._between(stream, parser, lines, first, end, offset))
         if more <= passed:
             return
         for found, at, _ in self._between(stream, parser, lines, first, offset, None):
-            yield BytePage(found[passed:more], at, None, passed)
+            yield BytePage(found[passed:more], at, None, passed, parser.flawed)
             if more <= len(found):
                 return
             passed, more = max(0, passed - len(found)), more - len(found)
@@ -165,7 +166,7 @@ class LineFile:
         for found, _, _ in self._parsed(blocks, parser, LineNumbers(None, self.lone_cr, parser.first_line)):
             kept = found[max(0, start - first) : None if stop is None else max(0, stop - first)]
             if kept:
-                yield RowPage(kept, max(first, start))
+                yield RowPage(kept, max(first, start), parser.flawed)
             first += len(found)
             if stop is not None and first >= stop:
                 return
@@ -182,11 +183,11 @@ class LineFile:
             except LineTooLongError as long:
                 head = long.head
                 blocks.pass_over_line()
-                yield [parser.overlong(head, lines.at(at))], at, blocks.offset
+                yield [parser.overlong(head, Place(lines, at))], at, blocks.offset
                 continue
             if block is None or (self.growing and len(block.data) <= beyond):
                 return
-            rows = parser.parse(block.data, block.at_end and not self.growing, partial(lines.at, at))
+            rows = parser.parse(block.data, block.at_end and not self.growing, Place(lines, at))
             if rows is None:
                 beyond = len(block.data)
                 continue
@@ -196,6 +197,22 @@ class LineFile:
             yield rows, at, blocks.offset
             if parser.trouble is not None:
                 raise parser.trouble
+
+
+class Place(NamedTuple):
+    """Where a block begins."""
+
+    lines: "LineNumbers"
+    offset: int
+
+    @property
+    def line(self) -> int:
+        """The number of its first line; counted when somebody asks."""
+        return self.lines.at(self.offset)
+
+    def byte(self, within: int) -> int | None:
+        """Where something in it begins in the file; None where nobody can go there."""
+        return self.offset + within if self.lines.can_be_sought else None
 
 
 class LineNumbers:
@@ -214,6 +231,10 @@ class LineNumbers:
                 self._count(stream, offset - self._offset)
             self._offset = offset
         return self._line
+
+    @property
+    def can_be_sought(self) -> bool:
+        return self._path is not None
 
     def passed(self, data: bytes) -> None:
         """These bytes were read, one after the other, where they cannot be read again."""

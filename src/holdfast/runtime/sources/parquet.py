@@ -18,6 +18,8 @@ BATCH_ROWS = 1_000
 class GroupPage:
     """Some rows of a row group, and the number of the first in it."""
 
+    flawed = False
+
     def __init__(self, rows: Sequence[Any], group: int, first: int) -> None:
         self.rows, self._group, self._first = rows, group, first
 

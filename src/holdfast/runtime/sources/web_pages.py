@@ -28,6 +28,8 @@ Where = str | Callable[[Any], Any]
 class ReplyPage:
     """The rows of a reply. After the last one the cursor is that of the next page, where there is one."""
 
+    flawed = False
+
     def __init__(self, rows: Sequence[Any], at: Any, following: Any, first: int) -> None:
         self.rows = rows
         self._at, self._following, self._first = at, following, first

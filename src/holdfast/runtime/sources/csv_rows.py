@@ -89,6 +89,11 @@ class RowParser:
                     return None
         return self._carefully(data, at_end, place)
 
+    def ends(self, data: bytes) -> list[int]:
+        """Where each row ends; one that goes on beyond the block is left out."""
+        careful = _Careful(data, self._dialect, self._encoding)
+        return [careful.taken for row in careful if not careful.is_open and (row or careful.fault() is not None)]
+
     def is_whole(self, data: bytes, at_end: bool) -> bool:
         """Whether a block ends where a row ends."""
         if at_end or self._quote is None:
@@ -169,6 +174,8 @@ class _Careful:
         """The bytes up to the end of the row at hand."""
         self.ran_on = False
         """Whether the row at hand went on to the end of the data, or to the limit of a field."""
+        self.is_open = False
+        """Whether it ends within quotes, because the data does."""
 
     @property
     def began(self) -> int:
@@ -182,14 +189,15 @@ class _Careful:
 
     def __iter__(self) -> Iterator[list[str] | csv.Error]:
         while True:
-            self.first, self.ran_on = self._at, False
+            self.first, self.ran_on, self.is_open = self._at, False, False
             try:
                 row: list[str] | csv.Error = next(self._reader)
             except StopIteration:
                 return
             except csv.Error as error:
                 row = error
-                self.ran_on = WITHIN_QUOTES in str(error) or "field limit" in str(error)
+                self.is_open = WITHIN_QUOTES in str(error)
+                self.ran_on = self.is_open or "field limit" in str(error)
             self.taken += sum(map(len, self.of_row))
             yield row
 

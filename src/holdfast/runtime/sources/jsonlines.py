@@ -67,6 +67,12 @@ class ValueParser:
         each = enumerate(zip(lines, starts, strict=False))
         return [value for number, (line, start) in each for value in self._value(line, number, start, place)]
 
+    def ends(self, data: bytes) -> list[int]:
+        """Where each value ends."""
+        lines = data.split(b"\n")[:-1]
+        ends = accumulate(len(line) + 1 for line in lines)
+        return [end for line, end in zip(lines, ends, strict=True) if line.strip()]
+
     def is_whole(self, data: bytes, at_end: bool) -> bool:
         """A line is a value: every line's end is a border."""
         return True

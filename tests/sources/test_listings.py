@@ -150,7 +150,7 @@ def test_trouble_with_a_bucket_is_told_by_its_kind(bucket: dict[str, Any]) -> No
 
 
 def test_an_option_that_obstore_does_not_know_is_a_usage_error() -> None:
-    with pytest.raises(hf.UsageError, match="check the URL and the options"):
+    with pytest.raises(hf.UsageError, match="check the URL, the options"):
         list(hf.Objects("s3://scans/in", nonsense="x"))
 
 

@@ -102,6 +102,8 @@ class Objects:
             for answer in obstore.list(store, self.place.path or None, offset=after, chunk_size=ASKED_FOR):
                 for found in answer:
                     name = found["path"]
+                    if _is_folder(name, found["size"], last):
+                        continue
                     self._check_order(last, name)
                     last = name
                     made = Object(url=whole._replace(path=name).url, name=name, size=found["size"],
@@ -119,6 +121,12 @@ class Objects:
             )
 
 
+def _is_folder(name: str, size: int, last: str | None) -> bool:
+    """Whether this is the empty object that consoles make for a folder. Its name ends in a slash, which the library
+    takes off, so that it seems to come too late: after the object or the cursor of that name, or after `name.txt`."""
+    return last is not None and not size and name <= last < f"{name}/"
+
+
 def _of_file(file: File) -> Object:
     path = Path(file.path).absolute()
     at = datetime.fromtimestamp(file.modified_ns / 1e9, UTC)
@@ -134,6 +142,11 @@ def _trouble(error: Exception, what: str) -> Exception:
         return Permanent("not_found", f"{what}: the bucket, or the object, is not there: check the name")
     if places.is_forbidden(error):
         return Permanent("denied", f"{what}: the bucket does not let us in ({kind}): check the credentials in use")
-    if kind in {"UnknownConfigurationKeyError", "NotSupportedError", "InvalidPathError"}:
+    if kind == "InvalidPathError":
+        return UsageError(
+            f"{what}: {places.brief(error)}: the bucket holds a name that is no path, with an empty part or with dots: "
+            "rename the object, or list a place below which there is none"
+        )
+    if kind in {"UnknownConfigurationKeyError", "NotSupportedError"}:
         return UsageError(f"{what}: {kind}: check the URL and the options")
     return Transient(f"{what}: the bucket did not answer as it should ({kind})", code="bucket")

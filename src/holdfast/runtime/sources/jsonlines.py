@@ -32,11 +32,6 @@ class JsonLines(LineFile):
         return {"kind": "jsonlines", "name": self._name}
 
     def _begin(self, blocks: Blocks) -> "ValueParser":
-        for mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            before = blocks.offset
-            blocks.skip(mark)
-            if blocks.offset != before:
-                raise UsageError(f"{self._what}: the file is UTF-16; save it as UTF-8")
         blocks.skip(codecs.BOM_UTF8)
         return ValueParser(self._name)
 

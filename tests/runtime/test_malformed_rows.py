@@ -235,3 +235,39 @@ def test_names_that_are_not_text_are_buried_and_the_other_files_handled(folder: 
     report = scan.run(progress=False)
     assert given == ["a.txt", "c.txt"]
     assert [letter.reason for letter in report.dead] == ["in/b\\xff.txt: its name is not valid UTF-8: rename it"]
+
+
+MOVING = """
+    import os
+    import holdfast as hf
+
+    scan = hf.Scan("stock", hf.Csv("stock.csv"), every=7, partitions=2, store="state.db", retry=hf.Retry(attempts=1))
+
+    @scan.handler(executor="processes")
+    def add(rows, acc: int) -> int:
+        with open("handled", "a") as log:
+            log.writelines(f"{row['id']}\\n" for row in rows)
+        if not os.path.exists("new.csv"):
+            return acc + len(rows)
+        os.replace("new.csv", "stock.csv")  # while the first of two ranges is read
+        return acc + len(rows)
+
+    if __name__ == "__main__":
+        report = scan.run(progress=False, workers=1)
+        print([letter.reason for letter in report.dead if letter.code != "invalid"])
+        print([letter.reason for letter in report.dead if letter.code == "invalid"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.promise("B7", "E1")
+def test_in_processes_malformed_rows_are_buried_and_a_file_that_is_replaced_is_refused(folder: Path) -> None:
+    path = stock(folder)
+    (folder / "new.csv").write_bytes(path.read_bytes().replace(b"1", b"2"))
+    done = App(folder, MOVING).run()
+    assert done.returncode == 0, done.stderr
+    refused, buried = done.stdout.splitlines()
+    assert "is not what it was when the scan began" in refused
+    assert WHY[3] in buried
+    handled = {int(line) for line in (folder / "handled").read_text().split()}
+    assert handled < set(GOOD), "the first range, as it was, and nothing of the new file"

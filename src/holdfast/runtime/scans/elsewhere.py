@@ -28,6 +28,7 @@ from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.interval import Interval
 from holdfast.runtime.scans.runner import RangeRunner
 from holdfast.runtime.scans.stage import RangeStage, span_of
+from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Walk
 
 LOOK_SECONDS = 0.1
@@ -196,6 +197,7 @@ class _Child(RangeRunner):
 
     def _walk(self, work: Assignment, item: Item, ctx: Any) -> Walk:
         parcel, span, at = self._parcel, span_of(item.input), self._parcel.at
+        refuse_changed(self.ranges.source, span, f"range {item.key}")
         after = cursor.decode(at.cursor) if at is not None and at.cursor else span.after
         until = span.until if parcel.until is None else cursor.decode(parcel.until)
         feed = Feed(iter(self.ranges.source.read(after, until)), 0 if at is None else at.rows, after)

@@ -1,7 +1,10 @@
 """Rows come out as they stand in the file; what is no row says where it stood."""
 
+import bz2
+import codecs
 import csv
 import gzip
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.errors import UsageError
-from holdfast.runtime.sources import Csv, Malformed, Source, blocks, line_file
+from holdfast.runtime.sources import Csv, JsonLines, Malformed, Source, blocks, line_file
 
 
 def rows_of(data: bytes, name: str = "a.csv", **options: Any) -> list[dict[str, str] | Malformed]:
@@ -167,3 +170,26 @@ def open_files() -> list[str]:
     return sorted(
         str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink() and path.exists()
     )
+
+
+@pytest.mark.parametrize("source", [Csv, JsonLines])
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (bz2.compress(b"a\n1\n"), "packed with bzip2"),
+        (lzma.compress(b"a\n1\n"), "packed with xz"),
+        (gzip.compress(b"a\n1\n"), r"a name that ends in \.gz"),
+        (b"\x28\xb5\x2f\xfd\x24\x08A\0\0a\n1\n", "packed with zstd"),
+        (b"PK\3\4\x14\0\0\0\x08\0a\n1\n", "zip archive or a spreadsheet"),
+        (b"PAR1\x15\0\n1\n", "use Parquet"),
+        (codecs.BOM_UTF16_BE + "a\n1\n".encode("utf-16-be"), "UTF-16"),
+        ("a\n1\n".encode("utf-16"), "UTF-16"),
+    ],
+)
+def test_a_file_of_another_sort_is_told_by_what_it_is(here: Path, source: Any, data: bytes, said: str) -> None:
+    path = here / "a.txt"
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match=said):
+        list(source(path))
+    with pytest.raises(UsageError, match=said):
+        source(path).split(3)

@@ -51,7 +51,10 @@ PLAIN = st.lists(st.sampled_from([b"a", b"b,c", b",", b"\n", b"\r\n", b" ", "é"
 
 @pytest.mark.promise("B7", "B10")
 @given(
-    body=NASTY | ORDINARY | PLAIN, parts=st.integers(1, 6), size=st.sampled_from([1, 7, 64, 65_536]), tail=st.booleans()
+    body=NASTY | ORDINARY | PLAIN,
+    parts=st.integers(1, 50),
+    size=st.sampled_from([1, 7, 64, 65_536]),
+    tail=st.booleans(),
 )
 @example(body=b'x,"a\nb\nc"\n' * 5, parts=4, size=7, tail=True)
 @example(body=b'5" disk,x\n"a\n"\n' * 5, parts=5, size=1, tail=True)

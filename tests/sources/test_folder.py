@@ -1,6 +1,7 @@
 """The files of a folder, in the order of their names, whatever they are called."""
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,15 @@ def test_every_file_comes_out_once_whatever_its_name(
             made.add(b"/".join(parts))
     found = [os.fsencode(item.name) if isinstance(item, File) else item.raw for item in Folder(root)]
     assert sorted(found) == sorted(made)
+
+
+def test_a_folder_of_many_files_is_walked_with_little_in_memory(here: Path) -> None:
+    (here / "many").mkdir()
+    for n in range(10_000):
+        (here / "many" / f"{n:06}").touch()
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in Folder("many")) == 10_000
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000, "about 100 bytes for each, not 800"
+    finally:
+        tracemalloc.stop()

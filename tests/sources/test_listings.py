@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given, settings
@@ -140,6 +141,42 @@ def test_the_objects_of_a_bucket_come_by_name_from_any_name_on(bucket: dict[str,
     assert "very-secret" not in first.model_dump_json() + repr(first) + repr(source) + str(source.describe())
 
 
+def put(bucket: dict[str, Any], *names: str) -> None:
+    import httpx
+
+    for name in names:
+        assert httpx.put(f"{bucket['endpoint']}/scans/{quote(name)}", content=b"").is_success, name
+
+
+def test_names_with_odd_characters_are_listed_read_and_gone_on_from(bucket: dict[str, Any]) -> None:
+    import obstore
+
+    store = obstore.store.from_url("s3://scans", **bucket)
+    odd = ["odd/a b", "odd/a%20b", "odd/a&b=c", "odd/a+b", "odd/a:b", "odd/a?b#c", "odd/日本", "odd/'q\"", "odd/~"]
+    for name in odd:
+        obstore.put(store, name, name.encode())
+    source = hf.Objects("s3://scans/odd", **bucket)
+    found = [row for row in source if isinstance(row, hf.Object)]
+    assert [row.name for row in found] == sorted(odd)
+    assert [row.read_bytes().decode() for row in found] == sorted(odd)
+    assert len({row.url for row in found}) == len(odd)
+    assert [named(source, at) for at in cursors(source)] == [sorted(odd)[n:] for n in range(len(odd) + 1)]
+
+
+def test_the_empty_objects_that_consoles_make_for_folders_stop_nothing(bucket: dict[str, Any]) -> None:
+    put(bucket, "made/b.txt", "made/b/", "made/b/1", "made/c", "made/c/", "made/d/", "made/e")
+    source = hf.Objects("s3://scans/made", **bucket)
+    whole = named(source)
+    assert [name for name in whole if name != "made/d"] == ["made/b.txt", "made/b/1", "made/c", "made/e"]
+    assert [named(source, at) for at in cursors(source)] == [whole[n:] for n in range(len(whole) + 1)]
+
+
+def test_a_name_that_is_no_path_is_told_by_name(bucket: dict[str, Any]) -> None:
+    put(bucket, "worse/a", "worse//b")
+    with pytest.raises(hf.UsageError, match=r"worse//b.*a name that is no path"):
+        list(hf.Objects("s3://scans/worse", **bucket))
+
+
 def test_trouble_with_a_bucket_is_told_by_its_kind(bucket: dict[str, Any]) -> None:
     with pytest.raises(hf.Permanent, match="not there"):
         list(hf.Objects("s3://nothing-here/x", **bucket))
@@ -150,7 +187,7 @@ def test_trouble_with_a_bucket_is_told_by_its_kind(bucket: dict[str, Any]) -> No
 
 
 def test_an_option_that_obstore_does_not_know_is_a_usage_error() -> None:
-    with pytest.raises(hf.UsageError, match="check the URL and the options"):
+    with pytest.raises(hf.UsageError, match="check the URL, the options"):
         list(hf.Objects("s3://scans/in", nonsense="x"))
 
 

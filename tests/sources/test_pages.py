@@ -1,12 +1,14 @@
 """Rows of a paginated API, from a real server: every row once, from any row on; trouble by what it is."""
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
 
 import holdfast as hf
@@ -32,7 +34,7 @@ class Server:
                 outer.asked.append((self.path, self.headers.get("authorization")))
                 status, headers, body = outer.answers.pop(0) if outer.answers else (200, {}, outer.page(self.path))
                 self.send_response(status)
-                for name, value in {**headers, "content-length": str(len(body))}.items():
+                for name, value in {"content-length": str(len(body)), **headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)
@@ -177,3 +179,40 @@ def test_pages_and_readers_are_sources_of_both_kinds(server: Server) -> None:
     for source in (pages(server), hf.Reader(lambda after: [], name="x")):
         assert isinstance(source, sources.Readable)
         assert isinstance(source, sources.Source)
+
+
+@pytest.mark.promise("C10")
+def test_what_stands_in_the_query_of_the_url_is_asked_for_on_every_page(server: Server) -> None:
+    source = hf.Pages(f"{server.url}/orders?status=open&key=a%20b", rows="data.rows", next="meta.next", param="after",
+                      params={"limit": 3})  # fmt: skip
+    assert list(source) == ALL
+    asked = [parse_qs(urlsplit(path).query) for path, _ in server.asked]
+    assert [(each["status"], each["key"], each["limit"]) for each in asked] == [(["open"], ["a b"], ["3"])] * 4
+    assert [each.get("after") for each in asked] == [None, ["3"], ["6"], ["9"]]
+
+
+def test_a_secret_in_a_query_is_in_no_log_and_other_requests_are_logged_as_ever(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    list(hf.Pages(f"{server.url}/orders?key=very-secret", rows="data.rows", next="meta.next", param="after"))
+    assert "/orders" in caplog.text
+    assert "very-secret" not in caplog.text
+    httpx.get(f"{server.url}/orders?mine=1")
+    assert "/orders?mine=1" in caplog.text
+
+
+def test_a_next_cursor_that_cannot_stand_in_a_url_is_told(server: Server) -> None:
+    server.next = lambda at: {"at": at}
+    with pytest.raises(hf.Permanent, match="is a dict in the reply"):
+        list(pages(server))
+
+
+def test_a_connection_that_is_cut_in_the_middle_of_a_page_is_tried_again_and_no_row_is_lost(server: Server) -> None:
+    server.answers = [(200, {"content-length": "99999"}, b'{"data": {"rows": [{"n": 0}')]
+    seen: list[int] = []
+    scan = hf.Scan("orders", pages(server, timeout=0.5), every=3, store="memory:",
+                   retry=hf.Retry(attempts=3, wait=("1ms", "2ms")))  # fmt: skip
+    scan.handler(lambda rows: seen.extend(row["n"] for row in rows))
+    assert scan.run(progress=False).rows == 10
+    assert seen == list(range(10))

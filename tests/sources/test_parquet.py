@@ -1,8 +1,9 @@
 """Rows of Parquet files by row group and row."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,3 +72,39 @@ def test_a_cursor_of_another_source_or_of_a_longer_file_is_refused(file: Path) -
         told(hf.Parquet(file), Cursor("byte", 3))
     with pytest.raises(hf.SourceChanged, match="5 row groups"):
         told(hf.Parquet(file), Cursor("group", 9, 0))
+
+
+def test_nested_values_moments_and_numbers_of_every_kind_come_as_python_has_them(tmp_path: Path) -> None:
+    row = {
+        "nested": {"list": [1, 2], "inner": {"text": "x"}}, "day": date(2026, 1, 1), "bytes": b"\xff", "none": None,
+        "price": Decimal("1.10"), "at": datetime(2026, 1, 1, tzinfo=UTC), "large": 2**63 + 5,
+    }  # fmt: skip
+    kinds = {"large": pa.uint64()}
+    table = pa.table({name: pa.array([value] * 10, kinds.get(name)) for name, value in row.items()})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=3)
+    scan = hf.Scan("a", hf.Parquet(tmp_path / "a.parquet"), partitions=50, every=1, store="memory:")
+    seen: list[dict[str, Any]] = []
+    scan.handler(seen.extend)
+    assert scan.run(progress=False).rows == 10
+    assert seen == [row] * 10
+
+
+def test_what_python_has_no_value_for_is_told_with_what_to_do(tmp_path: Path) -> None:
+    exact = pa.array([1_700_000_000_123_456_789], pa.timestamp("ns"))
+    pq.write_table(pa.table({"id": [1], "at": exact}), tmp_path / "a.parquet")
+    with pytest.raises(hf.UsageError, match="leave its column out with columns="):
+        list(hf.Parquet(tmp_path / "a.parquet"))
+    assert list(hf.Parquet(tmp_path / "a.parquet", columns=["id"])) == [{"id": 1}]
+
+
+def test_two_columns_of_one_name_a_folder_and_a_damaged_group_are_told(file: Path, tmp_path: Path) -> None:
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"]), tmp_path / "twice.parquet")
+    with pytest.raises(hf.UsageError, match="'x' occur twice"):
+        list(hf.Parquet(tmp_path / "twice.parquet"))
+    with pytest.raises(hf.UsageError, match="this is a folder"):
+        list(hf.Parquet(tmp_path))
+    data = bytearray(file.read_bytes())
+    data[4:60] = b"\xff" * 56
+    file.write_bytes(data)
+    with pytest.raises(hf.UsageError, match="row group 0 is damaged"):
+        list(hf.Parquet(file))

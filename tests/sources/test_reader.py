@@ -3,11 +3,13 @@
 import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import pytest
 
 import holdfast as hf
+from holdfast.core import cursor as cursors_
 from holdfast.core.cursor import Cursor
 from tests.sources.reference import cursors, told
 
@@ -92,3 +94,39 @@ def test_a_scan_and_a_pipeline_read_it_alike() -> None:
         return item["n"] * 2
 
     assert double.run(hf.Reader(events), key="n", progress=False).counts.done == 25
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda after: None, "a NoneType: write a plain generator"),
+        (lambda after: iter([(None, "a")]), "the cursor None"),
+        (lambda after: iter([(1, "a"), (float("nan"), "b")]), "the cursor nan"),
+    ],
+)
+def test_what_could_not_be_gone_on_from_is_refused(function: Any, said: str) -> None:
+    with pytest.raises((hf.UsageError, hf.Permanent), match=said):
+        list(hf.Reader(function, name="own"))
+
+
+def test_an_async_generator_is_told_from_a_plain_one() -> None:
+    @hf.Reader
+    async def own(after: Any) -> Any:
+        yield 1, 1
+
+    with pytest.raises(hf.UsageError, match="an async generator: write a plain generator"):
+        list(own)
+
+
+def test_an_endless_source_is_left_at_a_checkpoint_when_the_time_is_up_and_gone_on_with() -> None:
+    def numbers(after: Any) -> Any:
+        yield from ((n, n) for n in count(0 if after is None else after + 1))
+
+    scan = hf.Scan("numbers", hf.Reader(numbers), every=10, store="memory:")
+    scan.handler(lambda rows, acc=0: acc + len(rows))
+    first = scan.run(progress=False, deadline="200ms")
+    second = scan.run(progress=False, deadline="200ms")
+    assert first.exit_code == second.exit_code == 75
+    assert 0 < first.rows < second.rows
+    (at,) = scan.pipeline.store.checkpoints(1)
+    assert cursors_.decode(at.cursor).value == second.rows - 1

@@ -157,7 +157,7 @@ class Ingester:
     def admit(self, raw: Any, salt: bytes, natural: Callable[[Any], Any] | None) -> NewItem:
         """One item: a frozen payload with a key, or a dead letter that says what is wrong with it."""
         if isinstance(raw, Malformed):
-            return ingest.refuse(None, raw_bytes(raw.raw), salt, "invalid", f"{raw.where}: {raw.why}")
+            return ingest.refuse(None, raw_bytes(raw.raw), salt, "invalid", raw.reason)
         try:
             payload = self.schema.freeze(raw)
         except Invalid as error:

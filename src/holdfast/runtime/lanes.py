@@ -60,7 +60,7 @@ def open_lanes(
 def _range_runner(stage: RangeStage, pipeline: "Pipeline", options: Options, finished: Finished,
                   told: dict[str, Any]) -> RangeRunner:  # fmt: skip
     """Ranges run on threads; those that were asked to be in processes are waited for by a thread each."""
-    burial = Burial(pipeline.store, options.batch) if stage.isolate else None
+    burial = Burial(pipeline.store, options.batch)
     chosen = stage.executor if stage.executor is not None else options.executor
     if chosen == "processes":
         return ProcessRunner(stage, target=remote.address(stage.home), finished=finished, burial=burial, **told)

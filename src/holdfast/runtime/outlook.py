@@ -1,6 +1,7 @@
 """Why an item is where it is now, what happens next by itself, and what a person can type."""
 
 from dataclasses import dataclass
+from shlex import quote
 
 from holdfast.core.limits import REQUEUES
 from holdfast.core.model import Batch, Chunk, Course, Place, State, StoredItem
@@ -25,7 +26,7 @@ class Outlook:
 
 def look_ahead(store: Store, batch: Batch, item: StoredItem, chunk: Chunk) -> Outlook:
     """Where the item is now, and what may become of it."""
-    place, who = item.place, f"{batch.name} {item.key}"
+    place, who = item.place, f"{batch.name} {quote(str(item.key))}"
     names = lookup.stage_names(batch)
     at = lookup.stage_title(names, place.stage)
     reset = _again(batch, who)
@@ -92,7 +93,7 @@ def _pending(store: Store, batch: Batch, item: StoredItem, chunk: Chunk, at: str
 
 
 def _orphaned(batch: Batch, item: StoredItem, stuck: Orphan, now: float, at: str) -> Outlook:
-    who = f"{batch.name} --item {item.key}"
+    who = f"{batch.name} --item {quote(str(item.key))}"
     if stuck.is_held:
         hands = f"{stuck.owner} holds it and is alive"
     else:

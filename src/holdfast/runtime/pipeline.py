@@ -33,6 +33,7 @@ from holdfast.runtime.recovery import Recovery, preview, recover
 from holdfast.runtime.report import Report
 from holdfast.runtime.run import Run
 from holdfast.runtime.sinks.base import Sink
+from holdfast.runtime.sources.base import Source
 from holdfast.runtime.stage import Stage, Where
 from holdfast.stores import owners
 from holdfast.stores.base import Store
@@ -307,7 +308,7 @@ class Pipeline:
                 f"the items of pipeline {self.name!r} are a {type(found).__name__}: give a list, a generator or a "
                 "source"
             )
-        if hasattr(found, "columns"):
+        if hasattr(found, "columns") and not isinstance(found, Source):
             raise UsageError(
                 f"the items of pipeline {self.name!r} are a {type(found).__name__}, which hands out its columns: give "
                 'its rows, such as frame.to_dict("records") of pandas or frame.iter_rows(named=True) of polars'

@@ -28,6 +28,7 @@ from holdfast.runtime.scans.stage import RangeStage, payload_of
 from holdfast.runtime.scans.tick import Tick
 from holdfast.runtime.scans.unchanged import refuse_changed_batch
 from holdfast.runtime.sources.base import Readable
+from holdfast.runtime.sources.growth import Growing
 from holdfast.runtime.stage import Where
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_checkpoint, each_item, each_output
@@ -85,6 +86,8 @@ class Scan:
             raise UsageError(f"Scan({name!r}, partitions={partitions!r}): a whole number, 1 or more")
         if follow and partitions != 1:
             raise UsageError(f"Scan({name!r}, follow=True, partitions={partitions}): what is followed has one range")
+        if follow and isinstance(source, Growing):
+            source = source.followed()
         self.follow = follow
         self.isolate = isolate
         self._following: dict[tuple[str, float, float | None], Following] = {}

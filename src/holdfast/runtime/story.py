@@ -10,7 +10,7 @@ from holdfast.core.columns import FLOAT32, UINT16, unpack
 from holdfast.core.model import Batch, Chunk, Key, State, StoredItem, chain_of_batch
 from holdfast.runtime import lookup, sealing
 from holdfast.runtime.attempts import was_run
-from holdfast.runtime.cursors.glance import in_words
+from holdfast.runtime.cursors.glance import in_words, of_a_row
 from holdfast.runtime.cursors.outlook import of_a_range
 from holdfast.runtime.cursors.standing import standing_of
 from holdfast.runtime.durations import brief, when
@@ -96,7 +96,7 @@ def tell(store: Store, batch: Batch, item: str) -> Story:
         now=now,
         next=outlook.next,
         commands=outlook.commands,
-        checkpoint="" if at is None else in_words(at),
+        checkpoint=of_a_row(batch, found) if at is None else in_words(at),
     )
 
 

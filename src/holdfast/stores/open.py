@@ -2,13 +2,13 @@
 
 import os
 from pathlib import Path
-from urllib.parse import unquote
 
 from holdfast.core.errors import Refused, UsageError
 from holdfast.stores import bucket_root, filesystem
 from holdfast.stores.base import Capabilities, Store
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.bucket_reads import CAPABILITIES
+from holdfast.stores.buckets import places
 from holdfast.stores.buckets.base import Bucket
 from holdfast.stores.buckets.local import LocalBucket
 from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
@@ -17,7 +17,6 @@ from holdfast.stores.sqlite import SqliteStore
 
 DEFAULT = ".holdfast/state.db"
 LATER = ("postgresql", "postgres")
-BUCKETS = ("s3", "az", "gs", "file")
 
 
 def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = False) -> Store:
@@ -67,27 +66,20 @@ def capabilities_of(where: "str | Path | Store | None" = None) -> Capabilities:
 def is_bucket(where: "str | Path | Store | None" = None) -> bool:
     """Whether a store is named that is in a bucket, or in a directory that is used like one."""
     where = _named(where)
-    scheme, _, rest = str(where).partition(":") if isinstance(where, str) else ("", "", "")
-    return scheme in BUCKETS and rest.startswith("//")
+    return isinstance(where, str) and places.is_place(where)
 
 
 def bucket_at(url: str) -> Bucket:
     """The bucket of a URL; nothing is asked of it yet."""
-    scheme, _, place = url.partition("://")
-    if "@" in place.partition("/")[0] or "?" in place:
-        raise UsageError(
-            f"{scheme}://… has more in it than a place: credentials come from the environment, see docs/buckets.md"
-        )
-    if scheme == "file":
-        if not place.startswith("/") or place == "/":
-            raise UsageError(f"{url!r} names no directory of this host: write file:///path/to/it")
-        kind = filesystem.kind_of(Path(unquote(place)))
+    place = places.place_of(url)
+    if place.scheme == places.FILE:
+        kind = filesystem.kind_of(Path(place.path))
         if filesystem.is_network(kind):
             raise Refused(
                 f"{url} is on a network file system ({kind}), where locks of other hosts may not be seen: put it on a "
                 "local disk, or in a bucket"
             )
-        return LocalBucket(unquote(place))
+        return LocalBucket(place.path)
     return ObstoreBucket(url)
 
 

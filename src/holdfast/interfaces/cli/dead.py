@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import msgspec
@@ -67,7 +68,7 @@ def list_them(
         return
     render.show(render.table(["batch", "item", "stage", "code", "attempts", "reason"], rows, right=["attempts"]))
     shown = render.many(total, "dead letter") if len(rows) == total else f"{len(rows):,} of {total:,} dead letters"
-    render.say(f"\n{shown}. Next: holdfast dead show {rows[0][0]} {rows[0][1]}", render.FAINT)
+    render.say(f"\n{shown}. Next: holdfast dead show {rows[0][0]} {quote(rows[0][1])}", render.FAINT)
 
 
 def _rows(batch: Batch, items: list[StoredItem]) -> Iterator[tuple[str, ...]]:

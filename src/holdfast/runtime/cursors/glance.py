@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.core import cursor, journal
+from holdfast.core import canonical, cursor, journal
 from holdfast.core.cursors import Standing
 from holdfast.core.model import Batch, Chunk, State, StoredItem
 from holdfast.runtime import status
 from holdfast.runtime.cursors.history import backwards
-from holdfast.runtime.cursors.standing import chunk_of, is_scan, standing_of, standings
+from holdfast.runtime.cursors.standing import ROW, chunk_of, is_scan, standing_of, standings
 from holdfast.runtime.durations import brief
 from holdfast.runtime.words import many
 from holdfast.stores import owners
@@ -95,6 +95,17 @@ def in_words(at: Standing) -> str:
     of = "" if at.expected is None else f" of {at.expected:,}"
     kept = "nothing accumulated" if at.acc is None else f"{len(at.acc):,} bytes accumulated"
     return f"after {cursor.decode(at.checkpoint.cursor)}: {at.rows:,}{of} rows handled, {kept}"
+
+
+def of_a_row(batch: Batch, item: StoredItem) -> str:
+    """Where the partition stood that came upon a row which was buried; nothing for any other item."""
+    if not is_scan(batch) or not str(item.key).startswith(ROW):
+        return ""
+    seen = canonical.decode(item.payload).get("seen")
+    if seen is None:
+        return ""
+    where = "at its beginning" if seen["after"] is None else f"after {cursor.from_plain(seen['after'])}"
+    return f"seen by partition {seen['range']}, {where}, with {many(seen['rows'], 'row')} handled"
 
 
 def _rate(store: Store, chunk: Chunk, n: int) -> float | None:

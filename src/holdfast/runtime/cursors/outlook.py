@@ -1,6 +1,7 @@
 """What may become of a range of a scan, and what each choice delivers again."""
 
 from dataclasses import replace
+from shlex import quote
 
 from holdfast.core.cursors import Standing
 from holdfast.core.model import Batch, Course, State
@@ -12,7 +13,7 @@ def of_a_range(batch: Batch, at: Standing, outlook: Outlook) -> Outlook:
     """The same answers, with the checkpoint in them: commands that would begin at the start say so."""
     if batch.course is Course.CANCELLED or batch.sealed_at is not None:
         return outlook
-    who = f"{batch.name} {at.key}"
+    who = f"{batch.name} {quote(str(at.key))}"
     again = many(at.rows, "row")
     start = f"holdfast reset {who} --from-start --reason …   begin again: {again} handled once more"
     if at.place.state is State.DEAD:

@@ -15,12 +15,21 @@ from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import PAYLOAD_BYTES
-from holdfast.core.model import Batch, NewItem, State
+from holdfast.core.model import Batch, Key, NewItem, State
+from holdfast.runtime.scans.feed import Passed
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
 KEY_CHARS = 200
 """A longer text of a cursor is replaced by its digest."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """Who came upon a row: a range, and its checkpoint then."""
+
+    range: Key
+    after: Cursor | None
+    rows: int
 
 
 class Buried(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +41,7 @@ class Buried(msgspec.Struct, frozen=True, kw_only=True):
     at: Cursor
     code: str
     reason: str
+    seen: Seen | None = None
 
 
 class Burial:
@@ -51,8 +61,8 @@ class Burial:
 
     def admit(self, letters: Sequence[NewItem]) -> None:
         """Write the dead letters of some rows."""
-        self._store.add_items(self._found().id, letters, actor=self._owner)
-        self.count += len(letters)
+        admitted = self._store.add_items(self._found().id, letters, actor=self._owner)
+        self.count += admitted.added
 
     def buried(self, places: Sequence[Cursor]) -> set[int]:
         """Which of some rows, by their index, are dead letters already."""
@@ -82,6 +92,19 @@ def _named(at: Cursor) -> NewItem:
     return NewItem(key, canonical.key_hash(key), b"", b"")
 
 
+def malformed(passed: Passed, seen: Seen) -> Buried:
+    """What stood in the place of a row, with the code and the words that a pipeline has for it. In a file it is called
+    by the byte at which it begins: the same in whatever blocks it is read."""
+    row, before, at = passed
+    if row.byte is not None:
+        before, at = Cursor("byte", row.byte, 0), Cursor("byte", row.byte, 1)
+    try:
+        raw: Any = row.raw.decode()
+    except UnicodeDecodeError:
+        raw = row.raw
+    return Buried(row=raw, before=before, at=at, code="invalid", reason=row.reason, seen=seen)
+
+
 def dead_letter(buried: Buried) -> NewItem:
     """A row as an item that is dead from the first moment: a range of that one row, with the row beside it."""
     span = {
@@ -89,6 +112,7 @@ def dead_letter(buried: Buried) -> NewItem:
         "after": None if buried.before is None else cursor.to_plain(buried.before),
         "until": cursor.to_plain(buried.at),
         "rows": 1,
+        "seen": None if buried.seen is None else _plain(buried.seen),
     }
     try:
         payload = canonical.encode({**span, "row": typed.to_plain(buried.row, "the row")})
@@ -97,3 +121,16 @@ def dead_letter(buried: Buried) -> NewItem:
     if len(payload) > PAYLOAD_BYTES:  # the source still has it
         payload = canonical.encode(span)
     return ingest.refuse(span["range"], payload, os.urandom(SALT_BYTES), buried.code, buried.reason)
+
+
+def is_row(payload: bytes) -> bool:
+    """Whether an item is a row that was buried, and not a range of the source."""
+    return "seen" in msgspec.json.decode(payload)
+
+
+def _plain(seen: Seen) -> dict[str, Any]:
+    return {
+        "range": seen.range,
+        "after": None if seen.after is None else cursor.to_plain(seen.after),
+        "rows": seen.rows,
+    }

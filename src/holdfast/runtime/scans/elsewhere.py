@@ -23,11 +23,12 @@ from holdfast.runtime.assignment import Assignment, clock
 from holdfast.runtime.pools import Finished
 from holdfast.runtime.processes import _settle_in
 from holdfast.runtime.saving import Saving
-from holdfast.runtime.scans.burial import Burial, Buried, dead_letter
+from holdfast.runtime.scans.burial import Burial, Buried, dead_letter, is_row
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.interval import Interval
 from holdfast.runtime.scans.runner import RangeRunner
 from holdfast.runtime.scans.stage import RangeStage, span_of
+from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Walk
 
 LOOK_SECONDS = 0.1
@@ -196,10 +197,11 @@ class _Child(RangeRunner):
 
     def _walk(self, work: Assignment, item: Item, ctx: Any) -> Walk:
         parcel, span, at = self._parcel, span_of(item.input), self._parcel.at
+        refuse_changed(self.ranges.source, span, f"range {item.key}")
         after = cursor.decode(at.cursor) if at is not None and at.cursor else span.after
         until = span.until if parcel.until is None else cursor.decode(parcel.until)
         feed = Feed(iter(self.ranges.source.read(after, until)), 0 if at is None else at.rows, after)
-        return self.walk_over(feed, Interval(self.ranges.every), work, ctx, at)
+        return self.walk_over(feed, Interval(self.ranges.every), work, ctx, at, alone=is_row(item.input))
 
     def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Any:
         if self._parcel.follows:

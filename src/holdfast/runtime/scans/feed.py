@@ -1,11 +1,30 @@
 """Rows in cursor order, counted, with one page of foresight: so the last checkpoint and the end are one commit."""
 
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from holdfast.core.cursor import Cursor
-from holdfast.runtime.sources.base import Page
+from holdfast.runtime.sources.base import Malformed, Page
+
+
+class Passed(NamedTuple):
+    """What stood in the place of a row, between two cursors."""
+
+    row: Malformed
+    before: Cursor | None
+    at: Cursor
+
+
+class _Taken(NamedTuple):
+    """Rows of a page that were taken: how many of its rows come up to and with each of them."""
+
+    page: Page
+    before: Cursor | None
+    counts: Sequence[int]
+
+    def cursor(self, count: int) -> Cursor | None:
+        return self.page.after(count) if count else self.before
 
 
 class Feed:
@@ -19,6 +38,10 @@ class Feed:
         """Pages that were read and not turned to."""
         self._trouble: Exception | None = None
         """What went wrong where it was read ahead: raised where those rows are wanted."""
+        self._flawed = False
+        """Whether there are malformed rows in the page."""
+        self.malformed: list[Passed] = []
+        """Those that were passed over; whoever buries them takes them out."""
         self._at = 0
         """How many rows of the page were taken."""
         self._before = rows
@@ -43,28 +66,40 @@ class Feed:
     _last: Cursor | None = None
 
     def take(self, most: int) -> list[Any]:
-        """Up to so many rows; fewer only at the end."""
+        """Up to so many rows, malformed ones counted and left out; fewer only at the end."""
         taken: list[Any] = []
-        self._began, self._parts = self.cursor, []
-        while len(taken) < most and self._turn():
+        self._parts = []
+        while most and self._turn():
             assert self._page is not None
-            some = self._page.rows[self._at : self._at + most - len(taken)]
-            self._parts.append((self._page, self._at, len(some)))
-            taken += some
+            some = self._page.rows[self._at : self._at + most]
+            most -= len(some)
+            counts: Sequence[int] = range(self._at + 1, self._at + len(some) + 1)
             self._at += len(some)
+            if self._flawed:
+                counts = [count for count, row in zip(counts, some, strict=True) if not self._passes(row, count)]
+                some = [self._page.rows[count - 1] for count in counts]
+            self._parts.append(_Taken(self._page, self._last, counts))
+            taken += some
         return taken
 
     def cursors(self) -> list[Cursor]:
         """The cursor after each of the rows that were taken last."""
-        return [page.after(at + each + 1) for page, at, count in self._parts for each in range(count)]
+        return [part.page.after(count) for part in self._parts for count in part.counts]
 
-    @property
-    def began(self) -> Cursor | None:
-        """The cursor before the rows that were taken last."""
-        return self._began
+    def befores(self) -> list[Cursor | None]:
+        """The cursor before each of them."""
+        return [part.cursor(count - 1) for part in self._parts for count in part.counts]
 
-    _began: Cursor | None = None
-    _parts: list[tuple[Page, int, int]]
+    _parts: list[_Taken]
+
+    def _passes(self, row: Any, count: int) -> bool:
+        """Whether a row is passed over: what is no row is nobody's to handle."""
+        if not isinstance(row, Malformed):
+            return False
+        assert self._page is not None
+        before = self._page.after(count - 1) if count > 1 else self._last
+        self.malformed.append(Passed(row, before, self._page.after(count)))
+        return True
 
     def __iter__(self) -> Iterator[Any]:
         """One row after the other; what was handed out counts as taken."""
@@ -73,7 +108,8 @@ class Feed:
             rows = self._page.rows
             while self._at < len(rows):
                 self._at += 1
-                yield rows[self._at - 1]
+                if not (self._flawed and self._passes(rows[self._at - 1], self._at)):
+                    yield rows[self._at - 1]
 
     def _turn(self) -> bool:
         """Whether there is a row to take: turns to the next page where the one at hand is used up."""
@@ -85,6 +121,7 @@ class Feed:
             self._last = self._page.after(self._at) if self._at else self._last
             self._before += self._at
         self._page, self._at = self._ahead.popleft(), 0
+        self._flawed = getattr(self._page, "flawed", True) and Malformed in map(type, self._page.rows)
         self._foresee()
         return True
 

@@ -29,13 +29,14 @@ class IsolatingWalk(Walk):
     """A walk that buries the rows its handler cannot take."""
 
     def __init__(self, *args: Any, burial: Burial, policy: Policy, condemned: str = "", **told: Any) -> None:
-        super().__init__(*args, **told)
+        super().__init__(*args, burial=burial, **told)
+        self._isolates = burial
         if self.handler.shape is Shape.GENERATOR:
             raise UsageError(
                 f"{self.handler.what} is a generator, which takes its rows itself: they can only be isolated for "
                 "(rows) and for (rows, acc)"
             )
-        self._burial, self._policy = burial, policy
+        self._policy = policy
         self._condemned = condemned
         """Why the first row is buried without being tried."""
         self._first = True
@@ -122,14 +123,15 @@ class IsolatingWalk(Walk):
     # -- burying ----------------------------------------------------------------------------------------------------
 
     def _bury(self, rows: list[Any], cursors: list[Cursor], found: list[tuple[int, str, str]]) -> None:
-        before = [self.feed.began, *cursors]
-        self._burial.bury(
-            [Buried(row=rows[at], before=before[at], at=cursors[at], code=code, reason=why) for at, code, why in found]
-        )
+        before = self.feed.befores()
+        self._isolates.bury([
+            Buried(row=rows[at], before=before[at], at=cursors[at], code=code, reason=why, seen=self._seen)
+            for at, code, why in found
+        ])  # fmt: skip
 
     def _passed(self, cursors: list[Cursor]) -> set[int]:
         """Rows that were buried before a crash kept the checkpoint from moving past them."""
-        return self._burial.buried(cursors) if self._first else set()
+        return self._isolates.buried(cursors) if self._first else set()
 
     def _save(self) -> None:
         super()._save()

@@ -11,7 +11,7 @@ from holdfast.runtime.asking import here
 from holdfast.runtime.assignment import Assignment, clock
 from holdfast.runtime.pools import Finished
 from holdfast.runtime.runner import StageRunner
-from holdfast.runtime.scans.burial import Burial
+from holdfast.runtime.scans.burial import Burial, is_row
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.interval import Interval
 from holdfast.runtime.scans.isolation import IsolatingWalk
@@ -60,18 +60,21 @@ class RangeRunner(StageRunner):
         begun = at is not None and bool(at.cursor)
         after = cursor.decode(at.cursor) if begun else span.after
         feed = Feed(iter(stage.source.read(after, span.until)), at.rows if at is not None else 0, after)
-        return self.walk_over(feed, Interval(stage.every), work, ctx, at)
+        return self.walk_over(feed, Interval(stage.every), work, ctx, at, alone=is_row(item.input))
 
     def walk_over(self, feed: Feed, interval: Interval, work: Assignment, ctx: Any, at: Checkpoint | None, *,
-                  condemned: str = "") -> Walk:  # fmt: skip
-        """The walk over a feed: rows are isolated where that was asked for."""
+                  condemned: str = "", alone: bool = False) -> Walk:  # fmt: skip
+        """The walk over a feed: rows are isolated where that was asked for. A row that was buried and is `alone` is not
+        buried again: what is wrong with it is what became of the attempt."""
         told: dict[str, Any] = {"acc": at.acc if at is not None else None, "send": self._finished.put,
                                 "stopping": self.stopping}  # fmt: skip
         stage = self.ranges
+        if alone:
+            return Walk(stage.handler, interval, work, ctx, feed, **told)
         if stage.isolate and self._burial is not None:
             return IsolatingWalk(stage.handler, interval, work, ctx, feed, burial=self._burial, policy=stage.policy,
                                  condemned=condemned, **told)  # fmt: skip
-        return Walk(stage.handler, interval, work, ctx, feed, **told)
+        return Walk(stage.handler, interval, work, ctx, feed, burial=self._burial, **told)
 
     def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Done | None:
         """The end of a range: its last checkpoint and its result are one commit."""

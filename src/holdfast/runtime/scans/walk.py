@@ -11,13 +11,17 @@ from holdfast.core.settle import Reached, further
 from holdfast.runtime.assignment import Assignment, clock
 from holdfast.runtime.context import Context
 from holdfast.runtime.saving import Saving
+from holdfast.runtime.scans.burial import Burial, Seen, malformed
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.handler import Handler, Shape
 from holdfast.runtime.scans.interval import Interval
+from holdfast.runtime.schema import Invalid
 
 FOLD_ROWS = 500
 """The most rows a fold is given at once: what it has in hand stays near the processor. A checkpoint of 10,000 rows that
 came in one list cost half as much again as the same in twenty."""
+GROUP = 500
+"""Malformed rows that are buried at once."""
 WATCH_SECONDS = 0.1
 """How often a coroutine's lease is looked at."""
 
@@ -46,11 +50,15 @@ class Walk:
     """One attempt at one range."""
 
     def __init__(self, handler: Handler, interval: Interval, work: Assignment, ctx: Context, feed: Feed, *,
-                 acc: bytes | None, send: Callable[[Saving], None], stopping: Callable[[], bool]) -> None:  # fmt: skip
+                 acc: bytes | None, send: Callable[[Saving], None], stopping: Callable[[], bool],
+                 burial: Burial | None = None) -> None:  # fmt: skip
         self.handler, self.interval, self.feed = handler, interval, feed
         self.item: Item = work.items[0]
         """As it stands after the last checkpoint."""
         self._work, self._ctx, self._send, self._stopping = work, ctx, send, stopping
+        self._burial = burial
+        """Who buries malformed rows; without it one of them is the end of the attempt."""
+        self._seen = Seen(self.item.key, feed.cursor, feed.rows)
         self._acc = handler.decode(acc)
         self._stored = acc
         self._saved_rows = feed.rows
@@ -66,12 +74,14 @@ class Walk:
             return self._generate()
         while not self.feed.at_end:
             began = clock()
-            self._acc = self._handled(self._rows())
+            if rows := self._rows():
+                self._acc = self._handled(rows)
             self._after_rows(began)
         return self._acc
 
     def reached(self) -> Reached:
-        """How far it has come: what a checkpoint says."""
+        """How far it has come: what a checkpoint says. What is malformed up to there is buried before."""
+        self._bury_malformed()
         at = self.feed.cursor
         return Reached(item=self.item, rows=self.feed.rows, cursor=b"" if at is None else cursor.encode(at),
                        acc=self.handler.encode(self._acc))  # fmt: skip
@@ -104,7 +114,8 @@ class Walk:
             return self._acc
         while not self.feed.at_end:
             began = clock()
-            self._acc = await self._handled_async(self._rows())
+            if rows := self._rows():
+                self._acc = await self._handled_async(rows)
             self._after_rows(began)
         return self._acc
 
@@ -146,6 +157,7 @@ class Walk:
             raise self._lost()
         self.item = further(self.item)
         self._saved_rows, self._saved_at = self.feed.rows, clock()
+        self._seen = Seen(self.item.key, self.feed.cursor, self.feed.rows)
         self.interval.paid(self._saved_at - began)
 
     # -- rows -------------------------------------------------------------------------------------------------------
@@ -156,6 +168,7 @@ class Walk:
         most = FOLD_ROWS if self.handler.shape is Shape.FOLD else None
         rows = self.feed.take(self.interval.rows_at_once(self.feed.rows - self._saved_rows, most))
         self._handed = len(rows)
+        self._bury_malformed(GROUP)
         return rows
 
     def _one_by_one(self) -> Iterator[Any]:
@@ -163,7 +176,18 @@ class Walk:
         for row in self.feed:
             if work.is_vain:
                 raise self._lost()
+            self._bury_malformed(GROUP)
             yield row
+
+    def _bury_malformed(self, least: int = 1) -> None:
+        """Make dead letters of what was passed over, once there are so many."""
+        found = self.feed.malformed
+        if len(found) < least:
+            return
+        if self._burial is None:
+            raise Invalid(found[0].row.reason, "invalid")
+        self._burial.bury([malformed(each, self._seen) for each in found])
+        found.clear()
 
     def _kept(self, answer: Any) -> Any:
         if self.handler.shape is Shape.ROWS:

@@ -42,6 +42,8 @@ class Page(Protocol):
     """Some rows in cursor order."""
 
     rows: Sequence[Any]
+    """In a scan, `Malformed` ones among them are buried. A page that has none may say `flawed = False`, and is not
+    looked through."""
 
     def after(self, count: int) -> Cursor:
         """The cursor after the first so many of them."""
@@ -129,6 +131,13 @@ class Malformed(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     where: str
     """Name and line, such as `pages.jsonl:17`."""
+    byte: int | None = None
+    """Where it begins, in a file that can be sought."""
+
+    @property
+    def reason(self) -> str:
+        """What its dead letter says."""
+        return f"{self.where}: {self.why}"
 
 
 @contextmanager

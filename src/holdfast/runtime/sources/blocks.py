@@ -37,6 +37,8 @@ class Blocks:
         self._growing = growing
         self._held = b""
         self._ended = False
+        self.goes_on = False
+        """The line that was passed over last had no end yet."""
 
     def peek(self, beyond: int = 0) -> Block | None:
         """The lines that come next, in more than so many bytes; None at the end."""
@@ -62,6 +64,7 @@ class Blocks:
         while not (at := self._held.find(b"\n") + 1) and not self._ended:
             self.take(len(self._held))
             self._fill(1 << 20)
+        self.goes_on = self._growing and not at
         self.take(at if at else len(self._held))
 
     def skip(self, mark: bytes) -> None:

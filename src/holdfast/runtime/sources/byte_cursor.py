@@ -1,17 +1,21 @@
 """Cursors into files: a byte and how many rows after it, or the number of a row where a file cannot be sought."""
 
+import re
 from collections.abc import Sequence
 from typing import IO, Any
 
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import SourceChanged, UsageError
 
+CHECK = re.compile(r"[0-9a-f]{16}|")
+"""What stands beside the byte in a file that grows (see `growth`); nothing where a person wrote the cursor."""
+
 
 class BytePage:
     """The rows of a block of a file."""
 
-    def __init__(self, rows: Sequence[Any], start: int, end: int | None, first: int) -> None:
-        self.rows = rows
+    def __init__(self, rows: Sequence[Any], start: int, end: int | None, first: int, flawed: bool) -> None:
+        self.rows, self.flawed = rows, flawed
         self._start, self._end, self._first, self._count = start, end, first, len(rows)
 
     def after(self, count: int) -> Cursor:
@@ -24,8 +28,8 @@ class BytePage:
 class RowPage:
     """Some rows of a stream, and the number of the first."""
 
-    def __init__(self, rows: Sequence[Any], first: int) -> None:
-        self.rows, self._first = rows, first
+    def __init__(self, rows: Sequence[Any], first: int, flawed: bool) -> None:
+        self.rows, self.flawed, self._first = rows, flawed, first
 
     def after(self, count: int) -> Cursor:
         return Cursor("row", self._first + count)
@@ -35,7 +39,8 @@ def place_of(at: Cursor | None, kind: str, what: str) -> tuple[int, int]:
     """The byte and the rows after it, or the row and 0."""
     if at is None:
         return 0, 0
-    value, rows = at.value, 0 if at.tiebreaker is None else at.tiebreaker
+    checked = isinstance(at.tiebreaker, str) and CHECK.fullmatch(at.tiebreaker)
+    value, rows = at.value, 0 if at.tiebreaker is None or checked else at.tiebreaker
     if at.kind != kind or not _is_count(value) or not _is_count(rows):
         raise UsageError(
             f"{what}: it is read by {'a byte and rows after it' if kind == 'byte' else 'the number of the row'}; "

@@ -15,6 +15,7 @@ from typing import Any
 from holdfast.core.errors import UsageError
 from holdfast.runtime.sources.blocks import Blocks, LineTooLongError, count_lines
 from holdfast.runtime.sources.csv_rows import RowParser, check_names
+from holdfast.runtime.sources.growth import NotYetError
 from holdfast.runtime.sources.line_file import LineFile
 from holdfast.runtime.sources.streams import has_byte_lines
 
@@ -61,9 +62,9 @@ class Csv(LineFile):
             try:
                 block = blocks.peek(beyond)
             except LineTooLongError as long:
-                raise parser.overlong(long.head, line) from None
+                raise parser.too_long(long.head, line) from None
             if block is None:
-                raise UsageError(
+                raise NotYetError(
                     f"{self._what}: the file is empty: begin it with a row of column names, or give fields="
                 )
             names = parser.header(block.data, block.at_end, line)

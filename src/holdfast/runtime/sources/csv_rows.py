@@ -14,10 +14,9 @@ from typing import Any
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import PAYLOAD_BYTES
 from holdfast.runtime.sources.base import Malformed
+from holdfast.runtime.sources.line_file import Place
 
 Rows = list[dict[str, str] | Malformed]
-LineOf = Callable[[], int]
-"""Tells the number of the line that a block begins with; asked only where something is malformed."""
 
 WITHIN_QUOTES = "unexpected end"
 MOST_NAMES = 200
@@ -33,6 +32,7 @@ class RowParser:
         self._delimiter: str = dialect["delimiter"]
         self.trouble: UsageError | None = None
         self.first_line = 1
+        self.flawed = False
         self.taken = 0
         """How many bytes of the block were understood."""
         # The limit is the process's; it is only ever raised, so that other users of the module lose nothing.
@@ -42,9 +42,12 @@ class RowParser:
         self._names = list(names)
         self._make = _maker(self._names)
 
-    def overlong(self, head: bytes, first: int) -> UsageError:
+    def overlong(self, head: bytes, place: Place) -> UsageError:
         """A line without end means that the file is not a CSV file."""
-        raise UsageError(f"{self._what}, line {first}: it has more than {len(head):,} bytes: is this a CSV file?")
+        raise self.too_long(head, place.line)
+
+    def too_long(self, head: bytes, line: int) -> UsageError:
+        return UsageError(f"{self._what}, line {line}: it has more than {len(head):,} bytes: is this a CSV file?")
 
     def header(self, data: bytes, at_end: bool, line: int) -> list[str] | None:
         """The first row that is not blank, checked; None if there is none yet, and `taken` says how far it looked."""
@@ -56,8 +59,9 @@ class RowParser:
                 if WITHIN_QUOTES in str(row) and not at_end:
                     self.taken = 0
                     return None
-                never_closed = self._never_closed(careful, lambda: line)
-                raise never_closed or UsageError(f"{at}: the header is not valid CSV: {row}")
+                if self._never_closed(careful):
+                    raise self._swallowed(careful, line)
+                raise UsageError(f"{at}: the header is not valid CSV: {row}")
             fault = careful.fault()
             if fault is not None:
                 raise UsageError(f"{at}: the header {fault}")
@@ -67,13 +71,13 @@ class RowParser:
         self.taken = len(data)
         return None
 
-    def parse(self, data: bytes, at_end: bool, line_of: LineOf) -> Rows | None:
+    def parse(self, data: bytes, at_end: bool, place: Place) -> Rows | None:
         """The rows of a block; None if it ends within one, and there is more to come."""
-        self.taken = len(data)
+        self.taken, self.flawed = len(data), False
         try:
             text = data.decode(self._encoding)
         except UnicodeDecodeError:
-            return self._carefully(data, at_end, line_of)
+            return self._carefully(data, at_end, place)
         if "\0" not in text:
             try:
                 rows: Rows = self._make(self._lists(text))
@@ -83,7 +87,12 @@ class RowParser:
             except csv.Error as error:
                 if WITHIN_QUOTES in str(error) and not at_end:
                     return None
-        return self._carefully(data, at_end, line_of)
+        return self._carefully(data, at_end, place)
+
+    def ends(self, data: bytes) -> list[int]:
+        """Where each row ends; one that goes on beyond the block is left out."""
+        careful = _Careful(data, self._dialect, self._encoding)
+        return [careful.taken for row in careful if not careful.is_open and (row or careful.fault() is not None)]
 
     def is_whole(self, data: bytes, at_end: bool) -> bool:
         """Whether a block ends where a row ends."""
@@ -112,42 +121,43 @@ class RowParser:
             return map(str.split, filter(None, text.split("\n")), repeat(self._delimiter))
         return filter(None, csv.reader(io.StringIO(text, newline=""), **self._dialect))
 
-    def _carefully(self, data: bytes, at_end: bool, line_of: LineOf) -> Rows | None:
+    def _carefully(self, data: bytes, at_end: bool, place: Place) -> Rows | None:
         """Row by row; what is no row is told with its place."""
+        self.flawed = True
         rows: Rows = []
         careful = _Careful(data, self._dialect, self._encoding)
         for row in careful:
             if isinstance(row, csv.Error):
                 if WITHIN_QUOTES in str(row) and not at_end:
                     return None
-                self.trouble = self._never_closed(careful, line_of)
-                if self.trouble is not None:
-                    self.taken = careful.taken - sum(map(len, careful.of_row))
+                if self._never_closed(careful):
+                    self.trouble = self._swallowed(careful, place.line)
+                    self.taken = careful.began
                     break
-                rows.append(self._malformed(careful, f"is not valid CSV: {row}", line_of))
+                rows.append(self._malformed(careful, f"is not valid CSV: {row}", place))
                 continue
             fault = careful.fault()
             if fault is None and row and len(row) != len(self._names):
                 fault = f"has {len(row)} fields, the header has {len(self._names)}"
             if fault is not None:
-                rows.append(self._malformed(careful, fault, line_of))
+                rows.append(self._malformed(careful, fault, place))
             elif row:
                 rows.append(dict(zip(self._names, row, strict=True)))
         return rows
 
-    def _never_closed(self, careful: "_Careful", line_of: LineOf) -> UsageError | None:
+    def _never_closed(self, careful: "_Careful") -> bool:
         """A row that ran to the end, or to the limit, has swallowed others: nobody can tell which lines were rows."""
-        count = len(careful.of_row)
-        if not careful.ran_on or count < 2:
-            return None
+        return careful.ran_on and len(careful.of_row) > 1
+
+    def _swallowed(self, careful: "_Careful", line: int) -> UsageError:
         return UsageError(
-            f"{self._what}, line {line_of() + careful.first}: a quote is opened and not closed in {count:,} lines: "
-            "close it, or give quotechar=None if quotes are ordinary characters"
+            f"{self._what}, line {line + careful.first}: a quote is opened and not closed in {len(careful.of_row):,} "
+            "lines: close it, or give quotechar=None if quotes are ordinary characters"
         )
 
-    def _malformed(self, careful: "_Careful", why: str, line_of: LineOf) -> Malformed:
-        where = f"{self._name}:{line_of() + careful.first}"
-        return Malformed(raw=b"".join(careful.of_row), why=why, where=where)
+    def _malformed(self, careful: "_Careful", why: str, place: Place) -> Malformed:
+        where = f"{self._name}:{place.line + careful.first}"
+        return Malformed(raw=b"".join(careful.of_row), why=why, where=where, byte=place.byte(careful.began))
 
 
 class _Careful:
@@ -164,6 +174,13 @@ class _Careful:
         """The bytes up to the end of the row at hand."""
         self.ran_on = False
         """Whether the row at hand went on to the end of the data, or to the limit of a field."""
+        self.is_open = False
+        """Whether it ends within quotes, because the data does."""
+
+    @property
+    def began(self) -> int:
+        """The byte that the row at hand begins with."""
+        return self.taken - sum(map(len, self.of_row))
 
     @property
     def of_row(self) -> list[bytes]:
@@ -172,14 +189,15 @@ class _Careful:
 
     def __iter__(self) -> Iterator[list[str] | csv.Error]:
         while True:
-            self.first, self.ran_on = self._at, False
+            self.first, self.ran_on, self.is_open = self._at, False, False
             try:
                 row: list[str] | csv.Error = next(self._reader)
             except StopIteration:
                 return
             except csv.Error as error:
                 row = error
-                self.ran_on = WITHIN_QUOTES in str(error) or "field limit" in str(error)
+                self.is_open = WITHIN_QUOTES in str(error)
+                self.ran_on = self.is_open or "field limit" in str(error)
             self.taken += sum(map(len, self.of_row))
             yield row
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from os import PathLike
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -78,19 +79,19 @@ class Folder:
 
     def _named(self, after: str | None) -> Iterator[tuple[str, File | Malformed]]:
         """Names and items in the order of their names; folders that lie before the cursor are not looked into."""
-        levels = [iter(self._entries(self.path))]
+        levels = [("", iter(self._entries(self.path)))]
         while levels:
-            entry = next(levels[-1], None)
+            within, entries = levels[-1]
+            entry = next(entries, None)
             if entry is None:
                 levels.pop()
                 continue
-            name = self._name_of(entry)
-            if entry.is_dir(follow_symlinks=False):
-                inside = name + "/"
-                if self.recursive and (after is None or inside > after or after.startswith(inside)):
-                    levels.append(iter(self._entries(Path(entry.path))))
+            name = within + entry
+            if entry.endswith("/"):
+                if self.recursive and (after is None or name > after or after.startswith(name)):
+                    levels.append((name, iter(self._entries(self.path / name))))
             elif after is None or name > after:
-                item = self._item(entry, name)
+                item = self._item(name)
                 if item is not None:
                     yield name, item
 
@@ -108,11 +109,12 @@ class Folder:
         """The path within the folder."""
         return value.name if isinstance(value, File) else None
 
-    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
-        """What is in a folder, so ordered that all paths come in the order of their text."""
+    def _entries(self, folder: Path) -> list[str]:
+        """The names in a folder, those of folders with a slash: so ordered, all paths come in the order of their text.
+        A name takes a tenth of the memory of what the system tells with it."""
         try:
             with os.scandir(folder) as found:
-                return sorted((e for e in found if self.hidden or not e.name.startswith(".")), key=_order)
+                return sorted(_named(each) for each in found if self.hidden or not each.name.startswith("."))
         except FileNotFoundError:
             if folder != self.path:
                 return []  # it was taken away while we read
@@ -122,31 +124,29 @@ class Folder:
         except PermissionError:
             raise UsageError(f"{self._what}: {folder} may not be read by this user") from None
 
-    def _name_of(self, entry: os.DirEntry[str]) -> str:
-        return Path(entry.path).relative_to(self.path).as_posix()
-
-    def _item(self, entry: os.DirEntry[str], name: str) -> File | Malformed | None:
+    def _item(self, name: str) -> File | Malformed | None:
         """The item for a file; None for what is not meant."""
-        if not self._matches(entry.name if self._by_name else name):
+        if not self._matches(name.rpartition("/")[2] if self._by_name else name):
             return None
         if not _is_text(name):
             return self._malformed(name, "its name is not valid UTF-8: rename it")
+        path = self.path / name
         try:
-            info = entry.stat()
+            info = path.stat()
         except FileNotFoundError:
-            return self._malformed(name, "it is a link to nowhere") if entry.is_symlink() else None
+            return self._malformed(name, "it is a link to nowhere") if path.is_symlink() else None
         except OSError as error:
             return self._malformed(name, f"it cannot be looked at: {error.strerror}")
-        if not entry.is_file():
+        if not S_ISREG(info.st_mode):
             return None
-        return File(path=str(self.path / name), name=name, size=info.st_size, modified_ns=info.st_mtime_ns)
+        return File(path=str(path), name=name, size=info.st_size, modified_ns=info.st_mtime_ns)
 
     def _malformed(self, name: str, why: str) -> Malformed:
         shown = os.fsencode(name).decode("utf-8", "backslashreplace")
         return Malformed(raw=os.fsencode(name), why=why, where=f"{logical_name(self.path)}/{shown}")
 
 
-def _order(entry: os.DirEntry[str]) -> str:
+def _named(entry: os.DirEntry[str]) -> str:
     return entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name
 
 

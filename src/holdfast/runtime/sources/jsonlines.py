@@ -1,7 +1,7 @@
 """Lines of JSON, one value each."""
 
 import codecs
-from collections.abc import Callable
+from itertools import accumulate
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from holdfast.core.limits import PREVIEW_BYTES
 from holdfast.runtime.sources import line_file
 from holdfast.runtime.sources.base import Malformed
 from holdfast.runtime.sources.blocks import Blocks
-from holdfast.runtime.sources.line_file import LineFile
+from holdfast.runtime.sources.line_file import LineFile, Place
 
 
 class JsonLines(LineFile):
@@ -32,11 +32,6 @@ class JsonLines(LineFile):
         return {"kind": "jsonlines", "name": self._name}
 
     def _begin(self, blocks: Blocks) -> "ValueParser":
-        for mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            before = blocks.offset
-            blocks.skip(mark)
-            if blocks.offset != before:
-                raise UsageError(f"{self._what}: the file is UTF-16; save it as UTF-8")
         blocks.skip(codecs.BOM_UTF8)
         return ValueParser(self._name)
 
@@ -47,40 +42,51 @@ class ValueParser:
     trouble: UsageError | None = None
     first_line = 1
     taken = 0
+    flawed = False
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._decode = msgspec.json.Decoder().decode
 
-    def parse(self, data: bytes, at_end: bool, line_of: Callable[[], int]) -> list[Any]:
+    def parse(self, data: bytes, at_end: bool, place: Place) -> list[Any]:
         """The values of a block: all at once where nothing is wrong with any."""
-        self.taken = len(data)
+        self.taken, self.flawed = len(data), False
         lines = data.split(b"\n")
         if len(data) <= line_file.LINE_BYTES:
             try:
                 return list(map(self._decode, filter(None, lines)))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 pass  # a line that is blank, or wrong
-        return [value for number, line in enumerate(lines) for value in self._value(line, number, line_of)]
+        self.flawed = True
+        starts = accumulate((len(line) + 1 for line in lines), initial=0)
+        each = enumerate(zip(lines, starts, strict=False))
+        return [value for number, (line, start) in each for value in self._value(line, number, start, place)]
+
+    def ends(self, data: bytes) -> list[int]:
+        """Where each value ends."""
+        lines = data.split(b"\n")[:-1]
+        ends = accumulate(len(line) + 1 for line in lines)
+        return [end for line, end in zip(lines, ends, strict=True) if line.strip()]
 
     def is_whole(self, data: bytes, at_end: bool) -> bool:
         """A line is a value: every line's end is a border."""
         return True
 
-    def overlong(self, head: bytes, first: int) -> Malformed:
+    def overlong(self, head: bytes, place: Place, number: int = 0, start: int = 0) -> Malformed:
         """Its beginning."""
+        self.flawed = True
         why = f"has more than {line_file.LINE_BYTES:,} bytes; this is its beginning"
-        return self._malformed(head[:PREVIEW_BYTES], why, first)
+        return self._malformed(head[:PREVIEW_BYTES], why, place.line + number, place.byte(start))
 
-    def _value(self, line: bytes, number: int, line_of: Callable[[], int]) -> list[Any]:
+    def _value(self, line: bytes, number: int, start: int, place: Place) -> list[Any]:
         if not line or line.isspace():
             return []
         if len(line) >= line_file.LINE_BYTES:
-            return [self.overlong(line, line_of() + number)]
+            return [self.overlong(line, place, number, start)]
         try:
             return [self._decode(line)]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return [self._malformed(line, f"is not valid JSON: {error}", line_of() + number)]
+            return [self._malformed(line, f"is not valid JSON: {error}", place.line + number, place.byte(start))]
 
-    def _malformed(self, raw: bytes, why: str, number: int) -> Malformed:
-        return Malformed(raw=raw.rstrip(b"\r\n"), why=why, where=f"{self._name}:{number}")
+    def _malformed(self, raw: bytes, why: str, number: int, byte: int | None) -> Malformed:
+        return Malformed(raw=raw.rstrip(b"\r\n"), why=why, where=f"{self._name}:{number}", byte=byte)

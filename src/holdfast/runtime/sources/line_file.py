@@ -7,18 +7,20 @@ sought: it is read from its start, its cursor is the number of the row, and it i
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from copy import copy
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, NamedTuple, Protocol, Self
 
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import SourceChanged, UsageError
 from holdfast.core.limits import PAYLOAD_BYTES
-from holdfast.runtime.sources import borders, identity
-from holdfast.runtime.sources.base import Page, Span, logical_name, one_range
-from holdfast.runtime.sources.blocks import Blocks, LineTooLongError, count_lines
+from holdfast.runtime.sources import borders, growth, identity
+from holdfast.runtime.sources.base import Final, Page, Span, logical_name, one_range
+from holdfast.runtime.sources.blocks import Block, Blocks, LineTooLongError, count_lines
 from holdfast.runtime.sources.byte_cursor import BytePage, RowPage, place_of, seek_row
+from holdfast.runtime.sources.growth import GrowingPage
 from holdfast.runtime.sources.streams import has_byte_lines, is_packed, is_pipe, lines_of
 
 LINE_BYTES = 2 * PAYLOAD_BYTES
@@ -35,16 +37,22 @@ class Parser(Protocol):
     """How many bytes of the last block were understood: all, but for trouble."""
     first_line: int
     """The number of the line that the first row begins with."""
+    flawed: bool
+    """Whether there may be malformed ones among the rows of the last block."""
 
-    def parse(self, data: bytes, at_end: bool, line_of: Callable[[], int]) -> list[Any] | None:
-        """The rows of a block; None if it ends within one. `line_of` tells the number of its first line."""
+    def parse(self, data: bytes, at_end: bool, place: "Place") -> list[Any] | None:
+        """The rows of a block; None if it ends within one."""
         ...
 
     def is_whole(self, data: bytes, at_end: bool) -> bool:
         """Whether a block ends where a row ends."""
         ...
 
-    def overlong(self, head: bytes, first: int) -> Any:
+    def ends(self, data: bytes) -> list[int]:
+        """Where each row of a block ends; a row that goes on beyond it is left out."""
+        ...
+
+    def overlong(self, head: bytes, place: "Place") -> Any:
         """What to hand out for a line beyond the limit, of which this is the beginning; or it raises."""
         ...
 
@@ -81,7 +89,9 @@ class LineFile:
         kind = "byte" if self.can_be_sought else "row"
         start = place_of(after, kind, self._what)
         stop = None if until is None else place_of(until, kind, self._what)
-        with self._opened() as (stream, parser, blocks):
+        with self._begun(after) as (stream, parser, blocks):
+            if parser is None:
+                return
             if kind == "row":
                 yield from self._by_row(parser, blocks, start[0], None if stop is None else stop[0])
             else:
@@ -113,6 +123,20 @@ class LineFile:
         with identity.told(self._what):
             return identity.difference(self.path, before)
 
+    def followed(self) -> Self:
+        """The same file, as one that others write on."""
+        if not self.can_be_sought:
+            raise UsageError(f"{self._what}: only what can be sought can be followed: unpack it, or write it as UTF-8")
+        found = copy(self)
+        found.growing = True
+        return found
+
+    def final(self, after: Cursor | None, wait: Callable[[float], bool]) -> Final:
+        """All that is there; of a file that was read and is gone, nothing until one is there again."""
+        if after is not None and not self.path.exists():
+            return Final(nothing=True, why=f"{self._what}: there is no such file at the moment")
+        return Final()
+
     def natural_key(self, value: Any) -> None:
         """A row has no key of its own: name a column."""
         return
@@ -130,6 +154,23 @@ class LineFile:
             blocks = self._blocks(stream, 0, None)
             yield stream, self._begin(blocks), blocks
 
+    @contextmanager
+    def _begun(self, after: Cursor | None) -> Iterator[tuple[IO[bytes], Parser | None, Blocks]]:
+        """The same, once it is known that it is the file of the cursor; no parser where a file that is written to has
+        not even a header."""
+        with lines_of(self.path, self.encoding, self._what) as stream:
+            blocks = self._blocks(stream, 0, None)
+            if self.can_be_sought:
+                growth.refuse_replaced(stream, after, self._what)
+                stream.seek(0)
+            parser: Parser | None = None
+            try:
+                parser = self._begin(blocks)
+            except growth.NotYetError:
+                if not self.growing:
+                    raise
+            yield stream, parser, blocks
+
     def _blocks(self, stream: IO[bytes], offset: int, until: int | None) -> Blocks:
         return Blocks(stream, self._what, offset=offset, until=until, longest=LINE_BYTES, lone_cr=self.lone_cr,
                       growing=self.growing and until is None)  # fmt: skip
@@ -140,40 +181,54 @@ class LineFile:
         lines = LineNumbers(self.path, self.lone_cr)
         (offset, passed), (end, more) = max(start, (first, 0)), (None, 0) if stop is None else stop
         if end is None or offset < end:
-            for found, at, behind in self._between(stream, parser, lines, first, offset, end):
+            before = growth.read_before(stream, offset) if self.growing else b""
+            for found, at, behind, data in self._between(stream, parser, lines, first, offset, end):
                 skip = min(passed, len(found))
                 passed -= skip
-                yield BytePage(found[skip:] if skip else found, at, behind, skip)
+                rows = found[skip:] if skip else found
+                if self.growing and end is None and data:
+                    yield GrowingPage(rows, at, partial(parser.ends, data), before, data, skip, parser.flawed)
+                else:
+                    yield BytePage(rows, at, behind, skip, parser.flawed)
+                if self.growing:
+                    before = (before + data)[-growth.CHECKED_BYTES :] if data else growth.read_before(stream, behind)
+            if end is None and passed:
+                raise SourceChanged(
+                    f"{self._what}: it has {passed:,} rows less after byte {offset:,} than the scan has read there: it "
+                    f"was shortened. {growth.WHAT_TO_DO}"
+                )
             offset = 0 if end is None else end
         elif more and offset > end:  # the two cursors are of readers with other blocks: count what lies between
-            more -= sum(len(found) for found, _, _ in self._between(stream, parser, lines, first, end, offset))
+            more -= sum(len(found) for found, *_ in self._between(stream, parser, lines, first, end, offset))
         if more <= passed:
             return
-        for found, at, _ in self._between(stream, parser, lines, first, offset, None):
-            yield BytePage(found[passed:more], at, None, passed)
+        for found, at, *_ in self._between(stream, parser, lines, first, offset, None):
+            yield BytePage(found[passed:more], at, None, passed, parser.flawed)
             if more <= len(found):
                 return
             passed, more = max(0, passed - len(found)), more - len(found)
 
     def _between(self, stream: IO[bytes], parser: Parser, lines: "LineNumbers", first: int, offset: int,
-                 end: int | None) -> Iterator[tuple[list[Any], int, int]]:  # fmt: skip
+                 end: int | None) -> Iterator[tuple[list[Any], int, int, bytes]]:  # fmt: skip
         seek_row(stream, offset, first, self._what)
         return self._parsed(self._blocks(stream, offset, end), parser, lines)
 
     def _by_row(self, parser: Parser, blocks: Blocks, start: int, stop: int | None) -> Iterator[Page]:
         first = 0
-        for found, _, _ in self._parsed(blocks, parser, LineNumbers(None, self.lone_cr, parser.first_line)):
+        for found, *_ in self._parsed(blocks, parser, LineNumbers(None, self.lone_cr, parser.first_line)):
             kept = found[max(0, start - first) : None if stop is None else max(0, stop - first)]
             if kept:
-                yield RowPage(kept, max(first, start))
+                yield RowPage(kept, max(first, start), parser.flawed)
             first += len(found)
             if stop is not None and first >= stop:
                 return
         if first < start:
             raise SourceChanged(f"{self._what}: it has {first:,} rows, and the scan was at row {start:,}: put it back")
 
-    def _parsed(self, blocks: Blocks, parser: Parser, lines: "LineNumbers") -> Iterator[tuple[list[Any], int, int]]:
-        """Rows, and from which byte to which they stand."""
+    def _parsed(
+        self, blocks: Blocks, parser: Parser, lines: "LineNumbers"
+    ) -> Iterator[tuple[list[Any], int, int, bytes]]:
+        """Rows, from which byte to which they stand, and those bytes; none of a line that is too long to be kept."""
         beyond = 0
         while True:
             at = blocks.offset
@@ -182,20 +237,43 @@ class LineFile:
             except LineTooLongError as long:
                 head = long.head
                 blocks.pass_over_line()
-                yield [parser.overlong(head, lines.at(at))], at, blocks.offset
+                if blocks.goes_on:
+                    return  # it is not at its end yet
+                yield [parser.overlong(head, Place(lines, at))], at, blocks.offset, b""
                 continue
-            if block is None or (self.growing and len(block.data) <= beyond):
+            if block is None:
                 return
-            rows = parser.parse(block.data, block.at_end and not self.growing, partial(lines.at, at))
+            if self.growing and block.at_end:  # a row that is not at its end yet is left for later
+                whole = max(parser.ends(block.data), default=0)
+                if not whole and len(block.data) <= LINE_BYTES:
+                    return
+                block = Block(block.data[:whole] if whole else block.data, at_end=True)
+            rows = parser.parse(block.data, block.at_end, Place(lines, at))
             if rows is None:
                 beyond = len(block.data)
                 continue
             blocks.take(parser.taken)
             lines.passed(block.data)
             beyond = 0
-            yield rows, at, blocks.offset
+            yield rows, at, blocks.offset, block.data
             if parser.trouble is not None:
                 raise parser.trouble
+
+
+class Place(NamedTuple):
+    """Where a block begins."""
+
+    lines: "LineNumbers"
+    offset: int
+
+    @property
+    def line(self) -> int:
+        """The number of its first line; counted when somebody asks."""
+        return self.lines.at(self.offset)
+
+    def byte(self, within: int) -> int | None:
+        """Where something in it begins in the file; None where nobody can go there."""
+        return self.offset + within if self.lines.can_be_sought else None
 
 
 class LineNumbers:
@@ -214,6 +292,10 @@ class LineNumbers:
                 self._count(stream, offset - self._offset)
             self._offset = offset
         return self._line
+
+    @property
+    def can_be_sought(self) -> bool:
+        return self._path is not None
 
     def passed(self, data: bytes) -> None:
         """These bytes were read, one after the other, where they cannot be read again."""

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
@@ -13,8 +12,8 @@ from holdfast.core.errors import Permanent, SourceChanged, Transient, UsageError
 from holdfast.runtime.sources import names
 from holdfast.runtime.sources.base import Malformed, Page, Span, logical_name
 from holdfast.runtime.sources.folder import File, Folder
+from holdfast.stores.buckets import places
 
-SCHEMES = ("s3", "az", "gs", "file")
 ASKED_FOR = 1000
 """Names in one answer of the bucket."""
 
@@ -36,12 +35,13 @@ class Object(BaseModel):
 
     def read_bytes(self) -> bytes:
         """The content. Credentials come from the environment, or from the source's options."""
-        if self.url.startswith("file://"):
-            return Path(unquote(urlsplit(self.url).path)).read_bytes()
-        obstore, store = _store(self.url.removesuffix(self.name), self._options)
+        place = places.place_of(self.url)
+        if place.scheme == places.FILE:
+            return Path(place.path).read_bytes()
+        obstore, store = places.library(), places.client(place._replace(path=""), **self._options)
         try:
             return bytes(obstore.get(store, self.name).bytes())
-        except obstore.exceptions.BaseError as error:
+        except (obstore.exceptions.BaseError, OSError) as error:
             raise _trouble(error, self.url) from None
 
 
@@ -53,19 +53,12 @@ class Objects:
     """
 
     def __init__(self, url: str, **options: Any) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in SCHEMES or (parts.scheme != "file" and not parts.netloc):
-            raise UsageError(
-                f"Objects(…): give s3://bucket/prefix, az://…, gs://… or file:///folder, not {parts.scheme!r}"
-            )
-        if parts.query or parts.fragment or "@" in parts.netloc:
-            raise UsageError(
-                "Objects(…): the URL has credentials or a query: leave them to the environment, or options"
-            )
-        self.scheme, self.bucket = parts.scheme, parts.netloc
-        self.prefix = unquote(parts.path) if parts.scheme == "file" else unquote(parts.path).strip("/")
+        try:
+            self.place = places.place_of(url)
+        except UsageError as error:
+            raise UsageError(f"Objects(…): {error}") from None
         self._options = options
-        self._what = f"Objects({url!r})"
+        self._what = f"Objects({self.place.url!r})"
 
     def __repr__(self) -> str:
         return self._what
@@ -85,37 +78,39 @@ class Objects:
 
     def describe(self) -> dict[str, Any]:
         """The bucket and the place in it."""
-        if self.scheme == "file":
-            return {"kind": "objects", "scheme": "file", "bucket": "", "prefix": logical_name(Path(self.prefix))}
-        return {"kind": "objects", "scheme": self.scheme, "bucket": self.bucket, "prefix": self.prefix}
+        scheme, bucket, path = self.place
+        prefix = logical_name(Path(path)) if scheme == places.FILE else path
+        return {"kind": "objects", "scheme": scheme, "bucket": bucket, "prefix": prefix}
 
     def natural_key(self, value: Any) -> str | None:
         """The name."""
         return value.name if isinstance(value, Object) else None
 
     def _named(self, after: str | None) -> Iterator[tuple[str, Object | Malformed]]:
-        return self._in_folder(after) if self.scheme == "file" else self._in_bucket(after)
+        return self._in_folder(after) if self.place.scheme == places.FILE else self._in_bucket(after)
 
     def _in_folder(self, after: str | None) -> Iterator[tuple[str, Object | Malformed]]:
         """A folder gives its names in any order: ours is the same as a bucket's."""
-        for name, item in Folder(self.prefix, hidden=True)._named(after):
+        for name, item in Folder(self.place.path, hidden=True)._named(after):
             yield name, _of_file(item) if isinstance(item, File) else item
 
     def _in_bucket(self, after: str | None) -> Iterator[tuple[str, Object]]:
-        place = f"{self.scheme}://{self.bucket}/"
-        obstore, store = _store(place, self._options)
+        whole = self.place._replace(path="")
+        obstore, store = places.library(), places.client(whole, **self._options)
         last = after
         try:
-            for answer in obstore.list(store, self.prefix if self.prefix else None, offset=after, chunk_size=ASKED_FOR):
+            for answer in obstore.list(store, self.place.path or None, offset=after, chunk_size=ASKED_FOR):
                 for found in answer:
                     name = found["path"]
+                    if _is_folder(name, found["size"], last):
+                        continue
                     self._check_order(last, name)
                     last = name
-                    made = Object(url=place + name, name=name, size=found["size"], modified=found["last_modified"],
-                                  etag=found["e_tag"])  # fmt: skip
+                    made = Object(url=whole._replace(path=name).url, name=name, size=found["size"],
+                                  modified=found["last_modified"], etag=found["e_tag"])  # fmt: skip
                     made._options.update(self._options)
                     yield name, made
-        except obstore.exceptions.BaseError as error:
+        except (obstore.exceptions.BaseError, OSError) as error:
             raise _trouble(error, self._what) from None
 
     def _check_order(self, last: str | None, name: str) -> None:
@@ -126,6 +121,12 @@ class Objects:
             )
 
 
+def _is_folder(name: str, size: int, last: str | None) -> bool:
+    """Whether this is the empty object that consoles make for a folder. Its name ends in a slash, which the library
+    takes off, so that it seems to come too late: after the object or the cursor of that name, or after `name.txt`."""
+    return last is not None and not size and name <= last < f"{name}/"
+
+
 def _of_file(file: File) -> Object:
     path = Path(file.path).absolute()
     at = datetime.fromtimestamp(file.modified_ns / 1e9, UTC)
@@ -134,30 +135,18 @@ def _of_file(file: File) -> Object:
     )
 
 
-def _store(url: str, options: dict[str, Any]) -> tuple[Any, Any]:
-    try:
-        import obstore
-        import obstore.exceptions
-        from obstore.store import from_url
-    except ImportError:
-        raise UsageError('Objects in a bucket need obstore: pip install "holdfast[buckets]"') from None
-    try:
-        return obstore, from_url(url, **options)
-    except Exception as error:  # noqa: BLE001 - whatever it says may repeat a secret; its kind does not
-        raise UsageError(f"{url}: {type(error).__name__}: check the URL and the options") from None
-    except BaseException as error:  # an option of an unknown sort makes the library panic, which is no Exception
-        if type(error).__name__ != "PanicException":
-            raise
-        raise UsageError(f"{url}: the library takes none of these options: check the URL and the options") from None
-
-
 def _trouble(error: Exception, what: str) -> Exception:
     """What the bucket's library said, by its kind: its text may repeat what must not be kept."""
     kind = type(error).__name__
-    if kind == "NotFoundError" or "404 Not Found" in str(error):
+    if isinstance(error, FileNotFoundError) or kind == "NotFoundError" or "404 Not Found" in str(error):
         return Permanent("not_found", f"{what}: the bucket, or the object, is not there: check the name")
-    if kind in {"PermissionDeniedError", "UnauthenticatedError"} or "403 Forbidden" in str(error):
+    if places.is_forbidden(error):
         return Permanent("denied", f"{what}: the bucket does not let us in ({kind}): check the credentials in use")
-    if kind in {"UnknownConfigurationKeyError", "NotSupportedError", "InvalidPathError"}:
+    if kind == "InvalidPathError":
+        return UsageError(
+            f"{what}: {places.brief(error)}: the bucket holds a name that is no path, with an empty part or with dots: "
+            "rename the object, or list a place below which there is none"
+        )
+    if kind in {"UnknownConfigurationKeyError", "NotSupportedError"}:
         return UsageError(f"{what}: {kind}: check the URL and the options")
     return Transient(f"{what}: the bucket did not answer as it should ({kind})", code="bucket")

@@ -11,12 +11,15 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import SourceChanged, UsageError
 from holdfast.runtime.sources import identity
 from holdfast.runtime.sources.base import Page, Span, logical_name
+from holdfast.runtime.sources.csv_rows import check_names
 
 BATCH_ROWS = 1_000
 
 
 class GroupPage:
     """Some rows of a row group, and the number of the first in it."""
+
+    flawed = False
 
     def __init__(self, rows: Sequence[Any], group: int, first: int) -> None:
         self.rows, self._group, self._first = rows, group, first
@@ -99,14 +102,32 @@ class Parquet:
             return
         at = 0
         columns = None if self.columns is None else list(self.columns)
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, row_groups=[group], columns=columns):
+        for batch in self._batches(file, group, columns):
             end = at + batch.num_rows if hi is None else min(hi, at + batch.num_rows)
             skip = max(0, lo - at)
             if at + skip < end:
-                yield GroupPage(batch.slice(skip, end - at - skip).to_pylist(), group, at + skip)
+                yield GroupPage(self._values(batch.slice(skip, end - at - skip)), group, at + skip)
             at += batch.num_rows
             if hi is not None and at >= hi:
                 return
+
+    def _batches(self, file: Any, group: int, columns: list[str] | None) -> Iterator[Any]:
+        from pyarrow import ArrowException
+
+        try:
+            yield from file.iter_batches(batch_size=BATCH_ROWS, row_groups=[group], columns=columns)
+        except (ArrowException, OSError) as error:
+            raise UsageError(f"{self._what}: row group {group} is damaged, make it anew: {_first(error)}") from None
+
+    def _values(self, batch: Any) -> list[Any]:
+        try:
+            found: list[Any] = batch.to_pylist()
+        except ValueError as error:
+            raise UsageError(
+                f"{self._what}: a value has no equal in Python: leave its column out with columns=, or write the file "
+                f"with coarser times: {_first(error)}"
+            ) from None
+        return found
 
     def _place(self, at: Cursor | None) -> tuple[int, int]:
         if at is None:
@@ -122,10 +143,13 @@ class Parquet:
         except ImportError:
             raise UsageError('Parquet needs pyarrow: pip install "holdfast[parquet]"') from None
         with self._told():
+            if self.path.is_dir():
+                raise IsADirectoryError
             try:
                 file = ParquetFile(self.path)
             except ArrowInvalid as error:
                 raise UsageError(f"{self._what}: it is no Parquet file, or it is cut off: {error}") from None
+        check_names(list(file.schema_arrow.names), self._what)
         unknown = set(self.columns if self.columns is not None else ()) - set(file.schema_arrow.names)
         if unknown:
             raise UsageError(f"{self._what}: it has no column {', '.join(map(repr, sorted(unknown)))}")
@@ -133,3 +157,8 @@ class Parquet:
 
     def _told(self) -> Any:
         return identity.told(self._what)
+
+
+def _first(error: BaseException) -> str:
+    """The first line of what the library says."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -91,9 +91,16 @@ class Reader:
             raise UsageError(f"{self!r} has no function yet: write it above one, as a decorator")
         last = after
         first = after is None
-        for pair in self._function(after):
+        given: Any = self._function(after)
+        if not isinstance(given, Iterable):
+            kind = "an async generator" if hasattr(given, "__aiter__") else f"a {type(given).__name__}"
+            raise UsageError(f"{self!r} gave {kind}: write a plain generator that yields (cursor, row)")
+        for pair in given:
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise UsageError(f"{self!r} yielded {type(pair).__name__}: yield (cursor, row), one pair for each row")
+            if pair[0] is None or pair[0] != pair[0]:
+                raise Permanent("no_cursor", f"{self!r} yielded a row with the cursor {pair[0]!r}: None stands for the "
+                                             "start, and nothing comes after NaN; give it one of its own")  # fmt: skip
             if not first and pair[0] == last:
                 raise Permanent(
                     "cursor_repeats",

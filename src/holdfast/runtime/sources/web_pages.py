@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Defer, Permanent, Transient, UsageError
 from holdfast.core.retry import TRANSIENT_STATUS
+from holdfast.runtime.sources import quiet
 from holdfast.runtime.sources.base import Page, Span, one_range
 
 TIMEOUT_SECONDS = 30.0
@@ -27,6 +28,8 @@ Where = str | Callable[[Any], Any]
 
 class ReplyPage:
     """The rows of a reply. After the last one the cursor is that of the next page, where there is one."""
+
+    flawed = False
 
     def __init__(self, rows: Sequence[Any], at: Any, following: Any, first: int) -> None:
         self.rows = rows
@@ -104,7 +107,10 @@ class Pages:
 
         url, params = self._address(at)
         try:
-            reply = client.get(url, params=params if params else None, headers=self._head(), timeout=self._timeout)
+            if params:  # what stands in the query already stays there
+                url = str(httpx.URL(url).copy_merge_params(params))
+            with quiet.queries():
+                reply = client.get(url, headers=self._head(), timeout=self._timeout)
         except httpx.RequestError as error:
             raise Transient(f"{self!r}: no answer ({type(error).__name__})", code="connection") from None
         except httpx.InvalidURL:
@@ -144,7 +150,12 @@ class Pages:
             raise Permanent("no_rows", f"{self!r}: rows={_said(self._rows)!r} is no list in the reply: "
                                        "say where the rows stand in it")  # fmt: skip
         following = _look(reply, self._next)
-        return rows, None if following is None or following in ("", False) else following
+        if following is None or following in ("", False):
+            return rows, None
+        if not callable(self._url) and not isinstance(following, str | int | float):
+            raise Permanent("no_cursor", f"{self!r}: next={_said(self._next)!r} is a {type(following).__name__} in the "
+                                         "reply: a text or a number is needed, or a function for url=")  # fmt: skip
+        return rows, following
 
     def _place(self, at: Cursor | None) -> tuple[Any, int]:
         if at is None:

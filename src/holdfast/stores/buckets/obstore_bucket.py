@@ -7,44 +7,32 @@ whether a write landed is found out by reading back, one layer up, where its wri
 Credentials come from the environment, as obstore and the providers' own tools read them; no message repeats them.
 """
 
-import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 from holdfast.core.errors import StoreUnavailable, UsageError
+from holdfast.stores.buckets import places
 from holdfast.stores.buckets.base import Found, Listed, Mark, WriteLost, WriteUnknown, check_name, check_prefix
+from holdfast.stores.buckets.places import brief, is_forbidden
 
-SCHEMES = {"s3": "AWS", "az": "AZURE", "gs": "GOOGLE"}
-"""How the variables of each begin."""
 NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(seconds=0)}
 SOME_RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
-TIMEOUTS = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=5)}
-SECRET = re.compile(r"(sig|signature|key|token|secret|credential|password)=[^&\s\"']+", re.IGNORECASE)
-FORBIDDEN = re.compile(r"status code: 403|code: 403")
-"""Some requests are answered so and are not told apart by the library."""
-REQUEST = re.compile(r"\?\S*")
 
 
 class ObstoreBucket:
     """The objects below one prefix of a bucket or container."""
 
     def __init__(self, url: str, **options: Any) -> None:
-        scheme, _, place = url.partition("://")
-        container, _, prefix = place.partition("/")
-        if scheme not in SCHEMES or not container:
-            raise UsageError(f"{_bare(url)!r} names no bucket: say s3://bucket/prefix, az://container/prefix or gs://…")
-        self.url = f"{scheme}://{container}" + (f"/{prefix.strip('/')}" if prefix.strip("/") else "")
-        self._scheme = scheme
-        obstore = _library()
-        self._obstore, self._errors = obstore, obstore.exceptions
-        plain = os.environ.get(f"{SCHEMES[scheme]}_ALLOW_HTTP", "").lower() == "true"
-        client = {**TIMEOUTS, **({"allow_http": True} if plain else {}), **options.pop("client_options", {})}
-        with self._in_words(""):
-            self._reader = obstore.store.from_url(self.url, client_options=client, retry_config=SOME_RETRIES, **options)
-            self._writer = obstore.store.from_url(self.url, client_options=client, retry_config=NO_RETRIES, **options)
+        place = places.place_of(url)
+        if place.scheme == places.FILE:
+            raise UsageError(f"{url!r} is a directory, no bucket elsewhere")
+        self.url, self._scheme = place.url, place.scheme
+        self._obstore = places.library()
+        self._errors = self._obstore.exceptions
+        self._reader = places.client(place, retry_config=SOME_RETRIES, **options)
+        self._writer = places.client(place, retry_config=NO_RETRIES, **options)
 
     def get(self, name: str) -> Found | None:
         with self._in_words(check_name(name)):
@@ -102,12 +90,10 @@ class ObstoreBucket:
             if mode == "create" and not isinstance(error, (errors.AlreadyExistsError, errors.PreconditionError)):
                 raise StoreUnavailable(f"{self.url}: there is no such bucket: make it first") from None
             raise WriteLost(f"{self.url}/{name}: someone else was first") from None
-        except (errors.PermissionDeniedError, errors.UnauthenticatedError, PermissionError) as error:
-            raise self._forbidden(error) from None
         except (errors.BaseError, OSError) as error:
-            if FORBIDDEN.search(str(error)):
+            if is_forbidden(error):
                 raise self._forbidden(error) from None
-            raise WriteUnknown(f"{self.url}/{name}: {self._brief(error)}") from None
+            raise WriteUnknown(f"{self.url}/{name}: {brief(error)}") from None
         return self._mark(answer)
 
     def _mark(self, meta: Any) -> Mark:
@@ -120,38 +106,13 @@ class ObstoreBucket:
             yield
         except FileNotFoundError:
             raise StoreUnavailable(f"{self.url}: there is no such bucket: make it first") from None
-        except (errors.PermissionDeniedError, errors.UnauthenticatedError, PermissionError) as error:
-            raise self._forbidden(error) from None
         except (errors.BaseError, OSError) as error:
-            if FORBIDDEN.search(str(error)):
+            if is_forbidden(error):
                 raise self._forbidden(error) from None
             where = f"{self.url}/{name}" if name else self.url
-            raise StoreUnavailable(f"{where}: {self._brief(error)}") from None
-        except ValueError as error:
-            raise UsageError(f"{self.url} cannot be opened: {self._brief(error)}") from None
+            raise StoreUnavailable(f"{where}: {brief(error)}") from None
 
     def _forbidden(self, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(
-            f"{self.url}: these credentials may not do that ({self._brief(error)}): docs/buckets.md says what they need"
+            f"{self.url}: these credentials may not do that ({brief(error)}): docs/buckets.md says what they need"
         )
-
-    def _brief(self, error: BaseException) -> str:
-        """The first line of what a library says, without requests and what may be a secret in them."""
-        said = str(error).strip().splitlines()
-        text = SECRET.sub(r"\1=…", REQUEST.sub("", said[0] if said else type(error).__name__))
-        return text[:300]
-
-
-def _bare(url: str) -> str:
-    """The URL without what may be a secret in it."""
-    return REQUEST.sub("", re.sub(r"//[^/@]*@", "//", url))
-
-
-def _library() -> Any:
-    try:
-        import obstore
-        import obstore.exceptions
-        import obstore.store
-    except ImportError:
-        raise UsageError('a bucket needs obstore: pip install "holdfast[bucket]"') from None
-    return obstore

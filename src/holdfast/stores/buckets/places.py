@@ -1,0 +1,111 @@
+"""From a URL to a bucket: the one place that knows `s3://`, `az://`, `gs://` and `file://`, for stores and for sources.
+
+Credentials come from the environment, as obstore and the providers' own tools read them. A URL that has any in it is
+refused, and no message repeats it.
+"""
+
+import os
+import re
+from datetime import timedelta
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from holdfast.core.errors import UsageError
+
+FILE = "file"
+SCHEMES = {"s3": "AWS", "az": "AZURE", "gs": "GOOGLE"}
+"""Of buckets elsewhere; how the variables of each begin."""
+TIMEOUTS = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=5)}
+SECRET = re.compile(r"(sig|signature|key|token|secret|credential|password)=[^&\s\"']+", re.IGNORECASE)
+FORBIDDEN = re.compile(r"status code: 403|code: 403|403 Forbidden")
+"""Some requests are answered so and are not told apart by the library."""
+REQUEST = re.compile(r"\?\S*")
+
+
+class Place(NamedTuple):
+    """Where objects are."""
+
+    scheme: str
+    container: str
+    """The bucket; empty for a directory."""
+    path: str
+    """What names begin with, without slashes around it; for a directory, its whole path."""
+
+    @property
+    def url(self) -> str:
+        path = quote(self.path)
+        return f"{self.scheme}://{self.container}" + (f"/{path}" if path and self.scheme != FILE else path)
+
+
+def is_place(url: str) -> bool:
+    """Whether a text is a URL of a bucket, or of a directory that is used like one."""
+    scheme, _, rest = url.partition(":")
+    return scheme in (FILE, *SCHEMES) and rest.startswith("//")
+
+
+def place_of(url: str) -> Place:
+    """The place that a URL names; nothing is asked of it. Raises UsageError, without repeating what may be a secret."""
+    scheme, _, rest = url.partition("://")
+    if not is_place(url):
+        raise UsageError(
+            "this names no bucket: say s3://bucket/prefix, az://container/prefix, gs://bucket/prefix or file:///directory"
+        )
+    container, slash, path = rest.partition("/")
+    if "@" in container or "?" in rest or "#" in rest:
+        raise UsageError(
+            f"{scheme}://… has more in it than a place: credentials come from the environment, see docs/buckets.md"
+        )
+    if scheme == FILE:
+        if container or not path.strip("/"):
+            raise UsageError(f"{url!r} names no directory of this host: write file:///path/to/it")
+        return Place(FILE, "", unquote(slash + path))
+    if not container:
+        raise UsageError(f"{url!r} names no bucket: write {scheme}://bucket/prefix")
+    return Place(scheme, container, unquote(path).strip("/"))
+
+
+def client(place: Place, **options: Any) -> Any:
+    """What obstore talks to a bucket with. Nothing is sent yet, so whatever it refuses is in the URL, the options, or
+    the environment; what it says of it may repeat a secret, its kind does not."""
+    obstore = library()
+    plain = os.environ.get(f"{SCHEMES[place.scheme]}_ALLOW_HTTP", "").lower() == "true"
+    said = {**TIMEOUTS, **({"allow_http": True} if plain else {}), **options.pop("client_options", {})}
+    try:
+        return obstore.store.from_url(place.url, client_options=said, **options)
+    except Exception as error:  # noqa: BLE001 - see above
+        raise _unusable(place, type(error).__name__) from None
+    except BaseException as error:  # an option of an unknown sort makes the library panic, which is no Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        raise _unusable(place, "the library takes none of these options") from None
+
+
+def library() -> Any:
+    """obstore, which is an extra."""
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError:
+        raise UsageError('a bucket needs obstore: pip install "holdfast[buckets]"') from None
+    return obstore
+
+
+def brief(error: BaseException) -> str:
+    """The first line of what a library says, without requests and what may be a secret in them."""
+    said = str(error).strip().splitlines()
+    text = SECRET.sub(r"\1=…", REQUEST.sub("", said[0] if said else type(error).__name__))
+    return text[:300]
+
+
+def is_forbidden(error: BaseException) -> bool:
+    """Whether the bucket does not let us do that."""
+    errors = library().exceptions
+    kinds = (errors.PermissionDeniedError, errors.UnauthenticatedError, PermissionError)
+    return isinstance(error, kinds) or FORBIDDEN.search(str(error)) is not None
+
+
+def _unusable(place: Place, why: str) -> UsageError:
+    return UsageError(
+        f"{place.url} cannot be opened ({why}): check the URL, the options, and the credentials in the environment"
+    )

@@ -88,6 +88,11 @@ def borders(item: StoredItem) -> tuple[Cursor | None, Cursor | None, int | None]
     return after, until, plain.get("rows")
 
 
+def identity_of(at: Standing) -> Any:
+    """What the source was like when it was divided into ranges; None where it cannot tell."""
+    return canonical.decode(at.payload).get("identity")
+
+
 def chunk_of(chunks: Sequence[Chunk], n: int) -> Chunk:
     """The chunk that holds the item."""
     return next(chunk for chunk in chunks if chunk.lo <= n < chunk.hi)

@@ -209,3 +209,38 @@ def test_a_plan_of_a_scan_tells_its_partitions_and_rows(app: Path, holdfast: Com
     answer = holdfast("plan", "app.py:totals")
     assert (answer.code, "is not what it was" in answer.out) == (1, True)
     assert holdfast("plan", "app.py:totals", "--key", "n").code == 2
+
+
+# -- how it looks ---------------------------------------------------------------------------------------------------
+
+
+def test_a_scan_that_follows_is_called_so_and_tells_how_far_it_is(followed: Path, holdfast: Command) -> None:
+    assert "orders  following" in holdfast("status").out
+    told = holdfast("status", "orders", "--no-statistics").out
+    assert "orders  following · scan orders" in told
+    assert "30 so far, last row" in told
+    plain = holdfast("status", "orders", "--json").document
+    assert (plain["scan"]["follows"], plain["scan"]["rows"], plain["scan"]["rows_left"]) == (True, 30, None)
+
+
+def test_a_scan_with_rows_behind_it_was_begun_though_no_partition_is_settled(app: Path, holdfast: Command) -> None:
+    assert holdfast("cursor", "clone", "totals", "copy", *AGREED).code == 0
+    assert "copy    interrupted" in holdfast("status").out
+
+
+def test_status_tells_rows_and_the_share_of_every_partition(app: Path, holdfast: Command) -> None:
+    told = holdfast("status", "totals", "--no-statistics").out
+    assert "partitions  2 = 1 done + 0 skipped + 1 dead" in told
+    assert "items/s" not in told
+    assert "100 %" in told
+    assert "\x1b" not in told
+
+
+def test_why_offers_what_can_be_typed_in_two_columns(app: Path, holdfast: Command) -> None:
+    lines = holdfast("why", "totals", "1").out.splitlines()
+    typed = [line for line in lines if line.strip().startswith("holdfast ")]
+    columns = {len(line) - len(line[8:].split("   ", 1)[1].lstrip()) for line in typed}
+    assert len(typed) >= 5
+    assert len(columns) == 1, typed
+    assert holdfast("reset", "totals", "1", *AGREED).code == 0
+    assert "to go on at its checkpoint in epoch 1" in holdfast("why", "totals", "1").out

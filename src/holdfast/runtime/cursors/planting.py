@@ -22,8 +22,6 @@ BEGUN, PLANTED = "planting", "planted"
 """Entries of a batch that is made like this: before its first item, and when it is whole."""
 CLONED, IMPORTED = "cloned", "imported"
 """What such a batch is: the other half of one that is here, or one that comes from elsewhere."""
-PAUSED = "paused"
-"""The entry of a batch that is held back while it is made."""
 COUNTED = 1 << 44
 """No chunk is granted so often."""
 YEAR_2024 = 1_704_067_200
@@ -83,7 +81,7 @@ def check_free(store: Store, plan: Plan) -> Batch | None:
     for entry in each_entry(store, chain_of_batch(found.id)):
         kind = journal.decode_header(entry.head).kind
         kinds[kind] = entry.body
-        is_whole = is_whole or (PLANTED in kinds and kind not in (PLANTED, PAUSED))
+        is_whole = is_whole or (PLANTED in kinds and kind != PLANTED)
     is_empty = not found.admitted and found.course is not Course.CANCELLED and not {BEGUN, PLANTED} & kinds.keys()
     if is_empty or (kinds.get(BEGUN) == _begun(plan) and not is_whole and _is_paused(found)):
         return found

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.core import cursor
-from holdfast.core.model import Batch, Claim, Want
+from holdfast.core.model import Batch, Claim, Item, Want
 from holdfast.core.settle import NOTHING, Holder, Reached, commit
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.operations import By
@@ -62,6 +62,10 @@ class Totals:
     def reach(self, claim: Claim, rows: int, version: int = 0) -> Receipt:
         """A checkpoint under a grant."""
         (item,) = self.store.load(claim, None, 1, 1 << 20)
+        return self.write(item, claim, rows, version)
+
+    def write(self, item: Item, claim: Claim, rows: int, version: int) -> Receipt:
+        """The same, by a worker that read its item long ago."""
         at = Reached(item=item, rows=rows, cursor=cursor.encode(cursor.Cursor("row", rows)), acc=b"1")
         holder = Holder(batch=claim.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version,
                         seconds=30.0)  # fmt: skip

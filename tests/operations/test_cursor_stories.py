@@ -310,7 +310,7 @@ def _silent(apply: Any) -> Any:
 def test_broken_versions_are_caught(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core_acts, "apply", broken(core_acts.apply))
     quick = settings(
-        SETTINGS, max_examples=200, report_multiple_bugs=False, database=None, print_blob=False, phases=PHASES
+        SETTINGS, max_examples=500, report_multiple_bugs=False, database=None, print_blob=False, phases=PHASES
     )
     with pytest.raises(AssertionError):
         run_state_machine_as_test(InMemory, settings=quick)

@@ -118,9 +118,19 @@ def check_like(given: Cursor, like: Cursor | None, what: str) -> None:
     for part, mine, theirs in pairs:
         if not _is_like(mine, theirs):
             raise UsageError(
-                f"{what}: its {part} {mine!r} is of type {type(mine).__name__}, cursors of this source have "
-                f"{theirs!r}, of type {type(theirs).__name__}"
+                f"{what}: its {part} {mine!r} is {_kind_of(mine)}, cursors of this source have {theirs!r}, which is "
+                f"{_kind_of(theirs)}"
             )
+
+
+def _kind_of(value: Any) -> str:
+    """The type of a value in words, with those of what is in it."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} of type {type(each).__name__}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return f"a {type(value).__name__} of {', '.join(type(each).__name__ for each in value)}"
+    zone = "" if getattr(value, "tzinfo", None) is None else " with a zone"
+    return f"of type {type(value).__name__}{zone}"
 
 
 def _is_like(mine: Any, theirs: Any) -> bool:

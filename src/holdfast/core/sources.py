@@ -23,17 +23,22 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return [f"{name}: {_shown(before.get(name))} became {_shown(after.get(name))}" for name in names]
 
 
-def check(batch: Batch, now: dict[str, Any], accepted: str | None) -> list[str]:
-    """What changed of the source of a batch. Raises FingerprintChanged, unless somebody says why that is fine."""
+def changes(batch: Batch, now: dict[str, Any]) -> list[str]:
+    """What changed of the source since the batch was begun."""
     before = source_of(batch.definition)
-    if before is None or not batch.admitted:
-        return []
-    changed = differences(before, canonical.decode(canonical.encode(now)))
+    return differences(before, canonical.decode(canonical.encode(now))) if before is not None and batch.admitted else []
+
+
+def check(batch: Batch, now: dict[str, Any], accepted: str | None, *, resets: bool = False) -> list[str]:
+    """What changed of the source of a batch. Raises FingerprintChanged, unless somebody says why that is fine. `resets`
+    says whether a reset would do, too: ranges whose borders are rows of the old source cannot begin anew in another."""
+    changed = changes(batch, now)
     if changed and not accepted:
+        anew = f"reset it with `holdfast cursor reset {batch.name} --to-beginning`, " if resets else ""
         raise FingerprintChanged(
             f"batch {batch.name!r} was begun with another source: {'; '.join(changed)}. Its cursor may mean nothing "
-            'there: go on all the same with accept_source="why that is fine", reset it to the beginning, or read the '
-            "new source under another batch name"
+            'there: go on all the same with accept_source="why that is fine" (--accept-source "why"), '
+            f"{anew}or read the new source under another batch name (--batch NAME); nothing was run"
         )
     return changed
 

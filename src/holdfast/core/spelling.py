@@ -83,7 +83,8 @@ def _tiebreaker(keys: Sequence[str], like: Cursor) -> Any:
     if not keys:
         raise UsageError(f"--to-cursor alone could skip rows of the same value: say --key, as in {like}")
     if isinstance(tie, dict):
-        pairs = dict(each.partition("=")[::2] for each in keys)
+        alone = len(tie) == len(keys) == 1 and "=" not in keys[0]
+        pairs = {next(iter(tie)): keys[0]} if alone else dict(each.partition("=")[::2] for each in keys)
         if pairs.keys() != tie.keys():
             raise UsageError(f"--key: say {' '.join(f'--key {name}=…' for name in tie)}, as in {like}")
         return {name: _alike(pairs[name], tie[name]) for name in tie}

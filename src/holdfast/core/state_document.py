@@ -27,6 +27,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     epoch: int
     checkpoint: dict[str, Any] | None
     lease: dict[str, Any]
+    identity: Any = None
+    """What the source was like when it was divided, where it can tell."""
 
     def checkpoint_for(self, n: ItemNo) -> Checkpoint:
         """Its checkpoint, as that of an item."""
@@ -135,6 +137,8 @@ def check_source(state: State, source: Any, name: str, what: str) -> None:
 def _differences(old: Any, new: Any) -> str:
     if not isinstance(old, dict) or not isinstance(new, dict):
         return f"{old!r} there, {new!r} here"
+    if old.get("kind") != new.get("kind"):
+        return f"a {old.get('kind')} there, a {new.get('kind')} here"
     names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
     return ", ".join(f"{name} is {old.get(name)!r} there and {new.get(name)!r} here" for name in names)
 

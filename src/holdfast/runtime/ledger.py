@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.core.model import Admitted, Chunk, Counts, ItemNo
@@ -37,6 +38,8 @@ class Figures:
     """And by it."""
     counts_rows: bool = False
     """Whether the items are ranges of a source, and progress is told in rows."""
+    rows_expected: int | None = None
+    """How many rows there are in all, where that is known."""
 
 
 class Ledger:
@@ -65,6 +68,9 @@ class Ledger:
         self.rows_before = 0
         self.rows = 0
         self.counts_rows = False
+        self._expected: Callable[[], int | None] = lambda: None
+        self._rows_expected: int | None = None
+        self._asked = False
         self.notes: list[str] = []
         """What the report shall mention."""
         self._item_cost = item_cost
@@ -87,9 +93,10 @@ class Ledger:
             if a.outcome == "bury":
                 self.buried.append(ItemNo(a.n))
 
-    def count_rows(self, before: int) -> None:
-        """The items are ranges of a source, of which so many rows were handled before."""
-        self.rows_before, self.counts_rows = before, True
+    def count_rows(self, before: int, expected: Callable[[], int | None] = lambda: None) -> None:
+        """The items are ranges of a source, of which so many rows were handled before; how many there are is asked
+        once, when all of them are known."""
+        self.rows_before, self.counts_rows, self._expected = before, True, expected
 
     def read(self, rows: int) -> None:
         """So many rows more are handled, and that is durable."""
@@ -107,6 +114,7 @@ class Ledger:
                 self.buried += group.dead
 
     def figures(self) -> Figures:
+        self._ask_for_rows()
         with self._lock:
             return Figures(
                 self.before,
@@ -124,7 +132,12 @@ class Ledger:
                 self.rows_before,
                 self.rows,
                 self.counts_rows,
+                self._rows_expected,
             )
+
+    def _ask_for_rows(self) -> None:
+        if self.counts_rows and self.ingested and not self._asked:
+            self._asked, self._rows_expected = True, self._expected()
 
     # -- money ----------------------------------------------------------------------------------------------------
 

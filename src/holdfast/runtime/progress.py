@@ -95,7 +95,17 @@ def _rows(figures: Figures) -> list[str]:
     """How far a scan is, in rows."""
     rate = figures.rows / figures.seconds if figures.seconds > 0 else 0.0
     before = [f"{figures.rows_before:,} rows before"] if figures.rows_before else []
-    return [*before, f"{figures.rows:,} rows now", f"{rate:,.1f} rows/s"]
+    return [*before, f"{figures.rows:,} rows now", f"{rate:,.0f} rows/s", *_rows_left(figures, rate)]
+
+
+def _rows_left(figures: Figures, rate: float) -> list[str]:
+    """What is left of a scan whose rows are counted, and for how long at this rate."""
+    if figures.rows_expected is None:
+        return []
+    left = figures.rows_expected - figures.rows_before - figures.rows
+    if left <= 0:
+        return []
+    return [f"{left:,} left", *([f"about {in_words(left / rate)}"] if rate > 0 else [])]
 
 
 class _Lines:
@@ -115,19 +125,19 @@ class _Terminal:
     def __init__(self, batch: str) -> None:
         from rich.console import Console
         from rich.markup import escape
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
         self.bar = Bar(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=30),
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[count]}"),
             TextColumn("{task.fields[facts]}"),
             TimeElapsedColumn(),
             console=Console(stderr=True),
             transient=False,
         )
-        self.line = self.bar.add_task(escape(batch), total=None, facts="")
+        self.line = self.bar.add_task(escape(batch), total=None, facts="", count="")
         self.bar.start()
         self.recent: list[tuple[float, int]] = []
 
@@ -135,7 +145,12 @@ class _Terminal:
         done = figures.before.settled - figures.undone + figures.now.settled
         self.recent = [*self.recent[-50:], (time.monotonic(), figures.now.settled)]
         total = figures.admitted if figures.ingested or last else max(figures.admitted, done + 1)
-        self.bar.update(self.line, completed=done, total=total, facts=self._facts(figures, total - done))
+        facts, count = self._facts(figures, total - done), f"{done:,} of {total:,}"
+        if figures.counts_rows:
+            count += " partitions"
+        if figures.rows_expected is not None:  # of five ranges a bar would show five steps; it has a million rows
+            done, total = min(figures.rows_before + figures.rows, figures.rows_expected), figures.rows_expected
+        self.bar.update(self.line, completed=done, total=total, facts=facts, count=count)
         if last:
             self.bar.stop()
 

@@ -18,6 +18,7 @@ from holdfast.runtime import changed_code, checker, definition, renewal, sealing
 from holdfast.runtime.closing import Closing
 from holdfast.runtime.completion import complete_stages
 from holdfast.runtime.control import ENDED_FOR_GOOD, Control
+from holdfast.runtime.cursors.standing import expected_rows
 from holdfast.runtime.failures import FailureHooks
 from holdfast.runtime.findings import Findings
 from holdfast.runtime.gate import Gate
@@ -78,7 +79,8 @@ class Run:
             return self._report(batch, ledger, found)
         self.closing.begin(batch)
         if any(stage.takes_ranges for stage in self.pipeline.stages):
-            ledger.count_rows(sum(at.rows for at in each_checkpoint(self.store, batch.id)))
+            before = sum(at.rows for at in each_checkpoint(self.store, batch.id))
+            ledger.count_rows(before, lambda: expected_rows(self.store, batch))
         grace = max(self.pipeline.patience.orphan_after, self.options.lease)
         if barred := course.barrier(batch, self.store.now()):
             self.control.stop(barred)

@@ -16,15 +16,16 @@ from holdfast.runtime.durations import Duration, moment, seconds
 from holdfast.runtime.options import lease_seconds
 from holdfast.runtime.outbox import delivering
 from holdfast.runtime.pipeline import Pipeline, check_name
+from holdfast.runtime.plan import Plan
 from holdfast.runtime.policy import Retry
 from holdfast.runtime.receivers import Target
 from holdfast.runtime.report import Report
-from holdfast.runtime.scans import following
+from holdfast.runtime.scans import following, planned
 from holdfast.runtime.scans.follower import Stop
 from holdfast.runtime.scans.following import Following
 from holdfast.runtime.scans.handler import NOTHING, Handler
 from holdfast.runtime.scans.interval import Every, Said
-from holdfast.runtime.scans.stage import RangeStage, payload_of
+from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.scans.tick import Tick
 from holdfast.runtime.scans.unchanged import refuse_changed_batch
 from holdfast.runtime.sources.base import Readable
@@ -143,9 +144,11 @@ class Scan:
             raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True polls")
         known = self.pipeline.store.batch(name)
         if known is not None:
+            if accept_source:  # a file that is another one is not made the old one by a reason
+                refuse_changed_batch(self.source, self.pipeline.store, known)
             following.accept_source(self.pipeline, known, stage, accept_source, owners.new_owner())
             refuse_changed_batch(self.source, self.pipeline.store, known)
-        ranges = None if known is not None and known.ingested_at is not None else self._ranges()
+        ranges = None if known is not None and known.ingested_at is not None else planned.ranges(self)
         run = self.pipeline.run(ranges, name, key="range", workers=workers if workers is not None else self.partitions,
                                 deadline=deadline, lease=lease, executor=executor, progress=progress)  # fmt: skip
         return self.report(name, run)
@@ -177,6 +180,12 @@ class Scan:
                                               heartbeat=beat)  # fmt: skip
         return self._following[told]
 
+    def plan(self, batch: str | None = None, *, workers: int | None = None, **options: Any) -> Plan:
+        """What a run would do with every partition, and why. Nothing is changed."""
+        self._stage()
+        name = check_name(batch if batch is not None else self.name, "batch")
+        return planned.plan(self, name, workers=workers, **options)
+
     def _stage(self) -> RangeStage:
         if not self.pipeline.stages:
             raise UsageError(f"scan {self.name!r} has no handler: define one with @{self.name}.handler")
@@ -198,7 +207,7 @@ class Scan:
             return ScanReport(run, rows)
         parts = tuple(_results(store, found))
         if self._converge is not None:
-            return ScanReport(run, rows, parts, self._converge(list(parts)))
+            return ScanReport(run, rows, parts, self._together(name, parts))
         return ScanReport(run, rows, parts, parts[0] if len(parts) == 1 else None)
 
     def _so_far(self, run: Report, batch: Batch, rows: int) -> ScanReport:
@@ -206,16 +215,25 @@ class Scan:
         at = next(iter(self.pipeline.store.checkpoints(batch.id, lo=0, hi=1)), None)
         acc = self._stage().handler.decode(at.acc if at is not None else None)
         parts = (acc, *_results(self.pipeline.store, batch))
-        return ScanReport(run, rows, parts, self._converge(list(parts)) if self._converge is not None else acc)
+        return ScanReport(run, rows, parts, self._together(batch.name, parts) if self._converge is not None else acc)
+
+    def _together(self, batch: str, parts: tuple[Any, ...]) -> Any:
+        """What `converge` makes of the results. Where it fails, nothing is lost: it is called again by the next run."""
+        assert self._converge is not None
+        try:
+            return self._converge(list(parts))
+        except Exception as error:
+            kinds = ", ".join(dict.fromkeys(type(part).__name__ for part in parts))
+            error.add_note(
+                f"converge of scan {self.name!r} failed over the results of {len(parts):,} partitions, of type "
+                f"{kinds}. They are kept: correct it, or a result (`holdfast reset {batch} PARTITION`), and run again"
+            )
+            raise
 
     def redriven(self, batch: str | None = None, *, lease: Duration = "30s") -> int:
         """Handle rows that were buried and redriven; how many were. Ticks that find new rows do so by themselves."""
         name = check_name(batch if batch is not None else self.name, "batch")
         return self._followed(name, lease, None).redriven(Stop())
-
-    def _ranges(self) -> Iterator[dict[str, Any]]:
-        for number, span in enumerate(self.source.split(self.partitions)):
-            yield {"range": number, **payload_of(span)}
 
 
 def _results(store: Store, batch: Batch) -> Iterator[Any]:

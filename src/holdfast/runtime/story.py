@@ -12,7 +12,7 @@ from holdfast.runtime import lookup, sealing
 from holdfast.runtime.attempts import was_run
 from holdfast.runtime.cursors.glance import in_words, of_a_row
 from holdfast.runtime.cursors.outlook import of_a_range
-from holdfast.runtime.cursors.standing import standing_of
+from holdfast.runtime.cursors.standing import borders, is_scan, standing_of
 from holdfast.runtime.durations import brief, when
 from holdfast.runtime.outlook import look_ahead
 from holdfast.runtime.resolution import context_of
@@ -114,6 +114,7 @@ class _Teller:
         self._grant: Event | None = None
         """The grant it is in, told only if it comes to something."""
         self._is_pending = True
+        self._is_range = is_scan(batch) and borders(item) is not None
 
     def events(self) -> Iterator[Event]:
         yield from self._admission()
@@ -241,7 +242,8 @@ class _Teller:
             change += f", to go on {_place_of(moved.position)} in epoch {moved.epoch}"
             fenced = f"; the fence rose to {header.fence}"
         elif header.kind in ("reset", "rewound", "renewed"):
-            change += f", to begin again at {there!r} in epoch {moved.epoch}"
+            how = "go on at its checkpoint" if self._is_range else f"begin again at {there!r}"
+            change += f", to {how} in epoch {moved.epoch}"
         elif header.kind == "requeued":
             change = f"to go on at {there!r}"
         act = header.kind.replace("_", " ")

@@ -110,7 +110,8 @@ def call(args: Sequence[str]) -> int:
     except HoldfastError as error:
         return _failed(error, str(error), args)
     except Exception as error:  # noqa: BLE001  the last place: whatever it is, say it in one paragraph
-        return _failed(error, f"{type(error).__name__}: {error} (--debug shows where)", args)
+        told = ". ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+        return _failed(error, f"{told} (--debug shows where)", args)
     return 0
 
 

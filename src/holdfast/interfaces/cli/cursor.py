@@ -2,12 +2,13 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from holdfast.core import cursor as cursors
 from holdfast.core import state_document
@@ -29,7 +30,7 @@ from holdfast.interfaces.cli.loading import load_scan
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors import acts, audit, document, glance, planting
 from holdfast.runtime.cursors.history import Past, history
-from holdfast.runtime.cursors.standing import is_scan, standings
+from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.durations import when
 from holdfast.stores import owners
 from holdfast.stores.base import Store
@@ -311,15 +312,29 @@ def audit_(
     raise typer.Exit(0 if found.is_whole else 1)
 
 
-def partitions(there: Store, batch: Batch) -> Any:
-    """The partitions of a scan as a table; None for a batch that is no scan."""
-    if not is_scan(batch):
-        return None
-    rows = []
-    for each in islice(glance.glances(there, batch), PARTS_SHOWN + 1):
+BAR = 12
+
+
+def partitions(name: str, seen: Sequence[glance.Glance]) -> Any:
+    """The partitions of a scan as a table."""
+    has_share = any(each.share is not None for each in seen)
+    rows: list[tuple[Any, ...]] = []
+    for each in seen[:PARTS_SHOWN]:
         of = "" if each.expected is None else f" of {each.expected:,}"
         rate = "" if each.rate is None else f"{render.number(each.rate)}/s"
-        rows.append((str(each.key), each.state, f"{each.rows:,}{of}", rate, each.cursor, each.lag))
-    if len(rows) > PARTS_SHOWN:
-        rows[-1] = ("…", "", "", "", f"holdfast cursor show {batch.name}", "")
-    return render.table(["partition", "state", "rows", "rate", "cursor", "lag"], rows, right=["rows", "rate"])
+        bar = [_bar(each)] if has_share else []
+        rows.append((str(each.key), each.state, *bar, f"{each.rows:,}{of}", rate, each.cursor, each.lag))
+    if len(seen) > PARTS_SHOWN:
+        more = f"and {len(seen) - PARTS_SHOWN:,} more: holdfast cursor show {name}"
+        rows.append(("…", *([""] * (4 if has_share else 3)), more, ""))
+    headers = ["partition", "state", *(["behind it"] if has_share else []), "rows", "rate", "cursor", "lag"]
+    return render.table(headers, rows, right=["rows", "rate"])
+
+
+def _bar(each: glance.Glance) -> Text:
+    """How much of a partition is behind its cursor, as a picture and a figure."""
+    if each.share is None:
+        return Text("")
+    full = int(each.share * BAR)
+    style = render.BAD if each.state == "dead" else render.GOOD
+    return Text.assemble(("█" * full, style), ("░" * (BAR - full), render.FAINT), f" {int(each.share * 100):3d} %")

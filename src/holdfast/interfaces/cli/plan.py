@@ -7,10 +7,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
-from holdfast.interfaces.cli.loading import load
+from holdfast.interfaces.cli.loading import load_runnable
 from holdfast.runtime.plan import Plan
+from holdfast.runtime.scan import Scan
 
 FINDINGS = 1
 
@@ -46,10 +48,12 @@ def plan(
         "batch": batch, "key": key, "workers": workers, "verify": verify, "changed": changed, "code": code,
     }  # fmt: skip
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        pipeline = load(target)
+        found = load_runnable(target)
         if store is not None:
-            pipeline.use_store(store)
-        made = pipeline.plan(**{name: value for name, value in said.items() if value is not None})
+            (found.pipeline if isinstance(found, Scan) else found).use_store(store)
+        if isinstance(found, Scan) and key is not None:
+            raise UsageError(f"{target} is a scan, which takes no --key; nothing was changed")
+        made = found.plan(**{name: value for name, value in said.items() if value is not None})
     if as_json:
         render.document(made.as_dict())
     else:

@@ -153,7 +153,8 @@ def _tell(report: Any, as_json: bool) -> None:
     told = report.run if isinstance(report, ScanReport) else report
     first, _, rest = str(told).partition("\n")
     render.say(first, style)
-    render.say(rest)
+    if rest:
+        render.say(rest)
     if isinstance(report, ScanReport):
         render.say(f"  rows     {report.rows:,} in {render.many(report.run.counts.expected, 'partition')}")
         if report.result is not None:

@@ -68,11 +68,14 @@ def _settle(there: Store, batch: Batch, partition: str | None, wish: Wish, manne
     file = wish.complete_with
     result = None if file is None else retrying.check_result(read_file(file), str(file))
     (at,) = standings(there, batch, partition)
+    retrying.check_unsettled(batch, at.place.state, partition)
     word = "skipped, without a result" if result is None else f"done with {render.one_line(result.decode(), 60)}"
 
     def show() -> None:
         render.say(f"partition {partition} of {batch.name} ({at.place.state}) would count as {word}.")
         render.say(f"It stands {in_words(at)}; no further row of it would be read.")
+        if result is not None and (doubt := retrying.unlike(at, result)):
+            render.say(f"Mind: {doubt}", render.CARE)
 
     plan = {"act": "resolve", "batch": batch.name, "partition": at.key, "state": at.place.state.value, "rows": at.rows}
     if not goes_on(manner, plan, show):

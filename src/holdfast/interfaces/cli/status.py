@@ -31,6 +31,7 @@ WORDS = {
     "complete": render.GOOD,
     "complete with dead letters": render.CARE,
     "running": render.GOOD,
+    "following": render.GOOD,
     "waiting": render.CARE,
     "stopped": render.BAD,
     "cancelled": render.BAD,
@@ -65,7 +66,7 @@ def status(
             if as_json:
                 render.document({"store": there.url, "batches": [each.as_dict() for each in seen]})
             else:
-                render.show(_list(seen, there.url))
+                render.show(_list(there, seen))
         else:
             _tell(there, lookup.batch_named(there, batch), numbers, as_json)
 
@@ -77,13 +78,12 @@ def _tell(there: Store, batch: Batch, numbers: bool | None, as_json: bool) -> No
     collected = statistics.collect(there, batch) if wanted else None
     if as_json:
         more: dict[str, Any] = {} if collected is None else {"statistics": collected.as_dict()}
-        more |= {"partitions": [each.as_dict() for each in glance.glances(there, batch)]} if is_scan(batch) else {}
+        if is_scan(batch):
+            parts = list(glance.glances(there, batch))
+            more |= {"scan": glance.overview(parts).as_dict(), "partitions": [each.as_dict() for each in parts]}
         render.document({**seen.as_dict(), **more})
         return
-    render.show(picture(seen))
-    if is_scan(batch):
-        render.say()
-        render.show(cursor.partitions(there, batch))
+    render.show(_picture(there, seen))
     if collected is not None and collected.overall.runs:
         for part in figures.tables(collected):
             render.say()
@@ -98,8 +98,15 @@ def _look(there: Store, batch: str | None) -> list[standing.Status]:
     return [standing.snapshot(there, each) for each in batches]
 
 
-def _picture(seen: list[standing.Status], batch: str | None, url: str) -> RenderableType:
-    return picture(seen[0]) if batch is not None else _list(seen, url)
+def _picture(there: Store, seen: standing.Status) -> RenderableType:
+    """A batch at a glance; of a scan with its partitions."""
+    batch = lookup.batch_named(there, seen.batch)
+    if not is_scan(batch):
+        return picture(seen)
+    parts = list(glance.glances(there, batch))
+    return render.together(
+        picture(seen, glance.overview(parts), word_of(there, seen)), "", cursor.partitions(batch.name, parts)
+    )
 
 
 def _watch(there: Store, batch: str | None, every: float) -> None:
@@ -110,7 +117,7 @@ def _watch(there: Store, batch: str | None, every: float) -> None:
         with live if live is not None else nullcontext():
             while True:
                 seen = _look(there, batch)
-                shown = _picture(seen, batch, there.url)
+                shown = _picture(there, seen[0]) if batch is not None else _list(there, seen)
                 if live is not None:
                     live.update(shown, refresh=True)
                 else:
@@ -122,11 +129,21 @@ def _watch(there: Store, batch: str | None, every: float) -> None:
         return
 
 
-def picture(seen: standing.Status) -> RenderableType:
+def picture(seen: standing.Status, scan: glance.Overview | None = None, word: str = "") -> RenderableType:
     """A batch at a glance."""
-    word = state_of(seen)
-    head = render.heading(f"{seen.batch}", f"{word} · pipeline {seen.pipeline}: {' → '.join(seen.stages)}", WORDS[word])
-    return render.together(head, render.facts(_facts(seen)))
+    word = word if word else state_of(seen)
+    what = f"pipeline {seen.pipeline}: {' → '.join(seen.stages)}" if scan is None else f"scan {seen.pipeline}"
+    head = render.heading(f"{seen.batch}", f"{word} · {what}", WORDS[word])
+    return render.together(head, render.facts(_facts(seen, scan)))
+
+
+def word_of(there: Store, seen: standing.Status) -> str:
+    """One word for how the batch stands. A scan may have handled rows before anything is settled, and one that follows
+    its source never ends."""
+    word, batch = state_of(seen), there.batch(seen.batch)
+    if word not in ("not begun", "interrupted") or batch is None or not glance.has_begun(there, batch):
+        return word
+    return "following" if glance.is_followed(there, batch) else "interrupted"
 
 
 def state_of(seen: standing.Status) -> str:
@@ -147,13 +164,17 @@ def state_of(seen: standing.Status) -> str:
     return "interrupted" if counts.settled or seen.totals.attempts else "not begun"
 
 
-def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
+def _facts(seen: standing.Status, scan: glance.Overview | None) -> list[tuple[str, str | Text]]:
     c, totals, forecast = seen.counts, seen.totals, seen.forecast
     reading = "" if seen.ingested_at is not None else "; the source was not read to its end yet"
     parts = {"done": c.done, "skipped": c.skipped, "dead": c.dead, "cancelled": c.cancelled, "pending": c.pending}
     sums = " + ".join(f"{count:,} {word}" for word, count in parts.items())
-    rows: list[tuple[str, str | Text]] = [("items", f"{c.expected:,} = {sums}{reading}")]
-    if c.pending:
+    rows: list[tuple[str, str | Text]] = [
+        ("items" if scan is None else "partitions", f"{c.expected:,} = {sums}{reading}")
+    ]
+    if scan is not None:
+        rows.append(("rows", _rows(scan, c.pending)))
+    if c.pending and (scan is None or not scan.follows):
         rows.append(
             ("pending", f"{c.ready:,} ready + {c.running:,} running + {c.waiting:,} waiting + {c.orphaned:,} orphaned")
         )
@@ -162,9 +183,9 @@ def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
     if c.pending and forecast.usd:
         money += f", about {render.usd(forecast.usd)} more for what is left"
     rows.append(
-        ("cost", f"{money}; {totals.tokens:,} tokens, {totals.attempts:,} attempts, {brief(totals.seconds)} of work")
+        ("cost", f"{money}; {totals.tokens:,} tokens, {_attempts(totals.attempts)}, {brief(totals.seconds)} of work")
     )
-    if forecast.rate is not None and c.pending:
+    if forecast.rate is not None and c.pending and scan is None:
         left = (
             f", about {brief(forecast.seconds)} left"
             if forecast.seconds is not None
@@ -178,9 +199,7 @@ def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
         why = f": {seen.seal.reason}" if seen.seal.reason else ""
         rows.append(("sealed", f"at {when(seen.seal.at)} by {owners.short(seen.seal.by)}{cut}{why}"))
         rows += [("late", Text(render.clean(str(late)), style=render.CARE)) for late in seen.seal.late[:8]]
-    rows += [("held by", _held(lease)) for lease in seen.leases[:8]]
-    if len(seen.leases) > 8:
-        rows.append(("", f"… and {len(seen.leases) - 8:,} more"))
+    rows += _leases(seen, "item" if scan is None else "partition")
     if seen.dead_codes:
         codes = ", ".join(f"{code} ({count:,})" for code, count in list(seen.dead_codes.items())[:6])
         rows.append(("dead", Text(render.clean(f"{codes}  (holdfast dead list {seen.batch})"), style=render.BAD)))
@@ -188,6 +207,33 @@ def _facts(seen: standing.Status) -> list[tuple[str, str | Text]]:
         again = "run the batch again, or " if seen.course is Course.OPEN else ""
         rows.append(("orphaned", f"no progress for long: {again}see holdfast orphans {seen.batch}"))
     return rows
+
+
+def _attempts(count: int) -> str:
+    return render.many(count, "attempt")
+
+
+def _rows(scan: glance.Overview, pending: int) -> str:
+    """How far a scan is, in rows: so far, still to come, how fast, until when."""
+    told = [f"{scan.rows:,} so far"]
+    if scan.follows:
+        told += [scan.lag] if scan.lag and scan.lag != "everything" else []
+    elif scan.rows_left is not None and pending:
+        told.append(f"about {scan.rows_left:,} left")
+    if scan.rate is not None:
+        told.append(f"{render.number(scan.rate)} rows/s")
+    if scan.seconds_left is not None:
+        told.append(f"about {brief(scan.seconds_left)} to go")
+    return ", ".join(told)
+
+
+def _leases(seen: standing.Status, noun: str) -> list[tuple[str, str | Text]]:
+    """Who holds what: chunks of one owner in one line where there are several."""
+    by_owner: dict[tuple[str, bool], list[standing.Held]] = {}
+    for lease in seen.leases:
+        by_owner.setdefault((lease.owner, lease.is_live), []).append(lease)
+    rows: list[tuple[str, str | Text]] = [("held by", _held(held, noun)) for held in list(by_owner.values())[:8]]
+    return rows if len(by_owner) <= 8 else [*rows, ("", f"… and {render.many(len(by_owner) - 8, 'owner')} more")]
 
 
 def _course(seen: standing.Status) -> list[tuple[str, str | Text]]:
@@ -211,23 +257,28 @@ def _owners(seen: standing.Status) -> str:
     return f"owners that are gone: holdfast cancel {seen.batch} cancels them"
 
 
-def _held(lease: standing.Held) -> str:
+def _held(leases: list[standing.Held], noun: str) -> str:
+    lease = min(leases, key=lambda each: each.expires_in)
     if lease.is_live:
         ends = f"lease for another {brief(lease.expires_in)}"
     else:
         ended = "gone" if lease.expires_in >= 0 else f"lease ended {brief(-lease.expires_in)} ago"
         ends = f"{ended}: the next run takes it over"
-    held = render.many(lease.pending, "item")
-    return f"{lease.owner}: {held} of chunk {lease.chunk} under fence {lease.fence}, {ends}"
+    held = render.many(sum(each.pending for each in leases), noun)
+    if len(leases) == 1:
+        return f"{lease.owner}: {held} of chunk {lease.chunk} under fence {lease.fence}, {ends}"
+    fences = ", ".join(str(fence) for fence in sorted({each.fence for each in leases})[:8])
+    return f"{lease.owner}: {held} of {len(leases):,} chunks under fence {fences}, {ends}"
 
 
-def _list(seen: list[standing.Status], url: str) -> RenderableType:
+def _list(there: Store, seen: list[standing.Status]) -> RenderableType:
     if not seen:
-        return Text(render.clean(f"{url} holds no batch yet."))
+        return Text(render.clean(f"{there.url} holds no batch yet."))
+    words = [word_of(there, each) for each in seen]
     rows = [
         (
             each.batch,
-            Text(state_of(each), style=WORDS[state_of(each)]),
+            Text(word, style=WORDS[word]),
             f"{each.counts.expected:,}",
             f"{each.counts.done:,}",
             f"{each.counts.dead:,}",
@@ -235,7 +286,7 @@ def _list(seen: list[standing.Status], url: str) -> RenderableType:
             render.usd(each.totals.usd),
             when(each.opened_at),
         )
-        for each in seen
+        for each, word in zip(seen, words, strict=True)
     ]
     headers = ["batch", "state", "items", "done", "dead", "pending", "cost", "opened"]
     return render.table(headers, rows, right=["items", "done", "dead", "pending", "cost"])

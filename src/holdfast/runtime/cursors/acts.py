@@ -22,7 +22,7 @@ from holdfast.runtime import lookup, sealing, status
 from holdfast.runtime.cursors.history import history
 from holdfast.runtime.cursors.planting import CLONED, IMPORTED, check_fence, check_free, plant, seed_of
 from holdfast.runtime.cursors.planting import Plan as Planting
-from holdfast.runtime.cursors.standing import chunk_of, source_of, standing_of, standings
+from holdfast.runtime.cursors.standing import chunk_of, identity_of, source_of, standing_of, standings
 from holdfast.runtime.operations import By, Result
 from holdfast.runtime.pipeline import check_name
 from holdfast.stores import owners
@@ -54,6 +54,8 @@ class Turn:
             return f"left alone: {self.left}"
         if self.to is None and self.owner is not None:
             return "rows since then are delivered again"
+        if self.to is None and self.at.place.state is State.DONE:
+            return "its result is cleared, and made again from what is accumulated; rows that are left are read"
         return str(self.shift)
 
     def as_dict(self) -> dict[str, Any]:
@@ -140,6 +142,11 @@ def to_state(store: Store, batch: Batch, data: bytes, name: str, partition: str 
                 f"{name} has no partition {at.key!r} with the same borders: its cursors belong to other ranges, so "
                 "nothing was changed"
             )
+        if part.identity != identity_of(at):
+            raise Refused(
+                f"{name} was exported when that source held something else: its cursors mean nothing in it now, so "
+                "nothing was changed"
+            )
         to = part.checkpoint_for(at.n)
         return to, cursors.difference(at, to)
 
@@ -166,7 +173,9 @@ def _plan(store: Store, batch: Batch, partition: str | None, kind: str, aim: Aim
     for at in standings(store, batch, partition):
         to, shift = aim(at)
         chunk = chunk_of(chunks, at.n)
-        found.append(Turn(at=at, to=to, shift=shift, owner=owner_of(chunk, now), fence=chunk.fence))
+        decided = cursors.go_on_from(at, to, 1, reason="", even_so=to is None or is_held(chunks, at))
+        found.append(Turn(at=at, to=to, shift=shift, owner=owner_of(chunk, now), fence=chunk.fence,
+                          left=decided if isinstance(decided, str) else ""))  # fmt: skip
     return Plan(kind=kind, batch=batch.name, parts=tuple(found), origin=origin, beyond=beyond)
 
 
@@ -189,6 +198,9 @@ def carry_out(store: Store, batch: Batch, plan: Plan, by: By) -> Result:
     changes: list[Change] = []
     chunks = store.chunks(batch.id)
     for each in plan.parts:
+        if each.left:  # nobody was asked about it
+            left[each.left] += 1
+            continue
         item = lookup.item_of(store, batch, each.at.n)
         now = standing_of(store, batch, item) if item is not None else None
         decided = _decide(plan, each, now if now is not None else each.at, by, is_held(chunks, each.at))
@@ -250,7 +262,8 @@ def from_state(store: Store, data: bytes, name: str, batch: str) -> Planting:
 
 
 def _payload(part: Part) -> bytes:
-    return canonical.encode({"range": part.key, "after": part.after, "until": part.until, "rows": part.expected_rows})
+    plain = {"range": part.key, "after": part.after, "until": part.until, "rows": part.expected_rows}
+    return canonical.encode(plain if part.identity is None else {**plain, "identity": part.identity})
 
 
 def make(store: Store, plan: Planting, by: By, notes: Sequence[bytes] = ()) -> Result:

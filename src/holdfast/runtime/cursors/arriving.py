@@ -131,6 +131,8 @@ def after_rows(source: Readable, span: Span, rows: int, what: str) -> Cursor | N
 
 def _checkpoint(scan: Scan, said: foreign.OldCheckpoint, span: Span, key: Any, name: str, by_rows: bool) -> Checkpoint:
     if by_rows:
+        if type(said.cursor) is not int:
+            raise UsageError(f"{name}: its cursor {said.cursor!r} counts no rows; nothing was changed")
         at = after_rows(scan.source, span, said.items_processed, name)
     else:
         try:

@@ -9,7 +9,7 @@ from holdfast.core.cursors import Standing, fingerprint
 from holdfast.core.model import Batch, Chunk
 from holdfast.core.state_document import FORMAT, VERSION, seal
 from holdfast.runtime.cursors.history import last_two
-from holdfast.runtime.cursors.standing import Lease, chunk_of, lease_of, source_of, standings
+from holdfast.runtime.cursors.standing import Lease, chunk_of, identity_of, lease_of, source_of, standings
 from holdfast.stores.base import Store
 
 
@@ -35,6 +35,7 @@ def moment(at: float | None) -> str | None:
 
 
 def _part(store: Store, chunks: list[Chunk], at: Standing) -> dict[str, Any]:
+    identity = identity_of(at)
     return {
         "key": at.key,
         "after": _plain(at.after),
@@ -44,6 +45,7 @@ def _part(store: Store, chunks: list[Chunk], at: Standing) -> dict[str, Any]:
         "epoch": at.place.epoch,
         "checkpoint": _checkpoint(store, chunks, at),
         "lease": _lease(lease_of(store, chunk_of(chunks, at.n))),
+        **({} if identity is None else {"identity": identity}),
     }
 
 

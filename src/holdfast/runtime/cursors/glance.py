@@ -1,11 +1,13 @@
 """A scan at a glance: rows, rate, cursor and lag of each partition, in words that a tired person understands."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from holdfast.core import canonical, cursor, journal
+from holdfast.core.cursor import Cursor
 from holdfast.core.cursors import Standing
 from holdfast.core.model import Batch, Chunk, State, StoredItem
 from holdfast.runtime import status
@@ -16,6 +18,10 @@ from holdfast.runtime.words import many
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
+BYTE = "byte"
+"""The kind of a cursor into a file: its value is a place, which is a border."""
+FOLLOW = "follow"
+"""The key of the one range of a scan that follows its source."""
 RATE_CHECKPOINTS = 16
 """So many of the last checkpoints tell how fast it goes."""
 
@@ -37,9 +43,56 @@ class Glance:
     accumulated: int
     """Bytes."""
     error: str = ""
+    share: float | None = None
+    """How much of it is behind the cursor, from 0 to 1: by rows where they are known, else by its borders."""
+    rows_left: int | None = None
+    """About how many rows it still has; None where nobody knows."""
 
     def as_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """All partitions of a scan together."""
+
+    rows: int
+    rows_left: int | None
+    """About how many are still to come; None where nobody knows, as for what follows its source."""
+    rate: float | None
+    """Rows per second; None where nobody is at work."""
+    seconds_left: float | None
+    follows: bool
+    lag: str
+    """How far behind a scan is that follows its source."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def overview(seen: Sequence[Glance]) -> Overview:
+    """The partitions summed up."""
+    rates = [each.rate for each in seen if each.rate is not None]
+    open_ = [each for each in seen if each.state in ("running", "following", State.PENDING)]
+    left = None if any(each.rows_left is None for each in open_) else sum(each.rows_left or 0 for each in open_)
+    rate = sum(rates) if rates else None
+    longest = max((each.rows_left / each.rate for each in open_ if each.rows_left and each.rate), default=0.0)
+    follows = any(each.key == FOLLOW for each in seen)
+    return Overview(
+        rows=sum(each.rows for each in seen), rows_left=left, rate=rate,
+        seconds_left=max(left / rate, longest) if left is not None and rate else None,
+        follows=follows, lag=next((each.lag for each in seen), "") if follows else "",
+    )  # fmt: skip
+
+
+def has_begun(store: Store, batch: Batch) -> bool:
+    """Whether rows of a scan were handled, or a person set a cursor."""
+    return is_scan(batch) and bool(store.checkpoints(batch.id, limit=1))
+
+
+def is_followed(store: Store, batch: Batch) -> bool:
+    """Whether the batch is a scan that follows its source."""
+    return is_scan(batch) and any(item.key == FOLLOW for item in store.items(batch.id, limit=1))
 
 
 def glances(store: Store, batch: Batch) -> Iterator[Glance]:
@@ -53,9 +106,10 @@ def glance(store: Store, at: Standing, chunk: Chunk, now: float) -> Glance:
     place = at.place
     is_live = place.state is State.PENDING and status.is_live(chunk, now)
     where = at.cursor
+    share = _share(at)
     return Glance(
         key=at.key,
-        state="running" if is_live else place.state.value,
+        state="running" if is_live else _state(at),
         rows=at.rows,
         expected=at.expected,
         rate=_rate(store, chunk, at.n) if is_live else None,
@@ -65,7 +119,13 @@ def glance(store: Store, at: Standing, chunk: Chunk, now: float) -> Glance:
         owner=owners.short(chunk.owner) if is_live and chunk.owner is not None else "",
         accumulated=0 if at.acc is None else len(at.acc),
         error=f"{place.code}: {place.reason}" if place.code else "",
+        share=share,
+        rows_left=_left(at, share),
     )
+
+
+def _state(at: Standing) -> str:
+    return "following" if at.key == FOLLOW and at.rows and at.place.state is State.PENDING else at.place.state.value
 
 
 def of_item(store: Store, batch: Batch, item: StoredItem) -> Glance | None:
@@ -86,6 +146,35 @@ def lag(at: Standing, now: float) -> str:
     if at.checkpoint is not None and at.checkpoint.cursor:
         return f"last row {brief(max(0.0, now - at.checkpoint.at))} ago"
     return "everything"
+
+
+def _share(at: Standing) -> float | None:
+    """How much of a range is behind its cursor."""
+    if at.place.state in (State.DONE, State.SKIPPED):
+        return 1.0
+    if at.expected is not None:
+        return min(1.0, at.rows / at.expected) if at.expected else 1.0
+    here, high = _number(at.where), _number(at.until)
+    low = 0.0 if at.after is None and at.until is not None and at.until.kind == BYTE else _number(at.after)
+    if low is None or here is None or high is None or high <= low:
+        return None
+    share = min(1.0, max(0.0, (here - low) / (high - low)))
+    return share if share or not at.rows else None  # rows of the first block of a file: that many bytes, nobody knows
+
+
+def _left(at: Standing, share: float | None) -> int | None:
+    if at.place.state in (State.DONE, State.SKIPPED, State.CANCELLED):
+        return 0
+    if at.expected is not None:
+        return max(0, at.expected - at.rows)
+    return None if not share or not at.rows else round(at.rows * (1 - share) / share)
+
+
+def _number(at: Cursor | None) -> float | None:
+    value = None if at is None else at.value
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return float(value) if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else None
 
 
 def in_words(at: Standing) -> str:

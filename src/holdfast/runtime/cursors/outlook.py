@@ -1,5 +1,6 @@
 """What may become of a range of a scan, and what each choice delivers again."""
 
+import re
 from dataclasses import replace
 from shlex import quote
 
@@ -11,11 +12,27 @@ from holdfast.runtime.words import many
 
 def of_a_range(batch: Batch, at: Standing, outlook: Outlook) -> Outlook:
     """The same answers, with the checkpoint in them: commands that would begin at the start say so."""
+    found = _of_a_range(batch, at, outlook)
+    if at.checkpoint is None:
+        return replace(found, commands=aligned(found.commands))
+    past = f"holdfast cursor show {batch.name} {at.key} --history   every checkpoint it had"
+    return replace(found, commands=aligned((*found.commands, past)))
+
+
+def aligned(commands: tuple[str, ...]) -> tuple[str, ...]:
+    """Commands with what each does, in two columns."""
+    pairs = [re.split(r" {2,}", each, maxsplit=1) for each in commands]
+    wide = max((len(pair[0]) for pair in pairs), default=0)
+    return tuple("   ".join([pair[0].ljust(wide), *pair[1:]]).rstrip() for pair in pairs)
+
+
+def _of_a_range(batch: Batch, at: Standing, outlook: Outlook) -> Outlook:
     if batch.course is Course.CANCELLED or batch.sealed_at is not None:
         return outlook
     who = f"{batch.name} {quote(str(at.key))}"
     again = many(at.rows, "row")
-    start = f"holdfast reset {who} --from-start --reason …   begin again: {again} handled once more"
+    once_more = f": {again} handled once more" if at.rows else ""
+    start = f"holdfast reset {who} --from-start --reason …   begin again{once_more}"
     if at.place.state is State.DEAD:
         show, *rest = outlook.commands
         commands = (
@@ -28,6 +45,8 @@ def of_a_range(batch: Batch, at: Standing, outlook: Outlook) -> Outlook:
         )
         return replace(outlook, commands=commands)
     if at.place.state is State.DONE:
+        return replace(outlook, commands=(start,))
+    if not at.rows:
         return replace(outlook, commands=(start,))
     kept = tuple(each for each in outlook.commands if not each.startswith("holdfast reset "))
     goes_on = f"holdfast reset {who} --reason …        go on {_where(at)} with no attempts used"

@@ -76,16 +76,24 @@ def check_free(store: Store, plan: Plan) -> Batch | None:
     found = store.batch(plan.name)
     if found is None:
         return None
-    kinds = {}
+    kinds: dict[str, bytes] = {}
+    is_whole = False
     for entry in each_entry(store, chain_of_batch(found.id)):
-        kinds[journal.decode_header(entry.head).kind] = entry.body
+        kind = journal.decode_header(entry.head).kind
+        kinds[kind] = entry.body
+        is_whole = is_whole or (PLANTED in kinds and kind != PLANTED)
     is_empty = not found.admitted and found.course is not Course.CANCELLED and not {BEGUN, PLANTED} & kinds.keys()
-    if is_empty or (kinds.get(BEGUN) == _begun(plan) and PLANTED not in kinds):
+    if is_empty or (kinds.get(BEGUN) == _begun(plan) and not is_whole and _is_paused(found)):
         return found
     raise Refused(
         f"there is a batch {plan.name!r} already: a state is never put over another one; choose another name, or use "
         f"`holdfast cursor reset {plan.name}`"
     )
+
+
+def _is_paused(batch: Batch) -> bool:
+    """As one is until it is whole; killed before it was opened to runs, it has all its checkpoints and waits still."""
+    return batch.course is Course.PAUSED or not batch.admitted
 
 
 def plant(store: Store, plan: Plan, by: By, notes: Sequence[bytes] = ()) -> Batch:

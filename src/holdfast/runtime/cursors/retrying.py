@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.core import canonical, cursors, typed
 from holdfast.core.cursors import Shift, Standing
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Act, Batch, Change, Chunk, Output, State, StoredItem
 from holdfast.core.states import Transition, move
@@ -99,6 +99,15 @@ def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | N
     return Result(kind=RESOLVED, batch=batch.name, changed=landed, left_alone=left)
 
 
+def check_unsettled(batch: Batch, state: State, partition: str) -> None:
+    """Refuse to settle by hand what is settled."""
+    if state not in (State.DEAD, State.PENDING):
+        raise Refused(
+            f"partition {partition} of {batch.name!r} is {state} already: `holdfast reset {batch.name} {partition}` "
+            "first, if that is not to stay; nothing was changed"
+        )
+
+
 def _taken_out(store: Store, batch: Batch, by: By, item: StoredItem) -> StoredItem:
     """A partition that would run again is buried first, and taken from whoever holds it: only what is dead is settled
     by hand. A crash after that leaves a dead letter, and the same command again settles it."""
@@ -115,4 +124,15 @@ def check_result(data: bytes, what: str) -> bytes:
     """The canonical bytes of a result that a person wrote as JSON."""
     if len(data) > OUTPUT_BYTES:
         raise UsageError(f"{what}: a result has at most {OUTPUT_BYTES:,} bytes, this one has {len(data):,}")
-    return typed.encode(typed.decode(data, what), what)
+    try:
+        return typed.encode(typed.decode(data, what), what)
+    except UsageError as error:
+        raise UsageError(f"{error}: a result is one JSON value; nothing was changed") from None
+
+
+def unlike(at: Standing, result: bytes) -> str:
+    """Why a result may not be what `converge` expects, from what the partition accumulated; empty where it may be."""
+    if at.acc is None:
+        return ""
+    mine, theirs = (type(typed.decode(each)).__name__ for each in (result, at.acc))
+    return "" if mine == theirs else f"what it has accumulated is a {theirs}, this is a {mine}: can converge take it?"

@@ -63,6 +63,12 @@ def standings(store: Store, batch: Batch, partition: str | None = None) -> Itera
             yield at
 
 
+def expected_rows(store: Store, batch: Batch) -> int | None:
+    """How many rows all partitions have together; None where that is not known of one."""
+    found = [within[2] for item in each_item(store, batch.id) if (within := borders(item)) is not None]
+    return None if any(rows is None for rows in found) else sum(rows for rows in found if rows is not None)
+
+
 def standing_of(store: Store, batch: Batch, item: StoredItem) -> Standing | None:
     """An item as it stands that is a range of a scan; None if it is none."""
     within = borders(item) if is_scan(batch) else None
@@ -86,6 +92,11 @@ def borders(item: StoredItem) -> tuple[Cursor | None, Cursor | None, int | None]
         return None
     after, until = (None if plain[each] is None else cursor.from_plain(plain[each]) for each in ("after", "until"))
     return after, until, plain.get("rows")
+
+
+def identity_of(at: Standing) -> Any:
+    """What the source was like when it was divided into ranges; None where it cannot tell."""
+    return canonical.decode(at.payload).get("identity")
 
 
 def chunk_of(chunks: Sequence[Chunk], n: int) -> Chunk:

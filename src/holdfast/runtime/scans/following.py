@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from holdfast.core import canonical, ingest, journal, sources
@@ -17,6 +18,7 @@ from holdfast.core.errors import StoreUnavailable, Transient, UsageError
 from holdfast.core.lease import check_times
 from holdfast.core.model import Batch
 from holdfast.runtime import definition
+from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.scans.follower import Follower, Stop
 from holdfast.runtime.scans.handler import Shape
 from holdfast.runtime.scans.stage import RangeStage, payload_of
@@ -24,6 +26,7 @@ from holdfast.runtime.scans.tick import Ended, Tick
 from holdfast.runtime.sources.base import Span
 from holdfast.runtime.sources.sql.database import UNAVAILABLE
 from holdfast.stores import owners
+from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.follow")
 
 KEY = "follow"
+ANEW = "it begins at its first row"
 REDRIVEN_SECONDS = 60.0
 """How often a scan that stays looks for rows that were redriven, where nothing else is new."""
 SHORTEST = 0.05
@@ -118,11 +122,23 @@ def open_batch(pipeline: "Pipeline", stage: RangeStage, name: str, accept: str |
 
 def accept_source(pipeline: "Pipeline", known: Batch, stage: RangeStage, accept: str | None, actor: str) -> None:
     """Refuse a changed source; where somebody says why it is fine, keep that with the difference."""
-    changed = sources.check(known, stage.source.describe(), accept)
-    if changed and accept:
+    now = stage.source.describe()
+    if not sources.changes(known, now):
+        return
+    resets, anew = how_it_begins(pipeline.store, known)
+    accept = accept if accept else anew
+    if changed := sources.check(known, now, accept, resets=resets):
         body = journal.Acted(reason=f"{accept} ({'; '.join(changed)})")
         pipeline.store.note(known.id, sources.ACCEPTED, journal.encode_body(body), actor=actor)
         log.warning("batch %s goes on with another source (%s): %s", known.name, accept, "; ".join(changed))
+
+
+def how_it_begins(store: Store, known: Batch) -> tuple[bool, str | None]:
+    """Whether a reset lets a batch read another source: it does where no border of a range is a row of the old one.
+    And, where it was reset and no row was handled since, that this is why the other one is fine."""
+    ranges = list(islice(standings(store, known), 2))
+    resets = len(ranges) == 1 and ranges[0].after is None and ranges[0].until is None
+    return resets, ANEW if resets and ranges[0].cursor is None and not ranges[0].rows else None
 
 
 def _end(stop: Stop) -> Ended:

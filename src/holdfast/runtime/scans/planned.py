@@ -1,0 +1,61 @@
+"""What a run of a scan would do, looked up without changing anything."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core import sources
+from holdfast.core.errors import FingerprintChanged, SourceChanged
+from holdfast.core.model import Batch
+from holdfast.runtime.cursors.standing import standings
+from holdfast.runtime.plan import Plan
+from holdfast.runtime.scans import following
+from holdfast.runtime.scans.stage import payload_of
+from holdfast.runtime.scans.unchanged import refuse_changed_batch
+from holdfast.runtime.sources.base import Span
+from holdfast.runtime.words import many
+from holdfast.stores.base import Store
+
+if TYPE_CHECKING:
+    from holdfast.runtime.scan import Scan
+
+
+def plan(scan: "Scan", batch: str, *, workers: int | None = None, **options: Any) -> Plan:
+    """Which partitions would be run and why, how many rows are behind them, and what would be in the way."""
+    store = scan.pipeline.store_if_there()
+    known = store.batch(batch) if store is not None else None
+    items = None if known is not None and known.ingested_at is not None else ranges(scan)
+    made = scan.pipeline.plan(items, batch, key="range", workers=workers if workers is not None else scan.partitions,
+                              **options)  # fmt: skip
+    if store is None or known is None:
+        return made
+    return replace(made, obstacles=(*made.obstacles, *_obstacles(scan, store, known)),
+                   notes=(*made.notes, _behind(store, known)))  # fmt: skip
+
+
+def ranges(scan: "Scan") -> Iterator[dict[str, Any]]:
+    """The partitions that the scan has, as items."""
+    if scan.follow:
+        yield {"range": following.KEY, **payload_of(Span())}
+        return
+    for number, span in enumerate(scan.source.split(scan.partitions)):
+        yield {"range": number, **payload_of(span)}
+
+
+def _obstacles(scan: "Scan", store: Store, known: Batch) -> Iterator[str]:
+    resets, anew = following.how_it_begins(store, known)
+    try:
+        sources.check(known, scan.source.describe(), anew, resets=resets)
+        refuse_changed_batch(scan.source, store, known)
+    except (FingerprintChanged, SourceChanged) as error:
+        yield str(error)
+
+
+def _behind(store: Store, known: Batch) -> str:
+    rows = left = 0
+    knows = True
+    for at in standings(store, known):
+        rows += at.rows
+        knows = knows and at.expected is not None
+        left += max(0, at.expected - at.rows) if at.expected is not None else 0
+    return f"{many(rows, 'row')} are behind the checkpoints" + (f", {left:,} are left" if knows else "")

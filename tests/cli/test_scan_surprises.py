@@ -1,0 +1,246 @@
+"""What a person meets at night over a scan: changed sources, results of the wrong type, files that are not those."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+APP = """
+import os
+import sqlite3
+import holdfast as hf
+from holdfast.runtime.policy import Retry
+
+totals = hf.Scan("totals", hf.Csv("stock.csv"), every=100, partitions=2, retry=Retry(attempts=1))
+
+@totals.handler
+def add(rows, acc: int) -> int:
+    if os.path.exists("bad") and any(row["n"] == "750" for row in rows):
+        raise ValueError("row 750")
+    return acc + sum(int(row["n"]) for row in rows)
+
+@totals.converge
+def together(parts):
+    return sum(parts)
+
+orders = hf.Scan("orders", hf.Table("sqlite:///orders.db", "orders", cursor="at", key="id", unsafe_cursor=True),
+                 every=10, follow=True)
+
+@orders.handler
+def count(rows, acc: int) -> int:
+    return acc + len(rows)
+"""
+AGREED = ("--yes", "--reason", "because", "--actor", "ada")
+
+
+def stock(numbers: range) -> None:
+    Path("stock.csv").write_text("n\n" + "".join(f"{n}\n" for n in numbers))
+
+
+@pytest.fixture
+def app(here: Path, holdfast: Command) -> Path:
+    """A scan whose second partition died at row 750, and one that follows a table of 30 rows."""
+    (here / "app.py").write_text(APP)
+    (here / "again.py").write_text(APP)
+    (here / "below.py").write_text(APP.replace("unsafe_cursor=True", 'unsafe_cursor=True, where="at < 5"'))
+    (here / "other.py").write_text(APP.replace("stock.csv", "other.csv"))
+    stock(range(1000))
+    (here / "bad").touch()
+    with sqlite3.connect(here / "orders.db") as connection:
+        connection.execute("create table orders (id integer primary key, at integer)")
+        connection.executemany("insert into orders values (?, ?)", [(n, n // 3) for n in range(30)])
+    connection.close()
+    assert holdfast("run", "app.py:totals", "--json").code == 1
+    (here / "bad").unlink()
+    return here
+
+
+@pytest.fixture
+def followed(app: Path, holdfast: Command) -> Path:
+    assert holdfast("run", "app.py:orders", "--json").document["total"] == 30
+    return app
+
+
+# -- a changed source -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("C14")
+def test_a_changed_source_is_refused_with_the_difference_and_every_way_on(followed: Path, holdfast: Command) -> None:
+    for verb in ("run", "plan"):
+        answer = holdfast(verb, "below.py:orders")
+        assert answer.code == 1
+        told = answer.err + answer.out
+        for words in ('where: nothing became "at < 5"', "--accept-source", "cursor reset orders", "--batch NAME"):
+            assert words in " ".join(told.split())
+    assert holdfast("run", "below.py:orders", "--accept-source", "").code == 1
+
+
+@pytest.mark.promise("C14")
+def test_a_changed_source_is_accepted_with_a_reason(followed: Path, holdfast: Command) -> None:
+    assert holdfast("run", "below.py:orders", "--accept-source", "they are all below").code == 0
+    assert holdfast("run", "below.py:orders", "--json").document["total"] == 30
+    assert holdfast("run", "again.py:orders").code == 1
+
+
+@pytest.mark.promise("C14", "C15")
+def test_a_reset_to_the_beginning_lets_another_source_be_followed(followed: Path, holdfast: Command) -> None:
+    assert holdfast("cursor", "reset", "orders", "--to-beginning", *AGREED).code == 0
+    answer = holdfast("run", "below.py:orders", "--json")
+    assert (answer.code, answer.document["rows"]) == (0, 15)
+    assert holdfast("run", "again.py:orders").code == 1
+
+
+@pytest.mark.promise("C14", "C16")
+def test_another_source_is_read_under_a_name_of_its_own(followed: Path, holdfast: Command) -> None:
+    assert holdfast("run", "below.py:orders", "--batch", "backfill", "--json").document["total"] == 15
+    assert holdfast("run", "app.py:orders", "--json").document["total"] == 30
+
+
+@pytest.mark.promise("C14")
+def test_a_reason_does_not_make_another_file_the_old_one(app: Path, holdfast: Command) -> None:
+    stock(range(5, 1005))
+    Path("stock.csv").rename("other.csv")
+    assert holdfast("reset", "totals", "1", *AGREED).code == 0
+    answer = holdfast("run", "other.py:totals", "--accept-source", "a corrected file")
+    assert answer.code == 1
+    assert "is not what it was" in answer.err
+    stock(range(1000))
+    assert holdfast("run", "app.py:totals").code == 0, "the refused source was remembered"
+
+
+# -- states and files -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("C15", "C16")
+def test_an_exported_state_knows_which_file_its_cursors_are_of(app: Path, holdfast: Command) -> None:
+    Path("state.json").write_text(holdfast("cursor", "export", "totals").out)
+    assert holdfast("cursor", "import", "moved", "state.json", *AGREED).code == 0
+    stock(range(5, 1005))
+    answer = holdfast("run", "app.py:totals", "--batch", "moved")
+    assert answer.code == 1
+    assert "is not what it was" in answer.err
+    assert holdfast("run", "app.py:totals", "--batch", "anew").code == 0
+    answer = holdfast("cursor", "reset", "anew", "--to-file", "state.json", *AGREED)
+    assert answer.code == 1
+    assert "nothing was changed" in answer.err
+
+
+@pytest.mark.promise("C15")
+def test_what_stands_there_already_is_said_before_anybody_is_asked(app: Path, holdfast: Command) -> None:
+    Path("state.json").write_text(holdfast("cursor", "export", "totals").out)
+    shown = holdfast("cursor", "reset", "totals", "--to-file", "state.json", "--dry-run", "--json").document
+    assert [part.get("left_alone") for part in shown["partitions"]] == ["there already", None]
+
+
+def test_a_lone_key_needs_no_name(followed: Path, holdfast: Command) -> None:
+    for key in ("15", "id=15"):
+        shown = holdfast("cursor", "reset", "orders", "--to-cursor", "5", "--key", key, "--acc", "keep", "--dry-run")
+        assert shown.code == 0
+        assert "id=15" in shown.out
+    answer = holdfast("cursor", "reset", "orders", "--to-cursor", "5", "--key", "x", "--acc", "keep", "--dry-run")
+    assert (answer.code, "'x' is no integer" in answer.err) == (2, True)
+
+
+def test_a_key_of_another_type_is_refused_in_words(followed: Path, holdfast: Command) -> None:
+    lease = {"owner_id": None, "fencing_token": 4}
+    cursor = {"kind": "integer+pk", "value": 5, "tiebreaker": {"id": "15"}}
+    Path("s.json").write_text(
+        json.dumps({"version": 1, "poller_name": "p", "checkpoint": {"cursor": cursor}, "lease": lease})
+    )
+    answer = holdfast("import", "app.py:orders", "--batch", "b", "--from-state", "s.json", *AGREED)
+    assert answer.code == 2
+    assert "id of type str" in answer.err
+    assert "id of type int" in answer.err
+
+
+def test_rows_are_looked_up_only_where_they_are_counted(app: Path, holdfast: Command) -> None:
+    for bad in (1.5, True, "7", None):
+        Path("k.json").write_text(json.dumps({"cursor": bad, "items_processed": 7}))
+        answer = holdfast("import", "app.py:totals", "--from-checkpoint", "1=k.json", "--by-rows", "--batch=b", *AGREED)
+        assert answer.code == 2, bad
+        assert "counts no rows" in answer.err
+
+
+# -- results by hand ------------------------------------------------------------------------------------------------
+
+
+def test_a_result_of_another_type_is_doubted_and_a_failing_converge_says_what_to_do(
+    app: Path, holdfast: Command
+) -> None:
+    Path("r.json").write_text('"text"')
+    shown = holdfast("reset", "totals", "1", "--complete-with", "r.json", *AGREED)
+    assert "is a int, this is a str" in shown.out
+    answer = holdfast("run", "app.py:totals")
+    assert answer.code == 1
+    for words in ("converge of scan 'totals'", "of type int, str", "holdfast reset totals PARTITION"):
+        assert words in answer.err
+    shown = holdfast("reset", "totals", "1", *AGREED)
+    assert "its result is cleared" in shown.out
+    answer = holdfast("run", "app.py:totals", "--json")
+    assert (answer.code, answer.document["result"]) == (0, sum(range(1000)))
+
+
+def test_what_is_settled_is_not_settled_again_and_that_is_no_success(app: Path, holdfast: Command) -> None:
+    Path("r.json").write_text("7")
+    for how in (["--resolve"], ["--complete-with", "r.json"]):
+        answer = holdfast("reset", "totals", "0", *how, *AGREED)
+        assert answer.code == 1
+        assert "is done already" in answer.err
+    Path("r.json").write_text("{")
+    answer = holdfast("reset", "totals", "1", "--complete-with", "r.json", *AGREED)
+    assert (answer.code, "nothing was changed" in answer.err) == (2, True)
+
+
+# -- plans ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_of_a_scan_tells_its_partitions_and_rows(app: Path, holdfast: Command) -> None:
+    fresh = holdfast("plan", "app.py:totals", "new").out
+    assert "2 would run" in fresh
+    assert holdfast("reset", "totals", "1", *AGREED).code == 0
+    told = holdfast("plan", "app.py:totals").out
+    assert "1 would run, 1 would be left alone" in told
+    assert "rows are behind the checkpoints" in told
+    assert "1 would run" in holdfast("plan", "app.py:orders").out
+    stock(range(5))
+    answer = holdfast("plan", "app.py:totals")
+    assert (answer.code, "is not what it was" in answer.out) == (1, True)
+    assert holdfast("plan", "app.py:totals", "--key", "n").code == 2
+
+
+# -- how it looks ---------------------------------------------------------------------------------------------------
+
+
+def test_a_scan_that_follows_is_called_so_and_tells_how_far_it_is(followed: Path, holdfast: Command) -> None:
+    assert "orders  following" in holdfast("status").out
+    told = holdfast("status", "orders", "--no-statistics").out
+    assert "orders  following · scan orders" in told
+    assert "30 so far, last row" in told
+    plain = holdfast("status", "orders", "--json").document
+    assert (plain["scan"]["follows"], plain["scan"]["rows"], plain["scan"]["rows_left"]) == (True, 30, None)
+
+
+def test_a_scan_with_rows_behind_it_was_begun_though_no_partition_is_settled(app: Path, holdfast: Command) -> None:
+    assert holdfast("cursor", "clone", "totals", "copy", *AGREED).code == 0
+    assert "copy    interrupted" in holdfast("status").out
+
+
+def test_status_tells_rows_and_the_share_of_every_partition(app: Path, holdfast: Command) -> None:
+    told = holdfast("status", "totals", "--no-statistics").out
+    assert "partitions  2 = 1 done + 0 skipped + 1 dead" in told
+    assert "items/s" not in told
+    assert "100 %" in told
+    assert "\x1b" not in told
+
+
+def test_why_offers_what_can_be_typed_in_two_columns(app: Path, holdfast: Command) -> None:
+    lines = holdfast("why", "totals", "1").out.splitlines()
+    typed = [line for line in lines if line.strip().startswith("holdfast ")]
+    columns = {len(line) - len(line[8:].split("   ", 1)[1].lstrip()) for line in typed}
+    assert len(typed) >= 5
+    assert len(columns) == 1, typed
+    assert holdfast("reset", "totals", "1", *AGREED).code == 0
+    assert "to go on at its checkpoint in epoch 1" in holdfast("why", "totals", "1").out

@@ -1,0 +1,136 @@
+"""A person's act on cursors, killed at every durable step: done or not done, and the same command again finishes it."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import Refused
+from holdfast.core.model import Course
+from holdfast.runtime import audit
+from holdfast.runtime.cursors import acts, document, retrying
+from holdfast.runtime.cursors.standing import standings
+from holdfast.stores import faults
+from holdfast.stores.base import Store
+from holdfast.stores.open import open_store
+from tests.operations.scanned import BY, Totals
+
+ROWS = range(1000)
+PARTS = 5
+VERBS = {"clone": ("open_batch", "add_items", "act", "steer", "note"), "reset": ("act",), "retry": ("act",),
+         "settle": ("act",)}  # fmt: skip
+"""What each act is written by."""
+
+
+def strikes(act: str, kind: str) -> Iterator[tuple[str, int]]:
+    """Where to kill it: at each step of each verb, and on a bucket at each document it writes."""
+    points = [f"{verb}.{step}" for verb in VERBS[act] for step in ("before", "written", "after")]
+    for point in [*points, *(["bucket.named", "bucket.durable"] if kind == "bucket" else [])]:
+        if point in faults.POINTS:
+            yield from ((point, hit) for hit in ((1, 2, 5) if point.startswith("bucket") else (1, 2)))
+
+
+def _clone(store: Store) -> None:
+    found = store.batch("totals")
+    assert found is not None
+    acts.make(store, acts.clone(store, found, "copy"), BY)
+
+
+def _reset(store: Store) -> None:
+    found = store.batch("totals")
+    assert found is not None
+    acts.carry_out(store, found, acts.to_beginning(store, found), BY)
+
+
+def _retry(store: Store) -> None:
+    found = store.batch("totals")
+    assert found is not None
+    retrying.retry(store, found, retrying.plan_retry(store, found), BY, named=False)
+
+
+def _settle(store: Store) -> None:
+    found = store.batch("totals")
+    assert found is not None
+    retrying.settle(store, found, BY, "3", b"7")
+
+
+ACTS: dict[str, Callable[[Store], None]] = {"clone": _clone, "reset": _reset, "retry": _retry, "settle": _settle}
+
+
+def killed(url: str, act: Callable[[Store], None], point: str, hit: int) -> bool:
+    """Whether a process that does it was killed at that point."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            faults.arm(faults.parse(f"{point}:{hit}:kill"))
+            act(open_store(url))
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def begun(url: str) -> None:
+    """A scan whose fourth partition died after 100 of its 200 rows, made in a process of its own."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            totals = Totals(open_store(url), ROWS, partitions=PARTS)
+            totals.bad = {700}
+            totals.run()
+            totals.store.close()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def rows(store: Store, name: str) -> list[int]:
+    found = store.batch(name)
+    assert found is not None
+    return [at.rows for at in standings(store, found)]
+
+
+@pytest.mark.slow
+@pytest.mark.promise("C15", "C3", "B7", "B12")
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("kind", ["sqlite", "bucket"])
+def test_an_act_that_was_killed_is_finished_by_the_same_command(tmp_path: Path, kind: str, act: str) -> None:
+    kills = 0
+    for number, (point, hit) in enumerate(strikes(act, kind)):
+        where = tmp_path / str(number)
+        url = str(where) if kind == "sqlite" else f"file://{where}"
+        begun(url)
+        if not killed(url, ACTS[act], point, hit):
+            continue
+        kills += 1
+        store = open_store(url)
+        before = {chunk.id: chunk.fence for chunk in store.chunks(store.batches()[0].id)}
+        halfway = store.batch("copy")
+        if halfway is not None and halfway.admitted and rows(store, "copy") != [200, 200, 200, 100, 200]:
+            assert halfway.course is Course.PAUSED, "a run would take up what is half made"
+        try:
+            ACTS[act](store)
+        except Refused:
+            assert act == "clone"  # it was whole, and only the answer was lost
+        check(store, act, f"{point}:{hit}")
+        assert all(chunk.fence >= before.get(chunk.id, 0) for chunk in store.chunks(store.batches()[0].id))
+        store.close()
+    assert kills >= 3
+
+
+def check(store: Store, act: str, where: str) -> None:
+    expected = {"reset": [0] * PARTS}.get(act, [200, 200, 200, 100, 200])
+    name = "copy" if act == "clone" else "totals"
+    assert rows(store, name) == expected, where
+    found = store.batch(name)
+    assert found is not None
+    assert found.course is Course.OPEN, where
+    assert document.document(store, found)["partitions"]
+    assert all(audit.verify(store, each).holds for each in store.batches()), where
+    totals = Totals(store, ROWS, partitions=PARTS)
+    report = totals.run(name)
+    left = {"reset": 1000, "settle": 0}.get(act, 100)
+    assert len(totals.seen) == left, where
+    assert report.result == (sum(ROWS) if act != "settle" else sum(ROWS) - sum(range(600, 800)) + 7), where

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from holdfast.core import lease
-from holdfast.stores import bucket, bucket_claims, bucket_sight
-from holdfast.stores.bucket_shelf import Shelf
+from holdfast.stores.bucket import claims as bucket_claims
+from holdfast.stores.bucket import sight as bucket_sight
+from holdfast.stores.bucket import store as bucket
+from holdfast.stores.bucket.shelf import Shelf
 from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.testing.conformance import checks
 from holdfast.testing.conformance.kit import Kit

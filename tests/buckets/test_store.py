@@ -10,11 +10,12 @@ import pytest
 import holdfast as hf
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
 from holdfast.core.model import Claim
-from holdfast.stores import bucket_admission, faults
+from holdfast.stores import faults
 from holdfast.stores.base import Idle, Receipt
 from holdfast.stores.bucket import BucketStore
-from holdfast.stores.bucket_documents import ChunkDocument, decode
-from holdfast.stores.bucket_shelf import Held, Raced
+from holdfast.stores.bucket import admission as bucket_admission
+from holdfast.stores.bucket.documents import ChunkDocument, decode
+from holdfast.stores.bucket.shelf import Held, Raced
 from holdfast.stores.buckets.base import Mark
 from holdfast.stores.buckets.local import LocalBucket
 from holdfast.stores.buckets.memory import Fate, MemoryBucket

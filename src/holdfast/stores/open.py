@@ -5,10 +5,11 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from holdfast.core.errors import Refused, UsageError
-from holdfast.stores import bucket_root, filesystem
+from holdfast.stores import filesystem
 from holdfast.stores.base import Capabilities, Store
 from holdfast.stores.bucket import BucketStore
-from holdfast.stores.bucket_reads import CAPABILITIES
+from holdfast.stores.bucket import root as bucket_root
+from holdfast.stores.bucket.reads import CAPABILITIES
 from holdfast.stores.buckets.base import Bucket
 from holdfast.stores.buckets.local import LocalBucket
 from holdfast.stores.buckets.obstore_bucket import ObstoreBucket

@@ -8,12 +8,12 @@ from holdfast.core import course, ingest, journal
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BUCKET_CHUNK_ITEMS, BUCKET_ITEMS
 from holdfast.core.model import Admitted, Batch, BatchId, Chunk, Counts, Entry, ItemNo, NewItem, State
-from holdfast.stores import bucket_names as names
 from holdfast.stores import faults
-from holdfast.stores.bucket_batches import TURNS, Amendment
-from holdfast.stores.bucket_documents import BatchDocument, ChunkDocument, Group, row_of
-from holdfast.stores.bucket_seal import BucketSeal
-from holdfast.stores.bucket_shelf import Held, Raced
+from holdfast.stores.bucket import names
+from holdfast.stores.bucket.batches import TURNS, Amendment
+from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Group, row_of
+from holdfast.stores.bucket.seal import BucketSeal
+from holdfast.stores.bucket.shelf import Held, Raced
 
 replace = msgspec.structs.replace
 

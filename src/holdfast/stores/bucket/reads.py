@@ -22,15 +22,15 @@ from holdfast.core.model import (
     StoredEvent,
     StoredItem,
 )
-from holdfast.stores import bucket_names as names
 from holdfast.stores import owners
 from holdfast.stores.base import Capabilities, stage_count
-from holdfast.stores.bucket_chains import Chains
-from holdfast.stores.bucket_documents import BatchDocument, ChunkDocument, Root
-from holdfast.stores.bucket_items import Items, by_group
-from holdfast.stores.bucket_root import open_root
-from holdfast.stores.bucket_shelf import Held, Shelf
-from holdfast.stores.bucket_sight import Seen, Sight
+from holdfast.stores.bucket import names
+from holdfast.stores.bucket.chains import Chains
+from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Root
+from holdfast.stores.bucket.items import Items, by_group
+from holdfast.stores.bucket.root import open_root
+from holdfast.stores.bucket.shelf import Held, Shelf
+from holdfast.stores.bucket.sight import Seen, Sight
 from holdfast.stores.buckets.base import Bucket
 
 replace = msgspec.structs.replace

@@ -1,7 +1,7 @@
 """The embedded store: one SQLite file, any number of processes on one host.
 
 Read the verbs in the order of an item's life: add_items, claim, load, renew, commit, act; those of a batch as a whole
-stand in `sqlite_batches`. Each is one short transaction that takes the write lock at its start, reads the facts, asks
+stand in `batches`. Each is one short transaction that takes the write lock at its start, reads the facts, asks
 the core, and writes the answer. All bytes are made before it begins.
 """
 
@@ -34,11 +34,11 @@ from holdfast.core.model import (
     Want,
 )  # fmt: skip
 from holdfast.stores import faults
-from holdfast.stores import sqlite_keys as keys
 from holdfast.stores.base import Idle, Receipt, stage_count
-from holdfast.stores.sqlite_batches import SqliteBatches
-from holdfast.stores.sqlite_file import SqliteFile
-from holdfast.stores.sqlite_rows import (
+from holdfast.stores.sqlite import keys
+from holdfast.stores.sqlite.batches import SqliteBatches
+from holdfast.stores.sqlite.file import SqliteFile
+from holdfast.stores.sqlite.rows import (
     ITEM_BITS,
     PLAIN_PLACES,
     STAGE_BITS,
@@ -48,9 +48,9 @@ from holdfast.stores.sqlite_rows import (
     rows_of_checkpoints,
     rows_of_commit,
 )  # fmt: skip
-from holdfast.stores.statements import load, write_rows
+from holdfast.stores.sqlite.statements import load, write_rows
 
-SQL = load("sqlite.sql")
+SQL = load("statements.sql")
 log = logging.getLogger("holdfast.store")
 
 

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from holdfast.core.errors import CommitUnknown, Damaged, StoreUnavailable
-from holdfast.stores.bucket_documents import Document, decode, encode
+from holdfast.stores.bucket.documents import Document, decode, encode
 from holdfast.stores.buckets.base import Bucket, Listed, Mark, WriteLost, WriteUnknown
 
 D = TypeVar("D", bound=Document)

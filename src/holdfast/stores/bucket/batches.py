@@ -12,12 +12,12 @@ from holdfast.core import course, journal
 from holdfast.core.errors import StoreUnavailable, UsageError
 from holdfast.core.limits import BATCHES
 from holdfast.core.model import Batch, BatchId, Course, Entry, Event, chain_of_batch
-from holdfast.stores import bucket_names as names
 from holdfast.stores import faults
 from holdfast.stores.base import check_redefinition
-from holdfast.stores.bucket_documents import BatchDocument, Root
-from holdfast.stores.bucket_reads import BucketReads
-from holdfast.stores.bucket_shelf import Held, Raced
+from holdfast.stores.bucket import names
+from holdfast.stores.bucket.documents import BatchDocument, Root
+from holdfast.stores.bucket.reads import BucketReads
+from holdfast.stores.bucket.shelf import Held, Raced
 
 replace = msgspec.structs.replace
 TURNS = 50

@@ -9,9 +9,9 @@ from itertools import accumulate, pairwise
 from holdfast.core.canonical import key_text
 from holdfast.core.ingest import Known
 from holdfast.core.model import BatchId, ItemNo, Key, NewItem, Output
-from holdfast.stores import bucket_names as names
-from holdfast.stores.bucket_chains import Chains
-from holdfast.stores.bucket_documents import (
+from holdfast.stores.bucket import names
+from holdfast.stores.bucket.chains import Chains
+from holdfast.stores.bucket.documents import (
     SEQ_BITS,
     BatchDocument,
     ChunkDocument,
@@ -23,9 +23,9 @@ from holdfast.stores.bucket_documents import (
     encode_data,
     encode_keys,
 )
-from holdfast.stores.bucket_names import EntryName
-from holdfast.stores.bucket_shelf import Shelf
-from holdfast.stores.bucket_sight import Sight
+from holdfast.stores.bucket.names import EntryName
+from holdfast.stores.bucket.shelf import Shelf
+from holdfast.stores.bucket.sight import Sight
 
 CACHE_BYTES = 32 * 1024 * 1024
 """Of objects that never change, so much is kept in memory."""

@@ -8,16 +8,15 @@ import msgspec
 from holdfast.core import course, journal, lease
 from holdfast.core.errors import StoreUnavailable, UsageError
 from holdfast.core.model import Chunk, Claim, Course, Entry, Item, ItemNo, Lease, Place, State, Want
-from holdfast.stores import bucket_chunks as chunks
-from holdfast.stores import bucket_names as names
 from holdfast.stores import faults
 from holdfast.stores.base import Idle, stage_count
-from holdfast.stores.bucket_admission import BucketAdmission
-from holdfast.stores.bucket_batches import TURNS
-from holdfast.stores.bucket_documents import BatchDocument, ChunkDocument, Data
-from holdfast.stores.bucket_items import PART_BYTES, by_group
-from holdfast.stores.bucket_shelf import Held, Raced, StillUnknown
-from holdfast.stores.bucket_sight import Seen
+from holdfast.stores.bucket import chunks, names
+from holdfast.stores.bucket.admission import BucketAdmission
+from holdfast.stores.bucket.batches import TURNS
+from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Data
+from holdfast.stores.bucket.items import PART_BYTES, by_group
+from holdfast.stores.bucket.shelf import Held, Raced, StillUnknown
+from holdfast.stores.bucket.sight import Seen
 
 replace = msgspec.structs.replace
 NEVER = float("inf")

@@ -15,9 +15,9 @@ import msgspec
 
 from holdfast.core.errors import Damaged
 from holdfast.core.model import BatchId, Chunk
-from holdfast.stores import bucket_names as names
-from holdfast.stores.bucket_documents import BatchDocument, ChunkDocument
-from holdfast.stores.bucket_shelf import Held, Shelf
+from holdfast.stores.bucket import names
+from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument
+from holdfast.stores.bucket.shelf import Held, Shelf
 
 LOOKS = 3
 """How often a document is read that seems to be older than before."""

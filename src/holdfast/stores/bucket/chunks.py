@@ -9,8 +9,8 @@ import msgspec
 from holdfast.core import acts, journal, lease
 from holdfast.core.columns import pack
 from holdfast.core.model import Checkpoint, Chunk, Commit, Move, Place, State, Want
-from holdfast.stores import bucket_names as names
-from holdfast.stores.bucket_documents import (
+from holdfast.stores.bucket import names
+from holdfast.stores.bucket.documents import (
     REF,
     SEQ_BITS,
     ChunkDocument,

@@ -80,7 +80,7 @@ def every_write_is_a_beat(patch: pytest.MonkeyPatch) -> None:
 def garbage_is_real(patch: pytest.MonkeyPatch) -> None:
     """Every document of a chunk counts, whether or not anything leads to it."""
 
-    def sweep(self: Any, held: Any) -> Any:
+    def sweep(self: Any, held: Any, *_: Any) -> Any:
         batch = held.document.batch.id
         for listed in self._shelf.names(bucket_sight.names.chunks(batch)):
             self.fresh(batch, bucket_sight.names.number_in(listed.name))

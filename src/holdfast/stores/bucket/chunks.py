@@ -179,5 +179,11 @@ def _reached(checkpoints: Iterable[Checkpoint], now: float, ref: int) -> dict[in
     }
 
 
+def named(document: ChunkDocument, entry: str, accs: Iterable[int]) -> ChunkDocument:
+    """A chunk whose large accumulators of a write are found by the name of its entry."""
+    reached = {n: replace(document.checkpoints[n], name=entry) for n in accs}
+    return replace(document, checkpoints={**document.checkpoints, **reached}) if reached else document
+
+
 def _sha(payload: bytes) -> bytes:
     return hashlib.sha256(payload).digest()

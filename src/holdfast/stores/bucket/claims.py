@@ -30,7 +30,7 @@ class BucketClaims(BucketAdmission):
             raise UsageError(f"{self.url}: a bucket cannot hold a batch to a budget: keep its state in a database")
         for turn in range(TURNS):
             batch = self._known_batch(want.batch)
-            seen = self._sight.sweep(batch)
+            seen = self._sight.sweep(batch, *_asked(want))
             offer = self._offer(batch.document, seen, want, is_crowded=turn > 0)
             if isinstance(offer, Idle):
                 return offer
@@ -200,6 +200,7 @@ class BucketClaims(BucketAdmission):
         name = self._chains.write(chunk.batch, number, chunk.head, entry)
         if data is not None:
             self._items.write_data(chunk.batch, number, name, data)
+            after = chunks.named(after, str(name), data.accs)
         faults.reach(f"{point}.written")
 
         def landed(later: ChunkDocument) -> bool:
@@ -221,3 +222,8 @@ class BucketClaims(BucketAdmission):
     ) -> Entry:
         return journal.link(chunk.head, chain=chunk.id, batch=chunk.batch, seq=chunk.seq + 1, kind=kind, at=now,
                             actor=actor, fence=fence, commit_id=commit_id, body=body)  # fmt: skip
+
+
+def _asked(want: Want) -> tuple[int, int | None]:
+    """The items whose chunks have to be seen: all, where dead letters are counted."""
+    return (0, None) if want.only is None or want.tolerance is not None else (want.only, want.only + 1)

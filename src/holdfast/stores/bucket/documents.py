@@ -97,6 +97,8 @@ class Reached(msgspec.Struct, frozen=True, array_like=True):
     at: float
     acc: bytes | None = None
     ref: int = 0
+    name: str = ""
+    """Of that entry: it is read without looking through the chain, however long that has become."""
 
 
 class ChunkDocument(Document, frozen=True, kw_only=True):

@@ -126,7 +126,7 @@ class BucketReads:
             for n in sorted(document.checkpoints):
                 if n >= lo and (hi is None or n < hi) and len(found) < limit:
                     at = document.checkpoints[n]
-                    acc = self._items.data(batch, at.ref).accs[n] if at.ref else at.acc
+                    acc = self._items.data(batch, at.ref, at.name).accs[n] if at.ref else at.acc
                     found.append(Checkpoint(ItemNo(n), at.rows, at.cursor, acc, at.at))
         return found
 
@@ -172,8 +172,7 @@ class BucketReads:
 
     def _covering(self, held: Held[BatchDocument], lo: int, hi: int | None) -> Iterator[ChunkDocument]:
         """The documents of the chunks that have some of these items, in order."""
-        seen = [s for s in self._sight.sweep(held) if s.chunk.hi > lo and (hi is None or s.chunk.lo < hi)]
-        for each in seen:
+        for each in self._sight.sweep(held, lo, hi):
             yield from self._unfolded(held, each)
 
     def _unfolded(self, held: Held[BatchDocument], seen: Seen) -> Iterator[ChunkDocument]:
@@ -181,8 +180,8 @@ class BucketReads:
         document = self._sight.document(seen).document
         yield document
         if document.chunk.hi < seen.chunk.hi:
-            for later in self._sight.sweep(held):
-                if document.chunk.hi <= later.chunk.lo < seen.chunk.hi:
+            for later in self._sight.sweep(held, document.chunk.hi, seen.chunk.hi):
+                if document.chunk.hi <= later.chunk.lo:
                     yield self._sight.document(later).document
 
     def _places(

@@ -22,6 +22,8 @@ from holdfast.stores.bucket.shelf import Held, Shelf
 LOOKS = 3
 """How often a document is read that seems to be older than before."""
 READER = "holdfast-bucket"
+FEW = 4
+"""Of so few items the documents are read one by one, without listing those of the whole batch."""
 WHOLE_DOCUMENTS = 64
 """Documents that are kept whole; of the others, what claims and totals need."""
 A = TypeVar("A")
@@ -104,23 +106,31 @@ class Sight:
 
     # -- all chunks of a batch ----------------------------------------------------------------------------------
 
-    def sweep(self, held: Held[BatchDocument]) -> list[Seen]:
-        """Every chunk of a batch, in the order of its items: found from its groups down to what was cut off. Those of
-        lost races are listed with them, and nothing leads there."""
+    def sweep(self, held: Held[BatchDocument], lo: int = 0, hi: int | None = None) -> list[Seen]:
+        """Every chunk with some of these items, in their order: found from the groups of the batch down to what was cut
+        off. Those of lost races are listed with them, and nothing leads there."""
         batch = held.document.batch.id
-        if not held.document.groups:
+        groups = [group for group in held.document.groups if group.hi > lo and (hi is None or group.lo < hi)]
+        if not groups:
             return []
+        is_near = sum(group.hi - group.lo for group in groups) <= FEW
+        if not is_near:
+            self._look_at_all(batch)
+        found: list[Seen] = []
+        waiting = [group.chunk for group in groups][::-1]
+        while waiting:
+            seen = self._newest(batch, waiting.pop()) if is_near else self._one(batch, waiting.pop())
+            found.append(seen)
+            waiting += seen.children
+        within = [seen for seen in found if seen.chunk.hi > lo and (hi is None or seen.chunk.lo < hi)]
+        return sorted(within, key=lambda seen: seen.chunk.lo)
+
+    def _look_at_all(self, batch: BatchId) -> None:
+        """One listing tells which documents are others than before; those are read."""
         listed = {names.number_in(each.name): each.etag for each in self._shelf.names(names.chunks(batch), etags=True)}
         with self._lock:
             old = [n for n, etag in listed.items() if not etag or self._etag(batch, n) != etag]
         self.each(lambda number: self.fresh(batch, number), old)
-        found: list[Seen] = []
-        waiting = [group.chunk for group in held.document.groups][::-1]
-        while waiting:
-            seen = self._one(batch, waiting.pop())
-            found.append(seen)
-            waiting += seen.children
-        return sorted(found, key=lambda seen: seen.chunk.lo)
 
     def highest(self, batch: BatchId, taken: int = 0) -> int:
         """The highest number of a chunk of a batch; `taken` is one that others have, so that there may be more."""
@@ -164,12 +174,20 @@ class Sight:
         seen = self._seen.get((batch, number))
         return None if seen is None else seen.etag
 
+    def _newest(self, batch: BatchId, number: int) -> Seen:
+        """A chunk as it is now, by one read."""
+        self._known_to_be_there(batch, number)
+        with self._lock:
+            return self._seen[batch, number]
+
+    def _known_to_be_there(self, batch: BatchId, number: int) -> None:
+        if self.fresh(batch, number) is None:
+            self._shelf.need(ChunkDocument, names.chunk(batch, number))  # it says what is wrong
+            self.fresh(batch, number)
+
     def _one(self, batch: BatchId, number: int) -> Seen:
         with self._lock:
             seen = self._seen.get((batch, number))
         if seen is None:
-            self._shelf.need(ChunkDocument, names.chunk(batch, number))
-            self.fresh(batch, number)
-            with self._lock:
-                seen = self._seen[batch, number]
+            seen = self._newest(batch, number)
         return seen

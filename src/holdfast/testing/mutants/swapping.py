@@ -284,7 +284,7 @@ def an_entry_is_written_after_its_document() -> Patch:
 
 @swapping
 def what_is_cut_off_is_there_before_its_parent_says_so() -> Patch:
-    def everything(sweep: Any, sight: Sight, held: Any) -> list[Seen]:
+    def everything(sweep: Any, sight: Sight, held: Any, *_: Any) -> list[Seen]:
         found = sweep(sight, held)
         known = {int(seen.chunk.id) for seen in found}
         batch = held.document.batch.id

@@ -15,6 +15,7 @@ from holdfast.stores.bucket.admission import BucketAdmission
 from holdfast.stores.bucket.batches import TURNS
 from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Data
 from holdfast.stores.bucket.items import PART_BYTES, by_group
+from holdfast.stores.bucket.patience import patient
 from holdfast.stores.bucket.shelf import Held, Raced, StillUnknown
 from holdfast.stores.bucket.sight import Seen
 
@@ -25,6 +26,7 @@ NEVER = float("inf")
 class BucketClaims(BucketAdmission):
     """Leases and what they cover."""
 
+    @patient
     def claim(self, want: Want) -> Claim | Idle:
         if want.cap is not None:
             raise UsageError(f"{self.url}: a bucket cannot hold a batch to a budget: keep its state in a database")
@@ -146,6 +148,7 @@ class BucketClaims(BucketAdmission):
 
     # -- loading ------------------------------------------------------------------------------------------------
 
+    @patient
     def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
         batch = self._known_batch(claim.batch)
         lo = claim.lo if after is None else after + 1

@@ -28,6 +28,7 @@ from holdfast.stores.bucket import names
 from holdfast.stores.bucket.chains import Chains
 from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Root
 from holdfast.stores.bucket.items import Items, by_group
+from holdfast.stores.bucket.patience import patient
 from holdfast.stores.bucket.root import open_root
 from holdfast.stores.bucket.shelf import Held, Shelf
 from holdfast.stores.bucket.sight import Seen, Sight
@@ -68,11 +69,13 @@ class BucketReads:
 
     # -- batches and chunks -------------------------------------------------------------------------------------
 
+    @patient
     def batch(self, name: str) -> Batch | None:
         root = self._shelf.need(Root, names.ROOT).document
         found = next((BatchId(number) for number, known in root.names if known == name), None)
         return None if found is None else self._shelf.need(BatchDocument, names.batch(found)).document.batch
 
+    @patient
     def batches(self) -> list[Batch]:
         root = self._shelf.need(Root, names.ROOT).document
         numbers = sorted(number for number, _ in root.names)
@@ -80,12 +83,14 @@ class BucketReads:
             lambda number: self._shelf.need(BatchDocument, names.batch(BatchId(number))).document.batch, numbers
         )
 
+    @patient
     def chunks(self, batch: BatchId) -> list[Chunk]:
         held = self._shelf.read(BatchDocument, names.batch(batch))
         return [] if held is None else [seen.chunk for seen in self._sight.sweep(held)]
 
     # -- items --------------------------------------------------------------------------------------------------
 
+    @patient
     def items(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
                 limit: int = 1000) -> list[StoredItem]:  # fmt: skip
         held = self._known_batch(batch)
@@ -98,13 +103,16 @@ class BucketReads:
                 break
         return found
 
+    @patient
     def find(self, batch: BatchId, key: str) -> ItemNo | None:
         n = self._items.index(self._known_batch(batch).document).numbers.get(key)
         return None if n is None else ItemNo(n)
 
+    @patient
     def known(self, batch: BatchId, items: Sequence[NewItem]) -> Known:
         return self._known_items(self._known_batch(batch), items)
 
+    @patient
     def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
                 limit: int = 1000) -> list[Output]:  # fmt: skip
         held = self._shelf.read(BatchDocument, names.batch(batch))
@@ -119,6 +127,7 @@ class BucketReads:
                     return found[:limit]
         return found
 
+    @patient
     def checkpoints(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, limit: int = 1000) -> list[Checkpoint]:
         held = self._known_batch(batch)
         found: list[Checkpoint] = []
@@ -132,6 +141,7 @@ class BucketReads:
 
     # -- the journal --------------------------------------------------------------------------------------------
 
+    @patient
     def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
         if chain < 0:
             batch, number = BatchId(-chain), 0

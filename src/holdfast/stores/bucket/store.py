@@ -21,6 +21,7 @@ from holdfast.stores.bucket import chunks, names
 from holdfast.stores.bucket.batches import TURNS
 from holdfast.stores.bucket.claims import BucketClaims
 from holdfast.stores.bucket.documents import ChunkDocument
+from holdfast.stores.bucket.patience import patient
 from holdfast.stores.bucket.shelf import Held, Raced
 
 replace = msgspec.structs.replace
@@ -31,6 +32,7 @@ SEALED = "sealed"
 class BucketStore(BucketClaims):
     """Batches, items, outputs and the journal in a bucket."""
 
+    @patient
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
         """Commits of several chunks are written side by side; those of one chunk, one after the other."""
         faults.reach("commit.before")
@@ -98,6 +100,7 @@ class BucketStore(BucketClaims):
         batch_sealed = is_sealed or self._known_batch(chunk.batch).document.batch.sealed_at is not None
         return Receipt(landed=False, reason=SEALED if batch_sealed else "stale" if stale else "lost")
 
+    @patient
     def landed(self, commit: Commit) -> bool:
         held = self._sight.fresh(names.batch_of(commit.chunk), names.number_of(commit.chunk))
         return held is not None and self._is_in_chain(held, commit)

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.core.errors import StoreUnavailable, UsageError
-from holdfast.stores.buckets.base import Found, Listed, Mark, WriteLost, WriteUnknown, check_name, check_prefix
+from holdfast.stores.buckets.base import Away, Found, Listed, Mark, WriteLost, WriteUnknown, check_name, check_prefix
 
 SCHEMES = {"s3": "AWS", "az": "AZURE", "gs": "GOOGLE"}
 """How the variables of each begin."""
@@ -126,7 +126,7 @@ class ObstoreBucket:
             if FORBIDDEN.search(str(error)):
                 raise self._forbidden(error) from None
             where = f"{self.url}/{name}" if name else self.url
-            raise StoreUnavailable(f"{where}: {self._brief(error)}") from None
+            raise Away(f"{where}: {self._brief(error)}") from None
         except ValueError as error:
             raise UsageError(f"{self.url} cannot be opened: {self._brief(error)}") from None
 
@@ -153,5 +153,5 @@ def _library() -> Any:
         import obstore.exceptions
         import obstore.store
     except ImportError:
-        raise UsageError('a bucket needs obstore: pip install "holdfast[bucket]"') from None
+        raise UsageError('a bucket needs obstore: pip install "holdfast[buckets]"') from None
     return obstore

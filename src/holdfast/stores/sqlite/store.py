@@ -65,11 +65,15 @@ class SqliteStore(SqliteBatches):
             with self._file.reading() as db:
                 found = self._known_batch(db, batch)
                 known = keys.known(db, batch, items) if found.admitted else {}
-            if len(known) == len(items) and (not ended or found.ingested_at is not None):
+            if _is_nothing_new(found, items, known, ended=ended):
                 return ingest.sort_out(items, known, found.admitted)[1]
         faults.reach("add_items.before")
         with self._file.writing("add_items") as db:
             found = self._known_batch(db, batch)
+            if found.sealed_at is not None:
+                there = keys.known(db, batch, items)
+                if _is_nothing_new(found, items, there, ended=ended):
+                    return ingest.sort_out(items, there, found.admitted)[1]
             course.check_open_to_items(found)
             fresh, answer = self._index(db, found, items, look_first=bool(known))
             if found.admitted + len(fresh) > ITEMS:
@@ -377,3 +381,8 @@ class SqliteStore(SqliteBatches):
 
     def _new_chunk_id(self, db: SqliteFile) -> int:
         return int(db.execute("SELECT coalesce(max(id), 0) + 1 FROM chunks")[0][0])
+
+
+def _is_nothing_new(batch: Batch, items: Sequence[NewItem], known: ingest.Known, *, ended: bool) -> bool:
+    """Whether nothing is to be written: that is refused by no batch."""
+    return len(known) == len(items) and (not ended or batch.ingested_at is not None)

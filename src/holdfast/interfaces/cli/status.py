@@ -217,6 +217,8 @@ def _held(lease: standing.Held) -> str:
     else:
         ended = "gone" if lease.expires_in >= 0 else f"lease ended {brief(-lease.expires_in)} ago"
         ends = f"{ended}: the next run takes it over"
+    if lease.by_its_clock:
+        ends += ", as its owner's clock tells"
     held = render.many(lease.pending, "item")
     return f"{lease.owner}: {held} of chunk {lease.chunk} under fence {lease.fence}, {ends}"
 

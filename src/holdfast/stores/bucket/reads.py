@@ -35,7 +35,7 @@ from holdfast.stores.bucket.sight import Seen, Sight
 from holdfast.stores.buckets.base import Bucket
 
 replace = msgspec.structs.replace
-CAPABILITIES = Capabilities(budget=False, window=False, events=False, items=BUCKET_ITEMS)
+CAPABILITIES = Capabilities(budget=False, window=False, events=False, one_clock=False, items=BUCKET_ITEMS)
 AT_ONCE = 8
 """Requests that are under way at the same time."""
 ROWS = 256
@@ -86,7 +86,7 @@ class BucketReads:
     @patient
     def chunks(self, batch: BatchId) -> list[Chunk]:
         held = self._shelf.read(BatchDocument, names.batch(batch))
-        return [] if held is None else [seen.chunk for seen in self._sight.sweep(held)]
+        return [] if held is None else [self._sight.told(seen, self.now()) for seen in self._sight.sweep(held)]
 
     # -- items --------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     beat: int
     since: float
     """When this beat of its owner was first seen, on the monotonic clock."""
+    was_there: bool = False
+    """Whether its owner was seen at work: an earlier beat is known, too."""
 
 
 class Sight:
@@ -97,7 +99,7 @@ class Sight:
             since = before.since if before is not None and before.beat == document.beat else now
             self._seen[at] = Seen(chunk=document.chunk, children=tuple(document.children), revision=document.revision,
                                   etag=held.mark.etag.strip('"'), term=document.term, beat=document.beat,
-                                  since=since)  # fmt: skip
+                                  since=since, was_there=self._was_there(before, document))  # fmt: skip
             self._highest[at[0]] = max(at[1], self._highest.get(at[0], 0))
             self._whole[at] = held
             self._whole.move_to_end(at)
@@ -158,6 +160,20 @@ class Sight:
     def remaining(self, seen: Seen) -> float:
         """Seconds until the lease of a chunk has ended for this process; below 0 when it has."""
         return seen.since + seen.term - self._monotonic()
+
+    def told(self, seen: Seen, now: float) -> Chunk:
+        """A chunk with the end of its lease on the clock of this process, as far as it was watched: an owner that was
+        seen at work has it for the rest of its term, one that was silent for a whole term has lost it. Of any other
+        nothing is known but what its own clock said."""
+        left = self.remaining(seen)
+        if seen.chunk.owner is None or (left >= 0 and not seen.was_there):
+            return seen.chunk
+        return msgspec.structs.replace(seen.chunk, expires=now + left)
+
+    def _was_there(self, before: Seen | None, document: ChunkDocument) -> bool:
+        if before is None or before.chunk.fence != document.chunk.fence:
+            return False
+        return before.was_there or before.beat != document.beat
 
     def each(self, call: Callable[[A], B], values: Sequence[A] | Iterable[A]) -> list[B]:
         """The same call for several values, several at a time."""

@@ -178,6 +178,8 @@ def decode(kind: type[D], data: bytes, where: str) -> D:
     try:
         about = _about.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError):
+        if kind is not Root:  # a store is there, and it named this document
+            raise Damaged(f"{where} is foreign or cut short: put back a backup of it") from None
         raise NotOurs(f"{where} is no document of a Holdfast store: name another place") from None
     if about.format > FORMAT:
         raise SchemaTooNew(

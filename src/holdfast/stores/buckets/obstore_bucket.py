@@ -26,6 +26,8 @@ SECRET = re.compile(r"(sig|signature|key|token|secret|credential|password)=[^&\s
 FORBIDDEN = re.compile(r"status code: 403|code: 403")
 """Some requests are answered so and are not told apart by the library."""
 REQUEST = re.compile(r"\?\S*")
+PREFIX = re.compile(r"[A-Za-z0-9_=][A-Za-z0-9_.=-]*")
+"""One word of a prefix: in a URL, `#` and `?` would end it, `..` and `%` would lead elsewhere."""
 
 
 class ObstoreBucket:
@@ -36,6 +38,11 @@ class ObstoreBucket:
         container, _, prefix = place.partition("/")
         if scheme not in SCHEMES or not container:
             raise UsageError(f"{_bare(url)!r} names no bucket: say s3://bucket/prefix, az://container/prefix or gs://…")
+        if not all(PREFIX.fullmatch(word) for word in prefix.strip("/").split("/") if prefix.strip("/")):
+            raise UsageError(
+                f"{_bare(url)!r} cannot be a place for state: in a prefix, what is no letter, digit, '-', '_', '.' or '=' "
+                "would be read as another place; write s3://bucket/some/prefix"
+            )
         self.url = f"{scheme}://{container}" + (f"/{prefix.strip('/')}" if prefix.strip("/") else "")
         self._scheme = scheme
         obstore = _library()

@@ -40,8 +40,8 @@ class ObstoreBucket:
             raise UsageError(f"{_bare(url)!r} names no bucket: say s3://bucket/prefix, az://container/prefix or gs://…")
         if not all(PREFIX.fullmatch(word) for word in prefix.strip("/").split("/") if prefix.strip("/")):
             raise UsageError(
-                f"{_bare(url)!r} cannot be a place for state: in a prefix, what is no letter, digit, '-', '_', '.' or '=' "
-                "would be read as another place; write s3://bucket/some/prefix"
+                f"{_bare(url)!r} cannot be a place for state: in a prefix, what is no letter, digit, '-', '_', '.' or "
+                "'=' would be read as another place; write s3://bucket/some/prefix"
             )
         self.url = f"{scheme}://{container}" + (f"/{prefix.strip('/')}" if prefix.strip("/") else "")
         self._scheme = scheme

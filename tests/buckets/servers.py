@@ -5,6 +5,7 @@ CI they fail.
 """
 
 import base64
+import fcntl
 import hashlib
 import hmac
 import os
@@ -114,17 +115,36 @@ def install_azurite() -> Path:
     if npm is None:
         missing("Azurite needs npm")
     HOME.mkdir(parents=True, exist_ok=True)
-    command = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--prefix", str(HOME), AZURITE]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode or not program.exists():
-        missing(f"Azurite could not be installed: {done.stderr.strip().splitlines()[-1:]}")
+    with (HOME / "lock").open("w") as lock:  # of several test processes, one installs and the others wait for it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not program.exists():
+            _install(npm)
     return program
 
 
+def _install(npm: str) -> None:
+    """Beside its place first: an install that was cut short is never taken for a whole one."""
+    made = HOME / "new"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    command = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--prefix", str(made), AZURITE]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    except subprocess.TimeoutExpired:
+        missing(f"Azurite could not be installed within 300 s (npm install {AZURITE}): is there a network?")
+    if done.returncode or not (made / "node_modules" / ".bin" / "azurite-blob").exists():
+        said = " ".join(done.stderr.split())[:300]
+        missing(f"Azurite could not be installed (npm install {AZURITE}): is there a network? npm says: {said}")
+    shutil.rmtree(HOME / "node_modules", ignore_errors=True)
+    (made / "node_modules").rename(HOME / "node_modules")
+
+
 @contextmanager
-def azurite() -> Iterator[str]:
-    program, port = install_azurite(), free_port()
-    command = [str(program), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence",
+def azurite(keeps: Path | None = None, at: str = "") -> Iterator[str]:
+    """A server that keeps what it has in a folder, or in memory; at an address that it had before, or a new one."""
+    program, port = install_azurite(), int(at.split(":")[2].partition("/")[0]) if at else free_port()
+    where = ["--location", str(keeps)] if keeps is not None else ["--inMemoryPersistence"]
+    command = [str(program), "--blobHost", "127.0.0.1", "--blobPort", str(port), *where,
                "--skipApiVersionCheck", "--silent", "--disableTelemetry"]  # fmt: skip
     env = {**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"}
     with running(command, f"http://127.0.0.1:{port}", env=env, cwd=HOME) as address:

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from holdfast.core import lease
-from holdfast.stores import bucket, bucket_claims, bucket_sight
-from holdfast.stores.bucket_shelf import Shelf
+from holdfast.stores.bucket import claims as bucket_claims
+from holdfast.stores.bucket import sight as bucket_sight
+from holdfast.stores.bucket import store as bucket
+from holdfast.stores.bucket.shelf import Shelf
 from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.testing.conformance import checks
 from holdfast.testing.conformance.kit import Kit
@@ -78,7 +80,7 @@ def every_write_is_a_beat(patch: pytest.MonkeyPatch) -> None:
 def garbage_is_real(patch: pytest.MonkeyPatch) -> None:
     """Every document of a chunk counts, whether or not anything leads to it."""
 
-    def sweep(self: Any, held: Any) -> Any:
+    def sweep(self: Any, held: Any, *_: Any) -> Any:
         batch = held.document.batch.id
         for listed in self._shelf.names(bucket_sight.names.chunks(batch)):
             self.fresh(batch, bucket_sight.names.number_in(listed.name))

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.core.errors import CommitUnknown
 from holdfast.core.model import Claim, State
-from holdfast.stores import bucket_shelf
+from holdfast.stores.bucket import shelf as bucket_shelf
 from holdfast.stores.buckets.memory import Fate, MemoryBucket
 from holdfast.testing.conformance.kit import Kit, done
 from tests.buckets.worker import Worker, store_on

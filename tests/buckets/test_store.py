@@ -10,14 +10,16 @@ import pytest
 import holdfast as hf
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
 from holdfast.core.model import Claim
-from holdfast.stores import bucket_admission, faults
+from holdfast.stores import faults
 from holdfast.stores.base import Idle, Receipt
 from holdfast.stores.bucket import BucketStore
-from holdfast.stores.bucket_documents import ChunkDocument, decode
-from holdfast.stores.bucket_shelf import Held, Raced
+from holdfast.stores.bucket import admission as bucket_admission
+from holdfast.stores.bucket.documents import ChunkDocument, decode
+from holdfast.stores.bucket.shelf import Held, Raced
 from holdfast.stores.buckets.base import Mark
 from holdfast.stores.buckets.local import LocalBucket
 from holdfast.stores.buckets.memory import Fate, MemoryBucket
+from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.conformance.kit import LEASE, Kit, done, failed, new_item, reset
 from tests.buckets.worker import store_on
@@ -223,6 +225,23 @@ def test_a_foreign_torn_or_newer_document_is_refused_never_guessed_at(
     with pytest.raises(error):
         store_on(bucket, ManualClock())
     assert bucket._objects == before
+
+
+@pytest.mark.promise("C18")
+@pytest.mark.parametrize("data", [b"", b"<html>", b'{"some": "json"}', b'{"holdfast": "chunk", "for'])
+def test_a_torn_document_within_a_store_is_damage_not_another_place(
+    data: bytes, kit: Kit, bucket: MemoryBucket
+) -> None:
+    kit.admit("a")
+    bucket._objects["b/0000001/c/00000001.json"] = data
+    with pytest.raises(Damaged, match="foreign or cut short: put back a backup"):
+        store_on(bucket, kit.clock).chunks(kit.batch)
+
+
+@pytest.mark.parametrize("prefix", ["h#y", "q?x", "..", "a/../b", "x%20y", "a b", "a//b", "ü", "'", ".hidden"])
+def test_a_prefix_that_a_url_reads_as_another_place_is_refused(prefix: str) -> None:
+    with pytest.raises(UsageError, match="cannot be a place for state"):
+        ObstoreBucket(f"s3://bucket/{prefix}")
 
 
 @pytest.mark.promise("C18")

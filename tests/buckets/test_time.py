@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.core.model import Claim, Want
+from holdfast.runtime import status
 from holdfast.stores.base import Idle
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket
@@ -95,3 +96,40 @@ def test_who_has_just_arrived_waits_a_whole_lease_but_not_for_a_process_known_to
     assert isinstance(bob.claim("bob"), Idle), "bob has not seen how long ann was silent"
     bob.store._is_dead = lambda owner: owner == "ann"
     assert isinstance(bob.claim("bob"), Claim)
+
+
+def told_of(host: Host) -> bool:
+    """Whether an operator on that host is told that somebody holds the chunk."""
+    (chunk,) = host.store.chunks(host.store.batches()[0].id)
+    return status.is_live(chunk, host.store.now(), is_dead=lambda _: False)
+
+
+@pytest.mark.parametrize("skew", [-HOUR, 0.0, HOUR])
+def test_who_was_seen_at_work_is_told_of_as_alive_whatever_the_clocks_say(skew: float) -> None:
+    ann, bob, held = two_hosts(skew)
+    told_of(bob)
+    pass_time(LEASE / 3, ann, bob)
+    (lease,) = ann.store.renew([held.lease], LEASE)
+    assert told_of(bob)
+    pass_time(LEASE - 1, ann, bob)
+    assert told_of(bob)
+    pass_time(2, ann, bob)
+    assert not told_of(bob)
+    ann.store.renew([lease], LEASE)
+    assert told_of(bob)
+
+
+@pytest.mark.parametrize("skew", [-HOUR, 0.0, HOUR])
+def test_who_was_silent_for_a_whole_lease_is_told_of_as_gone(skew: float) -> None:
+    ann, bob, _ = two_hosts(skew)
+    told_of(bob)
+    pass_time(LEASE + 1, ann, bob)
+    assert not told_of(bob)
+
+
+def test_a_lease_that_was_seen_once_is_told_of_by_its_owners_clock_and_said_to_be() -> None:
+    ann, bob, _ = two_hosts(HOUR)
+    assert not told_of(bob)
+    assert told_of(ann)
+    (lease,) = status.snapshot(bob.store, bob.store.batches()[0]).leases
+    assert lease.by_its_clock

@@ -17,7 +17,7 @@ from holdfast.core.states import Transition, move
 from holdfast.runtime import audit, doctor, operations
 from holdfast.runtime.operations import By
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite_epoch import Epoch
+from holdfast.stores.sqlite.epoch import Epoch
 from tests.operations.world import OWNER, Clock, World, deferred, done, failed, skipped
 
 FILES = ("", "-wal", "-fence")

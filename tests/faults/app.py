@@ -26,8 +26,9 @@ from holdfast.runtime import definition, lookup, operations
 from holdfast.runtime.control import Control
 from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.ledger import Ledger
-from holdfast.stores import faults, sqlite_file
+from holdfast.stores import faults
 from holdfast.stores.open import open_store
+from holdfast.stores.sqlite import file as sqlite_file
 from tests.faults import ending
 
 BATCH = "parcels"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast as hf
-from holdfast.stores import sqlite_file
+from holdfast.stores.sqlite import file as sqlite_file
 
 ITEMS = 8
 QUICK = 40

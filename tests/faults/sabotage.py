@@ -12,10 +12,10 @@ from holdfast.core import lease as leases
 from holdfast.core.errors import CommitUnknown
 from holdfast.core.model import Chunk, Commit
 from holdfast.runtime.worker import Worker
-from holdfast.stores import sqlite
 from holdfast.stores.base import Receipt
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite_file import SqliteFile
+from holdfast.stores.sqlite import store as sqlite
+from holdfast.stores.sqlite.file import SqliteFile
 from tests.faults import ending
 
 replace = msgspec.structs.replace

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.stores.sqlite_file import CHECKPOINT_PAGES
+from holdfast.stores.sqlite.file import CHECKPOINT_PAGES
 from tests.faults import app
 from tests.faults.nursery import Process
 from tests.faults.scene import Scene

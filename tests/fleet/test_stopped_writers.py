@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.stores import sqlite_file, writers
 from holdfast.stores.faults import POINTS
+from holdfast.stores.sqlite import file as sqlite_file
+from holdfast.stores.sqlite import writers
 from tests.faults.nursery import Process
 from tests.faults.scene import ELSEWHERE, Scene
 

@@ -21,9 +21,10 @@ from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, commit, settle
 from holdfast.runtime import completion, operations
 from holdfast.runtime.sinks import Evidence, Files, Provenance
-from holdfast.stores import owners, sqlite_file
+from holdfast.stores import owners
 from holdfast.stores.base import each_entry
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import file as sqlite_file
 from holdfast.testing.conformance.kit import new_item
 from tests.iofaults import shim
 

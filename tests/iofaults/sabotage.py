@@ -9,7 +9,7 @@ import apsw
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.runtime.sinks import Evidence, Files, Provenance, disk
-from holdfast.stores.sqlite_file import SqliteFile
+from holdfast.stores.sqlite.file import SqliteFile
 from tests.faults.sabotage import acknowledge_before_commit
 
 

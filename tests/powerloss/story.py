@@ -14,8 +14,9 @@ from holdfast.core.model import Act, Change, Claim, Course, State, Want
 from holdfast.core.states import Transition, move
 from holdfast.runtime import operations
 from holdfast.runtime.operations import By
-from holdfast.stores import faults, sqlite_file
+from holdfast.stores import faults
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import file as sqlite_file
 from tests.operations.world import OWNER, Clock, World, deferred, done, failed, skipped
 from tests.powerloss.recorder import BASE, Ignores, Op, ignore_nothing, recording
 

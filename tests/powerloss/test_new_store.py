@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores import sqlite_file
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import file as sqlite_file
 from tests.sinks.power import Op, Recorder, crash_states
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.stores import sqlite_file
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import file as sqlite_file
 from tests.powerloss.crash_states import windows
 from tests.powerloss.judge import Judge
 from tests.powerloss.recorder import Ignores, Op, ignore_nothing

@@ -85,7 +85,9 @@ def test_the_bound_is_broken_by_a_run_that_commits_item_by_item(folder: Path) ->
 
 
 def test_an_item_that_is_not_synced_is_noticed(folder: Path) -> None:
-    unsafe = 'from holdfast.stores import sqlite_file\n\nsqlite_file.SETTINGS["synchronous"] = "normal"\n'
+    unsafe = (
+        'from holdfast.stores.sqlite import file as sqlite_file\n\nsqlite_file.SETTINGS["synchronous"] = "normal"\n'
+    )
     assert counted(folder, unsafe + AT_REST, 100) < 100
 
 

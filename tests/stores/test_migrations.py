@@ -8,8 +8,9 @@ import apsw
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.stores import faults, sqlite_file
+from holdfast.stores import faults
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import file as sqlite_file
 from holdfast.testing.conformance.kit import DEFINITION, new_item
 from tests.faults.nursery import Nursery
 

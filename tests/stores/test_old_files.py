@@ -10,8 +10,9 @@ import pytest
 from holdfast.core import canonical
 from holdfast.core.model import Course, State
 from holdfast.runtime import audit
-from holdfast.stores import faults, sqlite_file
+from holdfast.stores import faults
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import file as sqlite_file
 from tests.faults.nursery import Nursery
 from tests.operations.world import Clock, World, done, failed, skipped
 

@@ -18,8 +18,9 @@ from holdfast.core.errors import (
     StoreUnavailable,
     UsageError,
 )
-from holdfast.stores import filesystem, sqlite_file
+from holdfast.stores import filesystem
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import file as sqlite_file
 from holdfast.testing.conformance.kit import DEFINITION, Kit, new_item, skipped
 
 BASE = apsw.vfs_names()[0]
@@ -362,6 +363,6 @@ def test_who_finds_the_file_busy_for_a_moment_waits(monkeypatch: pytest.MonkeyPa
             raise answer
         return answer
 
-    monkeypatch.setattr(sqlite_file.sqlite_log, "is_damaged", is_damaged)
+    monkeypatch.setattr(sqlite_file.log, "is_damaged", is_damaged)
     assert len(SqliteStore(path).batches()) == 1
     assert not answers

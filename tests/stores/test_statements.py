@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.stores import statements
-from holdfast.stores.statements import BULK, load, write_rows
+from holdfast.stores.sqlite import statements
+from holdfast.stores.sqlite.statements import BULK, load, write_rows
 from tests.core.made import PROPERTY
 
 SIZES = [0, 1, 2, 3, 31, 100, BULK - 1, BULK, BULK + 1, 2 * BULK, 2 * BULK + 3, 1777]
@@ -36,7 +36,7 @@ def test_few_statements_of_few_sizes_carry_all_rows(size: int) -> None:
 
 def test_a_statement_has_no_more_values_than_sqlite_takes() -> None:
     widest = max(
-        sql.partition("VALUES")[0].count(",") + 1 for name, sql in load("sqlite.sql").items() if "put_" in name
+        sql.partition("VALUES")[0].count(",") + 1 for name, sql in load("statements.sql").items() if "put_" in name
     )
     db = apsw.Connection(":memory:")
     assert BULK * widest < db.limit(apsw.SQLITE_LIMIT_VARIABLE_NUMBER)
@@ -44,19 +44,19 @@ def test_a_statement_has_no_more_values_than_sqlite_takes() -> None:
 
 
 def test_statements_are_found_by_name_without_their_semicolon() -> None:
-    found = load("sqlite.sql")
+    found = load("statements.sql")
     assert found["get_meta"] == "SELECT value FROM meta WHERE name = ?"
     assert found["insert_items"].endswith("VALUES")
     assert not [name for name, sql in found.items() if not sql or ";" in sql or sql != sql.strip()]
-    assert load("sqlite.sql") is found
+    assert load("statements.sql") is found
 
 
 def test_every_statement_fits_the_tables() -> None:
     db = apsw.Connection(":memory:")
-    folder = statements.resources.files("holdfast.stores").joinpath("migrations/sqlite")
+    folder = statements.resources.files("holdfast.stores.sqlite").joinpath("migrations")
     for script in sorted(folder.iterdir(), key=lambda script: script.name):
         db.execute(script.read_text("utf-8"))
-    for name, sql in load("sqlite.sql").items():
+    for name, sql in load("statements.sql").items():
         whole = sql
         if sql.endswith("VALUES"):
             whole = f"{sql} ({', '.join('?' * (sql.count(',') + 1))})"

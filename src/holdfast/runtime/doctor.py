@@ -29,7 +29,7 @@ from holdfast.runtime.words import many
 from holdfast.stores import filesystem
 from holdfast.stores.base import Store
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite_file import SAFE_SQLITE, SETTINGS, SqliteFile
+from holdfast.stores.sqlite.file import SAFE_SQLITE, SETTINGS, SqliteFile
 
 MIB = 1 << 20
 FREE_UNSAFE = 64 * MIB

@@ -7,9 +7,9 @@ from importlib import metadata
 from holdfast.core.errors import HoldfastError
 from holdfast.runtime.doctor import Check, Diagnosis, Level, check_clock, check_leases
 from holdfast.runtime.words import many
-from holdfast.stores import bucket_root
 from holdfast.stores.base import Store
 from holdfast.stores.bucket import BucketStore
+from holdfast.stores.bucket import root as bucket_root
 from holdfast.stores.buckets.base import Bucket
 from holdfast.stores.open import bucket_at
 

@@ -80,7 +80,7 @@ def _pending(store: Store, batch: Batch, item: StoredItem, chunk: Chunk, at: str
         waits = f"; its next attempt is due at {when(place.due)}{_because(place)}" if place.due > now else ""
         text = (
             f"pending at {at!r}, in the hands of {owners.short(chunk.owner)} under fence {chunk.fence}{since} "
-            f"(its lease lasts {in_words(chunk.expires - now)}){waits}."
+            f"(its lease lasts {in_words(chunk.expires - now)}{by_whose_clock(store)}){waits}."
         )
         return Outlook(text, "its owner goes on with it; if the owner dies, another takes it over.", reset)
     due = max(place.due, chunk.due)
@@ -90,6 +90,10 @@ def _pending(store: Store, batch: Batch, item: StoredItem, chunk: Chunk, at: str
     lost = "" if chunk.owner is None else f"; {owners.short(chunk.owner)} had it and is gone or overdue"
     again = "the next run takes it: start one, nothing runs by itself."
     return Outlook(f"ready at {at!r}{lost}{_course(batch)}.", _then(batch, again), reset)
+
+
+def by_whose_clock(store: Store) -> str:
+    return "" if store.capabilities.one_clock else ", as its owner's clock tells"
 
 
 def _orphaned(batch: Batch, item: StoredItem, stuck: Orphan, now: float, at: str) -> Outlook:

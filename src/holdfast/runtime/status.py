@@ -69,6 +69,8 @@ class Held:
     expires_in: float
     """Seconds until the lease ends, if it is not renewed; negative when it has ended."""
     is_live: bool
+    by_its_clock: bool = False
+    """Whether that is told by its owner's clock, which may be wrong: on a bucket no clock is common to all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +169,11 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         counts=counts,
         totals=totals,
         forecast=_forecast(store, chunks, counts, totals),
-        leases=tuple(_held(chunk, now, is_dead) for chunk in chunks if chunk.owner is not None and chunk.pending),
+        leases=tuple(
+            _held(chunk, now, is_dead, store.capabilities.one_clock)
+            for chunk in chunks
+            if chunk.owner is not None and chunk.pending
+        ),
         dead_codes=MappingProxyType(dict(codes.most_common())),
         dead_codes_complete=counts.dead <= DEAD_SEEN,
         seal=sealing.seal_of(store, batch),
@@ -256,7 +262,7 @@ def _word(chunk: Chunk, now: float, grace: float, live: bool, held: float | None
     return "waiting" if chunk.due > now else "ready"
 
 
-def _held(chunk: Chunk, now: float, is_dead: IsDead) -> Held:
+def _held(chunk: Chunk, now: float, is_dead: IsDead, one_clock: bool) -> Held:
     assert chunk.owner is not None
     return Held(
         chunk=chunk.id,
@@ -267,6 +273,7 @@ def _held(chunk: Chunk, now: float, is_dead: IsDead) -> Held:
         pending=chunk.pending,
         expires_in=chunk.expires - now,
         is_live=is_live(chunk, now, is_dead),
+        by_its_clock=not one_clock,
     )
 
 

@@ -49,6 +49,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """A tolerance may look at the items that were settled last, over all chunks."""
     events: bool = True
     """Events are kept in the order in which they became durable."""
+    one_clock: bool = True
+    """Every process judges leases by the same clock. Where not, what is told of a lease is told by its owner's."""
     items: int | None = None
     """The most items a batch may have, where that is less than `limits.ITEMS`."""
 

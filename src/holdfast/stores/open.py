@@ -4,10 +4,11 @@ import os
 from pathlib import Path
 
 from holdfast.core.errors import Refused, UsageError
-from holdfast.stores import bucket_root, filesystem
+from holdfast.stores import filesystem
 from holdfast.stores.base import Capabilities, Store
 from holdfast.stores.bucket import BucketStore
-from holdfast.stores.bucket_reads import CAPABILITIES
+from holdfast.stores.bucket import root as bucket_root
+from holdfast.stores.bucket.reads import CAPABILITIES
 from holdfast.stores.buckets import places
 from holdfast.stores.buckets.base import Bucket
 from holdfast.stores.buckets.local import LocalBucket

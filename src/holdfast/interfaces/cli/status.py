@@ -264,6 +264,8 @@ def _held(leases: list[standing.Held], noun: str) -> str:
     else:
         ended = "gone" if lease.expires_in >= 0 else f"lease ended {brief(-lease.expires_in)} ago"
         ends = f"{ended}: the next run takes it over"
+    if lease.by_its_clock:
+        ends += ", as its owner's clock tells"
     held = render.many(sum(each.pending for each in leases), noun)
     if len(leases) == 1:
         return f"{lease.owner}: {held} of chunk {lease.chunk} under fence {lease.fence}, {ends}"

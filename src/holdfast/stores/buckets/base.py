@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from holdfast.core.errors import Conflict, StoreError, UsageError
+from holdfast.core.errors import Conflict, StoreError, StoreUnavailable, UsageError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
@@ -42,6 +42,10 @@ class Listed(NamedTuple):
 
 class WriteLost(Conflict):
     """Someone else was first; nothing was written."""
+
+
+class Away(StoreUnavailable):
+    """Nobody answered; somebody may in a while. What is refused is no `Away`: it would be refused again."""
 
 
 class WriteUnknown(StoreError):

@@ -2,7 +2,8 @@
 
 An object is written to a file of its own, synced, and then given its name: by a link, which fails where the name is
 taken, or by a rename under a lock file, after the content was compared. The folder is synced before the caller hears of
-it. A crash leaves nothing but temporary files, which no listing shows.
+it. A crash leaves nothing but temporary files, which no listing shows; who writes later takes them away, once they are
+old and nobody holds them.
 """
 
 import errno
@@ -10,8 +11,9 @@ import fcntl
 import hashlib
 import os
 import secrets
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.core.errors import StoreUnavailable
@@ -20,6 +22,8 @@ from holdfast.stores.buckets.base import Found, Listed, Mark, WriteLost, WriteUn
 
 TEMPORARY = ".holdfast-tmp"
 LOCKS = ".holdfast-locks"
+OLD_SECONDS = 3600.0
+"""A temporary file that is younger is left alone: its owner may be about to lock it."""
 
 
 class LocalBucket:
@@ -28,6 +32,7 @@ class LocalBucket:
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(os.path.abspath(folder))
         self.url = f"file://{self._folder}"
+        self._is_tidy = False
 
     def get(self, name: str) -> Found | None:
         data = self._read(name)
@@ -110,15 +115,29 @@ class LocalBucket:
         _make_folder(path.parent)
         temporary = self._folder / TEMPORARY
         _make_folder(temporary)
+        self._tidy(temporary)
         staged = temporary / f"{secrets.token_hex(12)}"
         try:
             with staged.open("xb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # the system lets go of it when this process dies
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            yield staged
+                yield staged
         finally:
             staged.unlink(missing_ok=True)
+
+    def _tidy(self, temporary: Path) -> None:
+        """Take away what killed writers left: old, and held by nobody. Once is enough, and it may as well fail."""
+        if self._is_tidy:
+            return
+        self._is_tidy = True
+        with suppress(OSError):
+            before = time.time() - OLD_SECONDS
+            for left in [each for each in temporary.iterdir() if each.stat().st_mtime < before]:
+                with suppress(OSError), left.open("rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    left.unlink()
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:

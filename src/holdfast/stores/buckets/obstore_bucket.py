@@ -7,6 +7,7 @@ whether a write landed is found out by reading back, one layer up, where its wri
 Credentials come from the environment, as obstore and the providers' own tools read them; no message repeats them.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,11 +15,13 @@ from typing import Any
 
 from holdfast.core.errors import StoreUnavailable, UsageError
 from holdfast.stores.buckets import places
-from holdfast.stores.buckets.base import Found, Listed, Mark, WriteLost, WriteUnknown, check_name, check_prefix
+from holdfast.stores.buckets.base import Away, Found, Listed, Mark, WriteLost, WriteUnknown, check_name, check_prefix
 from holdfast.stores.buckets.places import brief, is_forbidden
 
 NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(seconds=0)}
 SOME_RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
+PREFIX = re.compile(r"[A-Za-z0-9_=][A-Za-z0-9_.=-]*")
+"""One word of a prefix for state: in a URL, `#` and `?` would end it, `..` and `%` would lead elsewhere."""
 
 
 class ObstoreBucket:
@@ -28,6 +31,11 @@ class ObstoreBucket:
         place = places.place_of(url)
         if place.scheme == places.FILE:
             raise UsageError(f"{url!r} is a directory, no bucket elsewhere")
+        if place.path and not all(PREFIX.fullmatch(word) for word in place.path.split("/")):
+            raise UsageError(
+                f"{url!r} cannot be a place for state: in a prefix, what is no letter, digit, '-', '_', '.' or "
+                "'=' would be read as another place; write s3://bucket/some/prefix"
+            )
         self.url, self._scheme = place.url, place.scheme
         self._obstore = places.library()
         self._errors = self._obstore.exceptions
@@ -110,7 +118,7 @@ class ObstoreBucket:
             if is_forbidden(error):
                 raise self._forbidden(error) from None
             where = f"{self.url}/{name}" if name else self.url
-            raise StoreUnavailable(f"{where}: {brief(error)}") from None
+            raise Away(f"{where}: {brief(error)}") from None
 
     def _forbidden(self, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(

@@ -154,6 +154,16 @@ def a_sealed_batch_refuses_what_comes_late(kit: Kit) -> None:
     assert kit.everything() == before
 
 
+@proves("A14")
+def what_changes_nothing_is_refused_by_no_seal(kit: Kit) -> None:
+    finished(kit, "a", "b")
+    kit.store.seal(kit.batch, actor="run", reconciliation=b"")
+    before = kit.everything()
+    assert kit.store.add_items(kit.batch, []).added == 0
+    assert kit.admit("b", "a").known == 2
+    assert kit.everything() == before
+
+
 @proves("C12")
 def a_commit_that_landed_before_the_seal_is_known_after_it(kit: Kit) -> None:
     kit.admit("a", ended=True)

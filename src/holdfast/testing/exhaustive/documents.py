@@ -24,9 +24,10 @@ from holdfast.core.outcome import Done
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, Reached
 from holdfast.core.states import Transition, go_back
-from holdfast.stores import bucket, bucket_chunks
-from holdfast.stores.bucket_documents import ChunkDocument
-from holdfast.stores.bucket_shelf import Held
+from holdfast.stores.bucket import chunks as bucket_chunks
+from holdfast.stores.bucket import store as bucket
+from holdfast.stores.bucket.documents import ChunkDocument
+from holdfast.stores.bucket.shelf import Held
 from holdfast.stores.buckets.base import Mark
 from holdfast.testing.clock import START
 from holdfast.testing.exhaustive.swapper import Request, Swapper

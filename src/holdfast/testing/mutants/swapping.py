@@ -10,17 +10,17 @@ import msgspec
 from holdfast.core import acts, lease
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.model import Chunk, Commit, Lease
-from holdfast.stores import bucket, bucket_chunks
-from holdfast.stores import bucket_names as names
 from holdfast.stores.base import Receipt
-from holdfast.stores.bucket import BucketStore
-from holdfast.stores.bucket_chains import Chains
-from holdfast.stores.bucket_claims import BucketClaims
-from holdfast.stores.bucket_documents import ChunkDocument, Document, Root, encode
-from holdfast.stores.bucket_items import Items
-from holdfast.stores.bucket_seal import BucketSeal
-from holdfast.stores.bucket_shelf import Held, Raced, Shelf
-from holdfast.stores.bucket_sight import Seen, Sight
+from holdfast.stores.bucket import BucketStore, names
+from holdfast.stores.bucket import chunks as bucket_chunks
+from holdfast.stores.bucket import store as bucket
+from holdfast.stores.bucket.chains import Chains
+from holdfast.stores.bucket.claims import BucketClaims
+from holdfast.stores.bucket.documents import ChunkDocument, Document, Root, encode
+from holdfast.stores.bucket.items import Items
+from holdfast.stores.bucket.seal import BucketSeal
+from holdfast.stores.bucket.shelf import Held, Raced, Shelf
+from holdfast.stores.bucket.sight import Seen, Sight
 from holdfast.stores.buckets.base import WriteLost, WriteUnknown
 from holdfast.testing.mutants.register import Patch, answering, swapping, wrapped
 from holdfast.testing.simulator.vault import Vault
@@ -284,7 +284,7 @@ def an_entry_is_written_after_its_document() -> Patch:
 
 @swapping
 def what_is_cut_off_is_there_before_its_parent_says_so() -> Patch:
-    def everything(sweep: Any, sight: Sight, held: Any) -> list[Seen]:
+    def everything(sweep: Any, sight: Sight, held: Any, *_: Any) -> list[Seen]:
         found = sweep(sight, held)
         known = {int(seen.chunk.id) for seen in found}
         batch = held.document.batch.id

@@ -9,10 +9,9 @@ import msgspec
 
 from holdfast.core.errors import StoreError
 from holdfast.core.model import BatchId, Checkpoint, Chunk, Claim, Commit, Course, ItemNo, StoredItem
-from holdfast.stores import bucket_claims
-from holdfast.stores import bucket_names as names
-from holdfast.stores.bucket import BucketStore
-from holdfast.stores.bucket_documents import ChunkDocument
+from holdfast.stores.bucket import BucketStore, names
+from holdfast.stores.bucket import claims as bucket_claims
+from holdfast.stores.bucket.documents import ChunkDocument
 from holdfast.testing.clock import START
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.door import Door

@@ -10,8 +10,8 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 
 from holdfast.core.model import BatchId, Chunk, Commit
-from holdfast.stores import bucket_names as names
-from holdfast.stores.bucket_documents import BatchDocument, ChunkDocument, Document, Root, decode
+from holdfast.stores.bucket import names
+from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Document, Root, decode
 from holdfast.stores.buckets.base import Found, Listed, Mark, WriteLost
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.plan import LEASE

@@ -79,7 +79,7 @@ def entries(batch: BatchId, number: int) -> str:
     return f"b/{batch:07}/j/{number:08}/"
 
 
-def data(batch: BatchId, number: int, name: EntryName) -> str:
+def data(batch: BatchId, number: int, name: EntryName | str) -> str:
     return f"b/{batch:07}/d/{number:08}/{name}"
 
 

@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from holdfast.core.errors import CommitUnknown, Damaged, StoreUnavailable
-from holdfast.stores.bucket_documents import Document, decode, encode
-from holdfast.stores.buckets.base import Bucket, Listed, Mark, WriteLost, WriteUnknown
+from holdfast.stores.bucket.documents import Document, decode, encode
+from holdfast.stores.buckets.base import Away, Bucket, Listed, Mark, WriteLost, WriteUnknown
 
 D = TypeVar("D", bound=Document)
 PAUSES = (0.2, 1.0, 4.0, 0.0)
@@ -47,6 +47,10 @@ class Shelf:
         self.bucket = bucket
         self._pause = pause
         self.epoch = 0
+
+    def rest(self, seconds: float) -> None:
+        """Give a bucket that does not answer time."""
+        self._pause(seconds)
 
     def where(self, name: str) -> str:
         return f"{self.bucket.url}/{name}"
@@ -143,7 +147,7 @@ class Shelf:
                 log.info("%s: %s; sent again", self.where(name), error)
             else:
                 return
-        raise StoreUnavailable(f"{self.where(name)}: nothing was heard of it, {TRIES} times: try again later")
+        raise Away(f"{self.where(name)}: nothing was heard of it, {TRIES} times: try again later")
 
     def fetch(self, name: str) -> bytes:
         found = self.bucket.get(name)

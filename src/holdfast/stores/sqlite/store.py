@@ -1,7 +1,7 @@
 """The embedded store: one SQLite file, any number of processes on one host.
 
 Read the verbs in the order of an item's life: add_items, claim, load, renew, commit, act; those of a batch as a whole
-stand in `sqlite_batches`. Each is one short transaction that takes the write lock at its start, reads the facts, asks
+stand in `batches`. Each is one short transaction that takes the write lock at its start, reads the facts, asks
 the core, and writes the answer. All bytes are made before it begins.
 """
 
@@ -34,11 +34,11 @@ from holdfast.core.model import (
     Want,
 )  # fmt: skip
 from holdfast.stores import faults
-from holdfast.stores import sqlite_keys as keys
 from holdfast.stores.base import Idle, Receipt, stage_count
-from holdfast.stores.sqlite_batches import SqliteBatches
-from holdfast.stores.sqlite_file import SqliteFile
-from holdfast.stores.sqlite_rows import (
+from holdfast.stores.sqlite import keys
+from holdfast.stores.sqlite.batches import SqliteBatches
+from holdfast.stores.sqlite.file import SqliteFile
+from holdfast.stores.sqlite.rows import (
     ITEM_BITS,
     PLAIN_PLACES,
     STAGE_BITS,
@@ -48,9 +48,9 @@ from holdfast.stores.sqlite_rows import (
     rows_of_checkpoints,
     rows_of_commit,
 )  # fmt: skip
-from holdfast.stores.statements import load, write_rows
+from holdfast.stores.sqlite.statements import load, write_rows
 
-SQL = load("sqlite.sql")
+SQL = load("statements.sql")
 log = logging.getLogger("holdfast.store")
 
 
@@ -65,11 +65,15 @@ class SqliteStore(SqliteBatches):
             with self._file.reading() as db:
                 found = self._known_batch(db, batch)
                 known = keys.known(db, batch, items) if found.admitted else {}
-            if len(known) == len(items) and (not ended or found.ingested_at is not None):
+            if _is_nothing_new(found, items, known, ended=ended):
                 return ingest.sort_out(items, known, found.admitted)[1]
         faults.reach("add_items.before")
         with self._file.writing("add_items") as db:
             found = self._known_batch(db, batch)
+            if found.sealed_at is not None:
+                there = keys.known(db, batch, items)
+                if _is_nothing_new(found, items, there, ended=ended):
+                    return ingest.sort_out(items, there, found.admitted)[1]
             course.check_open_to_items(found)
             fresh, answer = self._index(db, found, items, look_first=bool(known))
             if found.admitted + len(fresh) > ITEMS:
@@ -377,3 +381,8 @@ class SqliteStore(SqliteBatches):
 
     def _new_chunk_id(self, db: SqliteFile) -> int:
         return int(db.execute("SELECT coalesce(max(id), 0) + 1 FROM chunks")[0][0])
+
+
+def _is_nothing_new(batch: Batch, items: Sequence[NewItem], known: ingest.Known, *, ended: bool) -> bool:
+    """Whether nothing is to be written: that is refused by no batch."""
+    return len(known) == len(items) and (not ended or batch.ingested_at is not None)

@@ -15,10 +15,10 @@ from holdfast.core import course, journal
 from holdfast.core.errors import Refused
 from holdfast.core.model import Batch, BatchId, Event
 from holdfast.stores import faults
-from holdfast.stores.bucket_batches import TURNS, Amendment, BucketBatches
-from holdfast.stores.bucket_documents import BatchDocument, ChunkDocument
-from holdfast.stores.bucket_shelf import Held, Raced
-from holdfast.stores.bucket_sight import Seen
+from holdfast.stores.bucket.batches import TURNS, Amendment, BucketBatches
+from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument
+from holdfast.stores.bucket.shelf import Held, Raced
+from holdfast.stores.bucket.sight import Seen
 
 replace = msgspec.structs.replace
 

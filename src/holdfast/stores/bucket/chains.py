@@ -12,9 +12,9 @@ import msgspec
 from holdfast.core import journal
 from holdfast.core.errors import Damaged
 from holdfast.core.model import BatchId, Entry
-from holdfast.stores import bucket_names as names
-from holdfast.stores.bucket_names import EntryName
-from holdfast.stores.bucket_shelf import Shelf
+from holdfast.stores.bucket import names
+from holdfast.stores.bucket.names import EntryName
+from holdfast.stores.bucket.shelf import Shelf
 
 KNOWN_CHAINS = 256
 """Chains whose names are remembered; the one that was asked for longest ago is forgotten first."""

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.stores.sqlite_file import SqliteFile, disk_trouble
-from holdfast.stores.statements import load
+from holdfast.stores.sqlite.file import SqliteFile, disk_trouble
+from holdfast.stores.sqlite.statements import load
 
-SQL = load("sqlite.sql")
+SQL = load("statements.sql")
 BEGINNING = 1_704_067_200_000_000
 """When time begins: 2024, in microseconds."""
 LEAP = 1 << 40

@@ -8,12 +8,12 @@ from holdfast.core.limits import BATCHES
 from holdfast.core.model import Batch, BatchId, Course, Entry, Event, chain_of_batch
 from holdfast.stores import faults
 from holdfast.stores.base import check_redefinition, stage_count
-from holdfast.stores.sqlite_file import SqliteFile
-from holdfast.stores.sqlite_reads import SqliteReads
-from holdfast.stores.sqlite_rows import chunk_of
-from holdfast.stores.statements import load, write_rows
+from holdfast.stores.sqlite.file import SqliteFile
+from holdfast.stores.sqlite.reads import SqliteReads
+from holdfast.stores.sqlite.rows import chunk_of
+from holdfast.stores.sqlite.statements import load, write_rows
 
-SQL = load("sqlite.sql")
+SQL = load("statements.sql")
 
 
 class SqliteBatches(SqliteReads):

@@ -15,13 +15,15 @@ import msgspec
 
 from holdfast.core.errors import Damaged
 from holdfast.core.model import BatchId, Chunk
-from holdfast.stores import bucket_names as names
-from holdfast.stores.bucket_documents import BatchDocument, ChunkDocument
-from holdfast.stores.bucket_shelf import Held, Shelf
+from holdfast.stores.bucket import names
+from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument
+from holdfast.stores.bucket.shelf import Held, Shelf
 
 LOOKS = 3
 """How often a document is read that seems to be older than before."""
 READER = "holdfast-bucket"
+FEW = 4
+"""Of so few items the documents are read one by one, without listing those of the whole batch."""
 WHOLE_DOCUMENTS = 64
 """Documents that are kept whole; of the others, what claims and totals need."""
 A = TypeVar("A")
@@ -39,6 +41,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     beat: int
     since: float
     """When this beat of its owner was first seen, on the monotonic clock."""
+    was_there: bool = False
+    """Whether its owner was seen at work: an earlier beat is known, too."""
 
 
 class Sight:
@@ -95,7 +99,7 @@ class Sight:
             since = before.since if before is not None and before.beat == document.beat else now
             self._seen[at] = Seen(chunk=document.chunk, children=tuple(document.children), revision=document.revision,
                                   etag=held.mark.etag.strip('"'), term=document.term, beat=document.beat,
-                                  since=since)  # fmt: skip
+                                  since=since, was_there=self._was_there(before, document))  # fmt: skip
             self._highest[at[0]] = max(at[1], self._highest.get(at[0], 0))
             self._whole[at] = held
             self._whole.move_to_end(at)
@@ -104,23 +108,31 @@ class Sight:
 
     # -- all chunks of a batch ----------------------------------------------------------------------------------
 
-    def sweep(self, held: Held[BatchDocument]) -> list[Seen]:
-        """Every chunk of a batch, in the order of its items: found from its groups down to what was cut off. Those of
-        lost races are listed with them, and nothing leads there."""
+    def sweep(self, held: Held[BatchDocument], lo: int = 0, hi: int | None = None) -> list[Seen]:
+        """Every chunk with some of these items, in their order: found from the groups of the batch down to what was cut
+        off. Those of lost races are listed with them, and nothing leads there."""
         batch = held.document.batch.id
-        if not held.document.groups:
+        groups = [group for group in held.document.groups if group.hi > lo and (hi is None or group.lo < hi)]
+        if not groups:
             return []
+        is_near = sum(group.hi - group.lo for group in groups) <= FEW
+        if not is_near:
+            self._look_at_all(batch)
+        found: list[Seen] = []
+        waiting = [group.chunk for group in groups][::-1]
+        while waiting:
+            seen = self._newest(batch, waiting.pop()) if is_near else self._one(batch, waiting.pop())
+            found.append(seen)
+            waiting += seen.children
+        within = [seen for seen in found if seen.chunk.hi > lo and (hi is None or seen.chunk.lo < hi)]
+        return sorted(within, key=lambda seen: seen.chunk.lo)
+
+    def _look_at_all(self, batch: BatchId) -> None:
+        """One listing tells which documents are others than before; those are read."""
         listed = {names.number_in(each.name): each.etag for each in self._shelf.names(names.chunks(batch), etags=True)}
         with self._lock:
             old = [n for n, etag in listed.items() if not etag or self._etag(batch, n) != etag]
         self.each(lambda number: self.fresh(batch, number), old)
-        found: list[Seen] = []
-        waiting = [group.chunk for group in held.document.groups][::-1]
-        while waiting:
-            seen = self._one(batch, waiting.pop())
-            found.append(seen)
-            waiting += seen.children
-        return sorted(found, key=lambda seen: seen.chunk.lo)
 
     def highest(self, batch: BatchId, taken: int = 0) -> int:
         """The highest number of a chunk of a batch; `taken` is one that others have, so that there may be more."""
@@ -149,6 +161,20 @@ class Sight:
         """Seconds until the lease of a chunk has ended for this process; below 0 when it has."""
         return seen.since + seen.term - self._monotonic()
 
+    def told(self, seen: Seen, now: float) -> Chunk:
+        """A chunk with the end of its lease on the clock of this process, as far as it was watched: an owner that was
+        seen at work has it for the rest of its term, one that was silent for a whole term has lost it. Of any other
+        nothing is known but what its own clock said."""
+        left = self.remaining(seen)
+        if seen.chunk.owner is None or (left >= 0 and not seen.was_there):
+            return seen.chunk
+        return msgspec.structs.replace(seen.chunk, expires=now + left)
+
+    def _was_there(self, before: Seen | None, document: ChunkDocument) -> bool:
+        if before is None or before.chunk.fence != document.chunk.fence:
+            return False
+        return before.was_there or before.beat != document.beat
+
     def each(self, call: Callable[[A], B], values: Sequence[A] | Iterable[A]) -> list[B]:
         """The same call for several values, several at a time."""
         asked = list(values)
@@ -164,12 +190,20 @@ class Sight:
         seen = self._seen.get((batch, number))
         return None if seen is None else seen.etag
 
+    def _newest(self, batch: BatchId, number: int) -> Seen:
+        """A chunk as it is now, by one read."""
+        self._known_to_be_there(batch, number)
+        with self._lock:
+            return self._seen[batch, number]
+
+    def _known_to_be_there(self, batch: BatchId, number: int) -> None:
+        if self.fresh(batch, number) is None:
+            self._shelf.need(ChunkDocument, names.chunk(batch, number))  # it says what is wrong
+            self.fresh(batch, number)
+
     def _one(self, batch: BatchId, number: int) -> Seen:
         with self._lock:
             seen = self._seen.get((batch, number))
         if seen is None:
-            self._shelf.need(ChunkDocument, names.chunk(batch, number))
-            self.fresh(batch, number)
-            with self._lock:
-                seen = self._seen[batch, number]
+            seen = self._newest(batch, number)
         return seen

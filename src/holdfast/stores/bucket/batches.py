@@ -12,12 +12,13 @@ from holdfast.core import course, journal
 from holdfast.core.errors import StoreUnavailable, UsageError
 from holdfast.core.limits import BATCHES
 from holdfast.core.model import Batch, BatchId, Course, Entry, Event, chain_of_batch
-from holdfast.stores import bucket_names as names
 from holdfast.stores import faults
 from holdfast.stores.base import check_redefinition
-from holdfast.stores.bucket_documents import BatchDocument, Root
-from holdfast.stores.bucket_reads import BucketReads
-from holdfast.stores.bucket_shelf import Held, Raced
+from holdfast.stores.bucket import names
+from holdfast.stores.bucket.documents import BatchDocument, Root
+from holdfast.stores.bucket.patience import patient
+from holdfast.stores.bucket.reads import BucketReads
+from holdfast.stores.bucket.shelf import Held, Raced
 
 replace = msgspec.structs.replace
 TURNS = 50
@@ -34,6 +35,7 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
 class BucketBatches(BucketReads):
     """Batches and their own chains."""
 
+    @patient
     def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
         body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
         found = self.batch(name)
@@ -56,6 +58,7 @@ class BucketBatches(BucketReads):
 
         return self._amend(found.id, redefine, "open_batch").batch
 
+    @patient
     def note(
         self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = ()
     ) -> bool:
@@ -72,6 +75,7 @@ class BucketBatches(BucketReads):
         self._amend(batch, decide, "note")
         return written
 
+    @patient
     def steer(self, batch: BatchId, to: Course, *, actor: str, reason: str, ends_at: float | None = None) -> Batch:
         faults.reach("steer.before")
 

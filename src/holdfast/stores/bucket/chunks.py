@@ -9,8 +9,8 @@ import msgspec
 from holdfast.core import acts, journal, lease
 from holdfast.core.columns import pack
 from holdfast.core.model import Checkpoint, Chunk, Commit, Move, Place, State, Want
-from holdfast.stores import bucket_names as names
-from holdfast.stores.bucket_documents import (
+from holdfast.stores.bucket import names
+from holdfast.stores.bucket.documents import (
     REF,
     SEQ_BITS,
     ChunkDocument,
@@ -177,6 +177,12 @@ def _reached(checkpoints: Iterable[Checkpoint], now: float, ref: int) -> dict[in
         else Reached(at.rows, at.cursor, now, at.acc)
         for at in checkpoints
     }
+
+
+def named(document: ChunkDocument, entry: str, accs: Iterable[int]) -> ChunkDocument:
+    """A chunk whose large accumulators of a write are found by the name of its entry."""
+    reached = {n: replace(document.checkpoints[n], name=entry) for n in accs}
+    return replace(document, checkpoints={**document.checkpoints, **reached}) if reached else document
 
 
 def _sha(payload: bytes) -> bytes:

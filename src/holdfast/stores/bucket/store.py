@@ -1,7 +1,7 @@
 """A store on a bare bucket: one document for each chunk, replaced by compare-and-swap; nothing else has to be running.
 
-Read the verbs in the order of an item's life: add_items (`bucket_admission`), claim, load, renew (`bucket_claims`),
-commit, act (here); those of a batch as a whole stand in `bucket_batches` and `bucket_seal`. Each writes first what
+Read the verbs in the order of an item's life: add_items (`admission`), claim, load, renew (`claims`),
+commit, act (here); those of a batch as a whole stand in `batches` and `seal`. Each writes first what
 never changes (items, outputs, the entry), then swaps one document, which makes all of it true at once. A verb that
 loses the race reads again and decides again: a conflict is no lost lease, only another owner or fence is.
 """
@@ -15,14 +15,14 @@ import msgspec
 from holdfast.core import acts
 from holdfast.core.errors import CommitUnknown, Refused, StoreError, UsageError
 from holdfast.core.model import Act, Change, Chunk, ChunkId, Commit, ItemNo
-from holdfast.stores import bucket_chunks as chunks
-from holdfast.stores import bucket_names as names
 from holdfast.stores import faults
 from holdfast.stores.base import Receipt, lineage, stage_count
-from holdfast.stores.bucket_batches import TURNS
-from holdfast.stores.bucket_claims import BucketClaims
-from holdfast.stores.bucket_documents import ChunkDocument
-from holdfast.stores.bucket_shelf import Held, Raced
+from holdfast.stores.bucket import chunks, names
+from holdfast.stores.bucket.batches import TURNS
+from holdfast.stores.bucket.claims import BucketClaims
+from holdfast.stores.bucket.documents import ChunkDocument
+from holdfast.stores.bucket.patience import patient
+from holdfast.stores.bucket.shelf import Held, Raced
 
 replace = msgspec.structs.replace
 log = logging.getLogger("holdfast.store")
@@ -32,6 +32,7 @@ SEALED = "sealed"
 class BucketStore(BucketClaims):
     """Batches, items, outputs and the journal in a bucket."""
 
+    @patient
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
         """Commits of several chunks are written side by side; those of one chunk, one after the other."""
         faults.reach("commit.before")
@@ -99,6 +100,7 @@ class BucketStore(BucketClaims):
         batch_sealed = is_sealed or self._known_batch(chunk.batch).document.batch.sealed_at is not None
         return Receipt(landed=False, reason=SEALED if batch_sealed else "stale" if stale else "lost")
 
+    @patient
     def landed(self, commit: Commit) -> bool:
         held = self._sight.fresh(names.batch_of(commit.chunk), names.number_of(commit.chunk))
         return held is not None and self._is_in_chain(held, commit)

@@ -8,16 +8,16 @@ import msgspec
 from holdfast.core import course, journal, lease
 from holdfast.core.errors import StoreUnavailable, UsageError
 from holdfast.core.model import Chunk, Claim, Course, Entry, Item, ItemNo, Lease, Place, State, Want
-from holdfast.stores import bucket_chunks as chunks
-from holdfast.stores import bucket_names as names
 from holdfast.stores import faults
 from holdfast.stores.base import Idle, stage_count
-from holdfast.stores.bucket_admission import BucketAdmission
-from holdfast.stores.bucket_batches import TURNS
-from holdfast.stores.bucket_documents import BatchDocument, ChunkDocument, Data
-from holdfast.stores.bucket_items import PART_BYTES, by_group
-from holdfast.stores.bucket_shelf import Held, Raced, StillUnknown
-from holdfast.stores.bucket_sight import Seen
+from holdfast.stores.bucket import chunks, names
+from holdfast.stores.bucket.admission import BucketAdmission
+from holdfast.stores.bucket.batches import TURNS
+from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Data
+from holdfast.stores.bucket.items import PART_BYTES, by_group
+from holdfast.stores.bucket.patience import patient
+from holdfast.stores.bucket.shelf import Held, Raced, StillUnknown
+from holdfast.stores.bucket.sight import Seen
 
 replace = msgspec.structs.replace
 NEVER = float("inf")
@@ -26,12 +26,13 @@ NEVER = float("inf")
 class BucketClaims(BucketAdmission):
     """Leases and what they cover."""
 
+    @patient
     def claim(self, want: Want) -> Claim | Idle:
         if want.cap is not None:
             raise UsageError(f"{self.url}: a bucket cannot hold a batch to a budget: keep its state in a database")
         for turn in range(TURNS):
             batch = self._known_batch(want.batch)
-            seen = self._sight.sweep(batch)
+            seen = self._sight.sweep(batch, *_asked(want))
             offer = self._offer(batch.document, seen, want, is_crowded=turn > 0)
             if isinstance(offer, Idle):
                 return offer
@@ -147,6 +148,7 @@ class BucketClaims(BucketAdmission):
 
     # -- loading ------------------------------------------------------------------------------------------------
 
+    @patient
     def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
         batch = self._known_batch(claim.batch)
         lo = claim.lo if after is None else after + 1
@@ -201,6 +203,7 @@ class BucketClaims(BucketAdmission):
         name = self._chains.write(chunk.batch, number, chunk.head, entry)
         if data is not None:
             self._items.write_data(chunk.batch, number, name, data)
+            after = chunks.named(after, str(name), data.accs)
         faults.reach(f"{point}.written")
 
         def landed(later: ChunkDocument) -> bool:
@@ -222,3 +225,8 @@ class BucketClaims(BucketAdmission):
     ) -> Entry:
         return journal.link(chunk.head, chain=chunk.id, batch=chunk.batch, seq=chunk.seq + 1, kind=kind, at=now,
                             actor=actor, fence=fence, commit_id=commit_id, body=body)  # fmt: skip
+
+
+def _asked(want: Want) -> tuple[int, int | None]:
+    """The items whose chunks have to be seen: all, where dead letters are counted."""
+    return (0, None) if want.only is None or want.tolerance is not None else (want.only, want.only + 1)

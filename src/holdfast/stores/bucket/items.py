@@ -9,9 +9,9 @@ from itertools import accumulate, pairwise
 from holdfast.core.canonical import key_text
 from holdfast.core.ingest import Known
 from holdfast.core.model import BatchId, ItemNo, Key, NewItem, Output
-from holdfast.stores import bucket_names as names
-from holdfast.stores.bucket_chains import Chains
-from holdfast.stores.bucket_documents import (
+from holdfast.stores.bucket import names
+from holdfast.stores.bucket.chains import Chains
+from holdfast.stores.bucket.documents import (
     SEQ_BITS,
     BatchDocument,
     ChunkDocument,
@@ -23,9 +23,9 @@ from holdfast.stores.bucket_documents import (
     encode_data,
     encode_keys,
 )
-from holdfast.stores.bucket_names import EntryName
-from holdfast.stores.bucket_shelf import Shelf
-from holdfast.stores.bucket_sight import Sight
+from holdfast.stores.bucket.names import EntryName
+from holdfast.stores.bucket.shelf import Shelf
+from holdfast.stores.bucket.sight import Sight
 
 CACHE_BYTES = 32 * 1024 * 1024
 """Of objects that never change, so much is kept in memory."""
@@ -118,15 +118,21 @@ class Items:
     def write_data(self, batch: BatchId, number: int, name: EntryName, data: Data) -> None:
         self._shelf.put(names.data(batch, number, name), encode_data(data))
 
-    def data(self, batch: BatchId, ref: int) -> Data:
-        """What the commit at a reference brought."""
+    def data(self, batch: BatchId, ref: int, entry: str = "") -> Data:
+        """What the commit at a reference brought; where the name of its entry is known, the chain is not asked."""
         number, seq = ref >> SEQ_BITS, ref & ((1 << SEQ_BITS) - 1)
+        return self._data_at(names.data(batch, number, entry if entry else self._entry(batch, number, seq)))
+
+    def _entry(self, batch: BatchId, number: int, seq: int) -> EntryName:
+        """The entry at a place of the chain of a chunk."""
         held = self._sight.known(batch, number)
         if held is None or held.document.chunk.seq < seq:
             held = self._sight.fresh(batch, number)
         assert held is not None, f"batch {batch} names chunk {number}, which is not there"
         chunk = held.document.chunk
-        name = names.data(batch, number, self._chains.follow(batch, number, chunk.seq, chunk.head)[seq - 1])
+        return self._chains.follow(batch, number, chunk.seq, chunk.head)[seq - 1]
+
+    def _data_at(self, name: str) -> Data:
         found = self._remembered(name)
         if not isinstance(found, Data):
             raw = self._shelf.fetch(name)

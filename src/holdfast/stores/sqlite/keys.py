@@ -13,11 +13,11 @@ import apsw
 
 from holdfast.core.canonical import key_text, probe
 from holdfast.core.model import BatchId, ItemNo, NewItem
-from holdfast.stores.sqlite_file import SqliteFile
-from holdfast.stores.sqlite_rows import ITEM_BITS
-from holdfast.stores.statements import load
+from holdfast.stores.sqlite.file import SqliteFile
+from holdfast.stores.sqlite.rows import ITEM_BITS
+from holdfast.stores.sqlite.statements import load
 
-SQL = load("sqlite.sql")
+SQL = load("statements.sql")
 
 
 def insert(db: SqliteFile, batch: BatchId, items: Sequence[NewItem], lo: int) -> bool:

@@ -16,7 +16,7 @@ _NAME = re.compile(r"^-- name: (\w+)(?: \(bulk\))?\s*$", re.MULTILINE)
 @cache
 def load(file: str) -> dict[str, str]:
     """The statements of a file in this package, by name."""
-    text = resources.files("holdfast.stores").joinpath(file).read_text("utf-8")
+    text = resources.files("holdfast.stores.sqlite").joinpath(file).read_text("utf-8")
     parts = _NAME.split(text)[1:]
     return {name: sql.strip().rstrip(";") for name, sql in zip(parts[::2], parts[1::2], strict=True)}
 

@@ -31,7 +31,8 @@ from holdfast.core.errors import (
     StoreUnavailable,
     UsageError,
 )
-from holdfast.stores import faults, filesystem, sqlite_log, writers
+from holdfast.stores import faults, filesystem
+from holdfast.stores.sqlite import log, writers
 
 T = TypeVar("T")
 APPLICATION_ID = 0x484F4C44
@@ -63,7 +64,7 @@ class SqliteFile:
         self._db = _connect(path)
         try:
             self._settle_identity(new)
-            if patiently(lambda: sqlite_log.is_damaged(self._db)):
+            if patiently(lambda: log.is_damaged(self._db)):
                 raise Damaged(_damaged(path, "its log is damaged, and acknowledged work behind that cannot be read"))
             self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             migrate(self._db)
@@ -271,7 +272,7 @@ def migrate(db: apsw.Connection) -> None:
 
 @cache
 def _migrations() -> list[list[str]]:
-    folder = resources.files("holdfast.stores").joinpath("migrations/sqlite")
+    folder = resources.files("holdfast.stores.sqlite").joinpath("migrations")
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
     return [_split(file.read_text("utf-8")) for file in files]
 

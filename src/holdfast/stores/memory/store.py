@@ -36,7 +36,7 @@ from holdfast.core.model import (
     Want,
 )  # fmt: skip
 from holdfast.stores.base import Idle, Receipt, lineage
-from holdfast.stores.memory_batches import MemoryBatches
+from holdfast.stores.memory.batches import MemoryBatches
 
 replace = msgspec.structs.replace
 log = logging.getLogger("holdfast.store")

@@ -21,7 +21,7 @@ from holdfast.core.model import (
     StoredEvent,
     StoredItem,
 )
-from holdfast.stores.sqlite_file import UnreadableRow
+from holdfast.stores.sqlite.file import UnreadableRow
 
 STAGE_BITS = 6
 ITEM_BITS = 34

@@ -22,19 +22,20 @@ from holdfast.core.model import (
     StoredEvent,
     StoredItem,
 )
-from holdfast.stores import bucket_names as names
 from holdfast.stores import owners
 from holdfast.stores.base import Capabilities, stage_count
-from holdfast.stores.bucket_chains import Chains
-from holdfast.stores.bucket_documents import BatchDocument, ChunkDocument, Root
-from holdfast.stores.bucket_items import Items, by_group
-from holdfast.stores.bucket_root import open_root
-from holdfast.stores.bucket_shelf import Held, Shelf
-from holdfast.stores.bucket_sight import Seen, Sight
+from holdfast.stores.bucket import names
+from holdfast.stores.bucket.chains import Chains
+from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Root
+from holdfast.stores.bucket.items import Items, by_group
+from holdfast.stores.bucket.patience import patient
+from holdfast.stores.bucket.root import open_root
+from holdfast.stores.bucket.shelf import Held, Shelf
+from holdfast.stores.bucket.sight import Seen, Sight
 from holdfast.stores.buckets.base import Bucket
 
 replace = msgspec.structs.replace
-CAPABILITIES = Capabilities(budget=False, window=False, events=False, items=BUCKET_ITEMS)
+CAPABILITIES = Capabilities(budget=False, window=False, events=False, one_clock=False, items=BUCKET_ITEMS)
 AT_ONCE = 8
 """Requests that are under way at the same time."""
 ROWS = 256
@@ -68,11 +69,13 @@ class BucketReads:
 
     # -- batches and chunks -------------------------------------------------------------------------------------
 
+    @patient
     def batch(self, name: str) -> Batch | None:
         root = self._shelf.need(Root, names.ROOT).document
         found = next((BatchId(number) for number, known in root.names if known == name), None)
         return None if found is None else self._shelf.need(BatchDocument, names.batch(found)).document.batch
 
+    @patient
     def batches(self) -> list[Batch]:
         root = self._shelf.need(Root, names.ROOT).document
         numbers = sorted(number for number, _ in root.names)
@@ -80,12 +83,14 @@ class BucketReads:
             lambda number: self._shelf.need(BatchDocument, names.batch(BatchId(number))).document.batch, numbers
         )
 
+    @patient
     def chunks(self, batch: BatchId) -> list[Chunk]:
         held = self._shelf.read(BatchDocument, names.batch(batch))
-        return [] if held is None else [seen.chunk for seen in self._sight.sweep(held)]
+        return [] if held is None else [self._sight.told(seen, self.now()) for seen in self._sight.sweep(held)]
 
     # -- items --------------------------------------------------------------------------------------------------
 
+    @patient
     def items(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
                 limit: int = 1000) -> list[StoredItem]:  # fmt: skip
         held = self._known_batch(batch)
@@ -98,13 +103,16 @@ class BucketReads:
                 break
         return found
 
+    @patient
     def find(self, batch: BatchId, key: str) -> ItemNo | None:
         n = self._items.index(self._known_batch(batch).document).numbers.get(key)
         return None if n is None else ItemNo(n)
 
+    @patient
     def known(self, batch: BatchId, items: Sequence[NewItem]) -> Known:
         return self._known_items(self._known_batch(batch), items)
 
+    @patient
     def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
                 limit: int = 1000) -> list[Output]:  # fmt: skip
         held = self._shelf.read(BatchDocument, names.batch(batch))
@@ -119,6 +127,7 @@ class BucketReads:
                     return found[:limit]
         return found
 
+    @patient
     def checkpoints(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, limit: int = 1000) -> list[Checkpoint]:
         held = self._known_batch(batch)
         found: list[Checkpoint] = []
@@ -126,12 +135,13 @@ class BucketReads:
             for n in sorted(document.checkpoints):
                 if n >= lo and (hi is None or n < hi) and len(found) < limit:
                     at = document.checkpoints[n]
-                    acc = self._items.data(batch, at.ref).accs[n] if at.ref else at.acc
+                    acc = self._items.data(batch, at.ref, at.name).accs[n] if at.ref else at.acc
                     found.append(Checkpoint(ItemNo(n), at.rows, at.cursor, acc, at.at))
         return found
 
     # -- the journal --------------------------------------------------------------------------------------------
 
+    @patient
     def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
         if chain < 0:
             batch, number = BatchId(-chain), 0
@@ -172,8 +182,7 @@ class BucketReads:
 
     def _covering(self, held: Held[BatchDocument], lo: int, hi: int | None) -> Iterator[ChunkDocument]:
         """The documents of the chunks that have some of these items, in order."""
-        seen = [s for s in self._sight.sweep(held) if s.chunk.hi > lo and (hi is None or s.chunk.lo < hi)]
-        for each in seen:
+        for each in self._sight.sweep(held, lo, hi):
             yield from self._unfolded(held, each)
 
     def _unfolded(self, held: Held[BatchDocument], seen: Seen) -> Iterator[ChunkDocument]:
@@ -181,8 +190,8 @@ class BucketReads:
         document = self._sight.document(seen).document
         yield document
         if document.chunk.hi < seen.chunk.hi:
-            for later in self._sight.sweep(held):
-                if document.chunk.hi <= later.chunk.lo < seen.chunk.hi:
+            for later in self._sight.sweep(held, document.chunk.hi, seen.chunk.hi):
+                if document.chunk.hi <= later.chunk.lo:
                     yield self._sight.document(later).document
 
     def _places(

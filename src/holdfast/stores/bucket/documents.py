@@ -97,6 +97,8 @@ class Reached(msgspec.Struct, frozen=True, array_like=True):
     at: float
     acc: bytes | None = None
     ref: int = 0
+    name: str = ""
+    """Of that entry: it is read without looking through the chain, however long that has become."""
 
 
 class ChunkDocument(Document, frozen=True, kw_only=True):
@@ -176,6 +178,8 @@ def decode(kind: type[D], data: bytes, where: str) -> D:
     try:
         about = _about.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError):
+        if kind is not Root:  # a store is there, and it named this document
+            raise Damaged(f"{where} is foreign or cut short: put back a backup of it") from None
         raise NotOurs(f"{where} is no document of a Holdfast store: name another place") from None
     if about.format > FORMAT:
         raise SchemaTooNew(

@@ -22,11 +22,11 @@ from holdfast.core.model import (
     StoredItem,
 )
 from holdfast.stores import owners
-from holdfast.stores import sqlite_keys as keys
 from holdfast.stores.base import Capabilities, further, stage_count
-from holdfast.stores.sqlite_epoch import Epoch
-from holdfast.stores.sqlite_file import SqliteFile, UnreadableRow
-from holdfast.stores.sqlite_rows import (
+from holdfast.stores.sqlite import keys
+from holdfast.stores.sqlite.epoch import Epoch
+from holdfast.stores.sqlite.file import SqliteFile, UnreadableRow
+from holdfast.stores.sqlite.rows import (
     ITEM_BITS,
     STAGE_BITS,
     STAGE_MASK,
@@ -38,9 +38,9 @@ from holdfast.stores.sqlite_rows import (
     state_of,
     stored_item_of,
 )
-from holdfast.stores.statements import load
+from holdfast.stores.sqlite.statements import load
 
-SQL = load("sqlite.sql")
+SQL = load("statements.sql")
 PAGE = 1000
 """Rows looked at together where only some of them are wanted."""
 

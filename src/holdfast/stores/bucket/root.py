@@ -12,9 +12,9 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.core.errors import Refused, StoreUnavailable
-from holdfast.stores import bucket_names as names
-from holdfast.stores.bucket_documents import Root
-from holdfast.stores.bucket_shelf import Held, Raced, Shelf
+from holdfast.stores.bucket import names
+from holdfast.stores.bucket.documents import Root
+from holdfast.stores.bucket.shelf import Held, Raced, Shelf
 from holdfast.stores.buckets.base import Bucket, WriteLost, WriteUnknown
 
 BEGINNING = 1_704_067_200_000_000

@@ -1,0 +1,95 @@
+"""A bucket that does not answer for a while is waited for; one that refuses is not; one that stays away is told."""
+
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.core.errors import StoreUnavailable
+from holdfast.stores.bucket import BucketStore, patience
+from holdfast.stores.buckets.base import Away
+from holdfast.stores.buckets.memory import MemoryBucket
+from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
+from tests.buckets import servers
+
+READS = ("get", "part", "list")
+GONE = 8.0
+"""Longer than a write is tried by itself."""
+
+
+class Leaving:
+    """A bucket whose reads fail from some request on, for so many requests."""
+
+    def __init__(self, first: int, count: int, error: type[StoreUnavailable] = Away) -> None:
+        self._bucket, self._error = MemoryBucket(), error
+        self.first, self.count, self.seen = first, count, 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._bucket, name)
+        if name not in READS:
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.seen += 1
+            if self.first <= self.seen < self.first + self.count:
+                raise self._error("nobody is there")
+            return found(*args, **kwargs)
+
+        return call
+
+
+def life(bucket: Any, pauses: list[float]) -> hf.Report:
+    """Twenty items, in one process that sleeps by the list."""
+    store = BucketStore(bucket, at_once=1, pause=pauses.append)
+    lines = hf.Pipeline("lines", store=store)
+
+    @lines.stage
+    def length(line: str) -> int:
+        return len(line)
+
+    return lines.run([f"line {n}" for n in range(20)], progress=False, lease=600)
+
+
+def test_a_run_gets_over_a_bucket_that_is_away_at_any_moment() -> None:
+    plain = Leaving(0, 0)
+    assert life(plain, []).counts.done == 20
+    for first in range(3, plain.seen, 3):
+        pauses: list[float] = []
+        assert life(Leaving(first, 4), pauses).counts.done == 20, first
+        assert pauses[:4] == list(patience.PAUSES[:4])
+
+
+def test_a_bucket_that_stays_away_is_told_after_half_a_minute() -> None:
+    pauses: list[float] = []
+    with pytest.raises(StoreUnavailable, match=r"nobody answered for 30\.5 s and 7 tries"):
+        life(Leaving(9, 10_000), pauses)
+    assert sum(pauses[:6]) == sum(patience.PAUSES)
+
+
+def test_a_bucket_that_refuses_is_not_asked_again() -> None:
+    pauses: list[float] = []
+    with pytest.raises(StoreUnavailable, match="nobody is there"):
+        life(Leaving(9, 10_000, StoreUnavailable), pauses)
+    assert not pauses
+
+
+@pytest.mark.slow
+def test_a_server_that_is_gone_for_a_while_in_mid_run_is_waited_for(tmp_path: Path) -> None:
+    with ExitStack() as last, ExitStack() as first:
+        address = first.enter_context(servers.azurite(tmp_path))
+        servers.make_container(address, "restarted")
+        store = BucketStore(ObstoreBucket("az://restarted/state", **servers.azure_options(address)))
+        lines = hf.Pipeline("lines", store=store)
+
+        @lines.stage
+        def length(line: str) -> int:
+            if line == "line 0":
+                first.close()
+                back = threading.Timer(GONE, lambda: last.enter_context(servers.azurite(tmp_path, address)))
+                back.start()
+            return len(line)
+
+        assert lines.run([f"line {n}" for n in range(20)], progress=False).counts.done == 20

@@ -11,6 +11,9 @@ PAYLOAD_BYTES: Final = 16 * 1024 * 1024
 ACC_BYTES: Final = 1024 * 1024
 """A larger accumulator fails its range: keep totals in it, not rows."""
 
+RESULT_BYTES: Final = 16 * 1024 * 1024
+"""A larger result of `converge` is refused: write it to a file and return its name."""
+
 OUTPUT_BYTES: Final = 64 * 1024 * 1024
 """A larger output fails its stage: write it to a file and return the path, or use a file sink."""
 

@@ -15,10 +15,12 @@ from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import PAYLOAD_BYTES
-from holdfast.core.model import Batch, NewItem, State
+from holdfast.core.model import Batch, Key, NewItem, State
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
+ROW = "row "
+"""How the keys of rows begin that were buried."""
 KEY_CHARS = 200
 """A longer text of a cursor is replaced by its digest."""
 
@@ -69,12 +71,17 @@ class Burial:
         return self._batch
 
 
+def is_row(key: Key) -> bool:
+    """Whether an item of a scan is a row that was buried, and not a range."""
+    return isinstance(key, str) and key.startswith(ROW)
+
+
 def row_key(at: Cursor) -> str:
     """How a row is called as an item."""
     tie = at.tiebreaker
     ties = list(tie.values()) if isinstance(tie, dict) else [] if tie is None else [tie]
-    text = "row " + "/".join(canonical.storable(str(each)) for each in (at.value, *ties))
-    return text if len(text) <= KEY_CHARS else f"row {canonical.fingerprint(cursor.to_plain(at))}"
+    text = ROW + "/".join(canonical.storable(str(each)) for each in (at.value, *ties))
+    return text if len(text) <= KEY_CHARS else f"{ROW}{canonical.fingerprint(cursor.to_plain(at))}"
 
 
 def _named(at: Cursor) -> NewItem:

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.core.errors import NotConverged, UsageError
 from holdfast.core.model import Batch
 from holdfast.runtime.durations import Duration, moment, seconds
-from holdfast.runtime.options import lease_seconds
+from holdfast.runtime.options import heartbeat_seconds, lease_seconds
 from holdfast.runtime.outbox import delivering
 from holdfast.runtime.pipeline import Pipeline, check_name
 from holdfast.runtime.policy import Retry
@@ -120,13 +120,15 @@ class Scan:
                 return self._followed(name, lease, accept_source, heartbeat).stay(every, stop)
         if poll is not None:
             raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True polls")
+        heartbeat_seconds(lease, heartbeat)  # refused before anything is written
         known = self.pipeline.store.batch(name)
         if known is not None:
             following.accept_source(self.pipeline, known, stage, accept_source, owners.new_owner())
             refuse_changed_batch(self.source, self.pipeline.store, known)
         ranges = None if known is not None and known.ingested_at is not None else self._ranges()
         run = self.pipeline.run(ranges, name, key="range", workers=workers if workers is not None else self.partitions,
-                                deadline=deadline, lease=lease, executor=executor, progress=progress)  # fmt: skip
+                                deadline=deadline, lease=lease, executor=executor, progress=progress,
+                                heartbeat=heartbeat)  # fmt: skip
         return self._ended(name, run)
 
     def tick(self, batch: str | None = None, *, deadline: Duration | datetime | None = None, lease: Duration = "30s",
@@ -149,7 +151,7 @@ class Scan:
         self, batch: str, lease: Duration, accept: str | None, heartbeat: Duration | None = None
     ) -> Following:
         """Opened once in this process, and again where a changed source is accepted."""
-        held, beat = lease_seconds(lease), None if heartbeat is None else seconds(heartbeat, "heartbeat")
+        held, beat = lease_seconds(lease), heartbeat_seconds(lease, heartbeat)
         told = (batch, held, beat)
         if accept is not None or told not in self._following:
             self._following[told] = Following(self.pipeline, self._stage(), batch=batch, lease=held, accept=accept,

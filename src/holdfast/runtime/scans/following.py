@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from holdfast.core import canonical, ingest, journal, sources
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.errors import StoreUnavailable, Transient, UsageError
-from holdfast.core.lease import check_times
 from holdfast.core.model import Batch
 from holdfast.runtime import definition
 from holdfast.runtime.scans.follower import Follower, Stop
@@ -42,8 +41,6 @@ class Following:
 
     def __init__(self, pipeline: "Pipeline", stage: RangeStage, *, batch: str, lease: float, accept: str | None,
                  heartbeat: float | None = None) -> None:  # fmt: skip
-        if heartbeat is not None:
-            check_times(lease, heartbeat)
         if stage.isolate and stage.handler.shape is Shape.GENERATOR:
             raise UsageError(f"{stage.handler.what} is a generator: rows are isolated for (rows) and (rows, acc) only")
         self.pipeline, self.stage = pipeline, stage

@@ -68,6 +68,9 @@ SUSPECT: Final = 2
 BLAME: Final = 3
 """Starts of one lone item, run alone, that ended in a dead process before it is buried."""
 
+DEADLY_ROWS: Final = 3
+"""Rows in a row that killed their worker process and are buried one by one; of more, the range is."""
+
 REWINDS: Final = 3
 """Rewinds of one item before it is buried."""
 

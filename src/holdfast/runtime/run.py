@@ -86,7 +86,8 @@ class Run:
             return self._finish(batch, ledger)
         heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, every=self.options.heartbeat,
                               on_trouble=lambda why: self._halt(heartbeat, why))  # fmt: skip
-        with self.interrupts.heeded(), open_lanes(self.pipeline, self.options, self.control, self.finished) as lanes:
+        opened = open_lanes(self.pipeline, self.options, self.control, self.finished, ledger)
+        with self.interrupts.heeded(), opened as lanes:
             self.pipeline.hooks.before.call(batch.name)
             gate = Gate(self.store, self.looker, self.options.verify, workers=self.options.workers,
                         allowed=self.options.undo, control=self.control, finished=self.finished)  # fmt: skip

@@ -101,6 +101,10 @@ class Scan:
         self._converge = Convergence(function)
         return function
 
+    def on_failure(self, function: Function) -> Function:
+        """Call a function with every range, and every row, that is buried, after that is durable."""
+        return self.pipeline.on_failure(function)
+
     # -- running ------------------------------------------------------------------------------------------------
 
     def run(self, batch: str | None = None, *, workers: int | None = None, deadline: Duration | datetime | None = None,

@@ -5,7 +5,7 @@ other dead letter, and it says between which two cursors it stood.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import PAYLOAD_BYTES
-from holdfast.core.model import Batch, Key, NewItem, State
+from holdfast.core.model import Admitted, Batch, Key, NewItem, State
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
@@ -39,8 +39,8 @@ class Buried(msgspec.Struct, frozen=True, kw_only=True):
 class Burial:
     """Buries rows of one batch."""
 
-    def __init__(self, store: Store, batch: str) -> None:
-        self._store, self._name = store, batch
+    def __init__(self, store: Store, batch: str, heard: Callable[[Admitted], None] | None = None) -> None:
+        self._store, self._name, self._heard = store, batch, heard
         self._batch: Batch | None = None
         self._owner = owners.new_owner()
         self.count = 0
@@ -53,8 +53,10 @@ class Burial:
 
     def admit(self, letters: Sequence[NewItem]) -> None:
         """Write the dead letters of some rows."""
-        self._store.add_items(self._found().id, letters, actor=self._owner)
+        admitted = self._store.add_items(self._found().id, letters, actor=self._owner)
         self.count += len(letters)
+        if self._heard is not None:
+            self._heard(admitted)
 
     def buried(self, places: Sequence[Cursor]) -> set[int]:
         """Which of some rows, by their index, are dead letters already."""

@@ -1,4 +1,4 @@
-"""Rows that nobody can handle in a scan that comes to an end: found, buried, told of, and handled when they are mended."""
+"""Rows that nobody can handle, in scans that come to an end: found, buried, told of, and handled once mended."""
 
 import signal
 from pathlib import Path
@@ -92,7 +92,8 @@ PROGRAM = """
 
     names = os.environ.get("SAID", "") or " ".join(sys.argv[1:])
     os.environ["SAID"] = names
-    follow, isolate, deadly = "follow" in names, "isolate" in names, range(50) if "all" in names else {7, 8} if "processes" in names else {7}
+    follow, isolate = "follow" in names, "isolate" in names
+    deadly = range(50) if "all" in names else {7, 8} if "processes" in names else {7}
     scan = hf.Scan("orders", Rows(list(range(50)), page=7), store="state.db", every=20, follow=follow, isolate=isolate,
                    retry=hf.Retry(attempts=2, wait=("1ms", "2ms")))
 

@@ -110,7 +110,10 @@ def _shape_of(function: Callable[..., Any], what: str) -> tuple[Shape, str, insp
     found = annotations_of(function)
     parameters = [p for p in inspect.signature(function).parameters.values() if p.kind not in _COLLECTING]
     context = next((p for p in parameters if found.get(p.name) is Context or p.name == "ctx"), None)
-    given = [p for p in parameters if p is not context]
+    given = [p for p in parameters if p is not context and p.kind is not p.KEYWORD_ONLY]
+    for by_name in (p for p in parameters if p.kind is p.KEYWORD_ONLY and p is not context):
+        if by_name.default is by_name.empty or by_name.name == "acc":
+            raise UsageError(f"{what} takes {by_name.name!r} by name only: write (rows), (rows, acc), or (part)")
     name = context.name if context is not None else ""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         if len(given) != 1:

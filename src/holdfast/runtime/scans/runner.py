@@ -91,6 +91,12 @@ class RangeRunner(StageRunner):
 
     def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Done | None:
         """The end of a range: its last checkpoint and its result are one commit."""
+        if not walk.feed.at_end:
+            raise Invalid(
+                f"{walk.handler.what} returned after {walk.feed.rows:,} rows of its range, and there are more: iterate "
+                "its part to the end; what it wants none of, it may pass over",
+                "rows_left",
+            )
         try:
             data = typed.encode(result, "the result") if result is not None else b"null"
         except UsageError as error:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.runtime.operations import By, reset
 from holdfast.stores.open import open_store
 from holdfast.testing.rows import Rows
 from tests.runtime.support import SOON
@@ -117,3 +118,48 @@ def test_two_runs_of_one_scan_at_once_share_its_ranges_and_agree(folder: Path) -
         thread.join()
     assert [(each.result, each.rows, each.exit_code) for each in results] == [(sum(range(2000)), 2000, 0)] * 3
     assert sum(each.this_run.done for each in results) == 8
+
+
+def half_done(folder: Path) -> hf.Scan:
+    """A scan in its middle."""
+
+    def stops(rows: list[int], acc: int) -> int:
+        if 10 in rows:
+            raise hf.Defer(3600)
+        return acc + sum(rows)
+
+    scan = scan_of(stops, store=folder / "state.db")
+    assert scan.run(progress=False, deadline="2s").rows == 10
+    return scan
+
+
+def go_on(scan: hf.Scan) -> None:
+    store = scan.pipeline.store
+    reset(store, store.batches()[0], By(actor="ann", reason="now"))
+
+
+def test_what_was_accumulated_and_does_not_fit_the_new_handler_is_told_in_plain_words(folder: Path) -> None:
+    go_on(half_done(folder))
+
+    def other(rows: list[int], acc: dict[str, int]) -> dict[str, int]:
+        return acc
+
+    report = scan_of(other, store=folder / "state.db").run(progress=False)
+    (letter,) = report.dead
+    assert letter.code == "invalid_acc"
+    assert "what was accumulated is not what it takes now" in letter.reason
+
+
+def test_changed_code_goes_on_is_told_and_can_be_accepted_or_refused_but_not_run_again(folder: Path) -> None:
+    go_on(half_done(folder))
+
+    def mended(rows: list[int], acc: int) -> int:
+        return acc + sum(rows)
+
+    scan = scan_of(mended, store=folder / "state.db", every=3, partitions=4)
+    with pytest.raises(hf.UsageError, match=r"holdfast reset odd --from-start"):
+        scan.run(progress=False, code="rerun")
+    with pytest.raises(hf.Refused, match="changed"):
+        scan.run(progress=False, code="refuse")
+    report = scan.run(progress=False, code="keep")
+    assert (report.result, report.rows, report.counts.done, report.warnings) == (sum(range(20)), 20, 1, ())

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.core.errors import NotConverged, UsageError
 from holdfast.core.model import Batch
 from holdfast.runtime.durations import Duration, moment, seconds
-from holdfast.runtime.options import heartbeat_seconds, lease_seconds
+from holdfast.runtime.options import Code, heartbeat_seconds, lease_seconds
 from holdfast.runtime.outbox import delivering
 from holdfast.runtime.pipeline import Pipeline, check_name
 from holdfast.runtime.policy import Retry
@@ -110,7 +110,8 @@ class Scan:
     def run(self, batch: str | None = None, *, workers: int | None = None, deadline: Duration | datetime | None = None,
             lease: Duration = "30s", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, poll: Duration | None = None,
-            accept_source: str | None = None, heartbeat: Duration | None = None) -> Any:  # fmt: skip
+            accept_source: str | None = None, heartbeat: Duration | None = None,
+            code: Code | None = None) -> Any:  # fmt: skip
         """Scan the source, or go on with it at its checkpoints: no row before them is handled again.
 
         A scan that follows stays, looks every `poll` for what is new, and tells at its end how the last look went.
@@ -125,6 +126,11 @@ class Scan:
         if poll is not None:
             raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True polls")
         heartbeat_seconds(lease, heartbeat)  # refused before anything is written
+        if code == "rerun":
+            raise UsageError(
+                f"scan {self.name!r}, code='rerun': its ranges stand at their checkpoints. Reset them to their start "
+                f"(holdfast reset {name} --from-start), or scan under a new batch name"
+            )
         known = self.pipeline.store.batch(name)
         if known is not None:
             following.accept_source(self.pipeline, known, stage, accept_source, owners.new_owner())
@@ -132,7 +138,7 @@ class Scan:
         ranges = None if known is not None and known.ingested_at is not None else self._ranges()
         run = self.pipeline.run(ranges, name, key="range", workers=workers if workers is not None else self.partitions,
                                 deadline=deadline, lease=lease, executor=executor, progress=progress,
-                                heartbeat=heartbeat)  # fmt: skip
+                                heartbeat=heartbeat, code=code)  # fmt: skip
         return self._ended(name, run)
 
     def tick(self, batch: str | None = None, *, deadline: Duration | datetime | None = None, lease: Duration = "30s",

@@ -75,7 +75,16 @@ class Handler:
         if data is None:
             data = self._initial
         acc = None if data is None else typed.decode(data, "the accumulator")
-        return acc if acc is None or self._adapter is None else self._adapter.validate_python(acc)
+        if acc is None or self._adapter is None:
+            return acc
+        try:
+            return self._adapter.validate_python(acc)
+        except ValidationError as error:
+            raise Invalid(
+                f"{self.what}: what was accumulated is not what it takes now: {explain(error)}; let it take both, "
+                "reset the range to its start, or scan under a new batch name",
+                "invalid_acc",
+            ) from None
 
     def _first(self, initial: Any, acc: inspect.Parameter | None, annotation: Any) -> bytes | None:
         """What a fold begins with: what was said, else the default of its parameter, else an empty one of its type."""

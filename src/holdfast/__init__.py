@@ -12,6 +12,7 @@ from holdfast.core.errors import (
     HoldfastError,
     Incomplete,
     LeaseLost,
+    NotConverged,
     NotOurs,
     PayloadChanged,
     Permanent,
@@ -35,7 +36,8 @@ from holdfast.runtime.policy import Breaker, Budget, Retry, Tolerance
 from holdfast.runtime.processed import Processed
 from holdfast.runtime.report import DeadLetter, Report
 from holdfast.runtime.results import Result
-from holdfast.runtime.scan import Scan, ScanReport
+from holdfast.runtime.scan import Scan
+from holdfast.runtime.scans.report import ScanReport
 from holdfast.runtime.scans.tick import Tick
 from holdfast.runtime.scans.walk import Part
 from holdfast.runtime.sinks.files import Files
@@ -62,9 +64,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Breaker", "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Cursor", "Damaged",
     "DeadLetter", "Defer", "DefinitionChanged", "File", "Files", "Finding", "FingerprintChanged", "Folder",
-    "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotOurs", "Object", "Objects", "Pages", "Parquet", "Part",
-    "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Query", "Readable", "Reader", "Reconciliation",
-    "Refused", "Report", "Result", "Retry", "Scan", "ScanReport", "SchemaTooNew", "SinkError", "Skip", "Source",
-    "SourceChanged", "Span", "Stage", "StoreError", "StoreUnavailable", "Table", "Tick", "Tolerance", "Transient",
-    "UndoRefused", "UsageError", "lambda_handler",
+    "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotConverged", "NotOurs", "Object", "Objects", "Pages",
+    "Parquet", "Part", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Query", "Readable", "Reader",
+    "Reconciliation", "Refused", "Report", "Result", "Retry", "Scan", "ScanReport", "SchemaTooNew", "SinkError", "Skip",
+    "Source", "SourceChanged", "Span", "Stage", "StoreError", "StoreUnavailable", "Table", "Tick", "Tolerance",
+    "Transient", "UndoRefused", "UsageError", "lambda_handler",
 ]  # fmt: skip

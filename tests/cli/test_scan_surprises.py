@@ -175,7 +175,7 @@ def test_a_result_of_another_type_is_doubted_and_a_failing_converge_says_what_to
     assert "is a int, this is a str" in shown.out
     answer = holdfast("run", "app.py:totals")
     assert answer.code == 1
-    for words in ("converge of scan 'totals'", "of type int, str", "holdfast reset totals PARTITION"):
+    for words in ("converge '", "of type int, str", "holdfast reset totals PARTITION"):
         assert words in answer.err
     shown = holdfast("reset", "totals", "1", *AGREED)
     assert "its result is cleared" in shown.out

@@ -22,6 +22,7 @@ BATCH = "inventory"
 STORE = "state.db"
 SOURCE = "inventory.csv"
 HANDLED = "handled.log"
+CONVERGED = "converged.log"
 
 Acc = dict[str, Any]
 
@@ -83,12 +84,24 @@ class Handlers:
 START: Acc = {"count": 0, "total": Decimal(0), "chain": 0}
 
 
+def converge(parts: list[Any]) -> list[Any]:
+    """Leaves a line outside of the store each time it is called, and dies where it is told to."""
+    log = os.open(CONVERGED, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.write(log, f"{os.getpid()}\n".encode())
+    os.close(log)
+    if os.environ.get("SCAN_APP_CONVERGE") == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if os.environ.get("SCAN_APP_CONVERGE") == "raise":
+        raise ValueError("these parts do not fit")
+    return [None if part is None else {**part, "total": str(part["total"])} for part in parts]
+
+
 def scan_of(shape: str, partitions: int, every: int, broken: str = "", kill_at: int = 0) -> hf.Scan:
     scan = hf.Scan(BATCH, KINDS[broken](SOURCE), every=every, partitions=partitions, store=STORE)
     handler = getattr(Handlers(every, kill_at), shape)
     given = {"initial": START} if shape == "fold" else {}
     scan.handler(handler, **given)
-    scan.converge(lambda parts: [None if part is None else {**part, "total": str(part["total"])} for part in parts])
+    scan.converge(converge)
     return scan
 
 
@@ -99,7 +112,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--every", type=int, default=20)
     parser.add_argument("--broken", default="")
     parser.add_argument("--kill-at", type=int, default=0)
+    parser.add_argument("--converge", default="", choices=["", "kill", "raise"])
     given = parser.parse_args(argv)
+    os.environ["SCAN_APP_CONVERGE"] = given.converge
     report = scan_of(given.shape, given.partitions, given.every, given.broken, given.kill_at).run(progress=False)
     print(json.dumps({"rows": report.rows, "result": report.result, "done": report.counts.done}))  # noqa: T201
     return int(report.exit_code)

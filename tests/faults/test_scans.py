@@ -13,13 +13,14 @@ import pytest
 
 import holdfast as hf
 from holdfast.core import journal
+from holdfast.core.model import chain_of_batch
 from holdfast.runtime import operations
 from holdfast.runtime.operations import By
 from holdfast.runtime.scans.stage import span_of
-from holdfast.stores.base import each_checkpoint, each_item
+from holdfast.stores.base import each_checkpoint, each_entry, each_item
 from holdfast.stores.open import open_store
 from tests.faults.nursery import Nursery
-from tests.faults.scan_app import BATCH, HANDLED, SOURCE, STORE, scan_of
+from tests.faults.scan_app import BATCH, CONVERGED, HANDLED, SOURCE, STORE, scan_of
 
 APP = "tests.faults.scan_app"
 ROWS, EVERY = 230, 20
@@ -168,6 +169,55 @@ def test_killed_at_checkpoints_in_every_shape(
             assert not it.problems, (point, hit, it.problems)
     assert kills
     tally(kills=kills)
+
+
+def calls(story: Story) -> int:
+    path = story.folder / CONVERGED
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def is_on_record(story: Story) -> bool:
+    with closing(open_store(str(story.folder / STORE))) as store:
+        batch = store.batch(BATCH)
+        assert batch is not None
+        entries = each_entry(store, chain_of_batch(batch.id))
+        return any(journal.decode_header(entry.head).kind == "converged" for entry in entries)
+
+
+@pytest.mark.promise("B7", "B10")
+def test_killed_around_its_convergence_it_is_called_until_its_result_is_on_record_and_never_after(
+    story: Any, expected: Any, tally: Any
+) -> None:
+    """Inside the function, while the entry is written, and when it is durable and nobody knows it."""
+    kills, found = 0, set()
+    wanted = expected["fold", 5]
+    for more, fault in [(("--converge", "kill"), ""), *(((), f"{point}:{hit}:kill") for hit in (1, 2, 3)
+                        for point in ("note.written", "note.after"))]:  # fmt: skip
+        it = story("fold", 5)
+        if it.run(*more, fault=fault) is not None:
+            continue
+        kills += 1
+        made, recorded = calls(it), is_on_record(it)
+        found.add((made, recorded))
+        it.check(it.run(), wanted)
+        assert calls(it) == made + (not recorded)
+        it.check(it.run(), wanted)
+        assert calls(it) == made + (not recorded), "a run of what is complete calls nothing"
+        assert not it.problems, (fault, it.problems)
+    assert found == {(0, False), (1, False), (1, True)}, "before it, within it, and after it"
+    tally(kills=kills)
+
+
+def test_a_convergence_that_raises_ends_the_process_with_an_error_and_the_next_one_calls_it(
+    story: Any, expected: Any
+) -> None:
+    it = story("fold", 5)
+    process = it.nursery.start(APP, [*it.argv, "--converge", "raise"], cwd=it.folder)
+    assert process.wait() not in (0, -signal.SIGKILL)
+    assert "converge 'converge' raised ValueError: these parts do not fit" in process.err
+    it.check(it.run(), expected["fold", 5])
+    assert calls(it) == 2
+    assert not it.problems
 
 
 @pytest.mark.parametrize(

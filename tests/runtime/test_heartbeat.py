@@ -67,6 +67,21 @@ def test_one_success_starts_the_count_anew(heartbeat: Heartbeat, store: Shaky, t
     assert troubles == []
 
 
+def test_the_trouble_is_told_once_though_whoever_hears_of_it_looks_again_at_once(
+    heartbeat: Heartbeat, store: Shaky, troubles: list[str]
+) -> None:
+    """A worker that is woken by it renews what ran out: told each time, it would go round for ever without a pause."""
+    for _ in range(10):
+        heartbeat.catch_up(now=1e12)
+    assert len(troubles) == 1
+    store.failing = False
+    heartbeat.beat()
+    store.failing = True
+    for _ in range(10):
+        heartbeat.beat()
+    assert len(troubles) == 2
+
+
 @pytest.mark.promise("C7")
 def test_only_the_lease_that_is_gone_is_lost(heartbeat: Heartbeat, store: Shaky, troubles: list[str]) -> None:
     kept, gone = held(2), held(3)

@@ -19,6 +19,7 @@
     │   └── CommitUnknown     the reply was lost; look the commit up before judging
     ├── SinkError             an output is missing, or is not the one that was recorded
     ├── Incomplete            raised by `report.raise_unless_complete()`
+    │   └── NotConverged      every range of a scan is done, and what brings their results together failed
     └── Signal                what a handler raises to say how an item went
         ├── Skip              not for us, and that is fine
         ├── Defer             not now; costs no attempt
@@ -109,6 +110,10 @@ class Incomplete(HoldfastError):
     def __init__(self, message: str, report: Any = None) -> None:
         super().__init__(message)
         self.report = report
+
+
+class NotConverged(Incomplete):
+    """Every range of a scan is done, and its `converge` failed; the next run calls it again."""
 
 
 class Signal(HoldfastError):

@@ -11,6 +11,9 @@ PAYLOAD_BYTES: Final = 16 * 1024 * 1024
 ACC_BYTES: Final = 1024 * 1024
 """A larger accumulator fails its range: keep totals in it, not rows."""
 
+RESULT_BYTES: Final = 16 * 1024 * 1024
+"""A larger result of `converge` is refused: write it to a file and return its name."""
+
 OUTPUT_BYTES: Final = 64 * 1024 * 1024
 """A larger output fails its stage: write it to a file and return the path, or use a file sink."""
 
@@ -64,6 +67,9 @@ SUSPECT: Final = 2
 
 BLAME: Final = 3
 """Starts of one lone item, run alone, that ended in a dead process before it is buried."""
+
+DEADLY_ROWS: Final = 3
+"""Rows in a row that killed their worker process and are buried one by one; of more, the range is."""
 
 REWINDS: Final = 3
 """Rewinds of one item before it is buried."""

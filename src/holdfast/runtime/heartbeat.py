@@ -39,6 +39,8 @@ class Heartbeat:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._failures = 0
+        self._told = False
+        """The trouble with these failures was told."""
         self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -55,6 +57,12 @@ class Heartbeat:
         with self._lock:
             if self._holdings.get(holding.lease.chunk) is holding:
                 del self._holdings[holding.lease.chunk]
+
+    def lose_all(self) -> None:
+        """Give up every lease: their handlers are told to stop, and nothing of them is committed."""
+        with self._lock:
+            for holding in self._holdings.values():
+                holding.lose()
 
     def catch_up(self, now: float) -> None:
         """Renew at once what ran out while this process stood still: it must not be taken for anybody's but ours."""
@@ -74,10 +82,11 @@ class Heartbeat:
         except StoreError as error:
             self._failures += 1
             log.warning("renewing %d leases failed (%d in a row): %s", len(live), self._failures, error)
-            if self._failures >= FAILURES:
+            if self._failures >= FAILURES and not self._told:
+                self._told = True  # once: whoever hears of it may look again at once
                 self._on_trouble(f"{self._failures} heartbeats in a row failed: {error}")
             return
-        self._failures = 0
+        self._failures, self._told = 0, False
         for holding in live:
             if holding.lease.chunk in kept:
                 holding.lease = kept[holding.lease.chunk]

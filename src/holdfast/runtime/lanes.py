@@ -9,6 +9,7 @@ from holdfast.core.errors import UsageError
 from holdfast.runtime import remote
 from holdfast.runtime.control import Control
 from holdfast.runtime.lane import Lane, Slots
+from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.options import Options
 from holdfast.runtime.pools import Borrowed, Finished, Pool, Threads
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_lanes(
-    pipeline: "Pipeline", options: Options, control: Control, finished: Finished
+    pipeline: "Pipeline", options: Options, control: Control, finished: Finished, ledger: Ledger
 ) -> Iterator[Sequence[Lane]]:
     """The lanes of a run; at its end their pools are closed."""
     stages = pipeline.stages
@@ -44,7 +45,7 @@ def open_lanes(
         told: dict[str, Any] = {"pipeline": pipeline.name, "batch": options.batch, "now": pipeline.store.now,
                                 "stopping": lambda: control.stopping}  # fmt: skip
         if isinstance(stage, RangeStage):
-            runner = _range_runner(stage, pipeline, options, finished, told)
+            runner = _range_runner(stage, pipeline, options, finished, ledger, told)
         else:
             runner = StageRunner(stage, stages[index - 1] if index else None, **told)
         lanes.append(Lane(index, runner, pools[kind], slots, control, finished))
@@ -57,10 +58,10 @@ def open_lanes(
             lane.runner.close()
 
 
-def _range_runner(stage: RangeStage, pipeline: "Pipeline", options: Options, finished: Finished,
+def _range_runner(stage: RangeStage, pipeline: "Pipeline", options: Options, finished: Finished, ledger: Ledger,
                   told: dict[str, Any]) -> RangeRunner:  # fmt: skip
     """Ranges run on threads; those that were asked to be in processes are waited for by a thread each."""
-    burial = Burial(pipeline.store, options.batch)
+    burial = Burial(pipeline.store, options.batch, ledger.admit)
     chosen = stage.executor if stage.executor is not None else options.executor
     if chosen == "processes":
         return ProcessRunner(stage, target=remote.address(stage.home), finished=finished, burial=burial, **told)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from holdfast.core import money
 from holdfast.core.changes import check_choice
 from holdfast.core.errors import UsageError
+from holdfast.core.lease import check_times
 from holdfast.core.limits import UNDO_SHARE
 from holdfast.core.verify import parse_allowed
 from holdfast.runtime import checker
@@ -43,6 +44,7 @@ class Options:
     changed: Changed
     code: Code | None
     seal: bool = False
+    heartbeat: float | None = None
 
     @staticmethod
     def check(
@@ -63,6 +65,7 @@ class Options:
         changed: Changed = "refuse",
         code: Code | None = None,
         seal: bool = False,
+        heartbeat: Duration | None = None,
     ) -> "Options":
         if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= WORKERS:
             raise UsageError(f"workers={workers!r}: a whole number from 1 to {WORKERS:,}")
@@ -78,6 +81,7 @@ class Options:
             raise UsageError(f"progress={progress!r}: say True or False, or give a function that takes the figures")
         if not isinstance(seal, bool):
             raise UsageError(f"seal={seal!r}: say True to seal the batch once every item is accounted for, else False")
+        beat = heartbeat_seconds(lease, heartbeat)
         checker.check_level(verify)
         check_identity(identity, changed)
         check_choice(code)
@@ -87,6 +91,7 @@ class Options:
             cap=None if budget is None else money.to_units(budget.usd),
             item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
             deadline=None if deadline is None else moment(deadline), until=Until.of(until), lease=lease_seconds(lease),
+            heartbeat=beat,
         )  # fmt: skip
 
 
@@ -120,4 +125,13 @@ def lease_seconds(lease: Duration) -> float:
     found = seconds(lease, "lease")
     if not 0.05 <= found <= 86_400:
         raise UsageError(f"lease={lease!r}: a lease lasts from 0.05 s to a day")
+    return found
+
+
+def heartbeat_seconds(lease: Duration, heartbeat: Duration | None) -> float | None:
+    """How often leases are renewed, checked; None where nobody said it."""
+    if heartbeat is None:
+        return None
+    found = seconds(heartbeat, "heartbeat")
+    check_times(lease_seconds(lease), found)
     return found

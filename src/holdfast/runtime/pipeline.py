@@ -152,7 +152,7 @@ class Pipeline:
             progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
             changed: Changed = "refuse", undo: float | str = UNDO_SHARE,
             events: Sequence[Target] | Target = (), code: Code | None = None,
-            seal: bool = False) -> Report:  # fmt: skip
+            seal: bool = False, heartbeat: Duration | None = None) -> Report:  # fmt: skip
         """Run the batch, or go on with it: nothing that is finished is done again.
 
         Without items, the pipeline's own source is read; where it has none, what is stored is finished.
@@ -164,7 +164,7 @@ class Pipeline:
         options = self._options(
             batch, key, workers=workers, budget=budget, tolerate=tolerate, deadline=deadline, lease=lease,
             verify=verify, executor=executor, progress=progress, identity=identity, changed=changed, code=code,
-            undo=undo, seal=seal, until=until,
+            undo=undo, seal=seal, until=until, heartbeat=heartbeat,
         )  # fmt: skip
         if here.batch == (self.name, options.batch):
             raise UsageError(f"batch {options.batch!r} was run by one of its own handlers: it would wait for itself")

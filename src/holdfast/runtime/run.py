@@ -86,8 +86,10 @@ class Run:
             self.control.stop(barred)
             ledger.ingested = barred == "until" and batch.ingested_at is not None
             return self._finish(batch, ledger)
-        heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, on_trouble=self._halt)
-        with self.interrupts.heeded(), open_lanes(self.pipeline, self.options, self.control, self.finished) as lanes:
+        heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, every=self.options.heartbeat,
+                              on_trouble=lambda why: self._halt(heartbeat, why))  # fmt: skip
+        opened = open_lanes(self.pipeline, self.options, self.control, self.finished, ledger)
+        with self.interrupts.heeded(), opened as lanes:
             self.pipeline.hooks.before.call(batch.name)
             gate = Gate(self.store, self.looker, self.options.verify, workers=self.options.workers,
                         allowed=self.options.undo, control=self.control, finished=self.finished)  # fmt: skip
@@ -279,7 +281,10 @@ class Run:
     def _wake(self) -> None:
         self.finished.put(None)
 
-    def _halt(self, why: str) -> None:
+    def _halt(self, heartbeat: Heartbeat, why: str) -> None:
+        """Nobody can renew the leases. A range may be far from its next checkpoint: it is left where it stands."""
+        if any(stage.takes_ranges for stage in self.pipeline.stages):
+            heartbeat.lose_all()
         self.control.fail(HoldfastError(f"the run stopped itself: {why}; run again to go on"))
         self._wake()
 

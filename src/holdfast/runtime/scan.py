@@ -1,19 +1,17 @@
 """What a user defines over the rows of a source: a scan, its handler, and what becomes of the results of its ranges."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.core import typed
-from holdfast.core.errors import UsageError
-from holdfast.core.model import Batch, State
+from holdfast.core.errors import NotConverged, UsageError
+from holdfast.core.model import Batch
 from holdfast.runtime.durations import Duration, moment, seconds
-from holdfast.runtime.options import lease_seconds
+from holdfast.runtime.options import Code, heartbeat_seconds, lease_seconds
 from holdfast.runtime.outbox import delivering
 from holdfast.runtime.pipeline import Pipeline, check_name
 from holdfast.runtime.plan import Plan
@@ -21,10 +19,12 @@ from holdfast.runtime.policy import Retry
 from holdfast.runtime.receivers import Target
 from holdfast.runtime.report import Report
 from holdfast.runtime.scans import following, planned
+from holdfast.runtime.scans.convergence import Convergence, Gathered, gather
 from holdfast.runtime.scans.follower import Stop
 from holdfast.runtime.scans.following import Following
 from holdfast.runtime.scans.handler import NOTHING, Handler
 from holdfast.runtime.scans.interval import Every, Said
+from holdfast.runtime.scans.report import ScanReport
 from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.scans.tick import Tick
 from holdfast.runtime.scans.unchanged import refuse_changed_batch
@@ -32,28 +32,10 @@ from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.sources.growth import Growing
 from holdfast.runtime.stage import Where
 from holdfast.stores import owners
-from holdfast.stores.base import Store, each_checkpoint, each_item, each_output
+from holdfast.stores.base import Store
 
 Function = Callable[..., Any]
 NEVER = "36500d"
-
-
-@dataclass(frozen=True, slots=True)
-class ScanReport:
-    """How a scan stands: what a run tells at its end."""
-
-    run: Report
-    """Of its ranges, as of any batch."""
-    rows: int
-    """Rows that were handled, in all."""
-    parts: tuple[Any, ...] = ()
-    """What came of each range, in their order; complete once every range is done."""
-    result: Any = None
-    """What `converge` made of them; without it, what came of the only range."""
-
-    def __getattr__(self, name: str) -> Any:
-        """Everything else is as with any batch: counts, state, why, dead, exit_code …"""
-        return getattr(object.__getattribute__(self, "run"), name)
 
 
 class Scan:
@@ -97,7 +79,7 @@ class Scan:
         self.partitions = partitions
         self.every = Every.of(every)
         self._retry = retry
-        self._converge: Function | None = None
+        self._converge: Convergence | None = None
         # What follows may have nothing to do for months, and is no orphan for that.
         self.pipeline = Pipeline(name, store=store, events=events, **{"orphan_after": NEVER} if follow else {})
 
@@ -120,15 +102,20 @@ class Scan:
 
     def converge(self, function: Function) -> Function:
         """Make a function what brings the results of all ranges together: `(parts) -> result`."""
-        self._converge = function
+        self._converge = Convergence(function)
         return function
+
+    def on_failure(self, function: Function) -> Function:
+        """Call a function with every range, and every row, that is buried, after that is durable."""
+        return self.pipeline.on_failure(function)
 
     # -- running ------------------------------------------------------------------------------------------------
 
     def run(self, batch: str | None = None, *, workers: int | None = None, deadline: Duration | datetime | None = None,
             lease: Duration = "30s", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, poll: Duration | None = None,
-            accept_source: str | None = None, heartbeat: Duration | None = None) -> Any:  # fmt: skip
+            accept_source: str | None = None, heartbeat: Duration | None = None,
+            code: Code | None = None) -> Any:  # fmt: skip
         """Scan the source, or go on with it at its checkpoints: no row before them is handled again.
 
         A scan that follows stays, looks every `poll` for what is new, and tells at its end how the last look went.
@@ -142,6 +129,12 @@ class Scan:
                 return self._followed(name, lease, accept_source, heartbeat).stay(every, stop)
         if poll is not None:
             raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True polls")
+        heartbeat_seconds(lease, heartbeat)  # refused before anything is written
+        if code == "rerun":
+            raise UsageError(
+                f"scan {self.name!r}, code='rerun': its ranges stand at their checkpoints. Reset them to their start "
+                f"(holdfast reset {name} --from-start), or scan under a new batch name"
+            )
         known = self.pipeline.store.batch(name)
         if known is not None:
             if accept_source:  # a file that is another one is not made the old one by a reason
@@ -150,8 +143,9 @@ class Scan:
             refuse_changed_batch(self.source, self.pipeline.store, known)
         ranges = None if known is not None and known.ingested_at is not None else planned.ranges(self)
         run = self.pipeline.run(ranges, name, key="range", workers=workers if workers is not None else self.partitions,
-                                deadline=deadline, lease=lease, executor=executor, progress=progress)  # fmt: skip
-        return self.report(name, run)
+                                deadline=deadline, lease=lease, executor=executor, progress=progress,
+                                heartbeat=heartbeat, code=code)  # fmt: skip
+        return self._ended(name, run)
 
     def tick(self, batch: str | None = None, *, deadline: Duration | datetime | None = None, lease: Duration = "30s",
              accept_source: str | None = None, heartbeat: Duration | None = None) -> Tick:  # fmt: skip
@@ -173,7 +167,7 @@ class Scan:
         self, batch: str, lease: Duration, accept: str | None, heartbeat: Duration | None = None
     ) -> Following:
         """Opened once in this process, and again where a changed source is accepted."""
-        held, beat = lease_seconds(lease), None if heartbeat is None else seconds(heartbeat, "heartbeat")
+        held, beat = lease_seconds(lease), heartbeat_seconds(lease, heartbeat)
         told = (batch, held, beat)
         if accept is not None or told not in self._following:
             self._following[told] = Following(self.pipeline, self._stage(), batch=batch, lease=held, accept=accept,
@@ -193,51 +187,60 @@ class Scan:
         assert isinstance(stage, RangeStage)
         return stage
 
-    def report(self, batch: str | None = None, run: Report | None = None) -> ScanReport:
-        """How the scan stands, without running anything."""
+    def report(self, batch: str | None = None) -> ScanReport:
+        """How the scan stands, without running anything: what `converge` made is read, not made again."""
         name = check_name(batch if batch is not None else self.name, "batch")
-        run = run if run is not None else self.pipeline.report(name)
-        store = self.pipeline.store
-        found = store.batch(name)
-        assert found is not None
-        rows = sum(at.rows for at in each_checkpoint(store, found.id))
+        run, found = self.pipeline.report(name), self._known(name)
+        gathered = gather(self.pipeline.store, found)
         if self.follow:
-            return self._so_far(run, found, rows)
-        if not run.counts.expected or run.counts.done < run.counts.expected:
-            return ScanReport(run, rows)
-        parts = tuple(_results(store, found))
-        if self._converge is not None:
-            return ScanReport(run, rows, parts, self._together(name, parts))
-        return ScanReport(run, rows, parts, parts[0] if len(parts) == 1 else None)
+            return self._so_far(run, found, gathered)
+        made = self._converge if gathered.is_whole else None
+        there = made.found(self.pipeline.store, found, gathered.parts) if made is not None else None
+        if made is not None and there is None:
+            why = f"{made.what} was not called with its parts yet: run again."
+            return ScanReport(run, gathered.rows, gathered.decoded(), unconverged=why, run_again=True)
+        return self._told(run, gathered, None if there is None else there.result)
 
-    def _so_far(self, run: Report, batch: Batch, rows: int) -> ScanReport:
-        """What a scan that follows has accumulated, and what came of rows that were redriven."""
-        at = next(iter(self.pipeline.store.checkpoints(batch.id, lo=0, hi=1)), None)
-        acc = self._stage().handler.decode(at.acc if at is not None else None)
-        parts = (acc, *_results(self.pipeline.store, batch))
-        return ScanReport(run, rows, parts, self._together(batch.name, parts) if self._converge is not None else acc)
-
-    def _together(self, batch: str, parts: tuple[Any, ...]) -> Any:
-        """What `converge` makes of the results. Where it fails, nothing is lost: it is called again by the next run."""
-        assert self._converge is not None
+    def _ended(self, name: str, run: Report) -> ScanReport:
+        """After a run: once all ranges are done, and not before, their results are brought together."""
+        found = self._known(name)
+        gathered = gather(self.pipeline.store, found)
+        if self._converge is None or not gathered.is_whole:
+            return self._told(run, gathered, None)
         try:
-            return self._converge(list(parts))
-        except Exception as error:
-            kinds = ", ".join(dict.fromkeys(type(part).__name__ for part in parts))
-            error.add_note(
-                f"converge of scan {self.name!r} failed over the results of {len(parts):,} partitions, of type "
-                f"{kinds}. They are kept: correct it, or a result (`holdfast reset {batch} PARTITION`), and run again"
-            )
+            made = self._converge.ensure(self.pipeline.store, self.pipeline.name, found, gathered)
+        except NotConverged as error:
+            error.report = ScanReport(run, gathered.rows, gathered.decoded(), None, str(error), run_again=True)
             raise
+        return self._told(run, gathered, made.result)
+
+    def _told(self, run: Report, gathered: Gathered, result: Any) -> ScanReport:
+        if not gathered.is_whole:
+            made = self._converge if run.state.startswith("complete") else None
+            lacks = f"{made.what} was not called: {gathered.missing()}." if made is not None else ""
+            return ScanReport(run, gathered.rows, unconverged=lacks, run_again=run.run_again)
+        parts = gathered.decoded()
+        if self._converge is None and len(parts) == 1:
+            (result,) = gathered.decoded()
+        return ScanReport(run, gathered.rows, parts, result, run_again=run.run_again)
+
+    def _so_far(self, run: Report, batch: Batch, gathered: Gathered) -> ScanReport:
+        """What a scan that follows has accumulated, and what came of rows that were redriven. It has no end at which
+        that could be put on record, so `converge` is called with what there is."""
+        at = next(iter(self.pipeline.store.checkpoints(batch.id, lo=0, hi=1)), None)
+        stored = at.acc if at is not None else None
+        parts = (self._stage().handler.decode(stored), *gathered.decoded())
+        result = self._stage().handler.decode(stored)
+        if self._converge is not None:
+            result = self._converge.call((result, *gathered.decoded()), (self.pipeline.name, batch.name))
+        return ScanReport(run, gathered.rows, parts, result, run_again=run.run_again)
+
+    def _known(self, name: str) -> Batch:
+        found = self.pipeline.store.batch(name)
+        assert found is not None
+        return found
 
     def redriven(self, batch: str | None = None, *, lease: Duration = "30s") -> int:
         """Handle rows that were buried and redriven; how many were. Ticks that find new rows do so by themselves."""
         name = check_name(batch if batch is not None else self.name, "batch")
         return self._followed(name, lease, None).redriven(Stop())
-
-
-def _results(store: Store, batch: Batch) -> Iterator[Any]:
-    done = {item.n for item in each_item(store, batch.id, state=State.DONE)}
-    for output in each_output(store, batch.id, stage=0):
-        if output.n in done and output.data is not None:
-            yield typed.decode(output.data, "the result")

@@ -32,6 +32,7 @@ from holdfast.runtime.pauses import Pauses
 from holdfast.runtime.pools import Broken, Finished
 from holdfast.runtime.processes import Tried
 from holdfast.runtime.saving import Saving
+from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.watch import Watch
 from holdfast.runtime.writing import write
 from holdfast.stores.base import Idle, Receipt, Store
@@ -56,6 +57,8 @@ class Worker:
         self.want = want
         self.gate = gate
         self.takes_ranges = lanes[0].stage.takes_ranges
+        self.isolates_rows = self.takes_ranges and bool(getattr(lanes[0].stage, "isolate", False))
+        """Of a range whose process died again and again, the row is buried, not the range."""
         self.adopting = frozenset(lane.index for lane in lanes if lane.stage.adopter is not None)
         self.pauses = Pauses(store, lanes, control, ledger, want)
         self.watch = Watch(store, lanes[0].runner.batch, control, want, lanes[0].slots)
@@ -324,7 +327,8 @@ class Worker:
         if self.takes_ranges:
             claim = holding.claim
             holding.checkpoints = {at.n: at for at in self.store.checkpoints(claim.batch, lo=claim.lo, hi=claim.hi)}
-        if leases.condemned(holding.claim.pending, holding.claim.blame):
+        dies = not self.isolates_rows or all(is_row(item.key) for item in items)
+        if leases.condemned(holding.claim.pending, holding.claim.blame) and dies:
             for item in items:
                 text = f"its process died {holding.claim.blame - SUSPECT} times while it was handled alone"
                 holding.outcomes.append(Failed(item, False, "killed_process", text, 0.0, 0.0, 0.0))

@@ -16,7 +16,8 @@ from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
 from holdfast.interfaces.cli.loading import load_runnable
 from holdfast.runtime.policy import Budget, Tolerance
-from holdfast.runtime.scan import Scan, ScanReport
+from holdfast.runtime.scan import Scan
+from holdfast.runtime.scans.report import ScanReport
 
 
 def run(
@@ -150,8 +151,7 @@ def _tell(report: Any, as_json: bool) -> None:
         render.document({**report.as_dict(), **more})
         return
     style = {0: render.GOOD, 1: render.BAD}.get(report.exit_code, render.CARE)
-    told = report.run if isinstance(report, ScanReport) else report
-    first, _, rest = str(told).partition("\n")
+    first, _, rest = str(report).partition("\n")
     render.say(first, style)
     if rest:
         render.say(rest)

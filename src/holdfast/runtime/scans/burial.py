@@ -5,7 +5,7 @@ other dead letter, and it says between which two cursors it stood.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,11 +15,13 @@ from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import PAYLOAD_BYTES
-from holdfast.core.model import Batch, Key, NewItem, State
+from holdfast.core.model import Admitted, Batch, Key, NewItem, State
 from holdfast.runtime.scans.feed import Passed
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
+ROW = "row "
+"""How the keys of rows begin that were buried."""
 KEY_CHARS = 200
 """A longer text of a cursor is replaced by its digest."""
 
@@ -47,8 +49,8 @@ class Buried(msgspec.Struct, frozen=True, kw_only=True):
 class Burial:
     """Buries rows of one batch."""
 
-    def __init__(self, store: Store, batch: str) -> None:
-        self._store, self._name = store, batch
+    def __init__(self, store: Store, batch: str, heard: Callable[[Admitted], None] | None = None) -> None:
+        self._store, self._name, self._heard = store, batch, heard
         self._batch: Batch | None = None
         self._owner = owners.new_owner()
         self.count = 0
@@ -63,6 +65,8 @@ class Burial:
         """Write the dead letters of some rows."""
         admitted = self._store.add_items(self._found().id, letters, actor=self._owner)
         self.count += admitted.added
+        if self._heard is not None:
+            self._heard(admitted)
 
     def buried(self, places: Sequence[Cursor]) -> set[int]:
         """Which of some rows, by their index, are dead letters already."""
@@ -79,12 +83,17 @@ class Burial:
         return self._batch
 
 
+def is_row(key: Key) -> bool:
+    """Whether an item of a scan is a row that was buried, and not a range."""
+    return isinstance(key, str) and key.startswith(ROW)
+
+
 def row_key(at: Cursor) -> str:
     """How a row is called as an item."""
     tie = at.tiebreaker
     ties = list(tie.values()) if isinstance(tie, dict) else [] if tie is None else [tie]
-    text = "row " + "/".join(canonical.storable(str(each)) for each in (at.value, *ties))
-    return text if len(text) <= KEY_CHARS else f"row {canonical.fingerprint(cursor.to_plain(at))}"
+    text = ROW + "/".join(canonical.storable(str(each)) for each in (at.value, *ties))
+    return text if len(text) <= KEY_CHARS else f"{ROW}{canonical.fingerprint(cursor.to_plain(at))}"
 
 
 def _named(at: Cursor) -> NewItem:
@@ -121,11 +130,6 @@ def dead_letter(buried: Buried) -> NewItem:
     if len(payload) > PAYLOAD_BYTES:  # the source still has it
         payload = canonical.encode(span)
     return ingest.refuse(span["range"], payload, os.urandom(SALT_BYTES), buried.code, buried.reason)
-
-
-def is_row(payload: bytes) -> bool:
-    """Whether an item is a row that was buried, and not a range of the source."""
-    return "seen" in msgspec.json.decode(payload)
 
 
 def _plain(seen: Seen) -> dict[str, Any]:

@@ -23,10 +23,12 @@ from holdfast.runtime.assignment import Assignment, clock
 from holdfast.runtime.pools import Finished
 from holdfast.runtime.processes import _settle_in
 from holdfast.runtime.saving import Saving
-from holdfast.runtime.scans.burial import Burial, Buried, dead_letter, is_row
+from holdfast.runtime.scans.burial import Burial, Buried, dead_letter
 from holdfast.runtime.scans.feed import Feed
-from holdfast.runtime.scans.interval import Interval
+from holdfast.runtime.scans.handler import Shape
+from holdfast.runtime.scans.interval import Careful, Interval
 from holdfast.runtime.scans.runner import RangeRunner
+from holdfast.runtime.scans.search import Search
 from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Walk
@@ -46,6 +48,10 @@ class Parcel(msgspec.Struct):
     until: bytes | None
     """The cursor up to which rows are final, where the source is followed; else the range says."""
     follows: bool
+    size: int = 0
+    """Rows to handle at once while it is looked for what killed a process before this one; 0: as the interval says."""
+    window: int = 0
+    condemned: str = ""
 
 
 class Message(msgspec.Struct, omit_defaults=True):
@@ -81,8 +87,36 @@ class ProcessRunner(RangeRunner):
             return
         began = work.started = clock()
         at = self._at if self._follows else work.holding.checkpoints.get(work.items[0].n)
+        search = Search(self.ranges.every) if self._is_last_chance(work.items[0]) else None
+        while True:
+            at, died = self._once(work, at, search)
+            if not died or (search is not None and (work.is_vain or self.stopping())):
+                break
+            if search is None:
+                self._bury_range(work, "its worker process died", began, again=True)
+                break
+            search.died(0 if at is None else at.rows)
+            if search.trouble:
+                self._bury_range(work, search.trouble, began, again=False)
+                break
+        work.started = 0.0
+
+    def _is_last_chance(self, item: Item) -> bool:
+        """Whether to look for the row where a process dies: once the policy has no further attempt for the range."""
+        stage = self.ranges
+        isolates = self.isolates(item) and self._burial is not None and stage.handler.shape is not Shape.GENERATOR
+        return isolates and item.place.attempt + 1 >= stage.policy.attempts
+
+    def _bury_range(self, work: Assignment, text: str, began: float, *, again: bool) -> None:
+        failed = Failed(work.items[0], again, "process_died", text, 0.5, 0.0, clock() - began)
+        work.outcomes.append(failed)
+
+    def _once(self, work: Assignment, at: Checkpoint | None, search: Search | None) -> tuple[Checkpoint | None, bool]:
+        """One process: how far it came, and whether it died."""
         until = None if self._until is None else cursor.encode(self._until)
         parcel = Parcel(self.batch, work.fence, work.ready_at, work.items[0], at, until, self._follows)
+        if search is not None:
+            parcel.size, parcel.window, parcel.condemned = search.size, search.window, search.condemned
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         stop = context.Event()
@@ -90,15 +124,15 @@ class ProcessRunner(RangeRunner):
         process.start()
         theirs.close()
         try:
-            self._attend(ours, stop, work, began)
+            return self._attend(ours, stop, work, at)
         finally:
             process.kill()
             process.join()
             process.close()
             ours.close()
-            work.started = 0.0
 
-    def _attend(self, pipe: Connection, stop: Any, work: Assignment, began: float) -> None:
+    def _attend(self, pipe: Connection, stop: Any, work: Assignment,
+                at: Checkpoint | None) -> tuple[Checkpoint | None, bool]:  # fmt: skip
         """Listen to the process until it ends, dies, or must be killed."""
         while not work.is_vain:
             if self.stopping() and not stop.is_set():
@@ -108,13 +142,18 @@ class ProcessRunner(RangeRunner):
                     continue
                 message = _message(pipe.recv_bytes())
             except (EOFError, OSError):
-                text = "its worker process died"
-                work.outcomes.append(Failed(work.items[0], True, "process_died", text, 0.5, 0.0, clock() - began))
-                return
+                return at, True
             if message.end:
                 self._ended(message, work)
-                return
-            pipe.send_bytes(_encode(self._answer(message, work)))
+                break
+            answer = self._answer(message, work)
+            if message.reached is not None and answer:
+                at = message.reached.checkpoint
+            try:
+                pipe.send_bytes(_encode(answer))
+            except OSError:
+                return at, True
+        return at, False
 
     def _answer(self, message: Message, work: Assignment) -> Any:
         if message.reached is not None:
@@ -201,7 +240,9 @@ class _Child(RangeRunner):
         after = cursor.decode(at.cursor) if at is not None and at.cursor else span.after
         until = span.until if parcel.until is None else cursor.decode(parcel.until)
         feed = Feed(iter(self.ranges.source.read(after, until)), 0 if at is None else at.rows, after)
-        return self.walk_over(feed, Interval(self.ranges.every), work, ctx, at, alone=is_row(item.input))
+        every = self.ranges.every
+        interval = Careful(every, parcel.size, parcel.window) if parcel.size else Interval(every)
+        return self.walk_over(feed, interval, work, ctx, at, condemned=parcel.condemned)
 
     def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Any:
         if self._parcel.follows:

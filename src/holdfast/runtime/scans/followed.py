@@ -9,28 +9,10 @@ from holdfast.runtime.assignment import Assignment
 from holdfast.runtime.pools import Finished
 from holdfast.runtime.scans.burial import Burial
 from holdfast.runtime.scans.feed import Feed
-from holdfast.runtime.scans.interval import Every, Interval
+from holdfast.runtime.scans.interval import Careful, Interval
 from holdfast.runtime.scans.runner import RangeRunner
 from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.scans.walk import Walk
-
-CAREFUL_ROWS = 1_000
-"""After so many rows that were handled one at a time, whatever killed the process is not among them."""
-
-
-class Careful(Interval):
-    """One row at a time, each with a checkpoint of its own: whichever kills the process is known then."""
-
-    def __init__(self, every: Every) -> None:
-        super().__init__(every)
-        self._left = CAREFUL_ROWS
-
-    def rows_at_once(self, fresh: int, most: int | None) -> int:
-        self._left -= 1
-        return 1 if self._left >= 0 else super().rows_at_once(fresh, most)
-
-    def is_due(self, rows: int, elapsed: float) -> bool:
-        return self._left >= 0 or super().is_due(rows, elapsed)
 
 
 class FollowRunner(RangeRunner):

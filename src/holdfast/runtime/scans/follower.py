@@ -90,7 +90,9 @@ class Follower:
         self.store, self.stage, self.pipeline, self.batch, self.lease = store, stage, pipeline, batch, lease
         self.owner = owners.new_owner()
         self.finished: Finished = Finished()
-        self.burial = Burial(store, batch.name)
+        self.buried: list[ItemNo] = []
+        """What was buried and nobody has heard of yet."""
+        self.burial = Burial(store, batch.name, lambda admitted: self.buried.extend(admitted.dead))
         self._stop = Stop()
 
     # -- looking ------------------------------------------------------------------------------------------------
@@ -264,6 +266,8 @@ class Follower:
         )  # fmt: skip
         if release:
             holding.left = 0
+        if landed:
+            self.buried += [ItemNo(each.n) for each in settled.attempts if each.outcome == "bury"]
         return landed
 
     def _put(self, holding: Holding, written: Commit) -> bool:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from holdfast.core import canonical, ingest, journal, sources
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.errors import StoreUnavailable, Transient, UsageError
-from holdfast.core.lease import check_times
 from holdfast.core.model import Batch
 from holdfast.runtime import definition
 from holdfast.runtime.cursors.standing import standings
+from holdfast.runtime.failures import FailureHooks
 from holdfast.runtime.scans.follower import Follower, Stop
 from holdfast.runtime.scans.handler import Shape
 from holdfast.runtime.scans.stage import RangeStage, payload_of
@@ -46,25 +46,32 @@ class Following:
 
     def __init__(self, pipeline: "Pipeline", stage: RangeStage, *, batch: str, lease: float, accept: str | None,
                  heartbeat: float | None = None) -> None:  # fmt: skip
-        if heartbeat is not None:
-            check_times(lease, heartbeat)
         if stage.isolate and stage.handler.shape is Shape.GENERATOR:
             raise UsageError(f"{stage.handler.what} is a generator: rows are isolated for (rows) and (rows, acc) only")
         self.pipeline, self.stage = pipeline, stage
         found = open_batch(pipeline, stage, batch, accept)
         self.follower = Follower(pipeline.store, stage, pipeline=pipeline.name, batch=found, lease=lease,
                                  heartbeat=heartbeat)  # fmt: skip
+        self.failures = FailureHooks(pipeline, batch, [])
 
     def tick(self, stop: Stop) -> Tick:
         """What is new, committed or not at all. The first SIGTERM or SIGINT drains to the next checkpoint."""
-        with _signals(stop):
+        with _signals(stop), self._telling():
             last = self.follower.tick(stop)
             return self._with_redriven(last, stop) if last.rows else last
 
     def redriven(self, stop: Stop) -> int:
         """Handle rows that were buried and redriven, without looking for new ones; how many were."""
-        with _signals(stop):
+        with _signals(stop), self._telling():
             return self.follower.redriven(stop)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """The `on_failure` hooks hear of what was buried, also where the rest failed."""
+        try:
+            yield
+        finally:
+            self.failures.tell(self.follower.buried)
 
     def _with_redriven(self, last: Tick, stop: Stop) -> Tick:
         return replace(last, redriven=self.follower.redriven(stop))
@@ -74,9 +81,10 @@ class Following:
         sum_, looked = Tick(Ended.NOTHING_NEW), -math.inf
         with _signals(stop):
             while True:
-                last = self._try(stop)
-                if last.rows or time.monotonic() - looked > REDRIVEN_SECONDS:
-                    last, looked = self._with_redriven(last, stop), time.monotonic()
+                with self._telling():
+                    last = self._try(stop)
+                    if last.rows or time.monotonic() - looked > REDRIVEN_SECONDS:
+                        last, looked = self._with_redriven(last, stop), time.monotonic()
                 sum_ = replace(last, rows=sum_.rows + last.rows, dead=sum_.dead + last.dead,
                                redriven=sum_.redriven + last.redriven)  # fmt: skip
                 if last.ended is Ended.DEAD:

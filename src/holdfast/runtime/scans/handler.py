@@ -75,7 +75,16 @@ class Handler:
         if data is None:
             data = self._initial
         acc = None if data is None else typed.decode(data, "the accumulator")
-        return acc if acc is None or self._adapter is None else self._adapter.validate_python(acc)
+        if acc is None or self._adapter is None:
+            return acc
+        try:
+            return self._adapter.validate_python(acc)
+        except ValidationError as error:
+            raise Invalid(
+                f"{self.what}: what was accumulated is not what it takes now: {explain(error)}; let it take both, "
+                "reset the range to its start, or scan under a new batch name",
+                "invalid_acc",
+            ) from None
 
     def _first(self, initial: Any, acc: inspect.Parameter | None, annotation: Any) -> bytes | None:
         """What a fold begins with: what was said, else the default of its parameter, else an empty one of its type."""
@@ -110,7 +119,10 @@ def _shape_of(function: Callable[..., Any], what: str) -> tuple[Shape, str, insp
     found = annotations_of(function)
     parameters = [p for p in inspect.signature(function).parameters.values() if p.kind not in _COLLECTING]
     context = next((p for p in parameters if found.get(p.name) is Context or p.name == "ctx"), None)
-    given = [p for p in parameters if p is not context]
+    given = [p for p in parameters if p is not context and p.kind is not p.KEYWORD_ONLY]
+    for by_name in (p for p in parameters if p.kind is p.KEYWORD_ONLY and p is not context):
+        if by_name.default is by_name.empty or by_name.name == "acc":
+            raise UsageError(f"{what} takes {by_name.name!r} by name only: write (rows), (rows, acc), or (part)")
     name = context.name if context is not None else ""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         if len(given) != 1:

@@ -12,6 +12,8 @@ SLICE = 1_000
 """The most rows a handler is given at once where the interval is a time."""
 FIRST_SLICE = 16
 """The first of them: nobody knows yet how long a row takes."""
+CAREFUL_ROWS = 1_000
+"""After so many rows that were handled one at a time, whatever killed the process is not among them."""
 SHARE = 0.01
 """What `auto` lets checkpoints cost, as a share of the time."""
 SHORTEST, LONGEST = 0.05, 5.0
@@ -80,6 +82,30 @@ class Interval:
     def paid(self, elapsed: float) -> None:
         """A checkpoint took so long."""
         self._cost = _smooth(self._cost, elapsed)
+
+
+class Careful(Interval):
+    """Few rows at a time, each few with a checkpoint of their own: whichever kills the process is known then."""
+
+    def __init__(self, every: Every, size: int = 1, rows: int = CAREFUL_ROWS) -> None:
+        super().__init__(every)
+        self._size = size
+        self._left = rows
+        """How many rows are handled like this; whatever killed the process is not among those after them."""
+
+    def rows_at_once(self, fresh: int, most: int | None) -> int:
+        if self._left <= 0:
+            return super().rows_at_once(fresh, most)
+        wanted = self._size - fresh
+        return wanted if most is None else min(wanted, most)
+
+    def is_due(self, rows: int, elapsed: float) -> bool:
+        if self._left <= 0:
+            return super().is_due(rows, elapsed)
+        if rows < self._size:
+            return False
+        self._left -= rows
+        return True
 
 
 def _smooth(before: float, now: float) -> float:

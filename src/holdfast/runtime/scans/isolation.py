@@ -86,9 +86,9 @@ class IsolatingWalk(Walk):
         acc = self.handler.encode(self._acc)
         passed = self._passed(cursors)
         alive = [index for index in range(len(rows)) if index not in passed]
-        if self._condemned and alive:
+        if self._condemned and 0 not in passed:
             self._bury(rows, cursors, [(alive.pop(0), "killed_process", self._condemned)])
-            self._condemned = ""
+        self._condemned = ""  # only the first row: it may have been buried before, and the next is not to blame
         culprits: list[Culprit] = []
         acc = yield from self._narrow(rows, alive, acc, culprits, whole=True)
         if len(culprits) > 1 and len(culprits) == len(alive) and all(classify(each.error)[0] for each in culprits):

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.core import canonical, cursor, typed
+from holdfast.core import lease as leases
 from holdfast.core.errors import LeaseLost, UsageError
+from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Checkpoint, Item
 from holdfast.core.outcome import Done
 from holdfast.runtime.asking import here
@@ -13,7 +15,7 @@ from holdfast.runtime.pools import Finished
 from holdfast.runtime.runner import StageRunner
 from holdfast.runtime.scans.burial import Burial, is_row
 from holdfast.runtime.scans.feed import Feed
-from holdfast.runtime.scans.interval import Interval
+from holdfast.runtime.scans.interval import Careful, Interval
 from holdfast.runtime.scans.isolation import IsolatingWalk
 from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
@@ -60,16 +62,30 @@ class RangeRunner(StageRunner):
         begun = at is not None and bool(at.cursor)
         after = cursor.decode(at.cursor) if begun else span.after
         feed = Feed(iter(stage.source.read(after, span.until)), at.rows if at is not None else 0, after)
-        return self.walk_over(feed, Interval(stage.every), work, ctx, at, alone=is_row(item.input))
+        blame, condemned = self._blame(work)
+        interval = Careful(stage.every) if blame >= SUSPECT else Interval(stage.every)
+        return self.walk_over(feed, interval, work, ctx, at, condemned=condemned)
+
+    def isolates(self, item: Item) -> bool:
+        """Whether rows are buried one by one; one that was, and comes again, succeeds or fails as a whole."""
+        return self.ranges.isolate and not is_row(item.key)
+
+    def _blame(self, work: Assignment) -> tuple[int, str]:
+        """How often its process died, and why its first row is buried for that; where rows are isolated."""
+        if not self.isolates(work.items[0]) or work.holding is None:
+            return 0, ""
+        claim = work.holding.claim
+        text = f"its process died {BLAME} times while it was handled alone"
+        return claim.blame, text if leases.condemned(claim.pending, claim.blame) else ""
 
     def walk_over(self, feed: Feed, interval: Interval, work: Assignment, ctx: Any, at: Checkpoint | None, *,
-                  condemned: str = "", alone: bool = False) -> Walk:  # fmt: skip
-        """The walk over a feed: rows are isolated where that was asked for. A row that was buried and is `alone` is not
-        buried again: what is wrong with it is what became of the attempt."""
+                  condemned: str = "") -> Walk:  # fmt: skip
+        """The walk over a feed: rows are isolated where that was asked for. A row that was buried and
+        comes again is not buried by itself: what is wrong with it is what became of the attempt."""
         told: dict[str, Any] = {"acc": at.acc if at is not None else None, "send": self._finished.put,
                                 "stopping": self.stopping}  # fmt: skip
         stage = self.ranges
-        if alone:
+        if is_row(work.items[0].key):
             return Walk(stage.handler, interval, work, ctx, feed, **told)
         if stage.isolate and self._burial is not None:
             return IsolatingWalk(stage.handler, interval, work, ctx, feed, burial=self._burial, policy=stage.policy,
@@ -78,6 +94,12 @@ class RangeRunner(StageRunner):
 
     def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Done | None:
         """The end of a range: its last checkpoint and its result are one commit."""
+        if not walk.feed.at_end:
+            raise Invalid(
+                f"{walk.handler.what} returned after {walk.feed.rows:,} rows of its range, and there are more: iterate "
+                "its part to the end; what it wants none of, it may pass over",
+                "rows_left",
+            )
         try:
             data = typed.encode(result, "the result") if result is not None else b"null"
         except UsageError as error:

@@ -1,0 +1,188 @@
+"""Bringing the results of all ranges together: once, on the record, and again when there is another part.
+
+What `converge` returned is an entry in the chain of the batch, with a fingerprint of the parts and of the function. Who
+finds that entry does not call it again. Two processes may both have called it; whose entry is first in the chain, says
+what the result is. Killed before the entry is durable, the next run calls it again.
+"""
+
+import asyncio
+import hashlib
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core import canonical, journal, typed
+from holdfast.core.errors import NotConverged, UsageError
+from holdfast.core.limits import RESULT_BYTES
+from holdfast.core.model import Batch, State, chain_of_batch
+from holdfast.runtime.asking import here
+from holdfast.runtime.code import code_of
+from holdfast.runtime.scans.burial import is_row
+from holdfast.stores import owners
+from holdfast.stores.base import Store, each_checkpoint, each_entry, each_item, each_output
+
+KIND = "converged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What there is to bring together."""
+
+    states: dict[State, int]
+    """How many ranges there are, by what has become of them; rows that were buried are none."""
+    admitted: bool
+    """Whether all ranges are known: a process may have died while it split the source."""
+    rows: int
+    """Rows behind their checkpoints."""
+    parts: tuple[bytes, ...]
+    """What came of every range, in their order, and after them of rows that were redriven; as it is stored."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all ranges are done; a source may have none."""
+        return self.admitted and self.states.keys() <= {State.DONE}
+
+    def decoded(self) -> tuple[Any, ...]:
+        """The parts, fresh: whoever changes them, changes no other's."""
+        return tuple(typed.decode(data, "the result") for data in self.parts)
+
+    def missing(self) -> str:
+        """Which ranges have no result, in words."""
+        found = [f"{count:,} {state}" for state, count in self.states.items() if state is not State.DONE]
+        return f"of {sum(self.states.values()):,} ranges {' and '.join(found)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Converged:
+    """What `converge` made of the parts, as it stands in the batch."""
+
+    result: Any
+
+
+def gather(store: Store, batch: Batch) -> Gathered:
+    """What has become of the ranges of a batch."""
+    states: dict[State, int] = {}
+    done: dict[int, bool] = {}
+    ranges: set[int] = set()
+    for item in each_item(store, batch.id):
+        row = is_row(item.key)
+        if not row:
+            ranges.add(item.n)
+            states[item.place.state] = states.get(item.place.state, 0) + 1
+        if item.place.state is State.DONE:
+            done[item.n] = row
+    parts: tuple[list[bytes], list[bytes]] = ([], [])
+    for output in each_output(store, batch.id, stage=0):
+        if output.n in done and output.data is not None:
+            parts[done[output.n]].append(output.data)
+    rows = sum(at.rows for at in each_checkpoint(store, batch.id) if at.n in ranges)
+    return Gathered(states=states, admitted=batch.ingested_at is not None, rows=rows, parts=(*parts[0], *parts[1]))
+
+
+class Convergence:
+    """The function that a user gave, and what is on record of it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.what = f"converge {getattr(function, '__name__', type(function).__name__)!r}"
+        _check(function, self.what)
+
+    def found(self, store: Store, batch: Batch, parts: Sequence[bytes]) -> Converged | None:
+        """What was made of just these parts, if it was; nothing of the user's is run."""
+        wanted = self._fingerprint(parts)
+        for entry in each_entry(store, chain_of_batch(batch.id)):
+            if journal.decode_header(entry.head).kind != KIND:
+                continue
+            body = journal.decode_body(entry.body)
+            assert isinstance(body, journal.Acted)
+            fact = canonical.decode(body.note)
+            if fact["parts"] == wanted:
+                return Converged(typed.from_plain(fact["result"], "the result"))
+        return None
+
+    def ensure(self, store: Store, pipeline: str, batch: Batch, gathered: Gathered) -> Converged:
+        """What is made of the parts: as it stands in the batch, else by calling the function. Raises NotConverged."""
+        found = self.found(store, batch, gathered.parts)
+        if found is not None:
+            return found
+        try:
+            result = self.call(gathered.decoded(), (pipeline, batch.name))
+        except Exception as error:
+            raise NotConverged(
+                f"batch {batch.name!r}: all its ranges are done, but {self.what} raised {type(error).__name__}: "
+                f"{error}. It was given {_in_words(gathered.decoded())}, which are kept: correct it, or a result "
+                f"(`holdfast reset {batch.name} PARTITION`), and run again"
+            ) from error
+        body = journal.Acted(reason=f"of {len(gathered.parts):,} parts", note=self._fact(batch, gathered.parts, result))
+        store.note(batch.id, KIND, journal.encode_body(body), actor=owners.new_owner(), once=True)
+        found = self.found(store, batch, gathered.parts)  # another process may have been first: what it wrote counts
+        assert found is not None
+        return found
+
+    def call(self, parts: Sequence[Any], within: tuple[str, str]) -> Any:
+        """What the function makes of some parts. A coroutine has a loop, and a thread, of its own."""
+        if not inspect.iscoroutinefunction(self.function):
+            return self._call(parts, within)
+        ended: list[tuple[Any, BaseException | None]] = []
+
+        def run() -> None:
+            try:
+                ended.append((asyncio.run(self._call(parts, within)), None))
+            except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
+                ended.append((None, error))
+
+        thread = threading.Thread(target=run, name="holdfast-converge", daemon=True)
+        thread.start()
+        thread.join()
+        ((result, trouble),) = ended
+        if trouble is not None:
+            raise trouble
+        return result
+
+    def _call(self, parts: Sequence[Any], within: tuple[str, str]) -> Any:
+        before = here.batch
+        here.batch = within  # it must not run the scan it belongs to
+        try:
+            return self.function(list(parts))
+        finally:
+            here.batch = before
+
+    def _fingerprint(self, parts: Sequence[bytes]) -> str:
+        digests = [hashlib.sha256(part).hexdigest() for part in parts]
+        return canonical.fingerprint([code_of(self.function), digests])
+
+    def _fact(self, batch: Batch, parts: Sequence[bytes], result: Any) -> bytes:
+        try:
+            fact = canonical.encode(
+                {"parts": self._fingerprint(parts), "result": typed.to_plain(result, f"what {self.what} returned")}
+            )
+        except UsageError as error:
+            raise NotConverged(f"batch {batch.name!r}: {error}; return plain values, or write it to a file") from None
+        if len(fact) > RESULT_BYTES:
+            raise NotConverged(
+                f"batch {batch.name!r}: {self.what} returned {len(fact):,} bytes, at most {RESULT_BYTES:,} are kept: "
+                "write it to a file and return its name"
+            )
+        return fact
+
+
+def _in_words(parts: Sequence[Any]) -> str:
+    kinds = ", ".join(dict.fromkeys(type(part).__name__ for part in parts))
+    return f"the results of {len(parts):,} partitions, of type {kinds}" if parts else "no results"
+
+
+def _check(function: Callable[..., Any], what: str) -> None:
+    if not callable(function):
+        raise UsageError(f"converge({function!r}): give a function of the parts")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(f"{what} is a generator: return the result")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return  # some built-in functions do not tell
+    try:
+        signature.bind([])
+    except TypeError:
+        raise UsageError(f"{what}{signature} cannot be called with the parts alone: write (parts) -> result") from None

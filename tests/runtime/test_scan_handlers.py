@@ -1,0 +1,165 @@
+"""Handlers of scans that behave oddly: never a success for rows that nobody handled."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.runtime.operations import By, reset
+from holdfast.stores.open import open_store
+from holdfast.testing.rows import Rows
+from tests.runtime.support import SOON
+
+
+def scan_of(handler: Any, store: Any = "memory:", rows: int = 20, **options: Any) -> hf.Scan:
+    scan = hf.Scan("odd", Rows(range(rows), page=4), store=store, **{"every": 5, "retry": SOON, **options})
+    scan.handler(handler)
+    return scan
+
+
+def ignores_its_rows(part: Any) -> Iterator[int]:
+    yield 1
+
+
+def returns_early(part: Any) -> Iterator[int]:
+    for row in part:
+        yield row
+        if row == 7:
+            return
+
+
+async def returns_early_async(part: Any) -> Any:
+    async for row in part:
+        yield row
+        if row == 7:
+            return
+
+
+@pytest.mark.promise("B7")
+@pytest.mark.parametrize(
+    ("handler", "rows"),
+    [(ignores_its_rows, 0), (returns_early, 8), (returns_early_async, 8)],
+    ids=lambda x: str(x)[:25],
+)
+def test_a_generator_that_leaves_rows_behind_has_not_done_its_range(handler: Any, rows: int) -> None:
+    report = scan_of(handler).run(progress=False)
+    assert (report.exit_code, report.counts.done, report.result) == (1, 0, None)
+    (letter,) = report.dead
+    assert letter.code == "rows_left"
+    assert f"returned after {rows} rows" in letter.reason
+
+
+def test_yields_before_the_first_row_and_after_the_last_write_nothing(folder: Path) -> None:
+    def talks(part: Any) -> Iterator[int]:
+        count = 0
+        yield count
+        for _ in part:
+            count += 1
+            if count == 10:
+                yield count
+                yield count
+        yield count
+        yield count
+
+    scan = scan_of(talks, store=folder / "state.db")
+    assert scan.run(progress=False).result == 20
+    (chunk,) = scan.pipeline.store.chunks(1)
+    assert chunk.version == 2, "a checkpoint, and the completion"
+
+
+def test_what_is_done_to_an_accumulator_after_its_checkpoint_is_not_in_it() -> None:
+    """A retry begins with what was yielded, not with what the same object became since."""
+    begun: list[Any] = []
+
+    def keep(part: Any) -> Iterator[list[Any]]:
+        acc = [] if part.acc is None else part.acc
+        begun.append(list(acc))
+        for row in part:
+            acc.append(row)
+            if row == 9:
+                yield acc
+                acc.append("never checkpointed")
+                if len(begun) == 1:
+                    raise hf.Transient("once")
+        yield acc
+
+    report = scan_of(keep).run(progress=False)
+    assert begun == [[], list(range(10))]
+    assert report.result == list(range(20))
+
+
+def test_an_acc_by_name_only_is_refused_when_it_is_defined() -> None:
+    def fold(rows: list[Any], *, acc: int = 0) -> int:
+        return acc
+
+    with pytest.raises(hf.UsageError, match="'acc' by name only"):
+        scan_of(fold)
+
+
+@pytest.mark.promise("B10", "C8")
+def test_two_runs_of_one_scan_at_once_share_its_ranges_and_agree(folder: Path) -> None:
+    def add(rows: list[int], acc: int) -> int:
+        return acc + sum(rows)
+
+    results: list[Any] = []
+
+    def run() -> None:
+        scan = scan_of(add, store=open_store(str(folder / "state.db")), rows=2000, partitions=8, every=10)
+        scan.converge(sum)
+        results.append(scan.run(progress=False, workers=2))
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [(each.result, each.rows, each.exit_code) for each in results] == [(sum(range(2000)), 2000, 0)] * 3
+    assert sum(each.this_run.done for each in results) == 8
+
+
+def half_done(folder: Path) -> hf.Scan:
+    """A scan in its middle."""
+
+    def stops(rows: list[int], acc: int) -> int:
+        if 10 in rows:
+            raise hf.Defer(3600)
+        return acc + sum(rows)
+
+    scan = scan_of(stops, store=folder / "state.db")
+    assert scan.run(progress=False, deadline="2s").rows == 10
+    return scan
+
+
+def go_on(scan: hf.Scan) -> None:
+    store = scan.pipeline.store
+    reset(store, store.batches()[0], By(actor="ann", reason="now"))
+
+
+def test_what_was_accumulated_and_does_not_fit_the_new_handler_is_told_in_plain_words(folder: Path) -> None:
+    go_on(half_done(folder))
+
+    def other(rows: list[int], acc: dict[str, int]) -> dict[str, int]:
+        return acc
+
+    report = scan_of(other, store=folder / "state.db").run(progress=False)
+    (letter,) = report.dead
+    assert letter.code == "invalid_acc"
+    assert "what was accumulated is not what it takes now" in letter.reason
+
+
+def test_changed_code_goes_on_is_told_and_can_be_accepted_or_refused_but_not_run_again(folder: Path) -> None:
+    go_on(half_done(folder))
+
+    def mended(rows: list[int], acc: int) -> int:
+        return acc + sum(rows)
+
+    scan = scan_of(mended, store=folder / "state.db", every=3, partitions=4)
+    with pytest.raises(hf.UsageError, match=r"holdfast reset odd --from-start"):
+        scan.run(progress=False, code="rerun")
+    with pytest.raises(hf.Refused, match="changed"):
+        scan.run(progress=False, code="refuse")
+    report = scan.run(progress=False, code="keep")
+    assert (report.result, report.rows, report.counts.done, report.warnings) == (sum(range(20)), 20, 1, ())

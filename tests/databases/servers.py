@@ -52,7 +52,7 @@ def postgresql() -> Iterator[str]:
 
 @contextmanager
 def mariadb() -> Iterator[str]:
-    """The address of a MariaDB."""
+    """The address of a MariaDB, whose own clock on the wall is not that of its sessions."""
     if named := os.environ.get("HOLDFAST_TEST_MARIADB"):
         yield named
         return
@@ -66,9 +66,10 @@ def mariadb() -> Iterator[str]:
         data, socket = place / "data", place / "db.sock"
         _call([tool, "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal"])
         server = [folder / "mariadbd", "--no-defaults", f"--datadir={data}", f"--socket={socket}", "--skip-networking",
-                  f"--pid-file={place / 'pid'}", "--innodb-flush-log-at-trx-commit=0", f"--tmpdir={place}"]  # fmt: skip
+                  f"--pid-file={place / 'pid'}", "--innodb-flush-log-at-trx-commit=0", f"--tmpdir={place}",
+                  "--default-time-zone=+00:00"]  # fmt: skip
         url = f"mysql+pymysql://root@localhost/test?unix_socket={socket}"
-        with _running(server, url, signal.SIGTERM, lambda: _make_database(url)):
+        with _running(server, url, signal.SIGTERM, lambda: _make_database(url), TZ="Pacific/Auckland"):
             yield url
 
 
@@ -124,11 +125,11 @@ def _call(command: Sequence[object]) -> None:
 
 @contextmanager
 def _running(
-    command: Sequence[object], url: str, end: signal.Signals, prepare: Callable[[], None] = lambda: None
+    command: Sequence[object], url: str, end: signal.Signals, prepare: Callable[[], None] = lambda: None, **env: str
 ) -> Iterator[None]:
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen([str(each) for each in command], stdout=log, stderr=log, cwd="/",
-                                  preexec_fn=_end_with_us, **_user())  # type: ignore[call-overload]  # noqa: PLW1509 # fmt: skip
+                                  env={**os.environ, **env}, preexec_fn=_end_with_us, **_user())  # type: ignore[call-overload]  # noqa: PLW1509 # fmt: skip
         try:
             _await(server, url, prepare, log)
             yield

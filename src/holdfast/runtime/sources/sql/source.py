@@ -1,6 +1,7 @@
 """Rows of a table or a query in the order of cursor and key, in pages, from any row on."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -110,10 +111,12 @@ class SqlSource:
             shape = self._shaped(connection)
             if shape.may_be_null:
                 self._refuse_nulls(connection, shape)
-            newest = self._newest(connection)
-            if newest is None or (after is not None and newest == after):
-                return Final(nothing=True, newest=newest)
-            found = self.settling.look(connection, newest, wait, self.what)
+            settling = replace(self.settling, where="utc") if shape.in_utc else self.settling
+            newest = self._newest(connection, after)
+            if newest is None:
+                why = "" if after is None else settling.set_back(connection, after, self.what)
+                return Final(nothing=True, newest=after, why=why)
+            found = settling.look(connection, newest, wait, self.what)
         return msgspec.structs.replace(found, newest=newest)
 
     def newest(self) -> Cursor | None:
@@ -223,9 +226,13 @@ class SqlSource:
         found = self._filter(sqlalchemy().select(*shape.order).select_from(shape.origin), shape)
         return found.where(shape.order[0].is_not(None)) if shape.may_be_null else found
 
-    def _newest(self, connection: "Connection") -> Cursor | None:
+    def _newest(self, connection: "Connection", after: Cursor | None = None) -> Cursor | None:
+        """The last row there is; None where there is none after a cursor."""
         shape = self._shaped(connection)
-        last = self._values(shape).order_by(*[column.desc() for column in shape.order]).limit(1)
+        values = self._values(shape)
+        if after is not None and (place := self._place(after))[0] is not None:
+            values = values.where(keyset.after(shape.order, place, self.database.dialect))
+        last = values.order_by(*[column.desc() for column in shape.order]).limit(1)
         found = connection.execute(last).first()
         return None if found is None else _cursor(tuple(found), shape.key)
 

@@ -51,6 +51,25 @@ def postgresql() -> Iterator[str]:
 
 
 @contextmanager
+def standby(primary: str) -> Iterator[str]:
+    """The address of a hot standby of a PostgreSQL that was started here: it replays what that one commits."""
+    folder = _binaries("pg_basebackup", "/usr/lib/postgresql/*/bin", "postgresql")
+    host = sa.make_url(primary).query.get("host")
+    if folder is None or not isinstance(host, str) or not Path(host).is_dir():
+        missing("a PostgreSQL to make a standby of")
+    assert folder is not None
+    with _place() as place:
+        data = place / "data"
+        _call([folder / "pg_basebackup", "-h", host, "-U", "postgres", "-D", data, "-R", "-X", "stream", "-c", "fast",
+               "--no-sync"])  # fmt: skip
+        url = f"postgresql+psycopg://postgres@/postgres?host={place}"
+        server = [folder / "postgres", "-D", data, "-k", place, "-h", "", "-F", "-c", "max_prepared_transactions=5",
+                  "-c", "wal_receiver_timeout=2s"]  # fmt: skip
+        with _running(server, url, signal.SIGINT):
+            yield url
+
+
+@contextmanager
 def mariadb() -> Iterator[str]:
     """The address of a MariaDB, whose own clock on the wall is not that of its sessions."""
     if named := os.environ.get("HOLDFAST_TEST_MARIADB"):

@@ -1,4 +1,4 @@
-"""Statements as people write them: with comments, semicolons, colons and percent signs, and with an order of their own."""
+"""Statements as people write them: with comments, semicolons, colons, percent signs, and an order of their own."""
 
 import pytest
 import sqlalchemy as sa

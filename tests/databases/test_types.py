@@ -87,7 +87,7 @@ def test_a_column_that_is_not_compared_as_it_is_ordered_is_refused(engine: sa.En
     for kind, values in HOSTILE[engine.dialect.name].items():
         make(engine, kind, values)
         for source in sources(engine, 1):
-            with pytest.raises(hf.UsageError, match="'at' is an? .* column: the database orders it in one way"):
+            with pytest.raises(hf.UsageError, match=r"'at' is an? .* column: the database orders it in one way"):
                 list(source.read(None, None))
 
 

@@ -50,6 +50,51 @@ def postgresql() -> Iterator[str]:
             yield url
 
 
+class Restartable:
+    """A PostgreSQL of its own that can be killed as if its machine had died, and started again."""
+
+    def __init__(self, folder: Path, place: Path) -> None:
+        self.url = f"postgresql+psycopg://postgres:s3cr3t@/postgres?host={place}"
+        self._folder, self._place = folder, place
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Processes of the one that was killed may be there for a moment, and are waited for."""
+        command = [self._folder / "postgres", "-D", self._place / "data", "-k", self._place, "-h", "", "-F"]
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            self._server = subprocess.Popen([str(each) for each in command], stdout=subprocess.DEVNULL, cwd="/",
+                                            stderr=subprocess.DEVNULL, preexec_fn=_end_with_us, **_user())  # type: ignore[call-overload]  # noqa: PLW1509 # fmt: skip
+            while self._server.poll() is None:
+                if _answers(self.url):
+                    return
+                time.sleep(0.05)
+        pytest.fail("the server did not start")
+
+    def kill(self) -> None:
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+            self._server = None
+
+
+@contextmanager
+def restartable() -> Iterator[Restartable]:
+    folder = _binaries("initdb", "/usr/lib/postgresql/*/bin", "postgresql")
+    if folder is None:
+        missing("PostgreSQL")
+    assert folder is not None
+    with _place() as place:
+        _call([folder / "initdb", "-D", place / "data", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync",
+               "--locale=C"])  # fmt: skip
+        server = Restartable(folder, place)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
 @contextmanager
 def standby(primary: str) -> Iterator[str]:
     """The address of a hot standby of a PostgreSQL that was started here: it replays what that one commits."""
@@ -165,6 +210,17 @@ def _end_with_us() -> None:
     """In the child, on Linux: when the tests are killed, and come to no finally, their servers end as well."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+
+
+def _answers(url: str) -> bool:
+    engine = sa.create_engine(url)
+    try:
+        with engine.connect():
+            return True
+    except sa.exc.SQLAlchemyError:
+        return False
+    finally:
+        engine.dispose()
 
 
 def _await(server: "subprocess.Popen[bytes]", url: str, prepare: Callable[[], None], log: object) -> None:

@@ -136,15 +136,26 @@ class SqlSource:
             sa = sqlalchemy()
             values = self._values(shape)
             count = connection.execute(sa.select(sa.func.count()).select_from(values.subquery())).scalar() or 0
-            borders = []
-            for part in range(1, min(parts, count)):
-                at = values.order_by(*shape.order).offset(count * part // min(parts, count) - 1).limit(1)
-                found = connection.execute(at).first()
-                if found is not None:
-                    borders.append(_cursor(tuple(found), shape.key))
+            borders: list[Cursor] = []
+            if count:
+                ends = [count * part // min(parts, count) for part in range(1, min(parts, count))]
+                borders = list(self._borders(connection, shape, [hi - lo for lo, hi in pairwise([0, *ends])]))
         edges: list[Cursor | None] = [None, *borders, None]
         each = count // max(1, len(edges) - 1)
         return [Span(after=lo, until=hi, rows=each) for lo, hi in pairwise(edges)]
+
+    def _borders(self, connection: "Connection", shape: Shape, steps: Sequence[int]) -> Iterator[Cursor]:
+        """The last row of each range. From one to the next, so that the index is walked once however many there are."""
+        values = self._values(shape).order_by(*shape.order)
+        found: Any = None
+        for rows in steps:
+            rest = values
+            if found is not None:
+                rest = values.where(keyset.after(shape.order, tuple(found), self.database.dialect))
+            found = connection.execute(rest.offset(rows - 1).limit(1)).first()
+            if found is None:
+                return  # rows went while we looked: the last range has the rest
+            yield _cursor(tuple(found), shape.key)
 
     # -- statements ---------------------------------------------------------------------------------------------
 

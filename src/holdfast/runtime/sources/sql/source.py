@@ -144,11 +144,11 @@ class SqlSource:
         each = count // max(1, len(edges) - 1)
         return [Span(after=lo, until=hi, rows=each) for lo, hi in pairwise(edges)]
 
-    def _borders(self, connection: "Connection", shape: Shape, steps: Sequence[int]) -> Iterator[Cursor]:
+    def _borders(self, connection: "Connection", shape: Shape, widths: Sequence[int]) -> Iterator[Cursor]:
         """The last row of each range. From one to the next, so that the index is walked once however many there are."""
         values = self._values(shape).order_by(*shape.order)
         found: Any = None
-        for rows in steps:
+        for rows in widths:
             rest = values
             if found is not None:
                 rest = values.where(keyset.after(shape.order, tuple(found), self.database.dialect))

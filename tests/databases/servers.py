@@ -207,7 +207,8 @@ def _running(
 
 
 def _end_with_us() -> None:
-    """In the child, on Linux: when the tests are killed, and come to no finally, their servers end as well. SIGQUIT is what both understand."""
+    """In the child, on Linux: when the tests are killed, and come to no finally, their servers end as well.
+    SIGQUIT is what both understand."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
 

@@ -50,9 +50,73 @@ def postgresql() -> Iterator[str]:
             yield url
 
 
+class Restartable:
+    """A PostgreSQL of its own that can be killed as if its machine had died, and started again."""
+
+    def __init__(self, folder: Path, place: Path) -> None:
+        self.url = f"postgresql+psycopg://postgres:s3cr3t@/postgres?host={place}"
+        self._folder, self._place = folder, place
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Processes of the one that was killed may be there for a moment, and are waited for."""
+        command = [self._folder / "postgres", "-D", self._place / "data", "-k", self._place, "-h", "", "-F"]
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            self._server = subprocess.Popen([str(each) for each in command], stdout=subprocess.DEVNULL, cwd="/",
+                                            stderr=subprocess.DEVNULL, preexec_fn=_end_with_us, **_user())  # type: ignore[call-overload]  # noqa: PLW1509 # fmt: skip
+            while self._server.poll() is None:
+                if _answers(self.url):
+                    return
+                time.sleep(0.05)
+        pytest.fail("the server did not start")
+
+    def kill(self) -> None:
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+            self._server = None
+
+
+@contextmanager
+def restartable() -> Iterator[Restartable]:
+    folder = _binaries("initdb", "/usr/lib/postgresql/*/bin", "postgresql")
+    if folder is None:
+        missing("PostgreSQL")
+    assert folder is not None
+    with _place() as place:
+        _call([folder / "initdb", "-D", place / "data", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync",
+               "--locale=C"])  # fmt: skip
+        server = Restartable(folder, place)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+@contextmanager
+def standby(primary: str) -> Iterator[str]:
+    """The address of a hot standby of a PostgreSQL that was started here: it replays what that one commits."""
+    folder = _binaries("pg_basebackup", "/usr/lib/postgresql/*/bin", "postgresql")
+    host = sa.make_url(primary).query.get("host")
+    if folder is None or not isinstance(host, str) or not Path(host).is_dir():
+        missing("a PostgreSQL to make a standby of")
+    assert folder is not None
+    with _place() as place:
+        data = place / "data"
+        _call([folder / "pg_basebackup", "-h", host, "-U", "postgres", "-D", data, "-R", "-X", "stream", "-c", "fast",
+               "--no-sync"])  # fmt: skip
+        url = f"postgresql+psycopg://postgres@/postgres?host={place}"
+        server = [folder / "postgres", "-D", data, "-k", place, "-h", "", "-F", "-c", "max_prepared_transactions=5",
+                  "-c", "wal_receiver_timeout=2s"]  # fmt: skip
+        with _running(server, url, signal.SIGINT):
+            yield url
+
+
 @contextmanager
 def mariadb() -> Iterator[str]:
-    """The address of a MariaDB."""
+    """The address of a MariaDB, whose own clock on the wall is not that of its sessions."""
     if named := os.environ.get("HOLDFAST_TEST_MARIADB"):
         yield named
         return
@@ -66,9 +130,10 @@ def mariadb() -> Iterator[str]:
         data, socket = place / "data", place / "db.sock"
         _call([tool, "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal"])
         server = [folder / "mariadbd", "--no-defaults", f"--datadir={data}", f"--socket={socket}", "--skip-networking",
-                  f"--pid-file={place / 'pid'}", "--innodb-flush-log-at-trx-commit=0", f"--tmpdir={place}"]  # fmt: skip
+                  f"--pid-file={place / 'pid'}", "--innodb-flush-log-at-trx-commit=0", f"--tmpdir={place}",
+                  "--default-time-zone=+00:00"]  # fmt: skip
         url = f"mysql+pymysql://root@localhost/test?unix_socket={socket}"
-        with _running(server, url, signal.SIGTERM, lambda: _make_database(url)):
+        with _running(server, url, signal.SIGTERM, lambda: _make_database(url), TZ="Pacific/Auckland"):
             yield url
 
 
@@ -124,11 +189,11 @@ def _call(command: Sequence[object]) -> None:
 
 @contextmanager
 def _running(
-    command: Sequence[object], url: str, end: signal.Signals, prepare: Callable[[], None] = lambda: None
+    command: Sequence[object], url: str, end: signal.Signals, prepare: Callable[[], None] = lambda: None, **env: str
 ) -> Iterator[None]:
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen([str(each) for each in command], stdout=log, stderr=log, cwd="/",
-                                  preexec_fn=_end_with_us, **_user())  # type: ignore[call-overload]  # noqa: PLW1509 # fmt: skip
+                                  env={**os.environ, **env}, preexec_fn=_end_with_us, **_user())  # type: ignore[call-overload]  # noqa: PLW1509 # fmt: skip
         try:
             _await(server, url, prepare, log)
             yield
@@ -142,9 +207,21 @@ def _running(
 
 
 def _end_with_us() -> None:
-    """In the child, on Linux: when the tests are killed, and come to no finally, their servers end as well."""
+    """In the child, on Linux: when the tests are killed, and come to no finally, their servers end as well.
+    SIGQUIT is what both understand."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
+
+
+def _answers(url: str) -> bool:
+    engine = sa.create_engine(url)
+    try:
+        with engine.connect():
+            return True
+    except sa.exc.SQLAlchemyError:
+        return False
+    finally:
+        engine.dispose()
 
 
 def _await(server: "subprocess.Popen[bytes]", url: str, prepare: Callable[[], None], log: object) -> None:

@@ -227,6 +227,188 @@ def test_a_row_that_loses_its_cursor_later_is_not_passed_over_in_silence(url: st
     engine.dispose()
 
 
+@pytest.mark.promise("C17")
+def test_an_update_that_waits_for_a_row_has_taken_its_value_and_is_waited_for(url: str) -> None:
+    """It holds no id and has changed nothing, and its value is as old as its statement."""
+    engine = sa.create_engine(url)
+    if engine.dialect.name == "sqlite":
+        return  # it has one writer at a time, and tells nothing: the window must be as long as its busy timeout
+    make_table(engine)
+    put(engine, "contended", 60)
+    lock = sa.text("SELECT * FROM orders WHERE id = 'contended' FOR UPDATE")
+    began, locked = threading.Event(), threading.Event()
+
+    def update() -> None:
+        with engine.begin() as connection:
+            connection.execute(sa.text("SELECT now()"))
+            began.set()
+            locked.wait(10)
+            if engine.dialect.name == "postgresql":  # an UPDATE alone would have an id before it waits
+                connection.execute(lock)
+            connection.execute(sa.text("UPDATE orders SET updated_at = now() WHERE id = 'contended'"))
+
+    table = hf.Table(url, "orders", cursor="updated_at", settle=0)
+    waiting = threading.Thread(target=update)
+    waiting.start()
+    began.wait(10)
+    time.sleep(1.1)  # whoever holds the lock was begun later, and says nothing about the one who waits
+    with engine.connect() as first:
+        first.execute(lock)
+        locked.set()
+        time.sleep(1.1)
+        bound = table.final(None, lambda _: True).until
+        first.rollback()
+    waiting.join()
+    assert bound is not None
+    found_value = {row["id"]: row["updated_at"] for page in table.read(None, None) for row in page.rows}["contended"]
+    assert bound.value <= found_value, "what it wrote would stand behind what was final"
+    engine.dispose()
+
+
+@pytest.mark.promise("C17")
+def test_a_statement_that_reads_for_long_before_it_writes_is_waited_for(shop: sa.Engine) -> None:
+    put(shop, "old", 60)
+    gate = sa.text("INSERT INTO orders SELECT 'slow', now() FROM (SELECT pg_advisory_xact_lock(7)) AS t")
+    with shop.connect() as key:
+        key.execute(sa.text("SELECT pg_advisory_xact_lock(7)"))
+        table = hf.Table(shop, "orders", cursor="updated_at", settle=0)
+
+        def insert() -> None:
+            with shop.begin() as connection:
+                connection.execute(gate)
+
+        slow = threading.Thread(target=insert)
+        slow.start()
+        asked = sa.text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+        with shop.connect().execution_options(isolation_level="AUTOCOMMIT") as watch:
+            deadline = time.monotonic() + 20
+            while not watch.execute(asked).scalar() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            ids = watch.execute(sa.text("SELECT count(*) FROM pg_stat_activity WHERE backend_xid IS NOT NULL")).scalar()
+            assert ids == 0, "nobody holds an id of a transaction"
+            began = time.monotonic()
+            while time.monotonic() - began < 1.1:
+                time.sleep(0.1)
+        told = table.final(None, lambda _: True)
+        key.rollback()
+    slow.join()
+    assert "is open for" in told.why
+    late = {row["id"]: row["updated_at"] for page in table.read(None, None) for row in page.rows}["slow"]
+    assert told.until is not None
+    assert told.until.value <= late
+
+
+@pytest.mark.promise("C17")
+def test_what_was_prepared_in_another_database_holds_nothing_back_and_what_was_here_is_named(
+    shop: sa.Engine, postgresql: str
+) -> None:
+    put(shop, "old", 60)
+    with shop.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("CREATE DATABASE elsewhere")
+    other = sa.create_engine(sa.make_url(postgresql).set(database="elsewhere"))
+    table = hf.Table(shop, "orders", cursor="updated_at", settle=5)
+    try:
+        with other.connect() as connection:
+            connection.exec_driver_sql("CREATE TABLE things (id INT)")
+            connection.exec_driver_sql("PREPARE TRANSACTION 'forgotten'")
+        assert found(table) == ["old"]
+        with shop.connect() as connection:
+            connection.exec_driver_sql("BEGIN")
+            connection.execute(INSERT, {"id": "prepared", "at": _at(shop, 50)})
+            connection.exec_driver_sql("PREPARE TRANSACTION 'here'")
+        told = table.final(None, lambda _: False)
+        assert told.nothing
+        assert "(here)" in told.why
+        with shop.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("ROLLBACK PREPARED 'here'")
+    finally:
+        with other.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("ROLLBACK PREPARED 'forgotten'")
+        other.dispose()
+        with shop.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("DROP DATABASE elsewhere")
+
+
+@pytest.mark.promise("C17")
+def test_a_savepoint_within_a_transaction_holds_its_rows_back_too(shop: sa.Engine) -> None:
+    put(shop, "old", 60)
+    table = hf.Table(shop, "orders", cursor="updated_at", settle=1)
+    with shop.connect() as slow, slow.begin():
+        with slow.begin_nested():
+            slow.execute(INSERT, {"id": "nested", "at": _at(shop, 0)})
+        told = table.final(None, lambda _: False)
+        assert told.until is not None
+        began = slow.execute(sa.text("SELECT now()")).scalar()
+        assert began is not None
+        assert told.until.value < began
+
+
+@pytest.mark.promise("C17")
+def test_when_the_last_row_is_deleted_a_tick_with_nothing_new_waits_for_nothing(url: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE orders (id INT PRIMARY KEY)")
+        connection.exec_driver_sql("INSERT INTO orders VALUES (1), (2), (3)")
+    table = hf.Table(url, "orders", cursor="id", settle="1h")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM orders WHERE id = 3")
+    told = table.final(Cursor("column+key", 3), never)
+    assert (told.nothing, told.why) == (True, "")
+    engine.dispose()
+
+
+@pytest.mark.promise("C17")
+def test_a_clock_that_was_set_back_behind_the_cursor_is_told(url: str, folder: Path) -> None:
+    engine = sa.create_engine(url)
+    make_table(engine)
+    put(engine, "ahead", -3600)
+    table = hf.Table(url, "orders", cursor="updated_at", settle=0)
+    at = table.newest()
+    told = table.final(at, never)
+    assert told.nothing
+    assert "set back" in told.why
+    assert "cursor reset" in told.why
+    put(engine, "after the jump", 0)
+    assert "set back" in table.final(at, never).why
+    engine.dispose()
+
+
+@pytest.mark.promise("C17")
+def test_a_timestamp_of_mysql_is_utc_whatever_is_said_about_the_clock(mariadb: str) -> None:
+    engine = sa.create_engine(mariadb)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE orders (id INT PRIMARY KEY, updated_at TIMESTAMP(6) NOT NULL)")
+        connection.exec_driver_sql("INSERT INTO orders VALUES (1, NOW(6)), (2, NOW(6) - INTERVAL 1 MINUTE)")
+        connection.exec_driver_sql("SET GLOBAL time_zone = '+09:00'")
+    try:
+        for clock in (None, "local", "utc"):
+            for source in (
+                hf.Table(mariadb, "orders", cursor="updated_at", settle="20s", clock=clock),  # type: ignore[arg-type]
+                hf.Query(mariadb, "SELECT * FROM orders", cursor="updated_at", key="id", settle="20s", clock=clock),  # type: ignore[arg-type]
+            ):
+                until = source.final(None, never).until
+                assert [row["id"] for page in source.read(None, until) for row in page.rows] == [2], clock
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("SET GLOBAL time_zone = '+00:00'")
+    engine.dispose()
+
+
+@pytest.mark.promise("C17")
+def test_in_the_spring_a_local_time_is_that_of_the_moment_and_not_of_now(
+    shop: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction was begun before the hour was skipped: its rows stand an hour before what is an hour ago now."""
+    skipped = datetime(2026, 3, 29, 1, tzinfo=UTC).timestamp()
+    monkeypatch.setattr(writers, "clock", lambda _: writers.Clock(skipped + 1800, 7200, 3600))
+    monkeypatch.setattr(writers, "writers", lambda _: writers.Writers(skipped - 1800))
+    with shop.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("SET TIME ZONE 'Europe/Berlin'")
+        newest = Cursor("column+key", datetime(2026, 3, 29, 3, 29), {"id": "x"})  # noqa: DTZ001
+        told = final.Settling(0, "local").look(connection, newest, never, "it")
+    assert told.until == Cursor("before", datetime(2026, 3, 29, 1, 30))  # noqa: DTZ001
+
+
 def test_the_bound_is_written_as_the_column_writes_moments() -> None:
     clock = writers.Clock(1_767_261_600.0, 7200.0)
     for value, where, said in [
@@ -247,6 +429,9 @@ def test_the_bound_is_written_as_the_column_writes_moments() -> None:
     assert style is not None
     with pytest.raises(hf.UsageError, match=r"\+2 h from UTC.*clock="):
         style(final.Moment(clock.now, clock, None, "table 'orders'"))
+    london = writers.Clock(clock.now, 0.0, 3600.0)
+    with pytest.raises(hf.UsageError, match=r"\+1 h from UTC in the other half of the year.*clock="):
+        style(final.Moment(clock.now, london, None, "table 'orders'"))
 
 
 @pytest.mark.promise("C17")

@@ -99,6 +99,22 @@ def test_ranges_of_a_table_hold_every_row_once_and_so_do_rows_that_come_later(en
     assert sorted(ids(iter([p for s in spans for p in table.read(s.after, s.until)]))) == [*range(100), 1000, 1001]
 
 
+def test_a_table_is_split_in_one_walk_however_many_ranges_there_are(folder: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{folder / 'shop.db'}")
+    make(engine, sa.Integer, list(range(1000)))
+    passed: list[int] = []
+
+    @sa.event.listens_for(engine, "before_cursor_execute")
+    def note(_: Any, __: Any, statement: str, parameters: Any, ___: Any, ____: Any) -> None:
+        if "OFFSET" in statement:
+            passed.append(parameters[-1])
+
+    assert len(hf.Table(engine, "orders", cursor="at", key="id").split(50)) == 50
+    assert len(passed) == 49
+    assert sum(passed) < 1000, "rows are passed over once, not once for every range"
+    engine.dispose()
+
+
 def test_an_empty_table_is_one_empty_range(engine: sa.Engine) -> None:
     make(engine, sa.Integer, [])
     table = hf.Table(engine, "orders", cursor="at", key="id")

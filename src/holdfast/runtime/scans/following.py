@@ -82,7 +82,7 @@ class Following:
         with _signals(stop):
             while True:
                 with self._telling():
-                    last = self._try(stop)
+                    last = self._try(stop, sum_)
                     if last.rows or time.monotonic() - looked > REDRIVEN_SECONDS:
                         last, looked = self._with_redriven(last, stop), time.monotonic()
                 sum_ = replace(last, rows=sum_.rows + last.rows, dead=sum_.dead + last.dead,
@@ -92,15 +92,16 @@ class Following:
                 if stop.now or not stop.wait(self._pause(last, poll)):
                     return sum_ if last.again else replace(sum_, ended=_end(stop))
 
-    def _try(self, stop: Stop) -> Tick:
-        """A tick. A database or a store that does not answer for now is looked at again."""
+    def _try(self, stop: Stop, before: Tick) -> Tick:
+        """A tick. A database or a store that does not answer for now is looked at again; where the scan stands is known
+        from before."""
         try:
             return self.follower.tick(stop)
         except (Transient, StoreUnavailable) as error:
             if isinstance(error, Transient) and error.code != UNAVAILABLE:
                 raise
             log.warning("batch %s: %s", self.follower.batch.name, error)
-            return Tick(Ended.FAILED, str(error))
+            return replace(before, ended=Ended.FAILED, why=str(error), rows=0, dead=0, redriven=0, due=None)
 
     def _pause(self, last: Tick, poll: float) -> float:
         if last.ended is Ended.WAITING and last.due is not None:

@@ -3,9 +3,9 @@
 The value of a cursor is taken before its row is committed, so a row may appear behind one that was delivered. A row is
 final once every transaction that could have taken a smaller value is finished:
 
-- `settle` bounds the time between taking the value and the first write of its transaction (clocks that differ
-  included); where a database tells nothing about its transactions, the time up to the commit.
-- From the first write to the commit, however long that takes, the database is asked (see `writers`).
+- `settle` bounds the time between taking the value and the statement that writes it (clocks that differ included);
+  where a database tells nothing about its transactions, the time up to the commit.
+- From that statement to the commit, however long that takes, the database is asked (see `writers`).
 
 A cursor that is a time is compared with the database's clock. Any other, such as a number from a sequence, is observed:
 the largest value there is now is final once `settle` has passed and the writers of then are finished.
@@ -64,8 +64,25 @@ class Settling:
         elif known is not None and known.oldest is not None and known.oldest < clock.now:
             oldest = known.oldest
             held = f"a transaction that is open for {clock.now - oldest:,.0f} s has written rows"
-        bound = style(Moment(math.floor(oldest - self.seconds), clock, self.where, what))
+        at = math.floor(oldest - self.seconds)
+        offset = min(clock.offset, writers.offset(connection, at)) if self.where == "local" else clock.offset
+        bound = style(Moment(at, clock._replace(offset=offset), self.where, what))
         return Final(until=Cursor(BEFORE, bound), why=held)
+
+    def set_back(self, connection: "Connection", after: Cursor, what: str) -> str:
+        """What to say where the cursor stands after the time it is there: rows that are written now stand behind it."""
+        style = _style_of(after.value)
+        if style is None:
+            return ""
+        clock = writers.clock(connection)
+        now = style(Moment(math.floor(clock.now) + 1, clock, self.where, what))
+        if not after.value > now:
+            return ""
+        return (
+            f"{what}: its cursor stands at {after.value}, and in the database it is {now}: its clock was set back, or "
+            "it is a replica that is behind. Rows that are written now are passed over: when it is right again, set "
+            "the cursor back with holdfast cursor reset --to-cursor"
+        )
 
     def _observe(self, connection: "Connection", newest: Cursor, wait: Wait, what: str) -> Final:
         """A cursor that is no time: what is there now is final after a while."""
@@ -92,6 +109,11 @@ class Settling:
 
 
 def _hidden(known: Writers, what: str) -> str:
+    if known.prepared:
+        return (
+            f"{what}: transactions were prepared and are not finished ({known.prepared}): their end is waited for; "
+            "COMMIT PREPARED or ROLLBACK PREPARED ends one"
+        )
     return (
         f"{what}: {known.hidden} transactions may have written rows and are not finished; since when they are open is "
         "not told to this user (PostgreSQL: GRANT pg_read_all_stats TO it), so their end is waited for"
@@ -127,9 +149,11 @@ def _aware(moment: Moment) -> datetime:
 def _naive(moment: Moment) -> datetime:
     """A time without a zone is UTC or the database's own: where these differ, only the user knows."""
     offset = moment.clock.offset
-    if moment.where is None and offset:
+    ahead = offset if offset else moment.clock.other_offset
+    if moment.where is None and ahead:
         raise UsageError(
-            f"{moment.what}: its cursor has no time zone, and the database is {offset / 3600:+g} h from UTC: say "
+            f"{moment.what}: its cursor has no time zone, and the database is {ahead / 3600:+g} h from UTC"
+            f"{'' if offset else ' in the other half of the year'}: say "
             'clock="utc" or clock="local", whichever those who write it use'
         )
     utc = datetime.fromtimestamp(moment.at, UTC).replace(tzinfo=None)

@@ -14,7 +14,8 @@ from holdfast.runtime.sources.sql.source import PAGE, Nulls, SqlSource
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-_QUOTED = re.compile(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`)")
+_QUOTED = re.compile(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*\n?|/\*.*?\*/)", re.DOTALL)
+"""What is not SQL within SQL: texts, names in quotes, and comments."""
 
 
 class Query(SqlSource):
@@ -31,7 +32,7 @@ class Query(SqlSource):
         self.statement = statement.strip().rstrip(";").rstrip()
         short = " ".join(self.statement.split())
         what = f"query {short if len(short) <= 60 else short[:59] + '…'!r}"
-        words = _QUOTED.sub("''", self.statement)
+        words = _QUOTED.sub(lambda found: " " if found[0][:2] in ("--", "/*") else "''", self.statement)
         if not re.match(r"(?i)(select|with|values)\b", words.lstrip("( \n\t")) or ";" in words:
             raise UsageError(f"{what}: give one SELECT: what is read is never changed")
         super().__init__(database, what, cursor=cursor, key=key, nulls=nulls, settle=settle, clock=clock, page=page,
@@ -52,11 +53,16 @@ class Query(SqlSource):
 
     def _shape_of(self, connection: "Connection") -> Shape:
         return shapes.of_query(
-            connection, self.statement, self.params, cursor=self.cursor, key=self.key, what=self.what
+            connection, as_text(self.statement), self.params, cursor=self.cursor, key=self.key, what=self.what
         )
 
 
 def normalised(statement: str) -> str:
-    """The statement without what does not matter: blanks and line ends outside of quotes."""
+    """The statement without what does not matter: blanks and line ends outside of quotes and comments."""
     parts = _QUOTED.split(statement.strip().rstrip(";"))
     return "".join(part if at % 2 else re.sub(r"\s+", " ", part) for at, part in enumerate(parts)).strip()
+
+
+def as_text(statement: str) -> str:
+    """The statement as SQLAlchemy's text: a colon within quotes or a comment begins no parameter."""
+    return _QUOTED.sub(lambda quoted: re.sub(r"(?<!\\):", r"\\:", quoted[0]), statement)

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import LISTED_NAMES
+from holdfast.runtime.sources.sql import exact
 from holdfast.runtime.sources.sql.database import sqlalchemy
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-
-FINE = frozenset({"mssql", "oracle"})
-"""Databases whose timestamps may be finer than a microsecond, which is as fine as Python's are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +30,8 @@ class Shape:
     """Whether the cursor column may hold NULL."""
     null_keys: tuple[Any, ...] = ()
     """Key columns that may hold NULL."""
+    in_utc: bool = False
+    """Whether the cursor is a moment that tells no zone, and is UTC even so."""
 
 
 def of_table(connection: "Connection", name: str, schema: str | None, *, cursor: str, key: Sequence[str],
@@ -48,7 +48,7 @@ def of_table(connection: "Connection", name: str, schema: str | None, *, cursor:
         _check_unique(inspector, name, schema, cursor, key, primary, what)
     dialect = connection.dialect.name
     for each in dict.fromkeys([cursor, *key]):
-        _check_exact(known[each]["type"], each, dialect, what)
+        exact.check_column(known[each]["type"], each, dialect, what)
     origin = sa.table(name, *[sa.column(each["name"], each["type"]) for each in found], schema=schema)
     shown = tuple(columns) if columns is not None else tuple(known)
     tie = tuple(each for each in key if each != cursor)
@@ -57,6 +57,7 @@ def of_table(connection: "Connection", name: str, schema: str | None, *, cursor:
         order=tuple(_as_stored(origin.c[each], dialect) for each in (cursor, *tie)),
         may_be_null=bool(known[cursor].get("nullable", True)),
         null_keys=tuple(origin.c[each] for each in tie if known[each].get("nullable", True) and each not in primary),
+        in_utc=exact.is_utc(known[cursor]["type"], dialect),
     )  # fmt: skip
 
 
@@ -64,17 +65,21 @@ def of_query(connection: "Connection", statement: str, params: dict[str, Any], *
              what: str) -> Shape:  # fmt: skip
     """The shape of a query: its columns as the database names them, of types that only their values show."""
     sa = sqlalchemy()
-    text = sa.text(f"SELECT * FROM ({statement}) AS q WHERE 1 = 0")  # noqa: S608 - it is the user's own statement
-    names = tuple(connection.execute(text, params).keys())
+    text = sa.text(f"SELECT * FROM ({statement}\n) AS q WHERE 1 = 0")  # noqa: S608 - it is the user's own statement
+    asked = connection.execute(text, params)
+    names = tuple(asked.keys())
     _check_names([cursor, *key], dict.fromkeys(names), what)
     if len(set(names)) < len(names):
         raise UsageError(f"{what}: two of its columns have the same name: give each a name of its own with AS")
-    origin = sa.text(statement).bindparams(**params).columns(*[sa.column(each) for each in names]).subquery("q")
     tie = tuple(each for each in key if each != cursor)
+    types = exact.of_query(connection, asked.cursor, (cursor, *tie), what)
+    columns = [sa.column(each, types.get(each)) for each in names]
+    origin = sa.text(f"{statement}\n").bindparams(**params).columns(*columns).subquery("q")
     return Shape(
         origin=origin, names=names, shown=tuple(origin.c[each] for each in names), key=tie,
         order=tuple(origin.c[each] for each in (cursor, *tie)), may_be_null=True,
         null_keys=tuple(origin.c[each] for each in tie),
+        in_utc=exact.is_utc(types.get(cursor), connection.dialect.name),
     )  # fmt: skip
 
 
@@ -103,17 +108,4 @@ def _check_unique(inspector: Any, name: str, schema: str | None, cursor: str, ke
         raise UsageError(
             f"{what}: nothing says that {', '.join(key)} tells rows apart: name the primary key "
             f"({', '.join(primary) or 'there is none'}) or columns with a unique index, key=…"
-        )
-
-
-def _check_exact(kind: Any, name: str, dialect: str, what: str) -> None:
-    """Refuse what does not come back from Python as it was: rows would be skipped, or read for ever."""
-    types = sqlalchemy().types
-    if isinstance(kind, types.Float) and dialect == "mysql":
-        raise UsageError(f"{what}: {name!r} is a floating-point column, which MySQL does not compare exactly")
-    precision = getattr(kind, "precision", None)
-    if isinstance(kind, types.DateTime) and dialect in FINE and (precision is None or precision > 6):
-        raise UsageError(
-            f"{what}: {name!r} may be finer than a microsecond, which Python cannot hold: use a query that casts it "
-            "to a whole number or to text, and that as the cursor"
         )

@@ -1,6 +1,7 @@
 """Rows of a table or a query in the order of cursor and key, in pages, from any row on."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -110,10 +111,12 @@ class SqlSource:
             shape = self._shaped(connection)
             if shape.may_be_null:
                 self._refuse_nulls(connection, shape)
-            newest = self._newest(connection)
-            if newest is None or (after is not None and newest == after):
-                return Final(nothing=True, newest=newest)
-            found = self.settling.look(connection, newest, wait, self.what)
+            settling = replace(self.settling, where="utc") if shape.in_utc else self.settling
+            newest = self._newest(connection, after)
+            if newest is None:
+                why = "" if after is None else settling.set_back(connection, after, self.what)
+                return Final(nothing=True, newest=after, why=why)
+            found = settling.look(connection, newest, wait, self.what)
         return msgspec.structs.replace(found, newest=newest)
 
     def newest(self) -> Cursor | None:
@@ -133,15 +136,26 @@ class SqlSource:
             sa = sqlalchemy()
             values = self._values(shape)
             count = connection.execute(sa.select(sa.func.count()).select_from(values.subquery())).scalar() or 0
-            borders = []
-            for part in range(1, min(parts, count)):
-                at = values.order_by(*shape.order).offset(count * part // min(parts, count) - 1).limit(1)
-                found = connection.execute(at).first()
-                if found is not None:
-                    borders.append(_cursor(tuple(found), shape.key))
+            borders: list[Cursor] = []
+            if count:
+                ends = [count * part // min(parts, count) for part in range(1, min(parts, count))]
+                borders = list(self._borders(connection, shape, [hi - lo for lo, hi in pairwise([0, *ends])]))
         edges: list[Cursor | None] = [None, *borders, None]
         each = count // max(1, len(edges) - 1)
         return [Span(after=lo, until=hi, rows=each) for lo, hi in pairwise(edges)]
+
+    def _borders(self, connection: "Connection", shape: Shape, widths: Sequence[int]) -> Iterator[Cursor]:
+        """The last row of each range. From one to the next, so that the index is walked once however many there are."""
+        values = self._values(shape).order_by(*shape.order)
+        found: Any = None
+        for rows in widths:
+            rest = values
+            if found is not None:
+                rest = values.where(keyset.after(shape.order, tuple(found), self.database.dialect))
+            found = connection.execute(rest.offset(rows - 1).limit(1)).first()
+            if found is None:
+                return  # rows went while we looked: the last range has the rest
+            yield _cursor(tuple(found), shape.key)
 
     # -- statements ---------------------------------------------------------------------------------------------
 
@@ -223,9 +237,13 @@ class SqlSource:
         found = self._filter(sqlalchemy().select(*shape.order).select_from(shape.origin), shape)
         return found.where(shape.order[0].is_not(None)) if shape.may_be_null else found
 
-    def _newest(self, connection: "Connection") -> Cursor | None:
+    def _newest(self, connection: "Connection", after: Cursor | None = None) -> Cursor | None:
+        """The last row there is; None where there is none after a cursor."""
         shape = self._shaped(connection)
-        last = self._values(shape).order_by(*[column.desc() for column in shape.order]).limit(1)
+        values = self._values(shape)
+        if after is not None and (place := self._place(after))[0] is not None:
+            values = values.where(keyset.after(shape.order, place, self.database.dialect))
+        last = values.order_by(*[column.desc() for column in shape.order]).limit(1)
         found = connection.execute(last).first()
         return None if found is None else _cursor(tuple(found), shape.key)
 

@@ -8,7 +8,7 @@ from holdfast.runtime.durations import Duration
 from holdfast.runtime.sources.sql import shape as shapes
 from holdfast.runtime.sources.sql.database import sqlalchemy
 from holdfast.runtime.sources.sql.final import Where
-from holdfast.runtime.sources.sql.query import normalised
+from holdfast.runtime.sources.sql.query import as_text, normalised
 from holdfast.runtime.sources.sql.shape import Shape
 from holdfast.runtime.sources.sql.source import PAGE, Nulls, SqlSource, _names
 
@@ -62,7 +62,7 @@ class Table(SqlSource):
         if self.where is None:
             return statement
         if isinstance(self.where, str):
-            return statement.where(sqlalchemy().text(f"({self.where})"))
+            return statement.where(sqlalchemy().text(f"({as_text(self.where)}\n)"))
         for name, value in self.where.items():
             if name not in shape.origin.c:
                 raise UsageError(f"{self.what}: where={{{name!r}: …}}: it has no such column")

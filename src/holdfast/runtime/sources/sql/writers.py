@@ -1,8 +1,9 @@
-"""What a database tells about time, and about transactions that have written and are not finished.
+"""What a database tells about time, and about transactions that write and are not finished.
 
-PostgreSQL tells everybody which transactions hold an id, which they get with their first write, and those who may know
-since when they are open; a replica knows nothing of that. MySQL and MariaDB tell which have changed rows, to those with
-the privilege PROCESS. Where nothing is told, the settle window alone must be long enough.
+PostgreSQL tells everybody which transactions hold an id, which they get with their first write, or a lock that those
+who write take before; and those who may know since when they are open; a replica knows nothing of that. MySQL and
+MariaDB tell which have changed rows or hold locks, to those with the privilege PROCESS. Where nothing is told, the
+settle window alone must be long enough.
 
 MySQL answers from a picture that it does not renew while anybody keeps asking more often than every 0.1 s, however
 long that goes on. So our question is a transaction itself, with a word in it: a picture without that word is old.
@@ -34,55 +35,88 @@ class Clock(NamedTuple):
     """Seconds since 1970 UTC. On a replica: up to where it has what the primary committed."""
     offset: float
     """Seconds by which its local time is ahead of UTC."""
+    other_offset: float = 0.0
+    """The same half a year ago: in summer where it is winter."""
 
 
 class Writers(NamedTuple):
-    """Transactions that have written something and are not finished."""
+    """Transactions that write, or are about to, and are not finished."""
 
     oldest: float | None = None
     """When the first of them was begun; None if there is none."""
     hidden: int = 0
     """How many there are of which nobody tells when they were begun."""
+    prepared: str = ""
+    """The names of those among them that were prepared, and wait for somebody to commit them."""
 
 
 _NOW = {
     "postgresql": """
         SELECT extract(epoch FROM CASE WHEN pg_is_in_recovery()
-                 THEN least(clock_timestamp(), coalesce(pg_last_xact_replay_timestamp(), 'epoch'))
-                 ELSE clock_timestamp() END)::float8,
-               extract(timezone FROM clock_timestamp())::float8""",
-    "mysql": """
-        SELECT UNIX_TIMESTAMP(NOW(6)),
-               TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', @@global.time_zone))""",
-    "sqlite": """
-        SELECT (julianday('now') - 2440587.5) * 86400.0,
-               (julianday('now', 'localtime') - julianday('now')) * 86400.0""",
+                 THEN least(clock_timestamp(), greatest(
+                   coalesce(pg_last_xact_replay_timestamp(), 'epoch'),
+                   (SELECT last_msg_send_time FROM pg_stat_wal_receiver
+                    WHERE status = 'streaming' AND latest_end_lsn <= pg_last_wal_replay_lsn())))
+                 ELSE clock_timestamp() END)::float8""",
+    "mysql": "SELECT UNIX_TIMESTAMP(NOW(6))",
+    "sqlite": "SELECT (julianday('now') - 2440587.5) * 86400.0",
 }
-_WRITERS = """
-        SELECT extract(epoch FROM min(a.xact_start))::float8, count(*) FILTER (WHERE a.xact_start IS NULL)
+"""A replica has all up to the last commit that it replayed; and where it has replayed all that its primary had when
+that sent its last word, up to then: else the last rows before a quiet night would wait for the morning."""
+_OFFSET = {
+    "postgresql": "extract(timezone FROM to_timestamp({at}))::float8",
+    "mysql": """TIMESTAMPDIFF(SECOND, FROM_UNIXTIME({at}),
+                              CONVERT_TZ(FROM_UNIXTIME({at}), '+00:00', @@global.time_zone))""",
+    "sqlite": """(julianday({at}, 'unixepoch', 'localtime') - julianday({at}, 'unixepoch')) * 86400.0""",
+}
+_HALF_A_YEAR = 182 * 86_400
+_HELD = """
+        SELECT DISTINCT l.virtualtransaction AS id, l.pid, l.transactionid, a.xact_start, p.gid
         FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-        WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
-          AND l.pid IS DISTINCT FROM pg_backend_pid()
-          AND (a.datname = current_database() OR a.datname IS NULL)"""
+             LEFT JOIN pg_prepared_xacts p ON l.pid IS NULL AND p.transaction = l.transactionid
+        WHERE l.pid IS DISTINCT FROM pg_backend_pid()
+          AND (l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+               AND coalesce(a.datname, p.database, current_database()) = current_database()
+               OR l.locktype = 'relation' AND l.pid IS NOT NULL
+               AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+               AND l.mode IN ('RowShareLock', 'RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock',
+                              'AccessExclusiveLock'))"""
+"""Who holds an id of a transaction, or the lock of those who write a table, or waits for that. The lock comes first:
+whoever waits for a row, or reads for long before his first one is written, has taken his value, and has no id yet."""
+_WRITERS = f"""
+        SELECT extract(epoch FROM min(xact_start))::float8, count(DISTINCT id) FILTER (WHERE xact_start IS NULL),
+               coalesce(string_agg(DISTINCT gid, ', '), '')
+        FROM ({_HELD}) AS held"""  # noqa: S608 - nothing in it is anybody's
+_HOLDERS = f"SELECT coalesce(transactionid::text, id) FROM ({_HELD}) AS held"  # noqa: S608 - the same
 _PICTURE = """
-        SELECT UNIX_TIMESTAMP(MIN(CASE WHEN trx_rows_modified > 0 AND trx_mysql_thread_id <> CONNECTION_ID()
-                                       THEN trx_started END)),
+        SELECT MIN(CASE WHEN (trx_rows_modified > 0 OR trx_lock_structs > 0)
+                         AND trx_mysql_thread_id <> CONNECTION_ID() THEN trx_started END),
                SUM(trx_query LIKE '%%{word}%%')
         FROM information_schema.innodb_trx"""
-_HOLDERS = """
-        SELECT l.transactionid::text FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-        WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
-          AND l.pid IS DISTINCT FROM pg_backend_pid()
-          AND (a.datname = current_database() OR a.datname IS NULL)"""
+"""Who has changed rows, or holds a lock or waits for one: an UPDATE that waits for a row has taken its value."""
+_BEGUN = """
+        SELECT LEAST(u, IF(CONVERT_TZ(FROM_UNIXTIME(u - 3600), '+00:00', 'SYSTEM') = t, u - 3600, u)) FROM
+               (SELECT t, UNIX_TIMESTAMP(CONVERT_TZ(t, 'SYSTEM', '+00:00')) AS u FROM (SELECT %s AS t) AS s) AS r"""
+"""The picture has the server's local time, whatever the session says; where that comes twice, the first is taken."""
 
 
 def clock(connection: "Connection") -> Clock:
     """What time it is there."""
-    asked = _NOW.get(_dialect(connection))
+    dialect = _dialect(connection)
+    if dialect not in _NOW:
+        return Clock(time.time(), *(float(time.localtime(time.time() - ago).tm_gmtoff) for ago in (0, _HALF_A_YEAR)))
+    there, ago = (_OFFSET[dialect].format(at=at) for at in ("t.now", f"(t.now - {_HALF_A_YEAR})"))
+    asked = f"SELECT t.now, {there}, {ago} FROM ({_NOW[dialect]} AS now) AS t"  # noqa: S608 - nothing in it is anybody's
+    now, *ahead = connection.exec_driver_sql(asked).one()
+    return Clock(float(now), *(float(round(float(each))) for each in ahead))
+
+
+def offset(connection: "Connection", at: int) -> float:
+    """How far its local time was ahead of UTC at a moment."""
+    asked = _OFFSET.get(_dialect(connection))
     if asked is None:
-        return Clock(time.time(), float(-time.timezone))
-    now, offset = connection.exec_driver_sql(asked).one()
-    return Clock(float(now), float(round(float(offset))))
+        return float(time.localtime(at).tm_gmtoff)
+    return float(round(float(connection.exec_driver_sql(f"SELECT {asked.format(at=at)}").scalar() or 0.0)))
 
 
 def writers(connection: "Connection") -> Writers | None:
@@ -95,8 +129,8 @@ def writers(connection: "Connection") -> Writers | None:
             return None
         if _is_replica(connection):
             return None
-        oldest, hidden = connection.exec_driver_sql(_WRITERS).one()
-        return Writers(None if oldest is None else float(oldest), int(hidden))
+        oldest, hidden, prepared = connection.exec_driver_sql(_WRITERS).one()
+        return Writers(None if oldest is None else float(oldest), int(hidden), prepared)
     except sqlalchemy().exc.DBAPIError as error:
         if error.connection_invalidated:
             raise
@@ -126,12 +160,13 @@ def _pictured(connection: "Connection") -> Writers:
         finally:
             connection.exec_driver_sql("ROLLBACK")
         if ours:
-            return Writers(None if oldest is None else float(oldest))
+            begun = None if oldest is None else connection.exec_driver_sql(_BEGUN, (oldest,)).scalar()
+            return Writers(None if begun is None else float(begun))
     return Writers(None, 1)
 
 
 def holders(connection: "Connection") -> frozenset[str] | None:
-    """The ids of transactions that have written, by which they are known until they end; None where nobody tells.
+    """The ids of transactions that write, by which they are known until they end; None where nobody tells.
 
     Not the borders of a snapshot: its upper one is that of the last transaction that *ended*, and one that began after
     that and is not finished is beyond it.

@@ -1,0 +1,136 @@
+"""A database that dies, or loses its table, in the middle of a read: a quiet retry, or an error that says what."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import holdfast as hf
+from holdfast.runtime.operations import By, redrive
+from holdfast.runtime.scans.tick import Ended
+from tests.databases import servers
+from tests.runtime.support import SOON
+
+
+@pytest.fixture
+def server() -> Iterator[servers.Restartable]:
+    with servers.restartable() as made:
+        yield made
+
+
+def fill(url: str, count: int = 40) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE orders (id INT PRIMARY KEY)")
+        connection.exec_driver_sql("INSERT INTO orders VALUES " + ", ".join(f"({n})" for n in range(count)))
+    engine.dispose()
+
+
+def follow(url: str, folder: Path, at: int, act: Any) -> tuple[hf.Scan, list[int]]:
+    """A scan to which something happens at a row, once."""
+    table = hf.Table(url, "orders", cursor="id", settle=0, page=5)
+    scan = hf.Scan("orders", table, store=folder / "state.db", follow=True, every=5, retry=SOON)
+    seen: list[int] = []
+    acts = [act]
+
+    @scan.handler
+    def keep(rows: list[dict[str, int]], acc: int) -> int:
+        seen.extend(row["id"] for row in rows)
+        if at in seen and acts:
+            acts.pop()()
+        return acc + sum(row["id"] for row in rows)
+
+    return scan, seen
+
+
+@pytest.mark.slow
+@pytest.mark.promise("B7", "B10", "C11")
+def test_a_server_that_dies_in_mid_read_and_comes_back_is_waited_for_by_a_poller_that_stays(
+    server: servers.Restartable, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(server.url)
+    caplog.set_level(logging.DEBUG)
+    scan, seen = follow(server.url, folder, 12, server.kill)
+    first = scan.run(poll="20ms", deadline="1s")
+    assert (first.ended, first.exit_code) == (Ended.FAILED, 75)
+    assert 10 <= first.rows == first.total < 40
+    assert "did not answer" in first.why
+    server.start()
+    ends = [first]
+    while ends[-1].total < 40 and len(ends) < 30:
+        ends.append(scan.run(poll="20ms", deadline="1s"))
+    assert ends[-1].total == 40
+    assert scan.report().result == sum(range(40))
+    assert set(seen) == set(range(40))
+    assert len(seen) <= 40 + 2 * 5, "no more than an interval comes again"
+    assert "s3cr3t" not in caplog.text + "".join(str(each) for each in ends)
+
+
+@pytest.mark.slow
+@pytest.mark.promise("B7", "B10")
+def test_a_bounded_scan_whose_server_dies_waits_by_its_policy_and_is_redriven_from_its_checkpoint(
+    server: servers.Restartable, folder: Path
+) -> None:
+    fill(server.url)
+    table = hf.Table(server.url, "orders", cursor="id", page=5)
+    scan = hf.Scan("orders", table, store=folder / "state.db", every=5, retry=hf.Retry(attempts=1))
+    seen: list[int] = []
+
+    @scan.handler
+    def keep(rows: list[dict[str, int]], acc: int) -> int:
+        seen.extend(row["id"] for row in rows)
+        if 12 in seen and len(seen) <= 15:
+            server.kill()
+        return acc + sum(row["id"] for row in rows)
+
+    report = scan.run(progress=False)
+    (letter,) = report.dead
+    assert letter.code == "source_unavailable"
+    assert "s3cr3t" not in str(letter) + str(report.run)
+    server.start()
+    store = scan.pipeline.store
+    redrive(store, store.batches()[0], By(actor="ann", reason="it is back"))
+    assert scan.run(progress=False).result == sum(range(40))
+    assert len(seen) <= 45
+
+
+@pytest.mark.promise("C17")
+def test_a_table_that_is_gone_in_mid_read_is_told_and_gone_on_with_when_it_is_back(url: str, folder: Path) -> None:
+    fill(url)
+    engine = sa.create_engine(url)
+
+    def rename(one: str, other: str) -> None:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"ALTER TABLE {one} RENAME TO {other}")
+
+    scan, _ = follow(url, folder, 12, lambda: rename("orders", "orders_old"))
+    told = scan.tick()
+    assert told.ended is Ended.DEAD
+    assert told.exit_code == 1
+    assert "orders" in told.why
+    with pytest.raises(hf.UsageError, match="orders"):
+        scan.tick()
+    rename("orders_old", "orders")
+    store = scan.pipeline.store
+    redrive(store, store.batches()[0], By(actor="ann", reason="it is back"))
+    assert scan.tick().total == 40
+    assert scan.report().result == sum(range(40))
+    engine.dispose()
+
+
+def test_a_column_that_is_added_changes_no_fingerprint_and_comes_with_the_next_start(url: str, folder: Path) -> None:
+    fill(url, 3)
+    engine = sa.create_engine(url)
+    scan, _ = follow(url, folder, -1, lambda: None)
+    assert scan.tick().total == 3
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE orders ADD COLUMN note VARCHAR(9) DEFAULT 'new'")
+        connection.exec_driver_sql("INSERT INTO orders (id) VALUES (3)")
+    assert scan.tick().total == 4
+    again, _ = follow(url, folder, -1, lambda: None)
+    assert again.tick().ended is Ended.NOTHING_NEW
+    assert set(next(iter(hf.Table(url, "orders", cursor="id")))) == {"id", "note"}
+    engine.dispose()

@@ -1,6 +1,5 @@
 """Rows in cursor order, counted, with one page of foresight: so the last checkpoint and the end are one commit."""
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -34,10 +33,7 @@ class Feed:
         self._pages = pages
         self._last = after
         self._page: Page | None = None
-        self._ahead: deque[Page] = deque()
-        """Pages that were read and not turned to."""
-        self._trouble: Exception | None = None
-        """What went wrong where it was read ahead: raised where those rows are wanted."""
+        self._next: Page | None = None
         self._flawed = False
         """Whether there are malformed rows in the page."""
         self.malformed: list[Passed] = []
@@ -46,7 +42,7 @@ class Feed:
         """How many rows of the page were taken."""
         self._before = rows
         """How many rows were taken before the page."""
-        self._foresee()
+        self._fetch()
 
     @property
     def rows(self) -> int:
@@ -56,7 +52,7 @@ class Feed:
     @property
     def at_end(self) -> bool:
         """Whether there is no further row; known as soon as the last one was taken."""
-        return (self._page is None or self._at == len(self._page.rows)) and not self._ahead
+        return (self._page is None or self._at == len(self._page.rows)) and self._next is None
 
     @property
     def cursor(self) -> Cursor | None:
@@ -115,33 +111,16 @@ class Feed:
         """Whether there is a row to take: turns to the next page where the one at hand is used up."""
         if self._page is not None and self._at < len(self._page.rows):
             return True
-        if not self._ahead:
+        if self._next is None:
             return False
         if self._page is not None:
             self._last = self._page.after(self._at) if self._at else self._last
             self._before += self._at
-        self._page, self._at = self._ahead.popleft(), 0
+        self._page, self._at = self._next, 0
         self._flawed = getattr(self._page, "flawed", True) and Malformed in map(type, self._page.rows)
-        self._foresee()
+        self._fetch()
         return True
-
-    def look_ahead(self) -> None:
-        """Read one page more than is needed, while somebody else is at work; what goes wrong is told in its time."""
-        if len(self._ahead) == 1 and self._trouble is None:
-            try:
-                self._fetch()
-            except Exception as error:  # noqa: BLE001 - a source may raise anything; it is raised when its rows are due
-                self._trouble = error
-
-    def _foresee(self) -> None:
-        """Have a page ahead, unless there is none."""
-        if not self._ahead:
-            if self._trouble is not None:
-                raise self._trouble
-            self._fetch()
 
     def _fetch(self) -> None:
         """Read the next page that has rows."""
-        page = next((page for page in self._pages if len(page.rows)), None)
-        if page is not None:
-            self._ahead.append(page)
+        self._next = next((page for page in self._pages if len(page.rows)), None)

@@ -148,11 +148,9 @@ class Walk:
             raise Parked
 
     def _save(self) -> None:
-        """Wait until a checkpoint is durable; the disk's time is used to read what comes next."""
+        began = clock()
         saving = Saving(self._work, self.reached())
         self._send(saving)
-        self.feed.look_ahead()
-        began = clock()
         if not saving.wait():
             raise self._lost()
         self.item = further(self.item)

@@ -29,13 +29,13 @@ from holdfast.core.errors import (
 )  # fmt: skip
 from holdfast.core.reconcile import Finding, Reconciliation
 from holdfast.runtime.context import Context
-from holdfast.runtime.functions import lambda_handler
+from holdfast.runtime.messages.functions import lambda_handler
+from holdfast.runtime.messages.processed import Processed
 from holdfast.runtime.pipeline import Pipeline
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.plans.plan import Plan
 from holdfast.runtime.policy import Breaker, Budget, Retry, Tolerance
-from holdfast.runtime.processed import Processed
-from holdfast.runtime.report import DeadLetter, Report
-from holdfast.runtime.results import Result
+from holdfast.runtime.reports.report import DeadLetter, Report
+from holdfast.runtime.reports.results import Result
 from holdfast.runtime.scan import Scan
 from holdfast.runtime.scans.report import ScanReport
 from holdfast.runtime.scans.tick import Tick

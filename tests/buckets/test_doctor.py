@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import holdfast as hf
-from holdfast.runtime.doctor import Level
-from holdfast.runtime.doctor_bucket import examine
+from holdfast.runtime.operating.doctor import Level
+from holdfast.runtime.operating.doctor_bucket import examine
 
 
 def test_a_place_without_a_store_is_said_to_be_empty_and_stays_so(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.core.model import Claim, Want
-from holdfast.runtime import status
+from holdfast.runtime.reports import status
 from holdfast.stores.base import Idle
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime import story
+from holdfast.runtime.reports import story
 from tests.cli.conftest import Command, clean_environment
 from tests.operations.world import World
 

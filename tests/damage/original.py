@@ -14,8 +14,9 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import Spend
 from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Course, Place, State, StoredItem, Want
 from holdfast.core.states import Transition, move
-from holdfast.runtime import audit, doctor, operations
-from holdfast.runtime.operations import By
+from holdfast.runtime.operating import doctor, operations
+from holdfast.runtime.operating.operations import By
+from holdfast.runtime.records import audit
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.epoch import Epoch
 from tests.operations.world import OWNER, Clock, World, deferred, done, failed, skipped

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 import holdfast as hf
-from holdfast.runtime.operations import By, redrive
+from holdfast.runtime.operating.operations import By, redrive
 from holdfast.runtime.scans.tick import Ended
 from tests.databases import servers
 from tests.runtime.support import SOON

@@ -22,10 +22,11 @@ from pydantic import BaseModel
 
 import holdfast as hf
 from holdfast.core.errors import CommitUnknown
-from holdfast.runtime import definition, lookup, operations
-from holdfast.runtime.control import Control
+from holdfast.runtime import definition, lookup
 from holdfast.runtime.ingester import Ingester
-from holdfast.runtime.ledger import Ledger
+from holdfast.runtime.operating import operations
+from holdfast.runtime.working.control import Control
+from holdfast.runtime.working.ledger import Ledger
 from holdfast.stores import faults
 from holdfast.stores.open import open_store
 from holdfast.stores.sqlite import file as sqlite_file

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast.core import events
 from holdfast.core.model import Course, State, chain_of_batch
-from holdfast.runtime import audit
+from holdfast.runtime.records import audit
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.replay import Violation, compare, replay
 from tests.faults import ending

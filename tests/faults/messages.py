@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import holdfast as hf
-from holdfast.runtime import lookup, operations
+from holdfast.runtime import lookup
+from holdfast.runtime.operating import operations
 from tests.faults.app import count_points
 
 BATCH, STORE, EFFECTS = "letters", "state.db", "effects.jsonl"

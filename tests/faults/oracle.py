@@ -15,7 +15,9 @@ from typing import Any
 
 from holdfast.core import money
 from holdfast.core.model import State
-from holdfast.runtime import audit, completion, status
+from holdfast.runtime import completion
+from holdfast.runtime.records import audit
+from holdfast.runtime.reports import status
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.names import FOLDER
 from holdfast.stores.sqlite import SqliteStore

@@ -11,7 +11,7 @@ from holdfast.core import journal
 from holdfast.core import lease as leases
 from holdfast.core.errors import CommitUnknown
 from holdfast.core.model import Chunk, Commit
-from holdfast.runtime.worker import Worker
+from holdfast.runtime.working.worker import Worker
 from holdfast.stores.base import Receipt
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite import store as sqlite

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime import lookup, statistics
-from holdfast.runtime.audit import verify
+from holdfast.runtime import lookup
+from holdfast.runtime.records.audit import verify
+from holdfast.runtime.reports import statistics
 from holdfast.stores.faults import POINTS
 from holdfast.stores.open import open_store
 from tests.faults import messages

@@ -14,8 +14,8 @@ import pytest
 import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.model import chain_of_batch
-from holdfast.runtime import operations
-from holdfast.runtime.operations import By
+from holdfast.runtime.operating import operations
+from holdfast.runtime.operating.operations import By
 from holdfast.runtime.scans.stage import span_of
 from holdfast.stores.base import each_checkpoint, each_entry, each_item
 from holdfast.stores.open import open_store

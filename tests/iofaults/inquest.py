@@ -10,7 +10,8 @@ from typing import Any
 
 from holdfast.core import journal
 from holdfast.core.model import Batch, State, chain_of_batch
-from holdfast.runtime import audit, completion
+from holdfast.runtime import completion
+from holdfast.runtime.records import audit
 from holdfast.runtime.sinks.names import FOLDER
 from holdfast.stores.base import each_entry, each_item, each_output
 from holdfast.stores.sqlite import SqliteStore

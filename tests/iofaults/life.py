@@ -19,7 +19,8 @@ from holdfast.core.model import Batch, Claim, Item, Want
 from holdfast.core.outcome import Done, Failed, Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, commit, settle
-from holdfast.runtime import completion, operations
+from holdfast.runtime import completion
+from holdfast.runtime.operating import operations
 from holdfast.runtime.sinks import Evidence, Files, Provenance
 from holdfast.stores import owners
 from holdfast.stores.base import each_entry

@@ -8,7 +8,7 @@ from holdfast.core import cursor
 from holdfast.core.model import Batch, Claim, Item, Want
 from holdfast.core.settle import NOTHING, Holder, Reached, commit
 from holdfast.runtime.cursors.standing import standings
-from holdfast.runtime.operations import By
+from holdfast.runtime.operating.operations import By
 from holdfast.runtime.policy import Retry
 from holdfast.runtime.scan import Scan
 from holdfast.stores.base import Receipt, Store

@@ -12,8 +12,9 @@ import pytest
 from holdfast.core import journal
 from holdfast.core.model import Act, Change, Place, State, StoredItem, Want
 from holdfast.core.states import Transition, go_back, move
-from holdfast.runtime import audit, operations
-from holdfast.runtime.operations import By
+from holdfast.runtime.operating import operations
+from holdfast.runtime.operating.operations import By
+from holdfast.runtime.records import audit
 from holdfast.stores.base import Idle
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore

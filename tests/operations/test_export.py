@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from holdfast.core.errors import Conflict, UsageError
 from holdfast.core.model import State
-from holdfast.runtime import export, tables
+from holdfast.runtime.records import export, tables
 from tests.operations.world import World, done, failed
 
 OUTPUTS = {

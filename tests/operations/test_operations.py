@@ -9,8 +9,10 @@ from holdfast.core.errors import UsageError
 from holdfast.core.journal import Spend
 from holdfast.core.limits import PAYLOAD_BYTES
 from holdfast.core.model import ItemNo, Place, State, StoredItem
-from holdfast.runtime import lookup, operations, preview, status
-from holdfast.runtime.operations import By
+from holdfast.runtime import lookup
+from holdfast.runtime.operating import operations, preview
+from holdfast.runtime.operating.operations import By
+from holdfast.runtime.reports import status
 from holdfast.stores.base import each_entry
 from tests.operations.world import World, deferred, done, failed
 

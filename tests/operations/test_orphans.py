@@ -9,10 +9,12 @@ from holdfast.core.errors import UsageError
 from holdfast.core.limits import DEAD_AGE, FOUND_EACH, ORPHAN_GRACE, REQUEUES
 from holdfast.core.model import Course, State, chain_of_batch
 from holdfast.core.orphans import Kind, Strategy
-from holdfast.runtime import discovery, operations, orphans, resolution, status, story
-from holdfast.runtime.audit import verify
-from holdfast.runtime.operations import By
-from holdfast.runtime.orphans import Orphan
+from holdfast.runtime.operating import operations
+from holdfast.runtime.operating.operations import By
+from holdfast.runtime.records.audit import verify
+from holdfast.runtime.reports import status, story
+from holdfast.runtime.stuck import discovery, orphans, resolution
+from holdfast.runtime.stuck.orphans import Orphan
 from holdfast.stores.base import each_entry
 from tests.operations.world import World, deferred, done, failed
 

@@ -10,7 +10,7 @@ from holdfast.core import money
 from holdfast.core.journal import Spend
 from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, ItemNo
 from holdfast.core.model import Counts as ChunkCounts
-from holdfast.runtime import status
+from holdfast.runtime.reports import status
 from tests.operations.world import World, deferred, done, failed, skipped
 
 NOW = 1_700_000_000.0

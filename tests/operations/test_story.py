@@ -5,8 +5,9 @@ import pytest
 from holdfast.core import money
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import Spend
-from holdfast.runtime import operations, story
-from holdfast.runtime.operations import By
+from holdfast.runtime.operating import operations
+from holdfast.runtime.operating.operations import By
+from holdfast.runtime.reports import story
 from tests.operations.world import World, deferred, done, failed, skipped
 
 BY = By(actor="ada", reason="the provider was down")

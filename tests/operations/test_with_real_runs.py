@@ -9,8 +9,11 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.errors import HoldfastError
-from holdfast.runtime import audit, export, lookup, operations, preview, statistics, status, story
-from holdfast.runtime.operations import By
+from holdfast.runtime import lookup
+from holdfast.runtime.operating import operations, preview
+from holdfast.runtime.operating.operations import By
+from holdfast.runtime.records import audit, export
+from holdfast.runtime.reports import statistics, status, story
 from holdfast.stores.sqlite import SqliteStore
 
 BY = By(actor="ada", reason="a test")

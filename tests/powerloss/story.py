@@ -12,8 +12,8 @@ import pytest
 from holdfast.core import canonical, events, ingest, journal
 from holdfast.core.model import Act, Change, Claim, Course, State, Want
 from holdfast.core.states import Transition, move
-from holdfast.runtime import operations
-from holdfast.runtime.operations import By
+from holdfast.runtime.operating import operations
+from holdfast.runtime.operating.operations import By
 from holdfast.stores import faults
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite import file as sqlite_file

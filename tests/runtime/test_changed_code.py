@@ -11,9 +11,10 @@ from pydantic import BaseModel, Field
 import holdfast as hf
 from holdfast.core import canonical, journal
 from holdfast.core.model import State, chain_of_batch
-from holdfast.runtime import lookup, operations
-from holdfast.runtime.audit import verify
-from holdfast.runtime.code import code_of
+from holdfast.runtime import lookup
+from holdfast.runtime.operating import operations
+from holdfast.runtime.plans.code import code_of
+from holdfast.runtime.records.audit import verify
 from holdfast.stores import faults
 from holdfast.stores.base import each_entry
 from tests.runtime.support import Calls, outputs, run
@@ -301,7 +302,7 @@ def test_killed_between_going_back_and_remembering_it_comes_to_the_same_end(
     calls = Calls()
     old, new = versions(calls)
     run(restart(pipeline(calls, old)), range(6))
-    monkeypatch.setattr("holdfast.runtime.changed_code.ACT_ITEMS", 4)  # two acts for six items
+    monkeypatch.setattr("holdfast.runtime.plans.changed_code.ACT_ITEMS", 4)  # two acts for six items
     seen = 0
 
     def strike(reached: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.operations import By, redrive
+from holdfast.runtime.operating.operations import By, redrive
 from holdfast.runtime.scans.interval import Every
 from holdfast.runtime.scans.search import Search
 from holdfast.stores.sqlite import SqliteStore

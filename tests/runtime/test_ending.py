@@ -13,9 +13,10 @@ import pytest
 import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.model import Course, State
-from holdfast.runtime import audit, steering
-from holdfast.runtime.operations import By, redrive, reset
-from holdfast.runtime.repair import repair
+from holdfast.runtime.ending import steering
+from holdfast.runtime.operating.operations import By, redrive, reset
+from holdfast.runtime.reconciling.repair import repair
+from holdfast.runtime.records import audit
 from holdfast.stores.base import Store, each_item
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.clock import ManualClock

@@ -11,9 +11,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.limits import EVENTS_PAGE
-from holdfast.runtime import outbox
-from holdfast.runtime.outbox import Delivery, deliver_all
-from holdfast.runtime.receivers import EventFile, Undelivered, Webhook, receiver
+from holdfast.runtime.events import outbox
+from holdfast.runtime.events.outbox import Delivery, deliver_all
+from holdfast.runtime.events.receivers import EventFile, Undelivered, Webhook, receiver
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import ONCE, App, run, wait_for
@@ -212,8 +212,8 @@ def test_several_who_deliver_at_once_leave_no_gap(book: hf.Pipeline, inbox: Inbo
 KILLED = """
 import sys
 import holdfast as hf
-from holdfast.runtime.outbox import deliver_all
-from holdfast.runtime.receivers import receiver
+from holdfast.runtime.events.outbox import deliver_all
+from holdfast.runtime.events.receivers import receiver
 from holdfast.stores.sqlite import SqliteStore
 
 print(deliver_all(SqliteStore(".holdfast/state.db"), receiver(sys.argv[1])))

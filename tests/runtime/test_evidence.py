@@ -13,8 +13,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.canonical import encode
-from holdfast.runtime import evidence
-from holdfast.runtime.evidence import check
+from holdfast.runtime.records import evidence
+from holdfast.runtime.records.evidence import check
 from tests.runtime.support import ONCE, run
 
 Files = dict[str, bytes]

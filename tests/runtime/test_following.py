@@ -16,9 +16,9 @@ import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.model import Act, Change, chain_of_batch
 from holdfast.core.states import Transition, go_back
-from holdfast.runtime.operations import By, redrive
-from holdfast.runtime.patience import Patience
+from holdfast.runtime.operating.operations import By, redrive
 from holdfast.runtime.scans.tick import Ended
+from holdfast.runtime.stuck.patience import Patience
 from holdfast.stores.base import Store, each_entry
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows

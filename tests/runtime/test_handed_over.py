@@ -13,10 +13,10 @@ import pytest
 import holdfast as hf
 from holdfast.core.limits import SUSPECT
 from holdfast.core.model import BatchId, ChunkId, Claim, Commit, Item, ItemNo, Lease, Place, Want
-from holdfast.runtime.assignment import PATIENCE as PATIENCE_TOGETHER
-from holdfast.runtime.holding import Holding
-from holdfast.runtime.runner import CARRIED_BYTES
-from holdfast.runtime.worker import Worker
+from holdfast.runtime.working.assignment import PATIENCE as PATIENCE_TOGETHER
+from holdfast.runtime.working.holding import Holding
+from holdfast.runtime.working.runner import CARRIED_BYTES
+from holdfast.runtime.working.worker import Worker
 from holdfast.stores import owners
 from holdfast.stores.base import Receipt
 from holdfast.stores.sqlite import SqliteStore

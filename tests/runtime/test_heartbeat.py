@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.model import BatchId, ChunkId, Claim, ItemNo, Lease
-from holdfast.runtime.heartbeat import FAILURES, Heartbeat
-from holdfast.runtime.holding import Holding
+from holdfast.runtime.working.heartbeat import FAILURES, Heartbeat
+from holdfast.runtime.working.holding import Holding
 from holdfast.stores.memory import MemoryStore
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.model import State, StoredItem
-from holdfast.runtime import story
-from holdfast.runtime.operations import By, redrive
+from holdfast.runtime.operating.operations import By, redrive
+from holdfast.runtime.reports import story
 from holdfast.stores.base import Store, each_item
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import App

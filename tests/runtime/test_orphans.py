@@ -9,9 +9,12 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.orphans import Strategy
-from holdfast.runtime import audit, lookup, orphans, resolution, status, story
-from holdfast.runtime.operations import By
-from holdfast.runtime.patience import USUAL
+from holdfast.runtime import lookup
+from holdfast.runtime.operating.operations import By
+from holdfast.runtime.records import audit
+from holdfast.runtime.reports import status, story
+from holdfast.runtime.stuck import orphans, resolution
+from holdfast.runtime.stuck.patience import USUAL
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import App, run, wait_for
 

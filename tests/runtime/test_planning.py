@@ -12,8 +12,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.planning import Fate
-from holdfast.runtime import lookup, operations
-from holdfast.runtime.plan import Plan
+from holdfast.runtime import lookup
+from holdfast.runtime.operating import operations
+from holdfast.runtime.plans.plan import Plan
 from holdfast.stores import faults
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock

@@ -335,7 +335,7 @@ def read(number: int) -> int:
 
 if __name__ == "__main__":
     from concurrent.futures import ProcessPoolExecutor
-    from holdfast.runtime import remote
+    from holdfast.runtime.working import remote
     submit, errors = ProcessPoolExecutor.submit, [{error}]
 
     def torn(self, function, *args):

@@ -15,8 +15,11 @@ import holdfast as hf
 from holdfast.core.canonical import decode
 from holdfast.core.model import Claim, State, Want
 from holdfast.core.reconcile import What
-from holdfast.runtime import extras, ingester, lookup, operations, repair, sealing, source_keys
-from holdfast.runtime.reconciler import reconcile, repairable
+from holdfast.runtime import ingester, lookup
+from holdfast.runtime.ending import sealing
+from holdfast.runtime.operating import operations
+from holdfast.runtime.reconciling import extras, repair, source_keys
+from holdfast.runtime.reconciling.reconciler import reconcile, repairable
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.stores.base import each_item, each_output
 from holdfast.stores.memory import MemoryStore

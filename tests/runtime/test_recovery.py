@@ -8,8 +8,8 @@ from pydantic import BaseModel
 
 import holdfast as hf
 from holdfast.core.errors import Damaged, Refused, UsageError
-from holdfast.runtime import audit, recovery
-from holdfast.runtime.operations import By
+from holdfast.runtime.operating.operations import By
+from holdfast.runtime.records import audit, recovery
 from tests.runtime.support import Calls, outputs, run
 
 BY = By(actor="ann", reason="the disk died")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.operations import By, reset
+from holdfast.runtime.operating.operations import By, reset
 from holdfast.stores.open import open_store
 from holdfast.testing.rows import Rows
 from tests.runtime.support import SOON

@@ -9,8 +9,11 @@ import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.canonical import decode
 from holdfast.core.model import Batch, Claim, Commit, ItemNo, Output, Want, chain_of_batch
-from holdfast.runtime import lookup, operations, sealing, status, story
-from holdfast.runtime.reconciler import reconcile
+from holdfast.runtime import lookup
+from holdfast.runtime.ending import sealing
+from holdfast.runtime.operating import operations
+from holdfast.runtime.reconciling.reconciler import reconcile
+from holdfast.runtime.reports import status, story
 from holdfast.stores.base import each_entry
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core import window
-from holdfast.runtime.operations import By, redrive
+from holdfast.runtime.operating.operations import By, redrive
 from tests.runtime.support import App, Calls, run
 
 Restart = Callable[..., hf.Pipeline]

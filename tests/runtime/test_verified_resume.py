@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
-from holdfast.runtime import operations
-from holdfast.runtime.operations import By
+from holdfast.runtime.operating import operations
+from holdfast.runtime.operating.operations import By
 from holdfast.runtime.sinks import disk
 from holdfast.stores import faults
 from tests.runtime.support import ONCE, App, Calls, codes, outputs, run

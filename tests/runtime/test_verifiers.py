@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
-from holdfast.runtime import operations
-from holdfast.runtime.operations import By
+from holdfast.runtime.operating import operations
+from holdfast.runtime.operating.operations import By
 from tests.runtime.support import ONCE, SOON, Calls, codes, outputs, run
 
 NAMES = ["scan", "index", "tag", "file"]
@@ -304,7 +304,7 @@ def test_a_verifier_that_hangs_in_full_is_a_finding(restart: Callable[..., hf.Pi
 def test_when_too_many_hang_no_more_are_asked(
     restart: Callable[..., hf.Pipeline], hung: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.runtime.asking.HUNG_CHECKS", 3)
+    monkeypatch.setattr("holdfast.runtime.checking.asking.HUNG_CHECKS", 3)
     run(restart(lambda book: hanging(book, hung, lambda number: False)), range(200))
     asked = Calls()
 

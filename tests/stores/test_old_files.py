@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core import canonical
 from holdfast.core.model import Course, State
-from holdfast.runtime import audit
+from holdfast.runtime.records import audit
 from holdfast.stores import faults
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite import file as sqlite_file

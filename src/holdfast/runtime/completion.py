@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.core import canonical, journal
 from holdfast.core.model import Batch, BatchId, State, chain_of_batch
-from holdfast.runtime import statistics
+from holdfast.runtime.reports import statistics
 from holdfast.runtime.schema import raw_bytes
 from holdfast.runtime.stage import Stage
 from holdfast.stores.base import Store, each_entry, each_item

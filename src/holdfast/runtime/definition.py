@@ -7,8 +7,8 @@ from holdfast.core import canonical
 from holdfast.core.errors import DefinitionChanged, UsageError
 from holdfast.core.model import Batch
 from holdfast.runtime.ingester import Identity, KeyFrom
-from holdfast.runtime.patience import USUAL, Patience
 from holdfast.runtime.stage import Stage
+from holdfast.runtime.stuck.patience import USUAL, Patience
 
 FIELD = "the field "
 FUNCTION = "a function"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.model import ItemNo
 from holdfast.runtime.hooks import HookList
-from holdfast.runtime.report import DeadLetter
+from holdfast.runtime.reports.report import DeadLetter
 
 if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline

@@ -12,10 +12,10 @@ from holdfast.core import canonical, ingest
 from holdfast.core.errors import PayloadChanged, UsageError
 from holdfast.core.limits import INGEST_BYTES, INGEST_FIRST_GROUP, INGEST_GROUP
 from holdfast.core.model import Admitted, Batch, ItemNo, Key, NewItem
-from holdfast.runtime.control import Control
-from holdfast.runtime.ledger import Ledger
 from holdfast.runtime.schema import Invalid, Schema, raw_bytes
 from holdfast.runtime.sources.base import Malformed
+from holdfast.runtime.working.control import Control
+from holdfast.runtime.working.ledger import Ledger
 from holdfast.stores.base import Store
 
 Identity = Literal["key", "content", "new"]

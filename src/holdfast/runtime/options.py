@@ -13,11 +13,11 @@ from holdfast.core.errors import UsageError
 from holdfast.core.lease import check_times
 from holdfast.core.limits import UNDO_SHARE
 from holdfast.core.verify import parse_allowed
-from holdfast.runtime import checker
+from holdfast.runtime.checking import checker
 from holdfast.runtime.durations import Duration, moment, seconds
+from holdfast.runtime.ending.steering import Until
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom, check_identity
 from holdfast.runtime.policy import Budget, Tolerance
-from holdfast.runtime.steering import Until
 
 WORKERS = 10_000
 Code = Literal["keep", "rerun", "refuse"]

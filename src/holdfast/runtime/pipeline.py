@@ -14,27 +14,31 @@ from holdfast.core.errors import UsageError
 from holdfast.core.limits import BATCH_NAME_CHARS, STAGES, UNDO_SHARE
 from holdfast.core.model import Batch
 from holdfast.core.reconcile import Reconciliation
-from holdfast.runtime import capabilities, comparison, lookup, planning, remote, sealing, steering
-from holdfast.runtime.asking import here
-from holdfast.runtime.checker import Level
+from holdfast.runtime import capabilities, lookup
+from holdfast.runtime.checking.asking import here
+from holdfast.runtime.checking.checker import Level
 from holdfast.runtime.durations import Duration
+from holdfast.runtime.ending import sealing, steering
+from holdfast.runtime.events.outbox import delivering
+from holdfast.runtime.events.receivers import Target, receivers
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom, check_identity
-from holdfast.runtime.operations import By, Result
+from holdfast.runtime.messages.processed import Processed
+from holdfast.runtime.messages.processing import Processor
+from holdfast.runtime.operating.operations import By, Result
 from holdfast.runtime.options import Code, Options
-from holdfast.runtime.outbox import delivering
-from holdfast.runtime.patience import Patience
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.plans import planning
+from holdfast.runtime.plans.plan import Plan
 from holdfast.runtime.policy import Breaker, Budget, Retry, Tolerance
-from holdfast.runtime.processed import Processed
-from holdfast.runtime.processing import Processor
-from holdfast.runtime.receivers import Target, receivers
-from holdfast.runtime.recovery import Recovery, preview, recover
-from holdfast.runtime.report import Report
+from holdfast.runtime.reconciling import comparison
+from holdfast.runtime.records.recovery import Recovery, preview, recover
+from holdfast.runtime.reports.report import Report
 from holdfast.runtime.run import Run
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.sources.base import Source
 from holdfast.runtime.stage import Stage, Where
+from holdfast.runtime.stuck.patience import Patience
+from holdfast.runtime.working import remote
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.open import capabilities_of, is_there, open_store, path_of

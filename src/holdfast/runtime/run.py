@@ -14,27 +14,30 @@ from holdfast.core import course, ending
 from holdfast.core.errors import HoldfastError, Refused, StoreError, UsageError
 from holdfast.core.model import Batch, Course, ItemNo, NewItem, Want
 from holdfast.core.reconcile import Reconciliation
-from holdfast.runtime import changed_code, checker, definition, renewal, sealing, steering
-from holdfast.runtime.closing import Closing
+from holdfast.runtime import definition
+from holdfast.runtime.checking import checker, renewal
+from holdfast.runtime.checking.findings import Findings
+from holdfast.runtime.checking.gate import Gate
+from holdfast.runtime.checking.looking import Looker
 from holdfast.runtime.completion import complete_stages
-from holdfast.runtime.control import ENDED_FOR_GOOD, Control
 from holdfast.runtime.cursors.standing import expected_rows
+from holdfast.runtime.ending import sealing, steering
+from holdfast.runtime.ending.closing import Closing
 from holdfast.runtime.failures import FailureHooks
-from holdfast.runtime.findings import Findings
-from holdfast.runtime.gate import Gate
-from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.ingester import Ingester, KeyFrom
-from holdfast.runtime.interrupts import Interrupted, Interrupts
-from holdfast.runtime.lanes import open_lanes
-from holdfast.runtime.ledger import Ledger
-from holdfast.runtime.looking import Looker
-from holdfast.runtime.operations import By
+from holdfast.runtime.operating.operations import By
 from holdfast.runtime.options import Options
+from holdfast.runtime.plans import changed_code
 from holdfast.runtime.policy import Tolerance
-from holdfast.runtime.pools import Finished
-from holdfast.runtime.progress import Progress
-from holdfast.runtime.report import Report, make
-from holdfast.runtime.worker import Worker
+from holdfast.runtime.reports.progress import Progress
+from holdfast.runtime.reports.report import Report, make
+from holdfast.runtime.working.control import ENDED_FOR_GOOD, Control
+from holdfast.runtime.working.heartbeat import Heartbeat
+from holdfast.runtime.working.interrupts import Interrupted, Interrupts
+from holdfast.runtime.working.lanes import open_lanes
+from holdfast.runtime.working.ledger import Ledger
+from holdfast.runtime.working.pools import Finished
+from holdfast.runtime.working.worker import Worker
 from holdfast.stores import owners
 from holdfast.stores.base import each_checkpoint
 

@@ -11,13 +11,13 @@ from typing import Any
 from holdfast.core.errors import NotConverged, UsageError
 from holdfast.core.model import Batch
 from holdfast.runtime.durations import Duration, moment, seconds
+from holdfast.runtime.events.outbox import delivering
+from holdfast.runtime.events.receivers import Target
 from holdfast.runtime.options import Code, heartbeat_seconds, lease_seconds
-from holdfast.runtime.outbox import delivering
 from holdfast.runtime.pipeline import Pipeline, check_name
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.plans.plan import Plan
 from holdfast.runtime.policy import Retry
-from holdfast.runtime.receivers import Target
-from holdfast.runtime.report import Report
+from holdfast.runtime.reports.report import Report
 from holdfast.runtime.scans import following, planned
 from holdfast.runtime.scans.convergence import Convergence, Gathered, gather
 from holdfast.runtime.scans.follower import Stop

@@ -9,10 +9,10 @@ from pydantic import BaseModel
 
 from holdfast.core.errors import UsageError
 from holdfast.core.retry import Policy
-from holdfast.runtime.checks import Adopter, Verifier
-from holdfast.runtime.code import code_of
+from holdfast.runtime.checking.checks import Adopter, Verifier
 from holdfast.runtime.durations import Duration, seconds
 from holdfast.runtime.hooks import Hooks
+from holdfast.runtime.plans.code import code_of
 from holdfast.runtime.policy import Breaker, Retry
 from holdfast.runtime.schema import Schema, of_parameters
 from holdfast.runtime.sinks.base import Sink

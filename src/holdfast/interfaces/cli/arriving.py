@@ -10,11 +10,11 @@ from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import Manner, agreed, goes_on, read_file, say_result
 from holdfast.interfaces.cli.loading import load, load_scan
-from holdfast.runtime import pages
 from holdfast.runtime.cursors import acts, arriving
 from holdfast.runtime.cursors.arriving import Arrival
-from holdfast.runtime.operations import By
+from holdfast.runtime.operating.operations import By
 from holdfast.runtime.pipeline import check_name
+from holdfast.runtime.records import pages
 from holdfast.runtime.scan import Scan
 from holdfast.stores.memory import MemoryStore
 

@@ -6,8 +6,8 @@ import typer
 
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption, opened
-from holdfast.runtime import audit as auditing
 from holdfast.runtime import lookup
+from holdfast.runtime.records import audit as auditing
 
 app = typer.Typer(help="The journal: verify it.", no_args_is_help=True)
 

@@ -17,8 +17,8 @@ import typer
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch
 from holdfast.interfaces.cli import render
-from holdfast.runtime import sealing
-from holdfast.runtime.operations import By, Result
+from holdfast.runtime.ending import sealing
+from holdfast.runtime.operating.operations import By, Result
 from holdfast.stores.base import Store
 from holdfast.stores.open import DEFAULT, open_store
 

@@ -27,10 +27,13 @@ from holdfast.interfaces.cli.common import (
     warn_of_end,
     with_manner,
 )
-from holdfast.runtime import lookup, operations, sealing, story
+from holdfast.runtime import lookup
 from holdfast.runtime.cursors import glance
 from holdfast.runtime.durations import when
-from holdfast.runtime.operations import By, Result
+from holdfast.runtime.ending import sealing
+from holdfast.runtime.operating import operations
+from holdfast.runtime.operating.operations import By, Result
+from holdfast.runtime.reports import story
 from holdfast.stores.base import Store, each_item
 
 app = typer.Typer(help="Dead letters: list, show, redrive, resolve, discard.", no_args_is_help=True)

@@ -27,10 +27,12 @@ from holdfast.core.reconcile import Reconciliation
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption
 from holdfast.interfaces.cli.status import picture
-from holdfast.runtime import audit, lookup, statistics
-from holdfast.runtime import status as standing
-from holdfast.runtime.reconciler import reconcile
-from holdfast.runtime.remote import load_file
+from holdfast.runtime import lookup
+from holdfast.runtime.reconciling.reconciler import reconcile
+from holdfast.runtime.records import audit
+from holdfast.runtime.reports import statistics
+from holdfast.runtime.reports import status as standing
+from holdfast.runtime.working.remote import load_file
 from holdfast.stores.base import Store
 from holdfast.stores.open import DEFAULT, open_store
 

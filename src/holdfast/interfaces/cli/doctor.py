@@ -10,8 +10,8 @@ from rich.text import Text
 from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
-from holdfast.runtime import doctor as examining
-from holdfast.runtime import doctor_bucket
+from holdfast.runtime.operating import doctor as examining
+from holdfast.runtime.operating import doctor_bucket
 from holdfast.stores import faults as points
 from holdfast.stores.open import DEFAULT, is_bucket
 

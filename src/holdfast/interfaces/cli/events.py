@@ -13,9 +13,9 @@ from holdfast.core.model import StoredEvent
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption, opened
 from holdfast.runtime import lookup
-from holdfast.runtime.cloudevents import Envelope, Envelopes, encode
-from holdfast.runtime.outbox import deliver_all
-from holdfast.runtime.receivers import Undelivered, receiver
+from holdfast.runtime.events.cloudevents import Envelope, Envelopes, encode
+from holdfast.runtime.events.outbox import deliver_all
+from holdfast.runtime.events.receivers import Undelivered, receiver
 from holdfast.stores.base import Store
 
 AGAIN = 75

@@ -11,10 +11,10 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, State
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import BatchArgument, StoreOption, opened
-from holdfast.runtime import evidence as bundles
-from holdfast.runtime import export as exporting
 from holdfast.runtime import lookup
-from holdfast.runtime.reconciler import reconcile
+from holdfast.runtime.reconciling.reconciler import reconcile
+from holdfast.runtime.records import evidence as bundles
+from holdfast.runtime.records import export as exporting
 from holdfast.runtime.sinks.names import safe_name
 from holdfast.stores.base import Store
 

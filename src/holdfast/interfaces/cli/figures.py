@@ -6,7 +6,7 @@ from decimal import Decimal
 from rich.table import Table
 
 from holdfast.interfaces.cli import render
-from holdfast.runtime.statistics import StageStatistics, Statistics, Summary
+from holdfast.runtime.reports.statistics import StageStatistics, Statistics, Summary
 
 COLUMNS = ["count", "min", "p50", "mean", "p95", "max", "sum"]
 

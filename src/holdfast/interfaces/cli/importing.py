@@ -12,8 +12,8 @@ from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import arriving, render
 from holdfast.interfaces.cli.common import Manner, agreed, with_manner
 from holdfast.interfaces.cli.loading import load
-from holdfast.runtime import recovery
-from holdfast.runtime.operations import By
+from holdfast.runtime.operating.operations import By
+from holdfast.runtime.records import recovery
 
 NAMED = 20
 """So many items are named on a screen."""

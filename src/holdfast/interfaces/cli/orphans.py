@@ -12,9 +12,10 @@ from holdfast.core.model import Batch, Course
 from holdfast.core.orphans import Kind, Strategy
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import Manner, agreed, goes_on, opened, say_result, with_manner
-from holdfast.runtime import discovery, lookup, resolution
+from holdfast.runtime import lookup
 from holdfast.runtime.durations import in_words
-from holdfast.runtime.orphans import Orphan
+from holdfast.runtime.stuck import discovery, resolution
+from holdfast.runtime.stuck.orphans import Orphan
 from holdfast.stores.base import Store
 
 STRATEGIES = "|".join(strategy.value for strategy in Strategy)

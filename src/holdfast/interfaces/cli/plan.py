@@ -11,7 +11,7 @@ from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
 from holdfast.interfaces.cli.loading import load_runnable
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.plans.plan import Plan
 from holdfast.runtime.scan import Scan
 
 FINDINGS = 1

@@ -17,12 +17,14 @@ from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import BatchArgument, Manner, agreed, opened, warn_of_end, with_manner
 from holdfast.interfaces.cli.loading import load
 from holdfast.interfaces.cli.run import tolerated
-from holdfast.runtime import lookup, repair, sealing
+from holdfast.runtime import lookup
 from holdfast.runtime.durations import when
+from holdfast.runtime.ending import sealing
 from holdfast.runtime.options import allowed, share_of
 from holdfast.runtime.pipeline import Pipeline
-from holdfast.runtime.reconciler import reconcile as look
-from holdfast.runtime.reconciler import repairable, sinks_among
+from holdfast.runtime.reconciling import repair
+from holdfast.runtime.reconciling.reconciler import reconcile as look
+from holdfast.runtime.reconciling.reconciler import repairable, sinks_among
 from holdfast.runtime.sinks.base import Sink
 from holdfast.stores.base import Store
 

@@ -18,9 +18,11 @@ from holdfast.interfaces.cli.common import (
     warn_of_end,
     with_manner,
 )
-from holdfast.runtime import lookup, operations, preview, sealing
+from holdfast.runtime import lookup
 from holdfast.runtime.cursors.standing import borders, is_scan
 from holdfast.runtime.durations import brief
+from holdfast.runtime.ending import sealing
+from holdfast.runtime.operating import operations, preview
 from holdfast.stores.base import Store
 
 

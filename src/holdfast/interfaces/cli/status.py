@@ -15,12 +15,13 @@ from holdfast.core.ending import End
 from holdfast.core.model import Batch, Course, State, StoredItem
 from holdfast.interfaces.cli import cursor, figures, render
 from holdfast.interfaces.cli.common import BatchArgument, JsonOption, StoreOption, opened
-from holdfast.runtime import lookup, statistics
-from holdfast.runtime import status as standing
+from holdfast.runtime import lookup
 from holdfast.runtime.cursors import glance
 from holdfast.runtime.cursors.standing import is_scan, standing_of
 from holdfast.runtime.durations import brief, when
-from holdfast.runtime.outputs import OutputReader
+from holdfast.runtime.records.outputs import OutputReader
+from holdfast.runtime.reports import statistics
+from holdfast.runtime.reports import status as standing
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 

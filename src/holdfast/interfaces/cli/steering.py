@@ -7,7 +7,8 @@ import typer
 from holdfast.core.model import Batch
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import BatchArgument, Manner, agreed, goes_on, opened, say_result, with_manner
-from holdfast.runtime import lookup, steering
+from holdfast.runtime import lookup
+from holdfast.runtime.ending import steering
 
 
 @with_manner(yes=True, dry_run=False)

@@ -2,7 +2,8 @@
 
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import BatchArgument, ItemArgument, JsonOption, StoreOption, opened
-from holdfast.runtime import lookup, story
+from holdfast.runtime import lookup
+from holdfast.runtime.reports import story
 
 
 def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:

@@ -18,13 +18,15 @@ from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Checkpoint, Chunk, ItemNo, State
 from holdfast.core.spelling import cursor_of
 from holdfast.core.state_document import Part
-from holdfast.runtime import lookup, sealing, status
+from holdfast.runtime import lookup
 from holdfast.runtime.cursors.history import history
 from holdfast.runtime.cursors.planting import CLONED, IMPORTED, check_fence, check_free, plant, seed_of
 from holdfast.runtime.cursors.planting import Plan as Planting
 from holdfast.runtime.cursors.standing import chunk_of, identity_of, source_of, standing_of, standings
-from holdfast.runtime.operations import By, Result
+from holdfast.runtime.ending import sealing
+from holdfast.runtime.operating.operations import By, Result
 from holdfast.runtime.pipeline import check_name
+from holdfast.runtime.reports import status
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 

@@ -11,7 +11,7 @@ from holdfast.core.model import Checkpoint, ItemNo
 from holdfast.runtime import definition
 from holdfast.runtime.cursors.planting import IMPORTED, Plan, Seed, check_free
 from holdfast.runtime.durations import when
-from holdfast.runtime.operations import By
+from holdfast.runtime.operating.operations import By
 from holdfast.runtime.scan import Scan
 from holdfast.runtime.scans.handler import Shape
 from holdfast.runtime.scans.stage import RangeStage, payload_of

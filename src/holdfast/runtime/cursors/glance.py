@@ -10,10 +10,10 @@ from holdfast.core import canonical, cursor, journal
 from holdfast.core.cursor import Cursor
 from holdfast.core.cursors import Standing
 from holdfast.core.model import Batch, Chunk, State, StoredItem
-from holdfast.runtime import status
 from holdfast.runtime.cursors.history import backwards
 from holdfast.runtime.cursors.standing import ROW, chunk_of, is_scan, standing_of, standings
 from holdfast.runtime.durations import brief
+from holdfast.runtime.reports import status
 from holdfast.runtime.words import many
 from holdfast.stores import owners
 from holdfast.stores.base import Store

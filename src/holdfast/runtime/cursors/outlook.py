@@ -6,7 +6,7 @@ from shlex import quote
 
 from holdfast.core.cursors import Standing
 from holdfast.core.model import Batch, Course, State
-from holdfast.runtime.outlook import Outlook
+from holdfast.runtime.reports.outlook import Outlook
 from holdfast.runtime.words import many
 
 

@@ -15,7 +15,7 @@ from holdfast.core.errors import Conflict, Refused
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Checkpoint, Course, ItemNo, Key, chain_of_batch
 from holdfast.runtime.cursors.standing import standings
-from holdfast.runtime.operations import By
+from holdfast.runtime.operating.operations import By
 from holdfast.stores.base import Store, each_entry
 
 BEGUN, PLANTED = "planting", "planted"

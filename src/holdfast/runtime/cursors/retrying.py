@@ -13,10 +13,11 @@ from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Act, Batch, Change, Chunk, Output, State, StoredItem
 from holdfast.core.states import Transition, move
-from holdfast.runtime import lookup, sealing
+from holdfast.runtime import lookup
 from holdfast.runtime.cursors.acts import RESET, Plan, Turn, owner_of, to_beginning
 from holdfast.runtime.cursors.standing import borders, chunk_of, standings
-from holdfast.runtime.operations import RESOLVED, By, Result
+from holdfast.runtime.ending import sealing
+from holdfast.runtime.operating.operations import RESOLVED, By, Result
 from holdfast.stores.base import Store
 
 BY_HAND = "by_hand"

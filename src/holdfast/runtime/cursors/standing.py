@@ -11,8 +11,9 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.cursors import Standing
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, Chunk, StoredItem
-from holdfast.runtime import lookup, status
+from holdfast.runtime import lookup
 from holdfast.runtime.cursors.history import backwards
+from holdfast.runtime.reports import status
 from holdfast.stores.base import Store, each_item
 
 ROW = "row "

@@ -17,8 +17,8 @@ from holdfast.core import canonical, journal, typed
 from holdfast.core.errors import NotConverged, UsageError
 from holdfast.core.limits import RESULT_BYTES
 from holdfast.core.model import Batch, State, chain_of_batch
-from holdfast.runtime.asking import here
-from holdfast.runtime.code import code_of
+from holdfast.runtime.checking.asking import here
+from holdfast.runtime.plans.code import code_of
 from holdfast.runtime.scans.burial import is_row
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_checkpoint, each_entry, each_item, each_output

@@ -18,11 +18,6 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.model import Checkpoint, Item, NewItem
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.settle import Reached, further
-from holdfast.runtime import remote
-from holdfast.runtime.assignment import Assignment, clock
-from holdfast.runtime.pools import Finished
-from holdfast.runtime.processes import _settle_in
-from holdfast.runtime.saving import Saving
 from holdfast.runtime.scans.burial import Burial, Buried, dead_letter
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.handler import Shape
@@ -32,6 +27,11 @@ from holdfast.runtime.scans.search import Search
 from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Walk
+from holdfast.runtime.working import remote
+from holdfast.runtime.working.assignment import Assignment, clock
+from holdfast.runtime.working.pools import Finished
+from holdfast.runtime.working.processes import _settle_in
+from holdfast.runtime.working.saving import Saving
 
 LOOK_SECONDS = 0.1
 """How often the lease is looked at while a process is at work."""

@@ -21,12 +21,6 @@ from holdfast.core.limits import BLAME, LOAD_BYTES, ORPHAN_GRACE, SUSPECT
 from holdfast.core.model import Batch, Checkpoint, Claim, Commit, Course, Item, ItemNo, State, Want
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import NOTHING, Reached, commit, settle, start
-from holdfast.runtime import remote
-from holdfast.runtime.assignment import Answer, Assignment, clock
-from holdfast.runtime.heartbeat import Heartbeat
-from holdfast.runtime.holding import Holding
-from holdfast.runtime.pools import Finished
-from holdfast.runtime.saving import Saving
 from holdfast.runtime.scans.burial import Burial
 from holdfast.runtime.scans.elsewhere import ProcessRunner
 from holdfast.runtime.scans.feed import Feed
@@ -36,7 +30,13 @@ from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.scans.tick import Ended, Tick
 from holdfast.runtime.sources.base import Final, Followable
 from holdfast.runtime.words import many
-from holdfast.runtime.writing import write
+from holdfast.runtime.working import remote
+from holdfast.runtime.working.assignment import Answer, Assignment, clock
+from holdfast.runtime.working.heartbeat import Heartbeat
+from holdfast.runtime.working.holding import Holding
+from holdfast.runtime.working.pools import Finished
+from holdfast.runtime.working.saving import Saving
+from holdfast.runtime.working.writing import write
 from holdfast.stores import owners
 from holdfast.stores.base import Idle, Store
 

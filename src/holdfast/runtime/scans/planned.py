@@ -8,7 +8,7 @@ from holdfast.core import sources
 from holdfast.core.errors import FingerprintChanged, SourceChanged
 from holdfast.core.model import Batch
 from holdfast.runtime.cursors.standing import standings
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.plans.plan import Plan
 from holdfast.runtime.scans import following
 from holdfast.runtime.scans.stage import payload_of
 from holdfast.runtime.scans.unchanged import refuse_changed_batch

@@ -9,10 +9,7 @@ from holdfast.core.errors import LeaseLost, UsageError
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Checkpoint, Item
 from holdfast.core.outcome import Done
-from holdfast.runtime.asking import here
-from holdfast.runtime.assignment import Assignment, clock
-from holdfast.runtime.pools import Finished
-from holdfast.runtime.runner import StageRunner
+from holdfast.runtime.checking.asking import here
 from holdfast.runtime.scans.burial import Burial, is_row
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.interval import Careful, Interval
@@ -21,6 +18,9 @@ from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Parked, Walk
 from holdfast.runtime.schema import Invalid
+from holdfast.runtime.working.assignment import Assignment, clock
+from holdfast.runtime.working.pools import Finished
+from holdfast.runtime.working.runner import StageRunner
 
 
 class RangeRunner(StageRunner):

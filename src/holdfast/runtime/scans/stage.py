@@ -7,7 +7,7 @@ import msgspec
 from holdfast.core import cursor
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
-from holdfast.runtime.code import code_of
+from holdfast.runtime.plans.code import code_of
 from holdfast.runtime.policy import Breaker, Retry
 from holdfast.runtime.scans.handler import Handler
 from holdfast.runtime.scans.interval import Every

@@ -8,14 +8,14 @@ from holdfast.core import cursor
 from holdfast.core.errors import LeaseLost, UsageError
 from holdfast.core.model import Item
 from holdfast.core.settle import Reached, further
-from holdfast.runtime.assignment import Assignment, clock
 from holdfast.runtime.context import Context
-from holdfast.runtime.saving import Saving
 from holdfast.runtime.scans.burial import Burial, Seen, malformed
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.handler import Handler, Shape
 from holdfast.runtime.scans.interval import Interval
 from holdfast.runtime.schema import Invalid
+from holdfast.runtime.working.assignment import Assignment, clock
+from holdfast.runtime.working.saving import Saving
 
 FOLD_ROWS = 500
 """The most rows a fold is given at once: what it has in hand stays near the processor. A checkpoint of 10,000 rows that

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.model import Chunk, Commit
-from holdfast.runtime.writing import Sending
+from holdfast.runtime.working.writing import Sending
 from holdfast.stores.base import Receipt
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped

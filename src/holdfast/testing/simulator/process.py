@@ -13,7 +13,7 @@ from holdfast.core.limits import BLAME
 from holdfast.core.model import Commit, Course, Item, Want
 from holdfast.core.outcome import Done, Failed, Lost, Outcome
 from holdfast.core.settle import Holder, Settled
-from holdfast.runtime.writing import Sending
+from holdfast.runtime.working.writing import Sending
 from holdfast.stores.base import Idle, Receipt
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.hand import Hand

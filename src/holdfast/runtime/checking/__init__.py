@@ -1,0 +1,1 @@
+"""What is recorded, verified: before an item goes on, and all of it."""

@@ -1,0 +1,236 @@
+"""Verified resume: what is recorded as done is looked at before it is believed.
+
+Quick looks at files only: present, of the recorded size, of the recorded time. Full reads everything: digests against
+the journal, schemas, and what verifiers say. First all of it is looked at, and only numbers are remembered; then, if it
+is not too much to be meant, each item that does not hold is looked at again and goes back to the last stage that
+holds, in a new epoch, with the reason in the journal. Outputs themselves are never edited or deleted.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Literal, NamedTuple
+
+from holdfast.core import verify
+from holdfast.core.errors import UndoRefused, UsageError
+from holdfast.core.limits import ACT_ITEMS
+from holdfast.core.model import Batch, BatchId, Chunk, Item, ItemNo, Key, Output, State, StoredItem
+from holdfast.core.verify import Decision, GoesBack, Unclear
+from holdfast.runtime.checking.findings import Finding, Findings
+from holdfast.runtime.checking.looking import IN_THE_WAY, Looker, Past
+from holdfast.runtime.checking.rewinding import Back, back, send_back
+from holdfast.runtime.reconciling.digests import Digests, recorded_digests
+from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.stage import Stage
+from holdfast.stores.base import Store, each_output
+
+Level = Literal["none", "quick", "full"]
+GROUP = 500
+"""Items that are read, or looked at quickly, together."""
+ASKED_TOGETHER = 20
+"""Items that one thread asks verifiers about before it hands over what they said."""
+THREADS = 64
+
+
+def check_level(level: str) -> None:
+    """Refuse words we do not know."""
+    if level not in ("none", "quick", "full"):
+        raise UsageError(f'verify={level!r}: say "none", "quick" or "full"')
+
+
+class Group(NamedTuple):
+    """Some items of one chunk, with what the journal says about their outputs."""
+
+    pasts: list[Past]
+    digests: Digests
+
+
+class Checker:
+    """One look at everything that a batch has recorded."""
+
+    def __init__(self, store: Store, batch: Batch, looker: Looker, level: Level, *, actor: str, threads: int,
+                 allowed: float, findings: Findings, stopping: Callable[[], bool],
+                 tell: Callable[[str], None]) -> None:  # fmt: skip
+        self.store, self.batch, self.looker = store, batch, looker
+        self.full = level == "full"
+        self.actor = actor
+        self.threads = min(threads, THREADS) if self.full else 1
+        self.allowed = allowed
+        self.findings = findings
+        self.stopping = stopping
+        self.tell = tell
+        self.chunks: list[Chunk] = []
+        self.looked_at = 0
+        self.buried: list[ItemNo] = []
+        """Items that had gone back too often, and are dead letters now."""
+
+    def recheck(self) -> int:
+        """Look at everything, then send back what does not hold; returns how many items went back."""
+        with_files = any(stage.sink is not None for stage in self.looker.stages)
+        if not (self.full or with_files) or not self.batch.admitted:
+            return 0
+        self.chunks = self.store.chunks(self.batch.id)
+        bad, example = self._look()
+        if self.stopping() or not bad:
+            return 0
+        if verify.is_too_much(len(bad), self.looked_at, self.allowed):
+            raise refusal(self.batch.name, len(bad), self.looked_at, *example)
+        return self._send_back(bad)
+
+    def _look(self) -> tuple["array[int]", tuple[Key, str]]:
+        """The numbers of the items that do not hold, and an example."""
+        bad = array("Q")
+        example: tuple[Key, str] = ("", "")
+        for results in spread(self._judge, self._recorded(), self.threads):
+            for past, decision in results:
+                self.looked_at += 1
+                if isinstance(decision, GoesBack):
+                    example = example if bad else (past.key, decision.why)
+                    bad.append(past.n)
+                elif isinstance(decision, Unclear):
+                    self._note(past, decision)
+            self.tell(f"looked at {self.looked_at:,} recorded items, {len(bad):,} do not hold")
+            if self.stopping():
+                break
+        return bad, example
+
+    def _judge(self, group: Group) -> list[tuple[Past, Decision]]:
+        """Every recorded output of every item of a group."""
+        results: list[tuple[Past, Decision]] = []
+        for past in group.pasts:
+            if self.full and self.stopping():
+                break
+            results.append((past, self.looker.look_over(past, full=self.full, digests=group.digests)))
+        return results
+
+    def _note(self, past: Past, unclear: Unclear) -> None:
+        stage = self.looker.stages[unclear.seen.stage].name
+        self.findings.add(Finding(past.key, past.n, stage, unclear.seen.why))
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def _recorded(self) -> Iterator[Group]:
+        """Items that have outputs to look at, with their outputs, a few at a time."""
+        for chunk in self.chunks:
+            digests = self._digests(chunk)
+            lo = int(chunk.lo)
+            while lo < chunk.hi:
+                hi = min(lo + GROUP, chunk.hi)
+                pasts = self._pasts(chunk, lo, hi)
+                size = ASKED_TOGETHER if self.full else GROUP
+                for first in range(0, len(pasts), size):
+                    yield Group(pasts[first : first + size], digests)
+                lo = hi
+
+    def _pasts(self, chunk: Chunk, lo: int, hi: int) -> list[Past]:
+        outputs: dict[int, list[Output]] = {}
+        for output in self.store.outputs(self.batch.id, lo=lo, hi=hi, limit=(hi - lo) * 64):
+            outputs.setdefault(output.n, []).append(output)
+        if not outputs:
+            return []
+        found = self.store.items(self.batch.id, lo=lo, hi=hi, limit=hi - lo)
+        return [
+            past_of(self.store, self.batch.id, item, outputs[item.n], chunk.fence)
+            for item in found
+            if item.place.state in (State.DONE, State.PENDING) and item.n in outputs
+        ]
+
+    def _digests(self, chunk: Chunk) -> Digests:
+        return recorded_digests(self.store, self.chunks, chunk) if self.full else {}
+
+    # -- sending back ---------------------------------------------------------------------------------------------
+
+    def _send_back(self, bad: "array[int]") -> int:
+        """Look again at those that did not hold, and send them back; of those with the same reason many at once."""
+        sent, reason, stages = 0, "", len(self.looker.stages)
+        group: list[Back] = []
+        for results in spread(self._judge, self._again(bad), self.threads):
+            for past, decision in results:
+                if not isinstance(decision, GoesBack):
+                    continue
+                if group and (decision.why != reason or len(group) >= ACT_ITEMS):
+                    sent += self._send(group, reason)
+                    group = []
+                reason = decision.why
+                group.append(back(past.key, past.n, past.place, decision.stage, stages, reason=reason))
+        return sent + (self._send(group, reason) if group else 0)
+
+    def _send(self, group: Sequence[Back], reason: str) -> int:
+        sent = send_back(self.store, self.batch.id, group, reason=reason, actor=self.actor)
+        self.buried += sent.buried
+        return sent.changed
+
+    def _again(self, bad: "array[int]") -> Iterator[Group]:
+        chunks = iter(self.chunks)
+        chunk, digests = None, Digests()
+        for n in bad:
+            if self.stopping():
+                return
+            while chunk is None or n >= chunk.hi:
+                chunk = next(chunks)
+                digests = self._digests(chunk) if n < chunk.hi else {}
+            yield Group(self._pasts(chunk, n, n + 1), digests)
+
+
+def past_of(store: Store, batch: BatchId, item: StoredItem, outputs: Iterable[Output], fence: int) -> Past:
+    """An item with the outputs of the stages that it has passed."""
+    held = Item(item.n, item.key, item.salt, b"", item.place, False)
+    valid = [output for output in outputs if output.stage < item.place.stage]
+    return Past(store, batch, held, fence, outputs=valid, payload=item.payload, whole=True)
+
+
+def publish_leftovers(store: Store, batch: Batch, stages: Sequence[Stage], findings: Findings) -> None:
+    """Give their final names to outputs that are recorded and have none: whoever recorded them died before it could,
+    or something was in the way. What still is in the way of one of them is a finding."""
+    for index, stage in enumerate(stages):
+        left = stage.sink.leftovers() if stage.sink is not None else ()
+        staged = {each.path for each in left if each.kind == "staged"}
+        for output in each_output(store, batch.id, stage=index) if staged else ():
+            evidence = Evidence.decode(output.file) if output.file is not None else None
+            if evidence is None or evidence.staged not in staged or stage.sink is None:
+                continue
+            try:
+                stage.sink.publish([evidence])
+            except OSError as error:
+                if error.errno not in IN_THE_WAY:
+                    raise
+                findings.add(_unnamed(store, batch.id, output, stage, evidence, error))
+
+
+def _unnamed(store: Store, batch: BatchId, output: Output, stage: Stage, evidence: Evidence, error: OSError) -> Finding:
+    item = store.items(batch, lo=output.n, hi=output.n + 1)[0]
+    message = (
+        f"its output is safe in {evidence.staged}, but cannot get its name {evidence.final}: {error.strerror}; put "
+        "that right, then run again"
+    )
+    return Finding(item.key, item.n, stage.name, message)
+
+
+def refusal(batch: str, bad: int, looked_at: int, key: Key, why: str) -> UndoRefused:
+    """Why so much is not undone, with what is likelier than that it is meant."""
+    return UndoRefused(
+        f"{bad:,} of {looked_at:,} recorded items of batch {batch!r} no longer hold and would be done again, so nothing"
+        f" was undone. Item {key!r}, for example: {why}. Is a folder not mounted, is this another working directory or"
+        ' another database? If it is meant: run(undo="100%"), or holdfast run --undo 100%'
+    )
+
+
+def spread(
+    function: Callable[[Group], list[tuple[Past, Decision]]], groups: Iterable[Group], threads: int
+) -> Iterator[list[tuple[Past, Decision]]]:
+    """The function of each group, in order, on several threads; few groups are in memory at a time."""
+    if threads == 1:
+        yield from map(function, groups)
+        return
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="holdfast-check")
+    window: deque[Future[list[tuple[Past, Decision]]]] = deque()
+    try:
+        for group in groups:
+            window.append(pool.submit(function, group))
+            if len(window) > 2 * threads:
+                yield window.popleft().result()
+        while window:
+            yield window.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

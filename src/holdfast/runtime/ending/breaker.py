@@ -1,0 +1,82 @@
+"""The circuit breaker of one stage in one run: it hears every outcome, and says what may be started."""
+
+from collections.abc import Sequence
+
+from holdfast.core import breaker
+from holdfast.core.breaker import Circuit, Phase, Rule
+from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
+from holdfast.runtime.checking.checks import Adopter, Verifier
+from holdfast.runtime.durations import in_words
+
+NOT_A_STORM = frozenset({"process_died"})
+"""Transient, but the item's own doing: another service has no part in it."""
+CHECKS = frozenset({Verifier.code, Adopter.code})
+"""A check gave no answer. Where that may pass, it is as if the handler gave none: whoever is asked is away."""
+SAID_NO = frozenset({"unverified"})
+"""The handler answered, and so did the verifier: it is tried again, but nobody is away."""
+
+
+class StageBreaker:
+    """Counts failures in a row; pauses the stage when there are too many."""
+
+    def __init__(self, stage: str, rule: Rule | None) -> None:
+        self.stage = stage
+        self.rule = rule
+        self.circuit = Circuit()
+        self.news: list[str] = []
+        """What is to be told: each time it opens."""
+
+    @property
+    def until(self) -> float:
+        """When the pause ends, or ended, while nothing has been answered; 0 while it is closed."""
+        return self.circuit.until
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing failed since the last answer: successes need not be looked at."""
+        return not self.circuit.until and not self.circuit.row
+
+    @property
+    def is_hopeless(self) -> bool:
+        return self.rule is not None and breaker.is_hopeless(self.circuit, self.rule)
+
+    def blocks(self, now: float, in_flight: int) -> bool:
+        """Whether nothing may be started: it is open, or the one item that is tried has not come back."""
+        phase = breaker.phase(self.circuit, now)
+        return phase is Phase.OPEN or (phase is Phase.HALF_OPEN and in_flight > 0)
+
+    def judge(self, outcomes: Sequence[Outcome], now: float) -> list[Outcome]:
+        """The outcomes as they shall count: while it is not closed, a failure that may pass is only a deferral."""
+        if self.rule is None:
+            return list(outcomes)
+        return [self._judge_one(outcome, self.rule, now) for outcome in outcomes]
+
+    def _judge_one(self, outcome: Outcome, rule: Rule, now: float) -> Outcome:
+        if isinstance(outcome, Lost | Deferred) or (isinstance(outcome, Done) and outcome.adopted):
+            return outcome
+        if isinstance(outcome, Failed) and _says_nothing(outcome):
+            return outcome
+        if not isinstance(outcome, Failed) or not outcome.transient or outcome.code in SAID_NO:
+            self.circuit = breaker.answered(self.circuit, now)
+            return outcome
+        before = self.circuit
+        self.circuit = breaker.failed(before, outcome.item.n, rule, now)
+        if self.circuit.until != before.until:
+            self.news.append(self._say(outcome, rule))
+        return outcome if not before.until else self._defer(outcome, now)
+
+    def _defer(self, failed: Failed, now: float) -> Deferred:
+        wait = max(0.0, self.circuit.until - now, failed.after if failed.after is not None else 0.0)
+        why = f"the breaker of stage {self.stage!r} is open: {failed.code}: {failed.message}"
+        return Deferred(failed.item, wait, why, failed.queued, failed.seconds, failed.spend, by_breaker=True)
+
+    def _say(self, failed: Failed, rule: Rule) -> str:
+        """Codes only: messages of handlers may hold anything."""
+        what = "the item that was tried failed again" if self.circuit.pause > rule.pause else (
+            f"{rule.failures} items in a row failed")  # fmt: skip
+        return f"stage {self.stage!r} pauses for {in_words(self.circuit.pause)}: {what}, the last with {failed.code}"
+
+
+def _says_nothing(failed: Failed) -> bool:
+    """Whether nothing was asked of a service, or the check beside the handler is what is broken."""
+    return failed.code in NOT_A_STORM or (failed.code in CHECKS and not failed.transient)

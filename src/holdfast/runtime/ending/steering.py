@@ -1,0 +1,200 @@
+"""Steering a batch: pause it, let it go on, cancel it, give it an end; and cancel what an ended batch leaves over.
+
+Steering itself is one entry, after which nothing more is handed out. What nobody holds is then cancelled in groups, as
+an act of its own each: whoever does it again after a crash finds what is left. What a live owner holds it finishes, or
+leaves at its next checkpoint; what a dead one held is taken from it.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from holdfast.core import journal
+from holdfast.core.acts import change_of
+from holdfast.core.ending import CANCELLED
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import ACT_ITEMS
+from holdfast.core.model import Act, Batch, Change, Chunk, Course, State, StoredItem, chain_of_batch
+from holdfast.core.states import Transition, move
+from holdfast.runtime import lookup
+from holdfast.runtime.durations import Duration, seconds
+from holdfast.runtime.operating.operations import By, Result
+from holdfast.runtime.reports import status
+from holdfast.stores import owners
+from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_item
+
+IN_FLIGHT = "in flight: their owners finish them, or leave them at the next checkpoint"
+
+
+# -- pause, resume, cancel ------------------------------------------------------------------------------------------
+
+
+def pause(store: Store, batch: Batch, by: By) -> Batch:
+    """Hand out nothing more until somebody says `resume`; workers stop at their next checkpoint."""
+    return store.steer(batch.id, Course.PAUSED, actor=by.actor, reason=by.reason, ends_at=batch.ends_at)
+
+
+def resume(store: Store, batch: Batch, by: By) -> Batch:
+    """Let a paused batch go on; the next run does."""
+    return store.steer(batch.id, Course.OPEN, actor=by.actor, reason=by.reason, ends_at=batch.ends_at)
+
+
+def cancel(store: Store, batch: Batch, by: By, *, at_once: bool = False) -> Result:
+    """Call a batch off, for good: what nobody holds is cancelled now, what is in flight is not begun anew. With
+    `at_once`, owners at work are fenced off: what they do is not committed."""
+    if is_finished(store, batch):
+        return Result(kind="cancelled", batch=batch.name, changed=0)
+    store.steer(batch.id, Course.CANCELLED, actor=by.actor, reason=by.reason, ends_at=batch.ends_at)
+    return clear(store, batch, by, code=CANCELLED, at_once=at_once)
+
+
+def is_finished(store: Store, batch: Batch) -> bool:
+    """Whether there is nothing to call off: its source was read to its end, and nothing is pending."""
+    if batch.course is Course.CANCELLED or batch.ingested_at is None:
+        return False
+    return not any(chunk.pending for chunk in store.chunks(batch.id))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelPreview:
+    """What `cancel` would do now."""
+
+    batch: str
+    free: int
+    """Items that nobody holds, or whose owner is gone: they would be cancelled now."""
+    in_flight: int
+    """Items in the hands of a live owner."""
+    owners: tuple[str, ...]
+    settled: int
+    """Items that would stay as they are."""
+    at_once: bool
+
+    @property
+    def items(self) -> int:
+        return self.free + self.in_flight
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"batch": self.batch, "free": self.free, "in_flight": self.in_flight, "owners": list(self.owners),
+                "settled": self.settled, "at_once": self.at_once}  # fmt: skip
+
+
+def preview_cancel(store: Store, batch: Batch, *, at_once: bool = False) -> CancelPreview:
+    """What `cancel` would do. Nothing is changed."""
+    chunks, now = store.chunks(batch.id), store.now()
+    held = [chunk for chunk in chunks if chunk.pending and status.is_live(chunk, now)]
+    pending, in_flight = (sum(chunk.pending for chunk in some) for some in (chunks, held))
+    return CancelPreview(
+        batch=batch.name,
+        free=pending - in_flight,
+        in_flight=in_flight,
+        owners=tuple(sorted({owners.short(chunk.owner) for chunk in held if chunk.owner is not None})),
+        settled=sum(chunk.counts.settled for chunk in chunks),
+        at_once=at_once,
+    )
+
+
+# -- what is left over ------------------------------------------------------------------------------------------------
+
+
+def clear(store: Store, batch: Batch, by: By, *, code: str, at_once: bool = False) -> Result:
+    """Cancel every pending item that is not in the hands of a live owner; with `at_once`, those too."""
+    changed = in_flight = 0
+    for chunk in store.chunks(batch.id):
+        if chunk.pending and status.is_live(chunk, store.now()) and not at_once:
+            in_flight += chunk.pending
+        elif chunk.pending:
+            changed += _clear_chunk(store, batch, chunk, by, code)
+    left = ((IN_FLIGHT, in_flight),) if in_flight else ()
+    return Result(kind="cancelled", batch=batch.name, changed=changed, left_alone=left)
+
+
+def _clear_chunk(store: Store, batch: Batch, chunk: Chunk, by: By, code: str) -> int:
+    """In groups: memory stays flat, and no transaction is long. The fence rises where there was an owner."""
+    stages, changed = len(lookup.stage_names(batch)), 0
+
+    def change(item: StoredItem) -> Change:
+        place = move(item.place, Transition.CANCEL, stages=stages, due=0.0, code=code, reason=by.reason)
+        return change_of(item.n, item.place, place)
+
+    rest = iter(each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING))
+    while group := list(islice(rest, ACT_ITEMS)):
+        act = Act(id=os.urandom(16), batch=batch.id, kind="cancelled", actor=by.actor, reason=by.reason,
+                  at_items=tuple(change(item) for item in group), seize=chunk.owner is not None)  # fmt: skip
+        changed += len(store.act(act))
+    return changed
+
+
+# -- the end of a batch -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """The end of a batch as a user writes it: a moment, or a time from when it is first said."""
+
+    seconds: float | None = None
+    at: float | None = None
+
+    @staticmethod
+    def of(value: Duration | datetime | None) -> "Until | None":
+        if value is None:
+            return None
+        if not isinstance(value, datetime):
+            return Until(seconds=seconds(value, "until"))
+        if value.tzinfo is None:
+            raise UsageError(f"until={value!r} has no time zone: use datetime.now(UTC) + …")
+        return Until(at=value.timestamp())
+
+    @property
+    def words(self) -> str:
+        """What the journal keeps as the reason: the same words mean the same end."""
+        return f"run until {in_utc(self.at)}" if self.at is not None else f"run until {self.seconds:g} s later"
+
+
+def set_end(store: Store, batch: Batch, until: Until | None, *, actor: str) -> Batch:
+    """Give the batch its end, unless it has this one. A time counts from the run that first says it: a script that is
+    started again after a crash means the same end."""
+    if until is None or batch.course is Course.CANCELLED:
+        return batch
+    now = store.now()
+    if until.seconds is not None and batch.ends_at is not None and _last_said(store, batch) == until.words:
+        return batch
+    ends_at = until.at if until.at is not None else now + (until.seconds or 0.0)
+    if ends_at == batch.ends_at:
+        return batch
+    if ends_at <= now:
+        raise UsageError(
+            f"until={in_utc(ends_at)} has passed: all that is left of batch {batch.name!r} would be cancelled; give a "
+            f"moment to come, or say `holdfast cancel {batch.name}`"
+        )
+    return store.steer(batch.id, batch.course, actor=actor, reason=until.words, ends_at=ends_at)
+
+
+def in_utc(at: float) -> str:
+    """A moment for people and for the journal."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds" if at % 1 else "seconds")
+
+
+def why(store: Store, batch: Batch, default: str) -> str:
+    """The reason with which the batch was last steered."""
+    return next((body.reason for body in _steerings(store, batch)), default)
+
+
+def _last_said(store: Store, batch: Batch) -> str:
+    """The words with which the batch got its end; pauses since then do not matter."""
+    return next((body.reason for body in _steerings(store, batch) if body.reason.startswith("run until ")), "")
+
+
+def _steerings(store: Store, batch: Batch) -> Iterator[journal.Steered]:
+    """How the batch was steered, newest first."""
+    upto = batch.seq
+    while upto > 0:
+        after = max(0, upto - ENTRIES_AT_A_TIME)
+        for entry in reversed(store.entries(chain_of_batch(batch.id), after=after, limit=upto - after)):
+            if journal.decode_header(entry.head).kind == "steered":
+                body = journal.decode_body(entry.body)
+                assert isinstance(body, journal.Steered)
+                yield body
+        upto = after

@@ -1,0 +1,1 @@
+"""Telling others what happened: delivery, receivers, the form."""

@@ -1,0 +1,1 @@
+"""One message at a time, on one thread; inside a cloud function."""

@@ -1,0 +1,127 @@
+"""Inside a cloud function, which may be killed at any instant and has a time limit: messages of a queue, and timers."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import StoreError, UsageError
+from holdfast.runtime.durations import Duration, seconds
+from holdfast.runtime.ingester import Changed, KeyFrom
+from holdfast.runtime.messages.processed import Processed
+from holdfast.runtime.messages.processing import Processor
+from holdfast.runtime.sources.base import Malformed
+
+if TYPE_CHECKING:
+    from holdfast.runtime.pipeline import Pipeline
+
+log = logging.getLogger("holdfast.functions")
+
+Handler = Callable[[Any, Any], dict[str, Any]]
+
+
+def lambda_handler(
+    pipeline: "Pipeline",
+    *,
+    batch: str | None = None,
+    key: KeyFrom = None,
+    fail_dead: bool = False,
+    changed: Changed = "refuse",
+    lease: Duration = "30s",
+    margin: Duration = "2s",
+) -> Handler:
+    """A function `(event, context)` that handles SQS messages item by item, and timer events with a run.
+
+    Messages that are not finished are answered as `batchItemFailures`, so that the queue delivers those again, and no
+    others. A dead letter counts as handled, because it is recorded; with `fail_dead` it does not.
+    """
+    said: dict[str, Any] = {"changed": changed, "lease": lease}
+    spare = seconds(margin, "margin")
+
+    def handle(event: Any, context: Any = None) -> dict[str, Any]:
+        left = _time_left(context, spare)
+        if not isinstance(event, Mapping) or "Records" not in event:
+            return _run(pipeline, batch, left)
+        messages = _messages(event["Records"])
+        if left is not None and left <= 0:
+            return _failures([message["messageId"] for message in messages])
+        try:
+            with pipeline.processor(batch, key, deadline=left, **said) as processor:
+                return _failures(_unfinished(processor, messages, fail_dead=fail_dead))
+        except StoreError as error:
+            log.warning("%d messages are delivered again: %s", len(messages), error)
+            return _failures([message["messageId"] for message in messages])
+
+    return handle
+
+
+def _run(pipeline: "Pipeline", batch: str | None, left: float | None) -> dict[str, Any]:
+    """A timer: go on with the batch until the time is nearly up."""
+    name = batch if batch is not None else pipeline.name
+    if left is not None and left <= 0:
+        return {"again": True, "state": "interrupted", "counts": {}}
+    if not pipeline.has_source and pipeline.store.batch(name) is None:
+        return {"again": False, "state": "open", "counts": {}}
+    report = pipeline.run(batch=batch, deadline=left, progress=False)
+    return {"again": report.run_again, "state": report.state, "counts": report.counts.as_dict()}
+
+
+def _unfinished(processor: Processor, messages: Sequence[Mapping[str, Any]], *, fail_dead: bool) -> list[str]:
+    """The ids of the messages that are to be delivered again. Of a queue that keeps an order, those that follow one of
+    them in its group come again as well: they must not overtake it."""
+    failed: list[str] = []
+    stuck: set[str] = set()
+    for message in messages:
+        group = (message.get("attributes") or {}).get("MessageGroupId")
+        if group in stuck or not _is_handled(processor, message, fail_dead=fail_dead):
+            failed.append(message["messageId"])
+            if group is not None:
+                stuck.add(group)
+    return failed
+
+
+def _is_handled(processor: Processor, message: Mapping[str, Any], *, fail_dead: bool) -> bool:
+    """Whether one message has done its work. Whatever goes wrong with it concerns no other."""
+    name = message["messageId"]
+    try:
+        result: Processed = processor.process(_item(message))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other messages of the event must be answered
+        # Of other errors the text is not told: it may quote what is in the message.
+        why = f": {error}" if isinstance(error, StoreError) else ""
+        log.warning("message %s is delivered again: %s%s", name, type(error).__name__, why)
+        return False
+    if result.run_again:
+        log.info("message %s is delivered again: %s", name, result.state)
+    return result.is_finished and not (fail_dead and result.state == "dead")
+
+
+def _item(message: Mapping[str, Any]) -> Any:
+    """The body as JSON; what is none becomes a dead letter, for it would be none the next time as well."""
+    body = message["body"]
+    try:
+        return json.loads(body)
+    except (ValueError, TypeError, RecursionError) as error:
+        raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else repr(body).encode()
+        return Malformed(raw=raw, why=f"its body is not JSON: {error}", where="a message of the queue")
+
+
+def _messages(found: Any) -> list[Mapping[str, Any]]:
+    """The messages of an event, if these are messages of a queue."""
+    messages = found if isinstance(found, list) else [found]
+    for each in messages:
+        if not (isinstance(each, Mapping) and "body" in each and isinstance(each.get("messageId"), str)):
+            raise UsageError(
+                "this event has Records that are no SQS messages (a messageId and a body): subscribe the function to "
+                "a queue, or call it with an event without Records"
+            )
+    return messages
+
+
+def _failures(names: Sequence[str]) -> dict[str, Any]:
+    return {"batchItemFailures": [{"itemIdentifier": name} for name in names]}
+
+
+def _time_left(context: Any, spare: float) -> float | None:
+    """Seconds until this call should have answered; None where nobody says."""
+    ask = getattr(context, "get_remaining_time_in_millis", None)
+    return None if ask is None else max(0.0, float(ask()) / 1000 - spare)

@@ -1,0 +1,374 @@
+"""One item at a time, for whoever is handed messages: admit it, claim exactly it, run its stages, commit each.
+
+Whatever happens in between, the next delivery of the same message goes on at the checkpoint: what is admitted is known
+by its key, what is claimed by a dead process is claimed again, what is staged is adopted, what is done is answered from
+the store. A message is written four times and more: admitted, claimed, and committed after each stage.
+"""
+
+import logging
+import math
+import os
+import random
+import threading
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
+
+from holdfast.core import ingest
+from holdfast.core import lease as leases
+from holdfast.core.canonical import SALT_BYTES
+from holdfast.core.errors import HoldfastError, Refused, StoreError
+from holdfast.core.limits import LOAD_BYTES, ORPHAN_GRACE, SUSPECT
+from holdfast.core.model import Batch, Claim, Commit, Course, Item, ItemNo, NewItem, State, StoredItem, Want
+from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
+from holdfast.core.settle import NOTHING, Settled, commit, settle, start
+from holdfast.core.verify import GoesBack
+from holdfast.runtime import definition
+from holdfast.runtime.checking import checker, renewal
+from holdfast.runtime.checking.gate import ask
+from holdfast.runtime.checking.looking import Looker
+from holdfast.runtime.checking.rewinding import back, send_back
+from holdfast.runtime.ingester import Changed, Ingester, KeyFrom
+from holdfast.runtime.messages import processed
+from holdfast.runtime.messages.inline import Inline
+from holdfast.runtime.messages.processed import AGAIN, RUNNING, WAITING, Processed
+from holdfast.runtime.reports.report import DeadLetter
+from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.stage import Stage
+from holdfast.runtime.working.assignment import Assignment, clock
+from holdfast.runtime.working.heartbeat import Heartbeat
+from holdfast.runtime.working.holding import Holding
+from holdfast.runtime.working.runner import StageRunner
+from holdfast.runtime.working.writing import write
+from holdfast.stores import owners
+from holdfast.stores.base import Idle
+
+if TYPE_CHECKING:
+    from holdfast.runtime.pipeline import Pipeline
+
+log = logging.getLogger("holdfast.process")
+
+LEAST_SECONDS = 0.05
+"""With less time than this left, nothing is begun."""
+
+_begun: WeakSet[Stage] = WeakSet()
+"""Stages whose `before` hooks were called in this process."""
+
+
+class Processor:
+    """Handles items of one batch, one after the other, on the thread that calls it."""
+
+    def __init__(
+        self, pipeline: "Pipeline", *, batch: str, key: KeyFrom, changed: Changed, lease: float,
+        deadline: float | None = None,
+    ) -> None:  # fmt: skip
+        self.pipeline, self.stages, self.store = pipeline, pipeline.stages, pipeline.store
+        self.policies = [stage.policy for stage in self.stages]
+        self.owner = owners.new_owner()
+        self.lease = lease
+        self.deadline = math.inf if deadline is None else deadline
+        self.key: KeyFrom = None
+        self.batch = self._open(batch, key)
+        self.ingester = Ingester(self.store, self.batch, self.stages[0].input, key=self.key, identity="key",
+                                 changed=changed, owner=self.owner, rerun=self._rerun)  # fmt: skip
+        self.inline = Inline()
+        self.looker = Looker(self.stages, pipeline=pipeline.name, batch=batch)
+        self.runners = [self._runner(index) for index in range(len(self.stages))]
+        self._heartbeat: Heartbeat | None = None
+        self._holding: Holding | None = None
+        self._trouble = ""
+        self._slowest: dict[int, float] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        self.inline.close()
+        self.looker.close()
+        for runner in self.runners:
+            runner.close()
+
+    def process(self, raw: Any) -> Processed:
+        """Admit the item, or find it; then bring it as far as it comes."""
+        item = self.ingester.freeze(raw, os.urandom(SALT_BYTES), None)
+        known = self.store.known(self.batch.id, [item])
+        if not known:
+            admitted = self.store.add_items(self.batch.id, [item], actor=self.owner)
+            known = {} if admitted.added else self.store.known(self.batch.id, [item])
+        if known:
+            self.ingester.settle_changed([item], ingest.sort_out([item], known, 0)[1])
+        n = known[0][0] if known else admitted.lo
+        if not known and admitted.dead:
+            self._tell_failure(n)
+        return self._bring_on(n)
+
+    # -- finding it ---------------------------------------------------------------------------------------------
+
+    def _open(self, name: str, key: KeyFrom) -> Batch:
+        """The batch. Whether its code changed is a question for the next run: instances of two versions may be at work
+        on it, and each would change it back."""
+        known = self.store.batch(name)
+        self.key = definition.remembered_key(known, key, "key")
+        described = definition.describe(
+            self.pipeline.name, self.stages, definition.keyed_by(self.key, "key"), self.pipeline.patience
+        )
+        if known is None:
+            known = self.store.open_batch(name, self.pipeline.name, described, actor=self.owner)
+        definition.check(known, self.pipeline.name, described, reads_items=True)
+        return known
+
+    def _rerun(self, n: ItemNo, item: NewItem) -> None:
+        renewal.renew(self.store, self.batch, n, item, actor=self.owner)
+
+    def _runner(self, index: int) -> StageRunner:
+        return StageRunner(
+            self.stages[index], self.stages[index - 1] if index else None, pipeline=self.pipeline.name,
+            batch=self.batch.name, stopping=lambda: time.monotonic() >= self.deadline, now=self.store.now,
+        )  # fmt: skip
+
+    def _stored(self, n: ItemNo) -> StoredItem:
+        return self.store.items(self.batch.id, lo=n, hi=n + 1, limit=1)[0]
+
+    def _verified(self, n: ItemNo) -> StoredItem:
+        """The item as it stands, after the files it rests on were looked at: what is gone is made again."""
+        stored = self._stored(n)
+        if stored.place.state not in (State.DONE, State.PENDING) or not any(stage.sink for stage in self.stages):
+            return stored
+        outputs = self.store.outputs(self.batch.id, lo=n, hi=n + 1)
+        past = checker.past_of(self.store, self.batch.id, stored, outputs, fence=0)
+        try:
+            decision = self.looker.look_over(past, full=False, digests={})
+        except OSError as error:
+            raise StoreError(f"recorded outputs of item {stored.key!r} could not be checked: {error}") from error
+        if not isinstance(decision, GoesBack):
+            return stored
+        sent = back(past.key, n, stored.place, decision.stage, len(self.stages), reason=decision.why)
+        if send_back(self.store, self.batch.id, [sent], reason=decision.why, actor=self.owner).buried:
+            self._tell_failure(n)
+        return self._stored(n)
+
+    # -- bringing it on -----------------------------------------------------------------------------------------
+
+    def _bring_on(self, n: ItemNo) -> Processed:
+        stored = self._verified(n)
+        if stored.place.state is not State.PENDING:
+            return self._answer(stored)
+        if stored.place.due > self.store.now():
+            return self._waiting(stored, stored.place.due)
+        if not self._has_time(stored.place.stage):
+            return processed.describe(stored, self.stages, state=AGAIN, why="its time was up")
+        answer = self._claim(n)
+        if isinstance(answer, Idle):
+            return self._not_ours(n, answer)
+        lost = self._work(answer, n)
+        stored = self._stored(n)
+        if stored.place.state is not State.PENDING:
+            return self._answer(stored)
+        if lost:
+            return processed.describe(stored, self.stages, state=AGAIN, why=lost)
+        if stored.place.due > self.store.now():
+            return self._waiting(stored, stored.place.due)
+        return processed.describe(stored, self.stages, state=AGAIN, why="its time was up")
+
+    def _claim(self, n: ItemNo) -> Claim | Idle:
+        """The chunk of the item; of a suspect, the item alone. What stands before it there comes first, and is given
+        back: it is cut off then."""
+        want = Want(batch=self.batch.id, owner=self.owner, limit=1, seconds=self.lease, only=n)
+        while isinstance(answer := self.store.claim(want), Claim) and answer.hi <= n:
+            others = Holding(answer, len(self.stages), self.lease, 0)
+            self._write(others, commit(others.holder, NOTHING, commit_id=others.new_commit_id(), release=True))
+        return answer
+
+    def _work(self, claim: Claim, n: ItemNo) -> str:
+        """Run what is due of a claimed item; returns why it is no longer ours, where it is not."""
+        holding = self._hold(claim)
+        try:
+            item = self._load(claim, n)
+            resumed = item is not None and (item.place.stage > 0 or claim.lease.fence > 1)
+            while item is not None and not holding.lost:
+                lost = ask(self.looker, self.store, item, holding, random.random()) if resumed else None  # noqa: S311
+                outcome = lost if lost is not None else self._outcome(item, holding, resumed)
+                if outcome is None:
+                    break
+                item, resumed = self._commit(holding, outcome), isinstance(outcome, Lost)
+            return self._lost(holding)
+        finally:
+            self._let_go(holding)
+
+    def _hold(self, claim: Claim) -> Holding:
+        self._trouble = ""
+        holding = self._holding = Holding(claim, len(self.stages), self.lease, 0)
+        if self._heartbeat is None:
+            self._heartbeat = Heartbeat(self.store, self.lease, grace=ORPHAN_GRACE, on_trouble=self._in_trouble)
+            self._heartbeat.start()
+        self._heartbeat.add(holding)
+        for stage in self.stages:
+            if stage.sink is not None:
+                stage.sink.look_again()
+        return holding
+
+    def _in_trouble(self, why: str) -> None:
+        log.warning("the lease cannot be kept: %s", why)
+        self._trouble = why
+        if self._holding is not None:
+            self._holding.lose()
+
+    def _lost(self, holding: Holding) -> str:
+        """Why nothing more of it can be recorded here; whether somebody else goes on with it, the next call says."""
+        if not holding.lost:
+            return ""
+        how = f"its lease could not be kept: {self._trouble}" if self._trouble else "it was taken over meanwhile"
+        return f"{how}; what was done since its last checkpoint is not recorded"
+
+    def _load(self, claim: Claim, n: ItemNo) -> Item | None:
+        items = self.store.load(claim, ItemNo(n - 1), 1, LOAD_BYTES)
+        return items[0] if items and items[0].n == n else None
+
+    def _outcome(self, item: Item, holding: Holding, resumed: bool) -> Outcome | None:
+        claim, at = holding.claim, item.place.stage
+        if leases.condemned(claim.pending, claim.blame):
+            text = f"its process died {claim.blame - SUSPECT} times while it was handled alone"
+            return Failed(item, False, "killed_process", text, 0.0, 0.0, 0.0)
+        if holding.on_trial:
+            holding.on_trial = False
+            self._write(holding, start(holding.holder, commit_id=holding.new_commit_id()))
+        if holding.lost:
+            return None
+        self._begin(self.stages[at])
+        began = clock()
+        work = Assignment(at, [item], holding.lease.fence, began, holding, resumed)
+        outcome = self.inline.run(self.runners[at], work, self.deadline)
+        self._slowest[at] = max(self._slowest.get(at, 0.0), clock() - began)
+        if isinstance(outcome, Failed) and outcome.code == "KeyboardInterrupt" and _is_main():
+            raise KeyboardInterrupt
+        return outcome
+
+    def _begin(self, stage: Stage) -> None:
+        if stage not in _begun:
+            _begun.add(stage)
+            stage.hooks.before.call(self.batch.name)
+
+    def _has_time(self, stage: int) -> bool:
+        """Whether to begin a stage: not if it took longer before than there is time, unless nothing was begun at all:
+        what takes longer than all the time there is would never be begun."""
+        left = self.deadline - time.monotonic()
+        return left > LEAST_SECONDS and (left > self._slowest.get(stage, 0.0))
+
+    # -- committing ---------------------------------------------------------------------------------------------
+
+    def _commit(self, holding: Holding, outcome: Outcome) -> Item | None:
+        """Make it durable; returns the item where it goes on at once. The last commit gives the chunk back."""
+        now = self.store.now()
+        settled = settle([outcome], stages=len(self.stages), policies=self.policies, now=now)
+        onward = next((item for item in settled.onward if item.place.due <= now), None)
+        again = isinstance(outcome, Lost) and any(move.place.state is State.PENDING for move in settled.moves)
+        goes_on = again or (onward is not None and self._has_time(onward.place.stage))
+        waits = settled.onward[0].place.due if settled.onward and onward is None and holding.left == 1 else 0.0
+        self._sync(settled)
+        self._write(
+            holding,
+            commit(holding.holder, settled, commit_id=holding.new_commit_id(), release=not goes_on, due=waits),
+        )
+        if holding.lost:
+            return None
+        self._publish(settled)
+        if not goes_on:
+            self._forget(holding)
+        if settled.events:
+            self._tell_failure(outcome.item.n)
+        if isinstance(outcome, Deferred) and outcome.trouble:
+            raise StoreError(f"{outcome.why}; see to the disk, then hand the item over again")
+        if not goes_on:
+            return None
+        return self._load(holding.claim, outcome.item.n) if again else onward
+
+    def _write(self, holding: Holding, written: Commit) -> None:
+        (receipt,) = write(self.store, [written])
+        if receipt.landed:
+            holding.version += 1
+            holding.progressed_at = time.monotonic()
+            return
+        self._forget(holding)
+        holding.lose()
+        if receipt.reason == "sealed":
+            raise Refused(f"batch {self.batch.name!r} was sealed meanwhile: what was done is not recorded")
+
+    def _sync(self, settled: Settled) -> None:
+        for stage, evidence in self._evidence(settled):
+            try:
+                stage.sink.sync_folders([evidence])  # type: ignore[union-attr]
+            except OSError as error:
+                raise StoreError(f"the output of stage {stage.name!r} could not be made durable: {error}") from error
+
+    def _publish(self, settled: Settled) -> None:
+        for stage, evidence in self._evidence(settled):
+            try:
+                stage.sink.publish([evidence])  # type: ignore[union-attr]
+            except OSError as error:
+                log.warning("an output of stage %s is safe, but has no final name yet: %s", stage.name, error)
+
+    def _evidence(self, settled: Settled) -> list[tuple[Stage, Evidence]]:
+        found = [(self.stages[output.stage], output.file) for output in settled.outputs]
+        return [(stage, Evidence.decode(file)) for stage, file in found if file is not None and stage.sink is not None]
+
+    def _let_go(self, holding: Holding) -> None:
+        """Give the chunk back, if it was not with the last commit: nobody shall have to wait for a lease to run out."""
+        if self._holding is not holding:
+            return
+        self._forget(holding)
+        if not holding.lost:
+            with suppress(HoldfastError):  # perhaps the store is what failed: then the lease must run out
+                self._write(holding, commit(holding.holder, NOTHING, commit_id=holding.new_commit_id(), release=True))
+
+    def _forget(self, holding: Holding) -> None:
+        self._holding = None
+        if self._heartbeat is not None:
+            self._heartbeat.remove(holding)
+
+    # -- answering ----------------------------------------------------------------------------------------------
+
+    def _answer(self, stored: StoredItem) -> Processed:
+        output = None
+        if stored.place.state is State.DONE:
+            output = processed.output_of(self.store, self.batch.id, stored, self.stages)
+        return processed.describe(stored, self.stages, output=output)
+
+    def _waiting(self, stored: StoredItem, due: float, why: str = "") -> Processed:
+        return processed.describe(stored, self.stages, state=WAITING, due=due, why=why)
+
+    def _not_ours(self, n: ItemNo, idle: Idle) -> Processed:
+        """Why there was nothing to claim."""
+        stored = self._stored(n)
+        if stored.place.state is not State.PENDING:
+            return self._answer(stored)
+        if idle.course is Course.CANCELLED:
+            return processed.describe(stored, self.stages, state=State.CANCELLED, why="the batch was cancelled")
+        if idle.ended:
+            return processed.describe(stored, self.stages, state=State.CANCELLED, why="the end of the batch has come")
+        if idle.held:
+            return processed.describe(stored, self.stages, state=RUNNING, why="another process has it in hand")
+        if idle.course is Course.PAUSED:
+            return processed.describe(stored, self.stages, state=WAITING, why="the batch is paused")
+        if idle.next_due is not None and idle.next_due > self.store.now():
+            return self._waiting(stored, idle.next_due)
+        return processed.describe(stored, self.stages, state=AGAIN, why="another process had it in hand until now")
+
+    def _tell_failure(self, n: ItemNo) -> None:
+        stored = self._stored(n)
+        stage, place = self.stages[min(stored.place.stage, len(self.stages) - 1)], stored.place
+        letter = DeadLetter(stored.key, n, stage.name, place.code, place.reason, place.attempt)
+        for hook in (stage.hooks.on_failure, self.pipeline.hooks.on_failure):
+            try:
+                hook.call(letter)
+            except Exception as error:  # noqa: BLE001 - a hook that fails must not undo what it was told about
+                log.warning("%s raised %s for item %r: %s", hook.what, type(error).__name__, letter.key, error)
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()

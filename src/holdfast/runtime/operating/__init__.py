@@ -1,0 +1,1 @@
+"""What operators do, what it would do, and what the promises rest on."""

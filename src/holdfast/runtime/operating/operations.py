@@ -1,0 +1,237 @@
+"""What a person does to items: redrive, resolve, discard, reset. Gather, decide, act.
+
+Every act has an actor and a reason, which the journal keeps. It is decided item by item from what is stored, written
+in groups, and guarded by the state and epoch it was decided for: an item that has moved on since is left alone. So
+doing it twice, or again after a crash half-way, does no harm.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+import msgspec
+
+from holdfast.core import canonical
+from holdfast.core.acts import change_of
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import ACT_ITEMS, OUTPUT_BYTES
+from holdfast.core.model import Act, Batch, Change, Chunk, Output, Place, State, StoredItem
+from holdfast.core.states import Transition, go_back, move, redriven
+from holdfast.runtime import lookup
+from holdfast.runtime.ending import sealing
+from holdfast.runtime.reports import status
+from holdfast.stores.base import Store, each_item
+
+SENT_BACK = frozenset({"reset", "redriven"})
+"""Kinds of acts after which items are to run again."""
+CUT_PAYLOAD = "too_large"
+RESOLVED = "resolved"
+RECOVERED = "recovered"
+NO_INPUT = {RESOLVED: "resolved by hand", RECOVERED: "recovered by its output"}
+"""Codes of items that may stand behind stages they have no outputs of."""
+
+Decide = Callable[[StoredItem], Change | str]
+"""What becomes of an item; as text, why nothing does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class By:
+    """Who acts, and why: the journal keeps both."""
+
+    actor: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.reason.strip():
+            raise UsageError('say why: the journal keeps the reason of every act (--reason "…")')
+        if not self.actor.strip():
+            raise UsageError("say who acts: the journal keeps the actor of every act")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What an act did."""
+
+    kind: str
+    batch: str
+    changed: int
+    left_alone: tuple[tuple[str, int], ...] = ()
+    """(why, how many) of the items that were looked at and not changed."""
+    buried: int = 0
+    """Of those changed, how many became dead letters instead, because they had been re-enqueued too often."""
+    warning: str = ""
+    """What keeps the items from going on, and what to do: the end of their batch has come."""
+
+    def as_dict(self) -> dict[str, Any]:
+        plain = {"kind": self.kind, "batch": self.batch, "changed": self.changed, "left_alone": dict(self.left_alone)}
+        more = {"buried": self.buried, "warning": self.warning}
+        return plain | {name: value for name, value in more.items() if value}
+
+
+def redrive(
+    store: Store, batch: Batch, by: By, items: Sequence[str] | None = None, *, code: str | None = None
+) -> Result:
+    """Try dead letters again where they stopped, with a fresh budget of attempts: those named, or all of them."""
+    sealing.check_goes_on(store, batch)
+    stages = len(lookup.stage_names(batch))
+
+    def decide(item: StoredItem) -> Change | str:
+        if item.place.state is not State.DEAD:
+            return f"{item.place.state}, not dead"
+        if item.place.code == CUT_PAYLOAD:
+            return "its payload was too large to be kept"
+        return change_of(item.n, item.place, redriven(item.place, stages))
+
+    return act_on(store, batch, _dead_letters(store, batch, items, code), decide, kind="redriven", by=by)
+
+
+def discard(
+    store: Store, batch: Batch, by: By, items: Sequence[str] | None = None, *, code: str | None = None
+) -> Result:
+    """Give dead letters up, those named or all of them: they count as cancelled from now on."""
+    stages = len(lookup.stage_names(batch))
+
+    def decide(item: StoredItem) -> Change | str:
+        if item.place.state is not State.DEAD:
+            return f"{item.place.state}, not dead"
+        return change_of(item.n, item.place, move(item.place, Transition.DISCARD, stages=stages))
+
+    return act_on(store, batch, _dead_letters(store, batch, items, code), decide, kind="discarded", by=by)
+
+
+def resolve(store: Store, batch: Batch, by: By, item: str, *, output: bytes | None = None) -> Result:
+    """Settle a dead letter by hand: done with the output that a person gives (JSON), else skipped."""
+    stages = len(lookup.stage_names(batch))
+    data = None if output is None else check_output(output)
+    facts: dict[str, Any] = {"code": RESOLVED, "reason": by.reason}
+
+    def decide(item: StoredItem) -> Change | str:
+        if item.place.state is not State.DEAD:
+            return f"{item.place.state}, not dead"
+        if data is None:
+            skipped = move(item.place, Transition.RESOLVE, to=State.SKIPPED, stages=stages, **facts)
+            return change_of(item.n, item.place, skipped)
+        place = move(item.place, Transition.RESOLVE, to=State.DONE, stage=stages, stages=stages, **facts)
+        made = Output(item.n, stages - 1, place.epoch, data)
+        digest = canonical.digest(item.salt, data)
+        return msgspec.structs.replace(change_of(item.n, item.place, place), output=made, output_digest=digest)
+
+    return act_on(store, batch, [lookup.item_named(store, batch, item)], decide, kind="resolved", by=by)
+
+
+def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_stage: str | int = 0) -> Result:
+    """Begin again at a stage, in a new epoch and with no attempts used: one item, or all that have begun.
+
+    An item in flight is taken from its owner: the fence rises, and what the owner does with it is not committed.
+    """
+    sealing.check_goes_on(store, batch)
+    target = lookup.stage_numbered(batch, to_stage)
+    chunks = store.chunks(batch.id)
+    if item is not None:
+        found = lookup.item_named(store, batch, item)
+        if target > found.place.stage:
+            here, there = (lookup.stage_title(lookup.stage_names(batch), at) for at in (found.place.stage, target))
+            raise UsageError(f"item {found.key!r} stands at {here!r}: a reset leads back, not on to {there!r}")
+        held = any(chunk.lo <= found.n < chunk.hi and status.is_live(chunk, store.now()) for chunk in chunks)
+        decide = _Reset(store, batch, target, by, in_flight=held)
+        return act_on(store, batch, [found], decide, kind="reset", by=by, seize=True)
+    parts = [_reset_chunk(store, batch, by, target, chunk) for chunk in chunks if may_have_begun(chunk)]
+    left = Counter[str]()
+    for part in parts:
+        left.update(dict(part.left_alone))
+    return Result(
+        kind="reset", batch=batch.name, changed=sum(part.changed for part in parts), left_alone=tuple(left.items()),
+        warning=next((part.warning for part in parts if part.warning), ""),
+    )  # fmt: skip
+
+
+def _reset_chunk(store: Store, batch: Batch, by: By, target: int, chunk: Chunk) -> Result:
+    decide = _Reset(store, batch, target, by, in_flight=status.is_live(chunk, store.now()))
+    items = each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi)
+    return act_on(store, batch, items, decide, kind="reset", by=by, seize=True)
+
+
+def may_have_begun(chunk: Chunk) -> bool:
+    """Whether any of its items can have left the start, or is in somebody's hands. A chunk that was cut off another one
+    has items that may have come far, and no attempts of its own."""
+    begun = chunk.counts.settled > 0 or chunk.counts.attempts > 0
+    return begun or chunk.owner is not None or chunk.parent is not None
+
+
+class _Reset:
+    """Decides what a reset does to an item."""
+
+    def __init__(self, store: Store, batch: Batch, target: int, by: By, *, in_flight: bool) -> None:
+        self._store, self._batch, self._target, self._by = store, batch, target, by
+        self._in_flight = in_flight
+        self._stages = len(lookup.stage_names(batch))
+
+    def __call__(self, item: StoredItem) -> Change | str:
+        place = item.place
+        if place.stage < self._target:
+            return "not yet at that stage"
+        if place.code == CUT_PAYLOAD:
+            return "its payload was too large to be kept"
+        if _is_untouched(place, self._target) and not self._in_flight:
+            return "there already"
+        if self._target > 0 and not self._has_input(item):
+            return f"{NO_INPUT[place.code]}: there is no output of the stage before to begin from"
+        after = go_back(place, Transition.RESET, self._target, self._stages, reason=self._by.reason)
+        return change_of(item.n, place, after)
+
+    def _has_input(self, item: StoredItem) -> bool:
+        if item.place.code not in NO_INPUT:
+            return True
+        before = self._target - 1
+        return bool(self._store.outputs(self._batch.id, lo=item.n, hi=item.n + 1, stage=before, limit=1))
+
+
+def _is_untouched(place: Place, stage: int) -> bool:
+    return (place.state, place.stage, place.attempt, place.due) == (State.PENDING, stage, 0, 0.0)
+
+
+def check_output(output: bytes) -> bytes:
+    """The canonical bytes of an output that a person wrote as JSON."""
+    if len(output) > OUTPUT_BYTES:
+        raise UsageError(f"an output has at most {OUTPUT_BYTES:,} bytes, this one has {len(output):,}")
+    try:
+        return canonical.encode(canonical.decode(output))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"the output is not JSON: {error}") from None
+
+
+def _dead_letters(store: Store, batch: Batch, items: Sequence[str] | None, code: str | None) -> Iterable[StoredItem]:
+    """The items that were named, whatever their state; or every dead letter, of one code where that is given."""
+    if items is not None:
+        return [lookup.item_named(store, batch, item) for item in items]
+    dead = each_item(store, batch.id, state=State.DEAD)
+    return dead if code is None else (item for item in dead if item.place.code == code)
+
+
+def act_on(
+    store: Store, batch: Batch, items: Iterable[StoredItem], decide: Decide, *, kind: str, by: By, seize: bool = False
+) -> Result:
+    """Decide and write, group by group: memory stays flat, and no transaction is long."""
+    sealing.check_open(store, batch)
+    changed, left = 0, Counter[str]()
+    for group in _groups(items):
+        decisions = [decide(item) for item in group]
+        left.update(why for why in decisions if isinstance(why, str))
+        changes = tuple(change for change in decisions if isinstance(change, Change))
+        if changes:
+            act = Act(id=os.urandom(16), batch=batch.id, kind=kind, actor=by.actor, reason=by.reason,
+                      at_items=changes, seize=seize)  # fmt: skip
+            landed = len(store.act(act))
+            changed += landed
+            left["it moved on meanwhile"] += len(changes) - landed
+    warning = sealing.end_in_the_way(store, batch) if changed and kind in SENT_BACK else ""
+    return Result(kind=kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()), warning=warning)
+
+
+def _groups(items: Iterable[StoredItem]) -> Iterator[list[StoredItem]]:
+    rest = iter(items)
+    for first in rest:
+        yield list(chain([first], islice(rest, ACT_ITEMS - 1)))

@@ -1,0 +1,337 @@
+"""Makes a plan: looks at everything that a run would look at, and changes nothing.
+
+First every stored item, chunk by chunk, with its outputs as far as they are to be verified; then the items of the
+source, in groups, by key and payload. Where there is no such batch, or no store, an empty one in memory stands in.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import astuple
+
+from holdfast.core import canonical, changes, course
+from holdfast.core.errors import DefinitionChanged, Permanent, SinkError, UsageError
+from holdfast.core.model import Batch, Chunk, Course, ItemNo, NewItem, Output, Place, State, StoredItem
+from holdfast.core.planning import Facts, Fate, Outlook, Reason, begins_at, outlook, outlook_of_changed, outlook_of_new
+from holdfast.core.verify import GoesBack, Unclear, Verdict, may_have_been_tried
+from holdfast.runtime import definition
+from holdfast.runtime.checking import checker
+from holdfast.runtime.checking.findings import Finding, Findings
+from holdfast.runtime.checking.looking import Looker
+from holdfast.runtime.durations import when
+from holdfast.runtime.ingester import Ingester
+from holdfast.runtime.options import Options
+from holdfast.runtime.plans import changed_code
+from holdfast.runtime.plans.forecast import Past, forecast, teacher
+from holdfast.runtime.plans.plan import Plan, Tally
+from holdfast.runtime.reconciling.digests import recorded_digests
+from holdfast.runtime.reports import status
+from holdfast.runtime.schema import Invalid
+from holdfast.runtime.sinks.base import Evidence, Provenance
+from holdfast.runtime.words import many
+from holdfast.stores.base import Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.seen import Seen
+
+if TYPE_CHECKING:
+    from holdfast.runtime.pipeline import Pipeline
+
+PAGE = 500
+GROUP = 2_000
+DONE = (State.DONE, State.PENDING)
+
+
+def make(pipeline: "Pipeline", options: Options, items: Iterable[Any] | None) -> Plan:
+    """What a run with these options would do with these items."""
+    store = pipeline.store_if_there()
+    known = store.batch(options.batch) if store is not None else None
+    if known is None and items is None:
+        raise UsageError(
+            f"batch {options.batch!r} does not exist yet and pipeline {pipeline.name!r} has no source: give "
+            "plan() some items"
+        )
+    key = definition.remembered_key(known, options.key, options.identity)
+    keyed = definition.keyed_by(key, options.identity)
+    if known is not None and items is None:
+        keyed = definition.remembered(known)
+    described = definition.describe(pipeline.name, pipeline.stages, keyed, pipeline.patience)
+    if known is not None:
+        definition.check(known, pipeline.name, described, reads_items=items is not None)
+    stand_in = MemoryStore()
+    batch = known if known is not None else stand_in.open_batch(options.batch, pipeline.name, described, actor="plan")
+    planner = _Planner(pipeline, options, stand_in if known is None or store is None else store, batch, described)
+    try:
+        planner.look_at_what_is_stored()
+        if items is not None:
+            planner.read(items, key)
+    finally:
+        planner.looker.close()
+    past, learned_from = planner.past, options.batch
+    if not past.costs and store is not None and (other := teacher(store, batch)) is not None:
+        past, learned_from = Past.read(store, store.chunks(other.id)), other.name
+    return planner.plan(past, learned_from, is_new=known is None)
+
+
+class _Planner:
+    """Counts what would become of every item."""
+
+    def __init__(self, pipeline: "Pipeline", options: Options, store: Store, batch: Batch, described: bytes) -> None:
+        self.pipeline, self.options, self.store, self.batch = pipeline, options, store, batch
+        self.stages = pipeline.stages
+        self.tally = Tally()
+        self.chunks = store.chunks(batch.id)
+        self.past = Past.read(store, self.chunks)
+        self.obstacles: list[str] = _obstacles(batch)
+        self.notes: list[str] = []
+        self.unclear = Findings()
+        self.now = store.now()
+        self.done = Outlook(Fate.SKIP, len(self.stages), Reason.DONE)
+        self.read_count = self.kept = self.twice = self.passed = 0
+        self.change = self._look_at_code(described)
+        with_files = any(stage.sink is not None for stage in self.stages)
+        self.verifies = options.verify == "full" or (options.verify == "quick" and with_files)
+        self.looker = Looker(self.stages, pipeline=pipeline.name, batch=batch.name, publishes=False)
+        self.staged = [_has_staged(stage.sink) for stage in self.stages]
+
+    def _look_at_code(self, described: bytes) -> changes.StageChange | None:
+        """The first stage that changed, where that matters: it is run again, or it is told how many passed it."""
+        self.rerun: int | None = None
+        try:
+            found = changed_code.look(self.store, self.batch, described, self.options.code)
+        except DefinitionChanged as error:
+            self.obstacles.append(str(error))
+            return None
+        if found is None or not found.changes:
+            return None
+        self.rerun = found.rerun.index if found.rerun is not None else None
+        return found.changes[0]
+
+    # -- what is stored -----------------------------------------------------------------------------------------
+
+    def look_at_what_is_stored(self) -> None:
+        for chunk in self.chunks:
+            if self._is_plainly_done(chunk):
+                self._take_as_done(chunk, self._with_bad_files(chunk) if self.verifies else set())
+                continue
+            held = status.is_live(chunk, self.now)
+            digests = recorded_digests(self.store, self.chunks, chunk) if self.options.verify == "full" else {}
+            for item, outputs in self._pages(chunk):
+                self.tally.add(self._outlook(item, outputs, digests, held, resumed=chunk.fence > 0), item.key)
+                self.passed += self.change is not None and changes.is_affected(item.place, self.change.index)
+
+    def _is_plainly_done(self, chunk: Chunk) -> bool:
+        """Whether all of it is done, so that there is nothing to look at but files."""
+        return chunk.counts.done == chunk.size and self.options.verify != "full" and self.change is None
+
+    def _with_bad_files(self, chunk: Chunk) -> set[ItemNo]:
+        """Items of which a file is gone or another: the short way for what is done, which is most of it."""
+        sinks = [stage.sink for stage in self.stages]
+        bad: set[ItemNo] = set()
+        for lo in range(chunk.lo, chunk.hi, PAGE):
+            outputs = self.store.outputs(self.batch.id, lo=lo, hi=min(lo + PAGE, chunk.hi), limit=PAGE * 64)
+            for n, stage, _, _, file in map(astuple, outputs):
+                sink = sinks[stage]
+                if (
+                    file is not None
+                    and sink is not None
+                    and sink.check(Evidence.decode(file), full=False, publish=False)
+                ):
+                    bad.add(n)
+        return bad
+
+    def _take_as_done(self, chunk: Chunk, bad: set[ItemNo]) -> None:
+        self.tally.add_many(self.done, chunk.size - len(bad))
+        for n in sorted(bad):
+            (item,) = self.store.items(self.batch.id, lo=n, hi=n + 1, limit=1)
+            outputs = self.store.outputs(self.batch.id, lo=n, hi=n + 1)
+            self.tally.add(self._outlook(item, outputs, {}, held=False), item.key)
+        if wanted := self.tally.lacks_examples(self.done):
+            some = self.store.items(self.batch.id, lo=chunk.lo, hi=chunk.hi, limit=wanted + len(bad))
+            self.tally.show(self.done, [item.key for item in some if item.n not in bad][:wanted])
+
+    def _pages(self, chunk: Chunk) -> Iterator[tuple[StoredItem, list[Output]]]:
+        """Every item with its outputs, as far as those are wanted."""
+        wanted = self.verifies or any(self.staged)
+        for lo in range(chunk.lo, chunk.hi, PAGE):
+            hi = min(lo + PAGE, chunk.hi)
+            outputs: dict[int, list[Output]] = {}
+            for output in self.store.outputs(self.batch.id, lo=lo, hi=hi, limit=PAGE * 64) if wanted else ():
+                outputs.setdefault(output.n, []).append(output)
+            for item in self.store.items(self.batch.id, lo=lo, hi=hi, limit=PAGE):
+                yield item, outputs.get(item.n, [])
+
+    def _outlook(
+        self, item: StoredItem, outputs: list[Output], digests: dict[tuple[int, int], bytes], held: bool,
+        *, resumed: bool = False,
+    ) -> Outlook:  # fmt: skip
+        place = item.place
+        stage = begins_at(place, self.rerun)
+        valid = [output for output in outputs if output.stage < stage]
+        bad = None
+        if self.verifies and valid and (place.state in DONE or stage != place.stage):
+            full = self.options.verify == "full"
+            seen = checker.past_of(self.store, self.batch.id, item, valid, fence=0)
+            decision = self.looker.look_over(seen, full=full, digests=digests)
+            bad = decision.stage if isinstance(decision, GoesBack) else None
+            if isinstance(decision, Unclear) and not self.read_count:  # told once, before the source is read
+                at = self.stages[decision.seen.stage].name
+                self.unclear.add(Finding(item.key, item.n, at, decision.seen.why))
+        if bad is None and place.state is State.DONE and self.rerun is None:
+            return self.done
+        goes_on = place.state is State.PENDING and bad is None and stage == place.stage
+        waits = goes_on and self._waits(item, valid)
+        found = goes_on and not (waits or held) and self._finds(item, valid, resumed=resumed)
+        return outlook(
+            Facts(
+                place=place, now=self.now, rerun=self.rerun, bad=bad, held=held,
+                staged=waits, found=found, redriven=self.past.was_redriven(item.n, place.stage),
+            )
+        )  # fmt: skip
+
+    def _waits(self, item: StoredItem, outputs: Sequence[Output]) -> bool:
+        """Whether an output of its next stage was made by a run that could not record it."""
+        at = item.place.stage
+        sink = self.stages[at].sink
+        if sink is None or not self.staged[at]:
+            return False
+        try:
+            given = item.payload if at == 0 else self._input(at, outputs)
+            found = sink.find(self._provenance(item, item.place, given))
+            if found is not None:
+                self.stages[at].output.decode(sink.read(found))
+        except (SinkError, Invalid, Permanent, OSError):
+            return False
+        return found is not None
+
+    def _finds(self, item: StoredItem, outputs: Sequence[Output], *, resumed: bool) -> bool:
+        """Whether the adopter of its next stage finds an output that counts. It is asked where a run would ask it, and
+        only for a full look: it is the user's, and may take its time."""
+        at = item.place.stage
+        asks = self.options.verify == "full" and self.stages[at].adopter is not None
+        if not asks or not may_have_been_tried(item.place, resumed=resumed):
+            return False
+        seen = self.looker.search(checker.past_of(self.store, self.batch.id, item, outputs, fence=0), at)
+        if seen.verdict is Verdict.UNKNOWN and not self.read_count:
+            self.unclear.add(Finding(item.key, item.n, self.stages[at].name, seen.why))
+        return seen.verdict is Verdict.HOLDS
+
+    def _input(self, at: int, outputs: Sequence[Output]) -> bytes:
+        before = next((output for output in outputs if output.stage == at - 1), None)
+        sink = self.stages[at - 1].sink
+        if before is None:
+            raise SinkError("there is no output to begin from")
+        if before.file is not None and sink is not None:
+            return sink.read(Evidence.decode(before.file))
+        return before.data if before.data is not None else b""
+
+    def _provenance(self, item: StoredItem, place: Place, given: bytes) -> Provenance:
+        return Provenance(
+            pipeline=self.pipeline.name, batch=self.batch.name, stage=self.stages[place.stage].name, n=item.n,
+            epoch=place.epoch, fence=0, input_digest=canonical.digest(b"", given), key=item.key,
+        )  # fmt: skip
+
+    # -- what the source has ------------------------------------------------------------------------------------
+
+    def read(self, source: Iterable[Any], key: Any) -> None:
+        """Compare the items of a source with what is stored, group by group."""
+        options = self.options
+        ingester = Ingester(self.store, self.batch, self.stages[0].input, key=key, identity=options.identity,
+                            changed=options.changed, owner="plan", rerun=_never)  # fmt: skip
+        seen = Seen()
+        try:
+            for group in ingester.groups(source, GROUP):
+                self.read_count += len(group)
+                self._sort_out(group, ingester, seen)
+        finally:
+            seen.close()
+
+    def _sort_out(self, group: list[NewItem], ingester: Ingester, seen: Seen) -> None:
+        known = self.store.known(self.batch.id, group)
+        fresh = [item for index, item in enumerate(group) if index not in known]
+        for item, sight in zip(fresh, seen.look(fresh), strict=True):
+            if sight == "new":
+                self.tally.add(outlook_of_new(item), item.key)
+            elif sight == "same" or self.options.changed == "keep":
+                self.twice += 1
+            else:
+                self.tally.add(outlook_of_changed(item, outlook_of_new(item), self.options.changed), item.key)
+        changed = [(n, group[index]) for index, (n, same) in known.items() if not same]
+        changed = [(n, item) for n, item in changed if ingester.differs(n, item)]
+        for (n, item), sight in zip(changed, seen.look([item for _, item in changed]), strict=True):
+            if sight == "new":
+                self._count_changed(n, item)
+
+    def _count_changed(self, n: ItemNo, item: NewItem) -> None:
+        (stored,) = self.store.items(self.batch.id, lo=n, hi=n + 1, limit=1)
+        chunk = next(chunk for chunk in self.chunks if chunk.lo <= n < chunk.hi)
+        outputs = self.store.outputs(self.batch.id, lo=n, hi=n + 1)
+        digests = recorded_digests(self.store, self.chunks, chunk) if self.options.verify == "full" else {}
+        before = self._outlook(stored, outputs, digests, status.is_live(chunk, self.now), resumed=chunk.fence > 0)
+        after = outlook_of_changed(item, before, self.options.changed)
+        if after == before:
+            self.kept += 1
+            return
+        self.tally.take_back(before, stored.key)
+        self.tally.add(after, stored.key)
+
+    # -- the plan -----------------------------------------------------------------------------------------------
+
+    def plan(self, past: Past, learned_from: str, *, is_new: bool) -> Plan:
+        names = [stage.name for stage in self.stages]
+        rows = tuple(self.tally.rows(names))
+        self._tell(sum(row.count for row in rows if row.fate is Fate.REFUSE))
+        if any(row.fate in (Fate.RUN, Fate.REWIND, Fate.ADOPT) for row in rows):
+            self.obstacles += _end_in_the_way(self.batch, self.now)
+        told = forecast(
+            names, self.tally.work(len(names)), past, workers=self.options.workers, learned_from=learned_from
+        )
+        return Plan(
+            pipeline=self.pipeline.name, batch=self.batch.name, is_new=is_new, verify=self.options.verify, rows=rows,
+            read=self.read_count, forecast=told, obstacles=tuple(self.obstacles), notes=tuple(self.notes),
+        )  # fmt: skip
+
+    def _tell(self, refused: int) -> None:
+        if refused:
+            self.obstacles.append(
+                f"{many(refused, 'item')} came with another payload under a known key: "
+                'say changed="rerun" to handle them again, or changed="keep" to keep what is stored'
+            )
+        self.notes += self.unclear.warnings()
+        if self.kept:
+            self.notes.append(f"{many(self.kept, 'item')} came with another payload, and would be kept as stored")
+        if self.twice:
+            self.notes.append(f"{many(self.twice, 'item')} came more than once")
+        if self.change is not None and self.rerun is None and self.passed:
+            self.notes.append(
+                f"{self.change}: {many(self.passed, 'item')} passed it, and would be kept as they are; with "
+                'code="rerun" they would run again from there'
+            )
+
+
+def _obstacles(batch: Batch) -> list[str]:
+    if batch.sealed_at is not None:
+        again = f"`holdfast reopen {batch.name} --reason …`"
+        return [f"batch {batch.name!r} is sealed: it is finished; to go on all the same, {again}"]
+    if batch.course is Course.CANCELLED:
+        return [f"batch {batch.name!r} was cancelled: choose another batch name"]
+    if batch.course is Course.PAUSED:
+        return [f"batch {batch.name!r} is paused: say `holdfast pause {batch.name} --off --reason …` first"]
+    return []
+
+
+def _end_in_the_way(batch: Batch, now: float) -> list[str]:
+    if batch.course is Course.CANCELLED or not course.has_ended(batch, now):
+        return []
+    text = (
+        f"batch {batch.name!r} ended at {when(batch.ends_at or 0.0)}: nothing runs unless the run gives it a later end "
+        "(until=…, --until), and what is pending would be cancelled"
+    )
+    return [text]
+
+
+def _has_staged(sink: Any) -> bool:
+    return sink is not None and any(left.kind == "staged" for left in sink.leftovers())
+
+
+def _never(_n: ItemNo, _item: NewItem) -> None:
+    raise AssertionError("a plan changes nothing")

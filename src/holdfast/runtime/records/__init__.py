@@ -1,0 +1,1 @@
+"""The record checked, taken out, and made anew."""

@@ -1,0 +1,1 @@
+"""What people are told: progress, reports, status, statistics, the story of an item."""

@@ -1,0 +1,194 @@
+"""How far a run is: a live line in a terminal, lines in a log, a line that rewrites itself in a notebook."""
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core import money
+from holdfast.runtime.durations import in_words
+from holdfast.runtime.working.ledger import Figures, Ledger
+
+log = logging.getLogger("holdfast.progress")
+
+LIVE_SECONDS = 0.1
+LOG_SECONDS = 10.0
+
+
+class Progress:
+    """Shows the figures of a ledger from a thread of its own, until it is stopped."""
+
+    def __init__(self, batch: str, ledger: Ledger, shown: "bool | Callable[[Any], None] | None") -> None:
+        self._ledger = ledger
+        self._stop = threading.Event()
+        self._show, every = _choose(batch, shown)
+        self._thread = threading.Thread(target=self._run, args=(every,), name="holdfast-progress", daemon=True)
+
+    def start(self) -> None:
+        if self._show is not None:
+            self._thread.start()
+
+    def stop(self) -> None:
+        if self._show is not None:
+            self._stop.set()
+            self._thread.join(timeout=2.0)
+
+    def _run(self, every: float) -> None:
+        assert self._show is not None
+        try:
+            while not self._stop.wait(every):
+                self._show(self._ledger.figures(), False)
+            self._show(self._ledger.figures(), True)
+        except Exception as error:  # noqa: BLE001 - a function of the user's, or a terminal that went away; the work goes on
+            log.warning("progress is no longer shown: %s: %s", type(error).__name__, error)
+
+
+Show = Callable[[Figures, bool], None]
+
+
+def _choose(batch: str, shown: "bool | Callable[[Any], None] | None") -> tuple[Show | None, float]:
+    if shown is False:
+        return None, 0.0
+    if callable(shown):
+        call = shown
+        return lambda figures, last: call(figures), LIVE_SECONDS
+    if _in_notebook():
+        return _Notebook(batch), 0.5
+    if sys.stderr is None or sys.stderr.closed:
+        return None, 0.0
+    if sys.stderr.isatty():
+        return _Terminal(batch), LIVE_SECONDS
+    return _Lines(batch), LOG_SECONDS
+
+
+def sentence(batch: str, figures: Figures) -> str:
+    """The figures in one line."""
+    before, now = figures.before, figures.now
+    rate = now.settled / figures.seconds if figures.seconds > 0 else 0.0
+    done = before.settled - figures.undone + now.settled
+    left = figures.admitted - done
+    noun = " partitions" if figures.counts_rows else ""
+    parts = [f"{batch}: {done:,} of {figures.admitted:,}{'' if figures.ingested else '+'}{noun} settled"]
+    if figures.counts_rows:
+        parts += _rows(figures)
+    else:
+        if before.done:
+            parts.append(f"{before.done:,} done before")
+        parts.append(f"{now.done:,} done now")
+        parts.append(f"{rate:,.1f}/s")
+    if rate > 0 and left > 0 and figures.ingested and not figures.counts_rows:
+        parts.append(f"about {in_words(left / rate)} left")
+    if before.spent + now.spent:
+        parts.append(f"${money.to_usd(before.spent + now.spent):.2f}")
+    if before.dead + now.dead:
+        parts.append(f"{before.dead + now.dead:,} dead")
+    if figures.looking:
+        parts.append(figures.looking)
+    if figures.paused:
+        parts.append(f"{', '.join(figures.paused)} paused")
+    return ", ".join(parts)
+
+
+def _rows(figures: Figures) -> list[str]:
+    """How far a scan is, in rows."""
+    rate = figures.rows / figures.seconds if figures.seconds > 0 else 0.0
+    before = [f"{figures.rows_before:,} rows before"] if figures.rows_before else []
+    return [*before, f"{figures.rows:,} rows now", f"{rate:,.0f} rows/s", *_rows_left(figures, rate)]
+
+
+def _rows_left(figures: Figures, rate: float) -> list[str]:
+    """What is left of a scan whose rows are counted, and for how long at this rate."""
+    if figures.rows_expected is None:
+        return []
+    left = figures.rows_expected - figures.rows_before - figures.rows
+    if left <= 0:
+        return []
+    return [f"{left:,} left", *([f"about {in_words(left / rate)}"] if rate > 0 else [])]
+
+
+class _Lines:
+    """A line now and then, on standard error, for logs."""
+
+    def __init__(self, batch: str) -> None:
+        self.batch = batch
+
+    def __call__(self, figures: Figures, last: bool) -> None:
+        sys.stderr.write(f"holdfast: {sentence(self.batch, figures)}\n")
+        sys.stderr.flush()
+
+
+class _Terminal:
+    """A progress bar that stays on its line."""
+
+    def __init__(self, batch: str) -> None:
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        self.bar = Bar(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.fields[count]}"),
+            TextColumn("{task.fields[facts]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=False,
+        )
+        self.line = self.bar.add_task(escape(batch), total=None, facts="", count="")
+        self.bar.start()
+        self.recent: list[tuple[float, int]] = []
+
+    def __call__(self, figures: Figures, last: bool) -> None:
+        done = figures.before.settled - figures.undone + figures.now.settled
+        self.recent = [*self.recent[-50:], (time.monotonic(), figures.now.settled)]
+        total = figures.admitted if figures.ingested or last else max(figures.admitted, done + 1)
+        facts, count = self._facts(figures, total - done), f"{done:,} of {total:,}"
+        if figures.counts_rows:
+            count += " partitions"
+        if figures.rows_expected is not None:  # of five ranges a bar would show five steps; it has a million rows
+            done, total = min(figures.rows_before + figures.rows, figures.rows_expected), figures.rows_expected
+        self.bar.update(self.line, completed=done, total=total, facts=facts, count=count)
+        if last:
+            self.bar.stop()
+
+    def _facts(self, figures: Figures, left: int) -> str:
+        from rich.markup import escape
+
+        (first_at, first), (last_at, latest) = self.recent[0], self.recent[-1]
+        rate = (latest - first) / (last_at - first_at) if last_at > first_at else 0.0
+        if figures.counts_rows:
+            parts = _rows(figures)
+        else:
+            before = f"{figures.before.done:,} before" if figures.before.done else ""
+            parts = [before, f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"]
+        if rate > 0 and left > 0 and not figures.counts_rows:
+            parts.append(f"{in_words(left / rate)} left" if figures.ingested else "still reading")
+        spent = figures.before.spent + figures.now.spent
+        parts.append(f"${money.to_usd(spent):.2f}" if spent else "")
+        dead = figures.before.dead + figures.now.dead
+        parts.append(f"[red]{dead:,} dead[/red]" if dead else "")
+        parts.append(figures.looking)
+        parts.append(f"[yellow]{escape(', '.join(figures.paused))} paused[/yellow]" if figures.paused else "")
+        return " · ".join(part for part in parts if part)
+
+
+class _Notebook:
+    """One line that is rewritten in place."""
+
+    def __init__(self, batch: str) -> None:
+        from IPython.display import display  # type: ignore[import-not-found,unused-ignore]
+
+        self.batch = batch
+        self.handle = display({"text/plain": f"{batch}: starting"}, raw=True, display_id=True)
+
+    def __call__(self, figures: Figures, last: bool) -> None:
+        self.handle.update({"text/plain": sentence(self.batch, figures)}, raw=True)
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    running = shell.get_ipython() if shell is not None and hasattr(shell, "get_ipython") else None
+    return type(running).__name__ == "ZMQInteractiveShell"

@@ -1,0 +1,351 @@
+"""What a run tells at its end: a picture of a moment, which nobody can change and nothing changes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core import money
+from holdfast.core.errors import Incomplete, UsageError
+from holdfast.core.model import Key, State
+from holdfast.core.reconcile import Reconciliation
+from holdfast.runtime.checking.findings import Finding, Findings
+from holdfast.runtime.durations import in_words, when
+from holdfast.runtime.ending import verdict
+from holdfast.runtime.options import allowed as allowed_dead
+from holdfast.runtime.policy import Tolerance
+from holdfast.runtime.reconciling.reconciler import reconcile
+from holdfast.runtime.reports import statistics, status
+from holdfast.runtime.reports.results import Result, results
+from holdfast.runtime.words import many, usd
+from holdfast.runtime.working.ledger import Figures
+from holdfast.stores.base import Store, each_item
+
+if TYPE_CHECKING:
+    from holdfast.runtime.pipeline import Pipeline
+
+DEAD_SHOWN = 20
+FINDINGS = "finished with findings"
+STATES = ("done", "skipped", "dead", "cancelled", "pending")
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An item that was buried, and why."""
+
+    key: Key
+    number: int
+    stage: str
+    code: str
+    reason: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThisRun:
+    """What the run at hand did, beside what was there before."""
+
+    done_before: int
+    done: int
+    dead: int
+    skipped: int
+    admitted: int
+    usd: Decimal
+    seconds: float
+    rewound: int = 0
+    adopted: int = 0
+    """Outputs that an earlier attempt had made and could not record: found valid, neither made nor paid for again."""
+
+    @property
+    def rate(self) -> float:
+        return self.done / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What the resume did not have to do again."""
+
+    items: int
+    usd: Decimal
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The state of a batch when a run of it ended."""
+
+    pipeline: str
+    batch: str
+    state: str
+    """At its end: complete, complete with dead letters, finished with findings, stopped, cancelled. Else: interrupted,
+    paused, over tolerance, or open where nothing ran."""
+    why: str
+    """What to know about the state, and what to do next."""
+    counts: status.Counts
+    totals: statistics.Totals
+    forecast: status.Forecast
+    this_run: ThisRun
+    saved: Saved
+    dead: tuple[DeadLetter, ...]
+    """The first dead letters; `holdfast dead list` has all of them."""
+    stages: Mapping[str, Mapping[str, Any]]
+    """What the `after` hooks returned, with the time each stage was complete."""
+    tolerated: int
+    warnings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """The first recorded outputs that could not be verified; their items stay as they are."""
+    unverified: int = 0
+    """How many there are."""
+    reconciliation: Reconciliation | None = None
+    """What should be there, what is recorded and what is there, compared; None while the batch has not ended."""
+    reason: str = ""
+    """What ended the run before the batch was complete: interrupted, deadline, budget, paused, cancelled, until,
+    tolerance, breaker, trouble."""
+    sealed_at: float | None = None
+    """When the batch was sealed; None while it is open."""
+    _pipeline: "Pipeline | None" = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every item is accounted for, no more died than is tolerated, and nothing could not be verified."""
+        return self.exit_code == 0
+
+    @property
+    def exit_code(self) -> int:
+        """0 complete and reconciled, 1 ended in part, with findings, or with dead letters beyond what is tolerated, 75
+        run again to go on."""
+        if self.state == FINDINGS or self.state in verdict.FINAL:
+            return 1
+        if not self.state.startswith("complete"):
+            return 75
+        return 0 if self.counts.dead <= self.tolerated and not self.unverified else 1
+
+    @property
+    def run_again(self) -> bool:
+        """Whether work is left that this run stopped before: the next one goes on with it."""
+        return self.exit_code == 75 and bool(self.reason or self.counts.pending)
+
+    @property
+    def metrics(self) -> statistics.Statistics:
+        """Count, min, max, sum, mean, p50 and p95 of seconds, money, tokens and metrics, by stage."""
+        pipeline = self._needed()
+        batch = pipeline.store.batch(self.batch)
+        assert batch is not None
+        return statistics.collect(pipeline.store, batch)
+
+    def results(self) -> Iterator[Result]:
+        """Every result, in the order of the items, with its key and its validated output."""
+        return results(self._needed(), self.batch)
+
+    def raise_unless_complete(self) -> "Report":
+        """Raise Incomplete, with what is missing, unless the batch is complete."""
+        if not self.is_complete:
+            raise Incomplete(f"batch {self.batch!r} is {self.state}: {self.why}", self)
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain values, for machines."""
+        return {
+            "pipeline": self.pipeline,
+            "batch": self.batch,
+            "state": self.state,
+            "why": self.why,
+            "reason": self.reason,
+            "exit_code": self.exit_code,
+            "run_again": self.run_again,
+            "sealed_at": self.sealed_at,
+            "counts": self.counts.as_dict(),
+            "totals": self.totals.as_dict(),
+            "left": {"items": self.forecast.left, "seconds": self.forecast.seconds, "usd": _text(self.forecast.usd)},
+            "this_run": {**_fields(self.this_run), "rate": self.this_run.rate},
+            "saved": _fields(self.saved),
+            "dead": [_fields(each) for each in self.dead],
+            "stages": {name: dict(facts) for name, facts in self.stages.items()},
+            "warnings": list(self.warnings),
+            "unverified": self.unverified,
+            "findings": [_fields(each) for each in self.findings],
+            "reconciliation": None if self.reconciliation is None else self.reconciliation.as_dict(),
+        }
+
+    def __str__(self) -> str:
+        c, run = self.counts, self.this_run
+        lines = [
+            f"{self.batch}: {self.state}. {self.why}".rstrip(),
+            f"  items    {c.expected:,} = {' + '.join(f'{getattr(c, name):,} {name}' for name in STATES)}",
+            f"  this run {run.done:,} done in {in_words(run.seconds)} ({run.rate:,.1f}/s), {run.done_before:,} before",
+        ]
+        if run.rewound:
+            lines.append(f"  rewound  {many(run.rewound, 'item')} whose output no longer held")
+        if run.adopted:
+            there = "that was there already" if run.adopted == 1 else "that were there already"
+            lines.append(f"  adopted  {many(run.adopted, 'output')} {there}: not made or paid for again")
+        if self.totals.usd:
+            lines.append(
+                f"  money    {usd(self.totals.usd)} in all, {usd(run.usd)} in this run, {self.totals.tokens:,} tokens"
+            )
+        if self.saved.items:
+            money = f"{usd(self.saved.usd)} and " if self.saved.usd else ""
+            lines.append(
+                f"  saved    {many(self.saved.items, 'item')} not done again: "
+                f"{money}{in_words(self.saved.seconds)} of work"
+            )
+        if self.sealed_at is not None:
+            lines.append(f"  sealed   at {when(self.sealed_at)}: it takes no more items, commits or acts")
+        if c.pending:
+            lines.append("  left     " + ", ".join(self._left()))
+        lines += [f"  dead     {d.key!r} at {d.stage}: {d.code}: {d.reason}" for d in self.dead[:5]]
+        if c.dead > 5:
+            lines.append(f"  dead     … and {c.dead - 5:,} more: holdfast dead list {self.batch}")
+        findings = self.reconciliation.findings if self.reconciliation is not None else ()
+        lines += [f"  finding  {f.what}: {f.file or f.key}: {f.why}" for f in findings[:5]]
+        lines += [f"  note     {warning}" for warning in self.warnings]
+        return "\n".join(lines)
+
+    def _left(self) -> list[str]:
+        parts = [many(self.counts.pending, "item")]
+        if self.forecast.work_seconds:
+            parts.append(f"about {in_words(self.forecast.work_seconds)} of work")
+        if self.forecast.usd:
+            parts.append(f"about {usd(self.forecast.usd)}")
+        return parts
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+    def _needed(self) -> "Pipeline":
+        if self._pipeline is None:
+            raise UsageError("this report was read from a file and knows no store")
+        return self._pipeline
+
+    @staticmethod
+    def of(pipeline: "Pipeline", batch: str) -> "Report":
+        """How a batch stands, without a run."""
+        return make(pipeline, batch, run=None, reason="", tolerated=0)
+
+
+def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
+         tolerated: int | float | Tolerance, rewound: int = 0,
+         warnings: tuple[str, ...] = (), findings: Findings | None = None,
+         compared: Reconciliation | None = None) -> Report:  # fmt: skip
+    """The report of a batch as it stands in the store."""
+    store = pipeline.store
+    batch = store.batch(name)
+    if batch is None:
+        known = ", ".join(repr(b.name) for b in store.batches()[-5:]) or "none"
+        raise UsageError(f"there is no batch {name!r} in {store.url}; the last ones are: {known}")
+    now = status.snapshot(store, batch)
+    allowed = allowed_dead(tolerated, now.counts.expected)
+    if compared is None and run is None and now.is_complete:
+        compared = reconcile(store, batch, sinks={}, how="sums")
+    state, why = _state(now, reason, allowed, read=run is None or run.ingested, found=compared)
+    found = findings if findings is not None else Findings()
+    if found.count:
+        why = f"{why} {many(found.count, 'output')} could not be verified."
+    return Report(
+        pipeline=pipeline.name,
+        batch=name,
+        state=state,
+        why=why,
+        counts=now.counts,
+        totals=now.totals,
+        forecast=now.forecast,
+        this_run=_this_run(run, rewound, now.counts.done),
+        saved=_saved(run, rewound, now.counts.done),
+        dead=_dead(store, batch.id, now.stages) if now.counts.dead else (),
+        stages=_stage_facts(store, batch.id),
+        tolerated=allowed,
+        warnings=(*warnings, *found.warnings()),
+        findings=tuple(found.listed),
+        unverified=found.count,
+        reconciliation=compared,
+        sealed_at=batch.sealed_at,
+        reason="" if state.startswith("complete") or reason == "ended" else reason,
+        _pipeline=pipeline,
+    )
+
+
+def _state(
+    now: status.Status, reason: str, tolerated: int, *, read: bool, found: Reconciliation | None
+) -> tuple[str, str]:
+    """`read`: this run came to the end of its source, where it had one."""
+    counts = now.counts
+    if now.is_complete and read and found is not None and not found.is_explained:
+        what = ", ".join(found.unexplained)
+        return FINDINGS, f"Nothing is left to do, but {what}: see `holdfast reconcile {now.batch}`."
+    barred = verdict.of(now, reason, read=read)
+    if barred is not None:
+        return barred
+    if now.is_complete and read:
+        if not counts.dead:
+            return "complete", f"{_all(counts.expected)} accounted for."
+        see = f"; see `holdfast dead list {now.batch}`, then redrive, resolve or discard them"
+        beyond = "" if counts.dead <= tolerated else see
+        return "complete with dead letters", f"{counts.dead:,} of {many(counts.expected, 'item')} died{beyond}."
+    left = f"{many(counts.pending, 'item')} left to do" if counts.pending else "the source was not read to its end"
+    if reason == "budget":
+        return "paused", f"The budget is used up, {left}: raise it and run again."
+    if reason in ("interrupted", "deadline", "trouble"):
+        word = {"interrupted": "It was interrupted", "deadline": "Its time was up", "trouble": "It met trouble"}[reason]
+        return "interrupted", f"{word}, {left}: run again to go on."
+    return "open", f"{left[0].upper()}{left[1:]}: run it to go on."
+
+
+def _all(count: int) -> str:
+    return f"All {count:,} items are" if count != 1 else "Its one item is"
+
+
+def _this_run(run: Figures | None, rewound: int, done: int) -> ThisRun:
+    """`done`: how many are, where nothing ran."""
+    if run is None:
+        return ThisRun(done, 0, 0, 0, 0, Decimal(0), 0.0)
+    now = run.now
+    return ThisRun(
+        run.before.done,
+        now.done,
+        now.dead,
+        now.skipped,
+        run.added,
+        money.to_usd(now.spent),
+        run.seconds,
+        rewound + run.rewound,
+        run.adopted,
+    )
+
+
+def _saved(run: Figures | None, rewound: int, done: int) -> Saved:
+    """What was done before and is not done again: not rewound, and not renewed by another payload."""
+    items = 0 if run is None else min(run.before.done - rewound, done - run.now.done)
+    if run is None or items <= 0:
+        return Saved(0, Decimal(0), 0.0)
+    return Saved(items, money.to_usd(run.before.spent), run.before.seconds)
+
+
+def _dead(store: Store, batch: Any, stages: tuple[str, ...]) -> tuple[DeadLetter, ...]:
+    found = []
+    for record in each_item(store, batch, state=State.DEAD):
+        place = record.place
+        stage = stages[place.stage] if place.stage < len(stages) else "?"
+        found.append(DeadLetter(record.key, record.n, stage, place.code, place.reason, place.attempt))
+        if len(found) == DEAD_SHOWN:
+            break
+    return tuple(found)
+
+
+def _stage_facts(store: Store, batch: Any) -> Mapping[str, Mapping[str, Any]]:
+    from holdfast.runtime.completion import completed_stages
+
+    return MappingProxyType({name: MappingProxyType(facts) for name, facts in completed_stages(store, batch).items()})
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {
+        name: _text(getattr(value, name)) if isinstance(getattr(value, name), Decimal) else getattr(value, name)
+        for name in value.__slots__
+    }
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else format(amount, "f")

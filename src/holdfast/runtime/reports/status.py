@@ -1,0 +1,314 @@
+"""A batch at a glance, from its chunks and the ends of their chains: cheap while the batch runs, whatever its size.
+
+Every item is counted once, by what its chunk says about it. An item whose chunk made no progress for longer than the
+grace period is an orphan, unless somebody took it since. In a chunk that somebody holds it is running; in a free one it
+waits until it is due, and is ready otherwise.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+from holdfast.core import course, journal, money, orphans
+from holdfast.core.ending import ENDED, End, end_of
+from holdfast.core.limits import DEAD_SEEN, ORPHAN_GRACE
+from holdfast.core.model import Batch, Chunk, ChunkId, Course, State
+from holdfast.runtime import lookup
+from holdfast.runtime.ending import sealing
+from holdfast.runtime.reports import statistics
+from holdfast.runtime.stuck.grants import last_grant
+from holdfast.runtime.stuck.patience import Patience
+from holdfast.stores import owners
+from holdfast.stores.base import Store, each_item
+
+RECENT_CHUNKS = 16
+RECENT_ENTRIES = 64
+RATE_ENTRIES = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many items a batch has, by what has become of them. They always add up."""
+
+    expected: int
+    done: int
+    skipped: int
+    dead: int
+    cancelled: int
+    pending: int
+    ready: int
+    running: int
+    waiting: int
+    orphaned: int
+
+    def __post_init__(self) -> None:
+        assert self.expected == self.done + self.skipped + self.dead + self.cancelled + self.pending, self
+        assert self.pending == self.ready + self.running + self.waiting + self.orphaned, self
+        assert min(asdict(self).values()) >= 0, self
+
+    @property
+    def settled(self) -> int:
+        return self.expected - self.pending
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A chunk in somebody's hands."""
+
+    chunk: int
+    lo: int
+    hi: int
+    owner: str
+    fence: int
+    pending: int
+    expires_in: float
+    """Seconds until the lease ends, if it is not renewed; negative when it has ended."""
+    is_live: bool
+    by_its_clock: bool = False
+    """Whether that is told by its owner's clock, which may be wrong: on a bucket no clock is common to all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What is left, at the rate and the cost of what is settled. None where nothing is settled yet."""
+
+    left: int
+    rate: float | None
+    """Items settled per second, over the last entries of the journal."""
+    seconds: float | None
+    """Until the end, at that rate, while somebody works on it."""
+    work_seconds: float | None
+    """Seconds of handlers that the rest will take."""
+    usd: Decimal | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """A batch as it stood at `at`. It holds nothing of the store and cannot be changed."""
+
+    batch: str
+    pipeline: str
+    at: float
+    opened_at: float
+    ingested_at: float | None
+    sealed_at: float | None
+    course: Course
+    ends_at: float | None
+    end: End | None
+    """How it ended, or None while it may go on."""
+    progressed_at: float | None
+    stages: tuple[str, ...]
+    counts: Counts
+    totals: statistics.Totals
+    forecast: Forecast
+    leases: tuple[Held, ...]
+    dead_codes: Mapping[str, int]
+    dead_codes_complete: bool
+    seal: sealing.Seal | None = None
+    """Who sealed it, and what came after that."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the source was read to its end and nothing is left to do."""
+        return self.ingested_at is not None and self.counts.pending == 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "batch": self.batch,
+            "pipeline": self.pipeline,
+            "at": self.at,
+            "opened_at": self.opened_at,
+            "ingested_at": self.ingested_at,
+            "sealed_at": self.sealed_at,
+            "seal": None if self.seal is None else asdict(self.seal),
+            "course": self.course.value,
+            "ends_at": self.ends_at,
+            "end": None if self.end is None else self.end.value,
+            "progressed_at": self.progressed_at,
+            "complete": self.is_complete,
+            "stages": list(self.stages),
+            "counts": self.counts.as_dict(),
+            "totals": self.totals.as_dict(),
+            "forecast": {**asdict(self.forecast), "usd": _text(self.forecast.usd)},
+            "leases": [asdict(lease) for lease in self.leases],
+            "dead_codes": dict(self.dead_codes),
+            "dead_codes_complete": self.dead_codes_complete,
+        }
+
+
+IsDead = Callable[[str], bool]
+
+
+def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> Status:
+    """The batch as it stands now."""
+    chunks, now = store.chunks(batch.id), store.now()
+    counts = count_of(store, batch, chunks, now=now, is_dead=is_dead)
+    totals = statistics.totals(chunks)
+    codes = Counter[str]()
+    for seen, each in enumerate(each_item(store, batch.id, state=State.DEAD) if counts.dead else ()):
+        if seen == DEAD_SEEN:
+            break
+        codes[each.place.code] += 1
+    return Status(
+        batch=batch.name,
+        pipeline=batch.pipeline,
+        at=now,
+        opened_at=batch.opened_at,
+        ingested_at=batch.ingested_at,
+        sealed_at=batch.sealed_at,
+        course=batch.course,
+        ends_at=batch.ends_at,
+        end=end_of_batch(store, batch, counts, now),
+        progressed_at=max((chunk.touched_at for chunk in chunks), default=None),
+        stages=tuple(lookup.stage_names(batch)),
+        counts=counts,
+        totals=totals,
+        forecast=_forecast(store, chunks, counts, totals),
+        leases=tuple(
+            _held(chunk, now, is_dead, store.capabilities.one_clock)
+            for chunk in chunks
+            if chunk.owner is not None and chunk.pending
+        ),
+        dead_codes=MappingProxyType(dict(codes.most_common())),
+        dead_codes_complete=counts.dead <= DEAD_SEEN,
+        seal=sealing.seal_of(store, batch),
+    )
+
+
+def end_of_batch(store: Store, batch: Batch, counts: Counts, now: float) -> End | None:
+    """How a batch ended; None while it may go on."""
+    over = course.has_ended(batch, now)
+    looks = over and counts.cancelled and not counts.pending and batch.course is not Course.CANCELLED
+    cancelled = each_item(store, batch.id, state=State.CANCELLED) if looks else ()
+    return end_of(
+        batch.course, over=over, was_read=batch.ingested_at is not None, pending=counts.pending, dead=counts.dead,
+        cut_short=any(item.place.code == ENDED for item in cancelled),
+    )  # fmt: skip
+
+
+def count_of(
+    store: Store, batch: Batch, chunks: Sequence[Chunk], *, now: float, is_dead: IsDead = owners.is_dead
+) -> Counts:
+    """Every item of a batch once, with the patience that the batch was last run with."""
+    grace = Patience.of(batch).orphan_after
+    held = {chunk.id: held_since(store, chunk, now=now, grace=grace, is_dead=is_dead) for chunk in chunks}
+    return count(chunks, now=now, grace=grace, is_dead=is_dead, held=held)
+
+
+def count(
+    chunks: Sequence[Chunk],
+    *,
+    now: float,
+    grace: float = ORPHAN_GRACE,
+    is_dead: IsDead = owners.is_dead,
+    held: Mapping[ChunkId, float | None] = MappingProxyType({}),
+) -> Counts:
+    """Every item once. The rows of the chunks are enough, and were read together, so the sum holds. `held` says since
+    when a chunk is in the hands of somebody who is alive, where that is known."""
+    pending: Counter[str] = Counter()
+    for chunk in chunks:
+        live = is_live(chunk, now, is_dead)
+        since = held.get(chunk.id)
+        pending[_word(chunk, now, grace, live, now if live and since is None else since)] += chunk.pending
+    return Counts(
+        expected=sum(chunk.size for chunk in chunks),
+        done=sum(chunk.counts.done for chunk in chunks),
+        skipped=sum(chunk.counts.skipped for chunk in chunks),
+        dead=sum(chunk.counts.dead for chunk in chunks),
+        cancelled=sum(chunk.counts.cancelled for chunk in chunks),
+        pending=pending.total(),
+        ready=pending["ready"],
+        running=pending["running"],
+        waiting=pending["waiting"],
+        orphaned=pending["orphaned"],
+    )
+
+
+def is_live(chunk: Chunk, now: float, is_dead: IsDead = owners.is_dead) -> bool:
+    """Whether somebody holds the chunk: under a lease that has not ended, in a process not known to be dead."""
+    return chunk.owner is not None and chunk.expires >= now and not is_dead(chunk.owner)
+
+
+def held_since(
+    store: Store, chunk: Chunk, *, now: float, grace: float, is_dead: IsDead = owners.is_dead
+) -> float | None:
+    """Since when somebody who is alive holds the chunk; None where nobody does. The journal is asked only where the
+    chunk's own row leaves it open whether its owner hangs."""
+    if not is_live(chunk, now, is_dead):
+        return None
+    if now - chunk.touched_at <= grace:
+        return chunk.touched_at
+    grant = last_grant(store, chunk)
+    return chunk.touched_at if grant is None else grant.at
+
+
+def facts_of(chunk: Chunk, held: float | None) -> orphans.Facts:
+    """What a chunk's row says about the pending items in it."""
+    return orphans.Facts(state=State.PENDING, progressed_at=chunk.touched_at, due=chunk.due, held_since=held)
+
+
+def _word(chunk: Chunk, now: float, grace: float, live: bool, held: float | None) -> str:
+    if not chunk.pending:
+        return "settled"
+    if orphans.judge(facts_of(chunk, held), now=now, grace=grace, dead_after=0.0) is not None:
+        return "orphaned"
+    if live:
+        return "running"
+    return "waiting" if chunk.due > now else "ready"
+
+
+def _held(chunk: Chunk, now: float, is_dead: IsDead, one_clock: bool) -> Held:
+    assert chunk.owner is not None
+    return Held(
+        chunk=chunk.id,
+        lo=chunk.lo,
+        hi=chunk.hi,
+        owner=owners.short(chunk.owner),
+        fence=chunk.fence,
+        pending=chunk.pending,
+        expires_in=chunk.expires - now,
+        is_live=is_live(chunk, now, is_dead),
+        by_its_clock=not one_clock,
+    )
+
+
+def _forecast(store: Store, chunks: Sequence[Chunk], counts: Counts, totals: statistics.Totals) -> Forecast:
+    left, speed = counts.pending, rate(store, chunks)
+    work = None if totals.mean_seconds is None else totals.mean_seconds * left
+    usd = None
+    if totals.settled:
+        spent = sum(chunk.counts.spent for chunk in chunks)
+        usd = money.to_usd(round(Fraction(spent * left, totals.settled)))
+    eta = left / speed if speed and (counts.running or not left) else None
+    return Forecast(left=left, rate=speed, seconds=eta, work_seconds=work, usd=usd)
+
+
+def rate(store: Store, chunks: Sequence[Chunk]) -> float | None:
+    """Items settled per second over the last commits, whoever made them; None before there are two."""
+    seen: list[tuple[float, int]] = []
+    for chunk in sorted(chunks, key=lambda chunk: chunk.touched_at)[-RECENT_CHUNKS:]:
+        for entry in store.entries(chunk.id, after=max(0, chunk.seq - RECENT_ENTRIES), limit=RECENT_ENTRIES):
+            body = journal.decode_body(entry.body)
+            if isinstance(body, journal.Checkpointed):
+                seen.append((journal.decode_header(entry.head).at, settled_in(body)))
+    seen = sorted(seen)[-RATE_ENTRIES:]
+    if len(seen) < 2 or seen[-1][0] <= seen[0][0]:
+        return None
+    return sum(items for _, items in seen[1:]) / (seen[-1][0] - seen[0][0])
+
+
+def settled_in(body: journal.Checkpointed) -> int:
+    """How many items a commit brought to their end."""
+    finished = sum(len(group.items) for group in body.advanced if group.finished)
+    return finished + sum(1 for attempt in body.attempts if attempt.outcome in ("skip", "bury"))
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else format(amount, "f")

@@ -1,0 +1,287 @@
+"""An item's whole story, from its journal, in plain words: what happened, where it is now, and what can be done."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.core import canonical, cursor, journal, money
+from holdfast.core.columns import FLOAT32, UINT16, unpack
+from holdfast.core.model import Batch, Chunk, Key, State, StoredItem, chain_of_batch
+from holdfast.runtime import lookup
+from holdfast.runtime.cursors.glance import in_words, of_a_row
+from holdfast.runtime.cursors.outlook import of_a_range
+from holdfast.runtime.cursors.standing import borders, is_scan, standing_of
+from holdfast.runtime.durations import brief, when
+from holdfast.runtime.ending import sealing
+from holdfast.runtime.reports.attempts import was_run
+from holdfast.runtime.reports.outlook import look_ahead
+from holdfast.runtime.stuck.resolution import context_of
+from holdfast.stores import owners
+from holdfast.stores.base import Store, each_entry, lineage
+
+ACTS = frozenset(
+    {"redriven", "reset", "rewound", "renewed", "requeued", "marked_failed", "sent_to_review", "buried", "discarded",
+     "resolved", "lease_broken", "cloned", "imported"}
+)  # fmt: skip
+"""What a person, or the runtime in his place, does to an item: whoever asks why it is where it is hears of the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened to the item."""
+
+    at: float
+    what: str
+    """admitted, claimed, interrupted, checkpoint, attempt, or the kind of an operator's act"""
+    text: str
+    entry: str
+    """The journal entry that says so."""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """An item from its admission until now."""
+
+    batch: str
+    key: Key
+    number: int
+    state: str
+    stage: str
+    epoch: int
+    attempts: int
+    events: tuple[Event, ...]
+    now: str
+    """Why it is where it is, in a sentence or two."""
+    next: str
+    commands: tuple[str, ...]
+    """What a person can type next."""
+    checkpoint: str = ""
+    """How far it has been read, where it is a range of a source."""
+
+    def as_dict(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("events", "commands")}
+        events = [{"at": e.at, "what": e.what, "text": e.text, "entry": e.entry, **e.facts} for e in self.events]
+        return plain | {"events": events, "commands": list(self.commands)}
+
+    def __str__(self) -> str:
+        lines = [f"item {self.key!r} (number {self.number}) of batch {self.batch!r}", f"Now:  {self.now}", ""]
+        lines += [f"  {to_the_millisecond(event.at)}  {event.text}" for event in self.events]
+        lines += ["", f"Next: {self.next}"]
+        return "\n".join(lines + [f"      {command}" for command in self.commands])
+
+
+def tell(store: Store, batch: Batch, item: str) -> Story:
+    """The story of one item."""
+    found = lookup.item_named(store, batch, item)
+    names = lookup.stage_names(batch)
+    line = lineage(store.chunks(batch.id), found.n)
+    events = tuple(_Teller(store, batch, found, names, line).events())
+    place = found.place
+    outlook = look_ahead(store, batch, found, line[-1])
+    at = standing_of(store, batch, found)
+    if at is not None:
+        outlook = of_a_range(batch, at, outlook)
+    acted = next((event for event in reversed(events) if event.what in ACTS), None)
+    now = outlook.now if acted is None or place.state is State.DONE else f"{outlook.now} Last act: {acted.text}."
+    return Story(
+        batch=batch.name,
+        key=found.key,
+        number=found.n,
+        state=place.state.value,
+        stage=lookup.stage_title(names, place.stage),
+        epoch=place.epoch,
+        attempts=sum(1 for event in events if event.what == "attempt"),
+        events=events,
+        now=now,
+        next=outlook.next,
+        commands=outlook.commands,
+        checkpoint=of_a_row(batch, found) if at is None else in_words(at),
+    )
+
+
+def to_the_millisecond(at: float) -> str:
+    """A moment of an event, in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+
+
+class _Teller:
+    """Reads the entries that concern the item, from the batch's chain and from those of its chunks, oldest first."""
+
+    def __init__(self, store: Store, batch: Batch, item: StoredItem, names: list[str], line: list[Chunk]) -> None:
+        self._store, self._batch, self._item, self._names, self._line = store, batch, item, names, line
+        self._n = int(item.n)
+        self._grant: Event | None = None
+        """The grant it is in, told only if it comes to something."""
+        self._is_pending = True
+        self._is_range = is_scan(batch) and borders(item) is not None
+
+    def events(self) -> Iterator[Event]:
+        yield from self._admission()
+        for chunk in self._line:
+            for entry in each_entry(self._store, chunk.id):
+                header, body = journal.decode_header(entry.head), journal.decode_body(entry.body)
+                yield from self._of(header, body)
+        for late in sealing.late_for(self._store, self._batch, self._n):
+            text = f"{owners.short(late.owner)} came with work on it after the batch was sealed: it was refused"
+            yield Event(at=late.at, what="late", text=text, entry=late.entry, facts={"owner": late.owner})
+        if self._grant is not None and self._is_pending and self._line[-1].owner is not None:
+            yield self._grant
+
+    def _admission(self) -> Iterator[Event]:
+        for entry in each_entry(self._store, chain_of_batch(self._batch.id)):
+            body = journal.decode_body(entry.body)
+            if isinstance(body, journal.Ingested) and body.lo <= self._n < body.hi:
+                header = journal.decode_header(entry.head)
+                at = (self._n - body.lo) * canonical.DIGEST_BYTES
+                facts = {"payload_digest": body.digests[at : at + canonical.DIGEST_BYTES].hex()}
+                code = dict(body.invalid).get(self._n)
+                self._is_pending = code is None
+                text = "admitted" if code is None else f"refused at the boundary: {code}; a dead letter from the start"
+                yield self._event(header, "admitted", text, **facts)
+                return
+
+    def _of(self, header: journal.Header, body: journal.Body) -> Iterator[Event]:
+        if isinstance(body, journal.Claimed):
+            if body.lo <= self._n < body.hi and self._is_pending:
+                yield from self._claimed(header, body)
+        elif isinstance(body, journal.Checkpointed):
+            yield from self._committed(header, body)
+        elif isinstance(body, journal.Acted):
+            for moved in body.items:
+                if moved.n == self._n:
+                    yield from self._acted(header, body, moved)
+
+    def _claimed(self, header: journal.Header, body: journal.Claimed) -> Iterator[Event]:
+        if body.taken_from and self._grant is not None:
+            who = owners.short(body.taken_from)
+            yield self._grant
+            yield self._event(
+                header, "interrupted", f"{who} ended without releasing it; what it had begun does not count"
+            )
+        who = owners.short(header.actor)
+        found = next((shot for shot in body.snapshots if shot.n == self._n), None)
+        stood = f", at {self._name(found.stage)!r} with {found.attempt} attempts used" if found is not None else ""
+        facts = {"owner": header.actor, "fence": header.fence, "expires": body.expires, "blame": body.blame}
+        self._grant = self._event(header, "claimed", f"claimed by {who} under fence {header.fence}{stood}", **facts)
+
+    def _committed(self, header: journal.Header, body: journal.Checkpointed) -> Iterator[Event]:
+        if header.kind == journal.STARTED and self._is_pending and self._grant is not None:
+            self._grant = replace(self._grant, text=f"{self._grant.text}, and started alone: a death counts against it")
+        spends = {stage: said for stage, said in body.spends if said.n == self._n}
+        mine = [group for group in body.advanced if self._n in group.items]
+        attempts = [attempt for attempt in body.attempts if attempt.n == self._n]
+        if (mine or attempts) and self._grant is not None:
+            yield self._grant
+            self._grant = None
+        for group in mine:
+            yield from self._advanced(header, group, spends.get(group.stage))
+        for attempt in attempts:
+            yield self._attempted(header, attempt, spends.get(attempt.stage))
+        if body.released:
+            self._grant = None
+
+    def _advanced(self, header: journal.Header, group: journal.Advanced, said: journal.Spend | None) -> Iterator[Event]:
+        index = list(group.items).index(self._n)
+        stage, number = self._name(group.stage), unpack(UINT16, group.attempts)[index] if group.attempts else 1
+        queued, took = unpack(FLOAT32, group.queued)[index], unpack(FLOAT32, group.seconds)[index]
+        facts = {"stage": stage, "attempt": number, "queued": queued, "seconds": took, **_cost_facts(said)}
+        if group.adopted:
+            yield self._event(
+                header,
+                "adopted",
+                f"the output of {stage!r} was there already, whole and ours: adopted, nothing was run",
+                **facts,
+            )
+        else:
+            text = f"attempt {number} at {stage!r} succeeded after {brief(took)}, queued {brief(queued)}{_cost(said)}"
+            yield self._event(header, "attempt", text, outcome="done", **facts)
+        digest = group.digests[index * 32 : index * 32 + 32].hex()
+        self._is_pending = not group.finished
+        then = "is done" if group.finished else f"goes on at {self._name(group.stage + 1)!r}"
+        yield self._event(
+            header,
+            "checkpoint",
+            f"checkpoint: the output of {stage!r} is durable; the item {then}",
+            stage=stage,
+            output_digest=digest,
+        )
+
+    def _attempted(self, header: journal.Header, attempt: journal.Attempted, said: journal.Spend | None) -> Event:
+        stage = self._name(attempt.stage)
+        facts = {
+            "stage": stage, "attempt": attempt.attempt, "outcome": attempt.outcome, "code": attempt.code,
+            "message": attempt.message, "due": attempt.due, "queued": attempt.queued, "seconds": attempt.seconds,
+            "trace": attempt.trace, **_cost_facts(said),
+        }  # fmt: skip
+        self._is_pending = attempt.outcome not in ("skip", "bury")
+        if not was_run(attempt):
+            back = f"goes back to {self._name(attempt.to_stage)!r} in a new epoch" if self._is_pending else "buried"
+            return self._event(header, "rewound", f"{attempt.message}: {back}", **facts)
+        began = f"attempt {attempt.attempt} at {stage!r}"
+        after = f"after {brief(attempt.seconds)}{_cost(said)}"
+        error = f"{attempt.code}: {attempt.message}" if attempt.message != attempt.code else attempt.code
+        text = {
+            "skip": f"{began} skipped the item {after}: {attempt.message}",
+            "defer": f"{began} was deferred {after}: {attempt.message}; due again at {when(attempt.due)}",
+            "retry": f"{began} failed {after}: {error}; tried again from {when(attempt.due)}",
+            "bury": f"{began} failed {after}: {error}; buried as a dead letter",
+        }.get(attempt.outcome, f"{began}: {attempt.outcome} {after}")
+        return self._event(header, "attempt", text, **facts)
+
+    def _acted(self, header: journal.Header, body: journal.Acted, moved: journal.Moved) -> Iterator[Event]:
+        if body.seized and self._grant is not None:
+            yield self._grant
+        self._grant = None if body.seized else self._grant
+        self._is_pending = moved.after == State.PENDING
+        who = owners.short(header.actor)
+        there = self._name(moved.stage_after)
+        fenced = "; its owner was fenced off" if body.seized else ""
+        change = f"{moved.before} became {moved.after}"
+        if moved.position is not None:
+            change += f", to go on {_place_of(moved.position)} in epoch {moved.epoch}"
+            fenced = f"; the fence rose to {header.fence}"
+        elif header.kind in ("reset", "rewound", "renewed"):
+            how = "go on at its checkpoint" if self._is_range else f"begin again at {there!r}"
+            change += f", to {how} in epoch {moved.epoch}"
+        elif header.kind == "requeued":
+            change = f"to go on at {there!r}"
+        act = header.kind.replace("_", " ")
+        text = f"{act} by {who} ({change}{fenced}): {body.reason}"
+        facts: dict[str, Any] = {"actor": header.actor, "reason": body.reason}
+        facts |= {"before": moved.before, "after": moved.after}
+        context = context_of(body.note, self._n)
+        facts |= {"context": context} if context else {}
+        yield self._event(header, header.kind, text, **facts, stage=there, epoch=moved.epoch, seized=body.seized)
+
+    def _event(self, header: journal.Header, what: str, text: str, **facts: Any) -> Event:
+        return Event(at=header.at, what=what, text=text, entry=journal.name(header.chain, header.seq), facts=facts)
+
+    def _name(self, stage: int) -> str:
+        return lookup.stage_title(self._names, stage)
+
+
+def _place_of(position: journal.Position) -> str:
+    return f"after {cursor.decode(position.cursor)} ({position.rows:,} rows)" if position.cursor else "from the start"
+
+
+def _cost(said: journal.Spend | None) -> str:
+    if said is None:
+        return ""
+    parts = [
+        f"${money.to_usd(said.usd)}" if said.usd else "",
+        f"{said.tokens:,} tokens" if said.tokens else "",
+        said.model,
+    ]
+    shown = ", ".join(part for part in parts if part)
+    return f", {shown}" if shown else ""
+
+
+def _cost_facts(said: journal.Spend | None) -> dict[str, Any]:
+    if said is None:
+        return {}
+    return {
+        "usd": format(money.to_usd(said.usd), "f"), "tokens": said.tokens, "model": said.model, "usage": said.usage,
+        "metrics": said.metrics,
+    }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Orphans: what is stuck, since when, in whose hands, and what is done about it."""

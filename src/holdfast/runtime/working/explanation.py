@@ -1,0 +1,106 @@
+"""What an exception of a handler means for its item."""
+
+import os
+import traceback
+from pathlib import Path
+
+from holdfast.core import canonical
+from holdfast.core.errors import Defer, HoldfastError, Signal, Skip
+from holdfast.core.journal import Spend
+from holdfast.core.limits import REQUEST_HINT_CHARS
+from holdfast.core.model import Item
+from holdfast.core.outcome import Deferred, Failed, Lost, Outcome, Skipped
+from holdfast.core.retry import classify, retry_after
+from holdfast.runtime.checking.asking import Silence
+from holdfast.runtime.checking.checks import CheckFailed
+from holdfast.runtime.schema import Invalid
+
+TRACE_CHARS = 4000
+SINK_WAIT = 1.0
+LONGEST_WAIT = 366 * 86_400
+
+
+class SinkTrouble(HoldfastError):
+    """The place for outputs is in trouble: nothing is wrong with the item, and no further one should be paid for."""
+
+
+class InputLost(HoldfastError):
+    """What a stage rests on is gone."""
+
+
+class Unverified(HoldfastError):
+    """The handler's answer did not pass its verifier."""
+
+
+def explain(
+    item: Item, error: BaseException, *, queued: float, seconds: float, draw: float, spend: Spend | None
+) -> Outcome:
+    """The outcome that an exception stands for. It may be anything: even its text may raise."""
+    if isinstance(error, SinkTrouble):
+        return Deferred(item, SINK_WAIT, str(error), queued, seconds, spend, True)
+    if isinstance(error, InputLost):
+        return Lost(item, item.place.stage - 1, str(error))
+    if isinstance(error, CheckFailed):
+        return _unchecked(item, error, queued=queued, seconds=seconds, draw=draw, spend=spend)
+    if isinstance(error, Skip):
+        return Skipped(item, _text(error), queued, seconds, spend)
+    if isinstance(error, Defer):
+        return Deferred(item, error.seconds, _text(error), queued, seconds, spend)
+    try:
+        transient, code = _kind_of(error)
+        code, after = str(code)[:REQUEST_HINT_CHARS], _wait_of(error)
+    except Exception:  # noqa: BLE001 - an error of the user's whose attributes raise: nothing speaks for trying again
+        transient, code, after = False, type(error).__name__, None
+    trace = "" if isinstance(error, Signal | Invalid) else _trace(error)
+    return Failed(item, transient, code, _text(error), draw, queued, seconds, after, trace, spend)
+
+
+def _unchecked(
+    item: Item, failed: CheckFailed, *, queued: float, seconds: float, draw: float, spend: Spend | None
+) -> Outcome:
+    """A verifier or an adopter gave no answer. How it went is read from its exception, as a handler's is."""
+    error = failed.error
+    if isinstance(error, Defer):
+        return Deferred(item, error.seconds, f"{failed.what}: {_text(error)}", queued, seconds, spend)
+    outcome = explain(item, error, queued=queued, seconds=seconds, draw=draw, spend=spend)
+    transient, after, trace = False, None, _trace(error)
+    if isinstance(outcome, Failed):
+        transient, after, trace = outcome.transient, outcome.after, outcome.trace
+    text = f"{failed.what} could not say anything about item {item.key!r}: {no_answer(error)}"
+    return Failed(item, transient, failed.code, text, draw, queued, seconds, after, trace, spend)
+
+
+def no_answer(error: BaseException) -> str:
+    """How a check gave no answer, and what to do."""
+    how = _text(error) if isinstance(error, Silence) else f"it raised {type(error).__name__}: {_text(error)}"
+    return f"{how}; the item itself may be fine: put right what it looks at, or the function"
+
+
+def _kind_of(error: BaseException) -> tuple[bool, str]:
+    if isinstance(error, Invalid):
+        return False, error.code
+    if isinstance(error, Unverified):
+        return True, "unverified"
+    return classify(error)
+
+
+def _wait_of(error: BaseException) -> float | None:
+    """The least wait that the other side asked for, where that is a time one can wait."""
+    after = retry_after(error)
+    if isinstance(after, int | float) and 0 <= after < LONGEST_WAIT:
+        return float(after)
+    return None
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return canonical.storable(str(error)) or type(error).__name__
+    except Exception as worse:  # noqa: BLE001 - a __str__ of the user's may raise anything
+        return f"{type(error).__name__} (its text cannot be had: {type(worse).__name__})"
+
+
+def _trace(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if f"{os.sep}holdfast{os.sep}runtime{os.sep}" not in f.filename] or frames
+    lines = [f"{Path(f.filename).name}:{f.lineno} in {f.name}" for f in own[-8:]]
+    return canonical.storable("; ".join(lines)[:TRACE_CHARS])

@@ -1,0 +1,249 @@
+"""A lane: one stage on its way through a pool, with its pace, its share of the workers and what is in flight."""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from holdfast.core.errors import StoreError, UsageError
+from holdfast.core.model import Item
+from holdfast.core.outcome import Outcome
+from holdfast.core.settle import Settled
+from holdfast.runtime.ending.breaker import StageBreaker
+from holdfast.runtime.policy import Breaker
+from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.stage import Stage
+from holdfast.runtime.working.assignment import Answer, Assignment, clock
+from holdfast.runtime.working.control import Control
+from holdfast.runtime.working.holding import Holding
+from holdfast.runtime.working.loop import Loop
+from holdfast.runtime.working.pace import Pace
+from holdfast.runtime.working.pools import Finished, Pool, Threads
+from holdfast.runtime.working.processes import Remote
+from holdfast.runtime.working.runner import StageRunner
+
+log = logging.getLogger("holdfast.lane")
+
+INLINE_PATIENCE = 0.2
+"""After this time on the committing thread, handlers are not as quick as they were taken for."""
+LOOP_PATIENCE = 2.0
+"""What the event loop may be late by before a handler is said to block it."""
+START_SECONDS = 60.0
+"""What worker processes may take to start before a timeout is believed."""
+
+
+class Slots:
+    """How many assignments, or items on the event loop, may be handed over and not committed, over all stages."""
+
+    def __init__(self, size: int, *, one_by_one: bool = False) -> None:
+        self.free = size
+        self.one_by_one = one_by_one
+        """With a budget items travel alone: what each cost is known before the next is begun."""
+        self.most: int | None = None
+        """With a tolerance no more items travel together than may still die."""
+
+
+class Lane:
+    """One stage and everything that decides how its items are run."""
+
+    def __init__(
+        self, index: int, runner: StageRunner, pool: Pool, slots: Slots, control: Control, finished: Finished
+    ) -> None:
+        self.index = index
+        self.runner = runner
+        self.stage: Stage = runner.stage
+        self.pool = pool
+        self.slots = slots
+        self.control = control
+        self.finished = finished
+        self.pace = Pace()
+        said = self.stage.breaker
+        self.breaker = StageBreaker(self.stage.name, said.rule() if isinstance(said, Breaker) else None)
+        self.used = 0
+        """Slots this lane holds."""
+        self.active: dict[int, Assignment] = {}
+        self.suspects: set[int] = pool.suspects if isinstance(pool, Remote) else set()
+        """Shared by all stages whose items run in the same processes."""
+        self._begun = False
+        self._unpublished = False
+        """Some outputs did not get their final names; that was said once, and the end of the run says it again."""
+
+    # -- starting -------------------------------------------------------------------------------------------------
+
+    def can_start(self, holding: Holding) -> bool:
+        if holding.lost or not holding.ready[self.index].count or self._free() < 1:
+            return False
+        if self.breaker.until and self.breaker.blocks(self.runner.now(), self.used):
+            return False
+        if holding.alone or self.suspects:
+            return holding.running == 0 and self._pool_is_idle()
+        return True
+
+    def start(self, holding: Holding) -> int:
+        """Hand over some items; 1 when they were run at once on this thread."""
+        if not self._begun:
+            self._begun = True
+            self.stage.hooks.before.call(self.runner.batch)
+        inline = self._inline(holding)
+        at, items = holding.ready[self.index].take(self._how_many(holding, inline))
+        resumed = False
+        if holding.resumed:
+            resumed = any(item.n in holding.resumed for item in items)
+            holding.resumed.difference_update(item.n for item in items)
+        work = Assignment(self.index, items, holding.lease.fence, at, holding, resumed)
+        work.lone = len(items) == 1 and (holding.alone or bool(self.suspects)) and self._pool_is_idle()
+        holding.running += len(items)
+        taken = len(items) if isinstance(self.pool, Loop) else 1
+        self.used += taken
+        self.slots.free -= taken
+        if inline:
+            self._run_here(work)
+            return 1
+        if holding.lease.expires > self.runner.now():
+            work.valid = holding.lease.expires
+        self.active[id(work)] = work
+        self.pool.submit(self.runner, work)
+        return 0
+
+    def _run_here(self, work: Assignment) -> None:
+        """Run items on this thread. If they turn out to be slow after all, the rest is left for other threads."""
+        work.patience = INLINE_PATIENCE
+        self.runner.run(work)
+        self.finished.put(Answer(work, work.outcomes, work.items[len(work.outcomes) :]))
+
+    def _pool_is_idle(self) -> bool:
+        return self.pool.in_flight == 0 if isinstance(self.pool, Remote) else self.used == 0
+
+    def _free(self) -> int:
+        limit = self.stage.concurrency
+        return self.slots.free if limit is None else min(self.slots.free, limit - self.used)
+
+    def _inline(self, holding: Holding) -> bool:
+        if self.slots.one_by_one or holding.alone or self.stage.timeout is not None or self.runner.asks:
+            return False
+        if self.stage.takes_ranges:  # its checkpoints wait for the committing thread
+            return False
+        return isinstance(self.pool, Threads) and self.pace.quick
+
+    def _how_many(self, holding: Holding, inline: bool) -> int:
+        ready = holding.ready[self.index].count
+        if holding.alone or self.suspects or self.breaker.until:
+            return 1
+        if self.slots.one_by_one and not isinstance(self.pool, Loop):
+            return 1
+        if isinstance(self.pool, Loop):
+            return min(ready, self._free())
+        if isinstance(self.pool, Remote) and self.stage.timeout is not None:
+            return 1
+        share = ready if inline else -(-ready // max(1, self._free()))
+        if self.slots.most is not None:
+            share = min(share, self.slots.most)
+        return max(1, min(share, self.pace.slice(inline)))
+
+    # -- finishing ------------------------------------------------------------------------------------------------
+
+    def finish(self, work: Assignment, count: int) -> None:
+        """Some items of an assignment came back: give their slots back."""
+        work.left -= count
+        freed = count if isinstance(self.pool, Loop) else int(work.left == 0)
+        self.used -= freed
+        self.slots.free += freed
+        if work.left == 0:
+            self.active.pop(id(work), None)
+            if isinstance(self.pool, Remote):
+                self.pool.in_flight -= 1
+            if self.suspects:
+                self.suspects.difference_update(item.n for item in work.items)
+
+    def overdue(self) -> Iterator[tuple[Assignment, list[Outcome], list[Item]]]:
+        """Assignments whose handler does not answer: what they finished, with the item at hand as timed out, and the
+        items they did not come to."""
+        timeout = self.stage.timeout
+        if timeout is None or not self.active:
+            return
+        if isinstance(self.pool, Loop):
+            self._watch_loop(self.pool, timeout)
+            return
+        if isinstance(self.pool, Remote) and not self.pool.owned:
+            return  # how long it waits in a queue that is not ours cannot be told from how long it runs
+        grace = self._grace()
+        for work in [w for w in self.active.values() if w.started and clock() - w.started > timeout + grace]:
+            work.abandoned = True
+            self.pool.abandon(work)
+            outcomes = list(work.outcomes)
+            if len(outcomes) == len(work.items):
+                yield work, outcomes, []
+                continue
+            outcomes.append(self.runner.timed_out(work.items[len(outcomes)], work, work.started, work.ctx))
+            yield work, outcomes, work.items[len(outcomes) :]
+
+    def _watch_loop(self, loop: Loop, timeout: float) -> None:
+        """The loop times out its handlers itself, unless one of them keeps it from turning."""
+        item = loop.blocked_by(timeout + LOOP_PATIENCE)
+        if item is not None:
+            raise UsageError(
+                f"the async handler of item {item.key!r} blocks the event loop, so that its timeout cannot break in: "
+                "await what takes long, or write a plain function; nothing is lost, run again to go on"
+            )
+
+    def _grace(self) -> float:
+        """Worker processes break in on their handlers themselves; only if that fails, and they had time to start,
+        is there nothing left but to end them."""
+        if not isinstance(self.pool, Remote):
+            return 0.0
+        start = self.pool.start_seconds
+        return START_SECONDS if start is None else 1.0 + 3.0 * start
+
+    def give_back(self) -> None:
+        """The run stops: nothing more is begun, and what is handed over is left between two items."""
+        self.pool.give_back()
+        for work in self.active.values():
+            work.cut = True
+
+    def abandon_all(self) -> None:
+        """The run ends at once: nobody waits for what is in flight."""
+        self.pool.give_back()
+        for work in self.active.values():
+            work.abandoned = True
+            self.pool.abandon(work)
+
+    # -- processes that die -----------------------------------------------------------------------------------------
+
+    def suspect(self, items: Sequence[Item]) -> None:
+        """One of these may have killed its process: each is run alone."""
+        self.suspects.update(item.n for item in items)
+
+    def look_again(self) -> None:
+        """A chunk was claimed: its last owner may have left outputs that were never recorded."""
+        if self.stage.sink is not None:
+            self.stage.sink.look_again()
+
+    # -- outputs in files -------------------------------------------------------------------------------------------
+
+    def sync_outputs(self, batch: Sequence[Settled]) -> None:
+        """Before a commit: the staged outputs it speaks of are durable."""
+        if self.stage.sink is not None:
+            found = [record for settled in batch for record in self._evidence(settled)]
+            if found:
+                try:
+                    self.stage.sink.sync_folders(found)
+                except OSError as error:
+                    raise StoreError(
+                        f"{len(found)} outputs of stage {self.stage.name!r} could not be made durable: {error}; "
+                        "nothing that was acknowledged is lost: see to the disk, then run again"
+                    ) from error
+
+    def publish(self, landed: Sequence[Settled]) -> None:
+        """After a commit: its outputs get their final names. What fails here is durable all the same, under the name
+        it was staged with, and gets its final name when it is next looked at."""
+        if self.stage.sink is not None:
+            found = [record for settled in landed for record in self._evidence(settled)]
+            try:
+                self.stage.sink.publish(found)
+            except OSError as error:
+                if not self._unpublished:
+                    self._unpublished = True
+                    log.warning(
+                        "outputs of stage %s are safe, but cannot get their final names yet: %s", self.stage.name, error
+                    )
+
+    def _evidence(self, settled: Settled) -> list[Evidence]:
+        return [Evidence.decode(o.file) for o in settled.outputs if o.file is not None and o.stage == self.index]

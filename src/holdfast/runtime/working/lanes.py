@@ -1,0 +1,100 @@
+"""A lane for every stage of a run, and the pools behind them; stages of one kind share a pool."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import UsageError
+from holdfast.runtime.options import Options
+from holdfast.runtime.scans.burial import Burial
+from holdfast.runtime.scans.elsewhere import ProcessRunner
+from holdfast.runtime.scans.runner import RangeRunner
+from holdfast.runtime.scans.stage import RangeStage
+from holdfast.runtime.stage import Stage
+from holdfast.runtime.working import remote
+from holdfast.runtime.working.control import Control
+from holdfast.runtime.working.lane import Lane, Slots
+from holdfast.runtime.working.ledger import Ledger
+from holdfast.runtime.working.loop import Loop
+from holdfast.runtime.working.pools import Borrowed, Finished, Pool, Threads
+from holdfast.runtime.working.processes import Remote, processes
+from holdfast.runtime.working.runner import StageRunner
+
+if TYPE_CHECKING:
+    from holdfast.runtime.pipeline import Pipeline
+
+
+@contextmanager
+def open_lanes(
+    pipeline: "Pipeline", options: Options, control: Control, finished: Finished, ledger: Ledger
+) -> Iterator[Sequence[Lane]]:
+    """The lanes of a run; at its end their pools are closed."""
+    stages = pipeline.stages
+    if any(isinstance(stage, RangeStage) and stage.follows for stage in stages):
+        raise UsageError(
+            f"{pipeline.name!r} follows its source, which has no end: call tick(), or run(poll=…) of the scan"
+        )
+    kinds = [_kind(stage, options) for stage in stages]
+    pools = {kind: _pool(kind, pipeline, options, finished) for kind in dict.fromkeys(kinds)}
+    ahead = 2 if _may_run_ahead(set(kinds), options) and not stages[0].takes_ranges else 1
+    slots = Slots(options.workers * ahead, one_by_one=options.cap is not None)
+    lanes = []
+    for index, (stage, kind) in enumerate(zip(stages, kinds, strict=True)):
+        runner: StageRunner
+        told: dict[str, Any] = {"pipeline": pipeline.name, "batch": options.batch, "now": pipeline.store.now,
+                                "stopping": lambda: control.stopping}  # fmt: skip
+        if isinstance(stage, RangeStage):
+            runner = _range_runner(stage, pipeline, options, finished, ledger, told)
+        else:
+            runner = StageRunner(stage, stages[index - 1] if index else None, **told)
+        lanes.append(Lane(index, runner, pools[kind], slots, control, finished))
+    try:
+        yield lanes
+    finally:
+        for pool in pools.values():
+            pool.close()
+        for lane in lanes:
+            lane.runner.close()
+
+
+def _range_runner(stage: RangeStage, pipeline: "Pipeline", options: Options, finished: Finished, ledger: Ledger,
+                  told: dict[str, Any]) -> RangeRunner:  # fmt: skip
+    """Ranges run on threads; those that were asked to be in processes are waited for by a thread each."""
+    burial = Burial(pipeline.store, options.batch, ledger.admit)
+    chosen = stage.executor if stage.executor is not None else options.executor
+    if chosen == "processes":
+        return ProcessRunner(stage, target=remote.address(stage.home), finished=finished, burial=burial, **told)
+    return RangeRunner(stage, finished=finished, burial=burial, **told)
+
+
+def _may_run_ahead(kinds: set[str], options: Options) -> bool:
+    """Whether a worker that is done with an item finds its next one waiting, so that it need not wait for the disk.
+    Not where what an item cost decides about the next one, and not where pools share their workers."""
+    return kinds in ({"threads"}, {"loop"}) and options.cap is None
+
+
+def _kind(stage: Stage, options: Options) -> str:
+    if stage.is_async:
+        return "loop"
+    if stage.takes_ranges:
+        return "threads"
+    chosen = stage.executor if stage.executor is not None else options.executor
+    if chosen is None or chosen == "threads":
+        return "threads"
+    return "processes" if chosen == "processes" else "executor"
+
+
+def _pool(kind: str, pipeline: "Pipeline", options: Options, finished: Finished) -> Pool:
+    size, given = options.workers, options.executor
+    if kind == "loop":
+        return Loop(size, finished)
+    if kind == "threads":
+        return Threads(size, finished)
+    if kind == "executor" and isinstance(given, ThreadPoolExecutor):
+        return Borrowed(given, finished)
+    target = remote.address(pipeline)
+    if kind == "processes":
+        return Remote(lambda: processes(size), target, finished, owned=True)
+    assert isinstance(given, Executor)
+    return Remote(lambda: given, target, finished, owned=False)

@@ -1,0 +1,131 @@
+"""The pool of async stages: one event loop on a thread of its own."""
+
+import asyncio
+import threading
+from collections import deque
+from typing import NamedTuple
+
+from holdfast.core.model import Item
+from holdfast.core.outcome import Outcome
+from holdfast.runtime.working.assignment import Answer, Assignment, clock
+from holdfast.runtime.working.pools import Finished
+from holdfast.runtime.working.runner import StageRunner
+
+
+class Loop:
+    """One event loop on one thread for all async stages. Answers are handed over once per turn of the loop."""
+
+    def __init__(self, size: int, finished: Finished) -> None:
+        self._free = size
+        self._finished = finished
+        self._loop = asyncio.new_event_loop()
+        self._waiting: deque[tuple[StageRunner, Assignment, Item]] = deque()
+        self._answers: dict[int, _Gathering] = {}
+        self._running: dict[int, dict[int, tuple[asyncio.Task[None], Item]]] = {}
+        self._asked = 0.0
+        """When the loop was asked to turn, and has not yet."""
+        threading.Thread(target=self._run, name="holdfast-loop", daemon=True).start()
+
+    def submit(self, runner: StageRunner, work: Assignment) -> None:
+        self._loop.call_soon_threadsafe(self._start, runner, work)
+
+    def abandon(self, work: Assignment) -> None:
+        self._loop.call_soon_threadsafe(self._cancel, work)
+
+    def give_back(self) -> None:
+        """Hand back what the loop has not begun."""
+        self._loop.call_soon_threadsafe(self._empty)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._wind_up())
+        finally:
+            self._loop.close()
+
+    async def _wind_up(self) -> None:
+        """Cancel what handlers left running, and let it end."""
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for running in left:
+            running.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
+
+    def _start(self, runner: StageRunner, work: Assignment) -> None:
+        self._waiting.extend([(runner, work, item) for item in work.items])
+        self._fill()
+
+    def _fill(self) -> None:
+        """Begin as many items as may run together."""
+        while self._free and self._waiting:
+            runner, work, item = self._waiting.popleft()
+            if runner.may_not_begin(work):
+                self._answer(work).unrun.append(item)
+                continue
+            self._free -= 1
+            running = self._running.setdefault(id(work), {})
+            running[item.n] = self._loop.create_task(self._one(runner, work, item)), item
+
+    def _empty(self) -> None:
+        for _, work, item in self._waiting:
+            self._answer(work).unrun.append(item)
+        self._waiting.clear()
+
+    async def _one(self, runner: StageRunner, work: Assignment, item: Item) -> None:
+        if runner.is_short(work):
+            outcome = await runner.attempt_plain(item, work, clock())
+        else:
+            outcome = await runner.attempt_async(item, work, clock())
+        running = self._running.get(id(work))
+        if running is not None:
+            running.pop(item.n, None)
+            if not running:
+                del self._running[id(work)]
+        if not work.abandoned:
+            self._answer(work).outcomes.append(outcome)
+        self._free += 1
+        self._fill()
+
+    def _answer(self, work: Assignment) -> "_Gathering":
+        if not self._answers:
+            self._loop.call_soon(self._flush)
+        found = self._answers.get(id(work))
+        if found is None:
+            found = self._answers[id(work)] = _Gathering(work, [], [])
+        return found
+
+    def _flush(self) -> None:
+        answers, self._answers = self._answers, {}
+        for work, outcomes, unrun in answers.values():
+            self._finished.put(Answer(work, outcomes, unrun))
+
+    def _cancel(self, work: Assignment) -> None:
+        work.abandoned = True
+        for running, _ in self._running.pop(id(work), {}).values():
+            running.cancel()
+
+    def blocked_by(self, seconds: float) -> Item | None:
+        """The item whose handler has kept the loop from turning for that long; asked again and again."""
+        if not self._asked:
+            self._asked = clock()
+            self._loop.call_soon_threadsafe(self._turned)
+        if clock() - self._asked <= seconds:
+            return None
+        at_hand = asyncio.current_task(self._loop)
+        all_running = [pair for running in [*self._running.values()] for pair in [*running.values()]]
+        return next((item for running, item in all_running if running is at_hand), None)
+
+    def _turned(self) -> None:
+        self._asked = 0.0
+
+
+class _Gathering(NamedTuple):
+    """What one turn of the loop has to say about an assignment."""
+
+    work: Assignment
+    outcomes: list[Outcome]
+    unrun: list[Item]

@@ -1,0 +1,178 @@
+"""What travels to a worker process and back: the address of a pipeline, the number of a stage, and bytes.
+
+Nothing of the user's is pickled: the child imports the pipeline from where the parent found it.
+"""
+
+import importlib
+import importlib.util
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Item
+from holdfast.core.outcome import Outcome
+from holdfast.runtime.working.assignment import Assignment
+from holdfast.runtime.working.runner import StageRunner
+
+
+class Parcel(msgspec.Struct):
+    """An assignment as it travels."""
+
+    batch: str
+    stage: int
+    fence: int
+    ready_at: float
+    resumed: bool
+    items: list[Item]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_parcel = msgspec.msgpack.Decoder(Parcel).decode
+_outcomes = msgspec.msgpack.Decoder(list[Outcome]).decode
+
+
+def pack(runner: StageRunner, work: Assignment) -> bytes:
+    """An assignment as bytes."""
+    return _encode(Parcel(runner.batch, work.stage, work.fence, work.ready_at, work.resumed, work.items))
+
+
+def unpack(data: bytes) -> list[Outcome]:
+    """The outcomes that came back."""
+    return _outcomes(data)
+
+
+def ready(target: str) -> None:
+    """In a worker process, before it gets any work: can it find the pipeline?"""
+    find(target)
+
+
+def run(target: str, data: bytes) -> bytes:
+    """In the worker process: find the pipeline, run the items, send the outcomes back."""
+    parcel = _parcel(data)
+    runner = _runner(target, parcel.batch, parcel.stage)
+    work = Assignment(parcel.stage, parcel.items, parcel.fence, parcel.ready_at, None, parcel.resumed)
+    try:
+        with _alarm(runner):
+            runner.run(work)
+    except TimeoutError:  # it rang when the handler had just answered
+        missed = work.items[len(work.outcomes) :]
+        work.outcomes += [runner.timed_out(item, work, work.started, work.ctx) for item in missed]
+    return _encode(work.outcomes)
+
+
+@contextmanager
+def _alarm(runner: StageRunner) -> Iterator[None]:
+    """Break in on a handler that hangs. Only what even a signal cannot interrupt costs the process its life."""
+    if runner.stage.timeout is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise runner.too_late()
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, runner.stage.timeout)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def in_worker() -> bool:
+    """Whether this is a worker process, or one that is just being started and imports the program for it."""
+    return _Place.is_worker or hasattr(multiprocessing.current_process(), "_inheriting")
+
+
+class _Place:
+    is_worker = False
+
+
+def kill(executor: Executor) -> None:
+    """End the processes of a pool at once."""
+    for pid in list(getattr(executor, "_processes", None) or {}):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def address(pipeline: Any) -> str:
+    """Where another process finds this pipeline: `file.py:name` or `package.module:name`."""
+    for name, module in list(sys.modules.items()):
+        for attribute, value in list(vars(module).items()) if isinstance(module, ModuleType) else ():
+            if value is pipeline:
+                return f"{_importable(name, module, pipeline.name)}:{attribute}"
+    raise UsageError(
+        f"pipeline {pipeline.name!r} is not at the top of a module, so worker processes cannot find it: assign it "
+        "to a name there"
+    )
+
+
+def _importable(name: str, module: ModuleType, pipeline: str) -> str:
+    spec = getattr(module, "__spec__", None)
+    file = getattr(module, "__file__", None)
+    if name in ("__main__", "__mp_main__"):
+        if spec is not None and spec.name not in ("__main__", "__mp_main__"):
+            return str(spec.name)
+        if file is None:
+            raise UsageError(
+                f"pipeline {pipeline!r} was defined in a notebook or at a prompt, which worker processes cannot "
+                "import: move it into a file, or use threads"
+            )
+        return str(os.path.abspath(file))
+    if file is not None and getattr(module, "__holdfast_file__", False):
+        return str(os.path.abspath(file))
+    return name
+
+
+@cache
+def _runner(target: str, batch: str, stage: int) -> StageRunner:
+    pipeline = find(target)
+    stages = pipeline.stages
+    previous = stages[stage - 1] if stage else None
+    return StageRunner(stages[stage], previous, pipeline=pipeline.name, batch=batch, stopping=lambda: False)
+
+
+def find(target: str) -> Any:
+    """The pipeline at an address."""
+    _Place.is_worker = multiprocessing.parent_process() is not None
+    where, _, name = target.rpartition(":")
+    module = load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+    return getattr(module, name)
+
+
+def load_file(path: Path) -> ModuleType:
+    """The module of a file, imported once, as `python file.py` would see its neighbours."""
+    path = path.resolve()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file is not None and isinstance(file, str) and os.path.abspath(file) == str(path):
+            return module
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    name = path.stem if path.stem not in sys.modules else f"holdfast_app_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    module.__holdfast_file__ = True  # type: ignore[attr-defined]
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

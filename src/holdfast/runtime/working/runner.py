@@ -1,0 +1,375 @@
+"""Running a stage on items. It never raises and never touches the store: what happened comes back as outcomes.
+
+The same code runs on threads, on the event loop, in worker processes and on the thread that commits.
+"""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.core import canonical
+from holdfast.core.errors import SinkError
+from holdfast.core.journal import Spend
+from holdfast.core.limits import OUTPUT_BYTES
+from holdfast.core.model import Item
+from holdfast.core.outcome import Done, Outcome
+from holdfast.core.verify import may_have_been_tried
+from holdfast.runtime.checking.asking import Asker, here
+from holdfast.runtime.checking.checks import Check
+from holdfast.runtime.context import Context
+from holdfast.runtime.schema import Invalid
+from holdfast.runtime.sinks.base import Evidence, Provenance
+from holdfast.runtime.stage import Stage
+from holdfast.runtime.working.assignment import Assignment, clock
+from holdfast.runtime.working.explanation import InputLost, SinkTrouble, Unverified, explain
+from holdfast.stores import faults
+
+CARRIED_BYTES = 64 * 1024
+"""A larger output that stands in a file is not carried along in memory: the next stage reads it there."""
+
+
+class _Forks:
+    """Counts how often this process came out of a fork while Holdfast was loaded; asking it is cheaper than getpid."""
+
+    count = 0
+
+    @classmethod
+    def happened(cls) -> None:
+        cls.count += 1
+
+
+forks = _Forks
+os.register_at_fork(after_in_child=forks.happened)
+
+
+class StageRunner:
+    """One stage of one batch, ready to run items."""
+
+    def __init__(
+        self, stage: Stage, previous: Stage | None, *, pipeline: str, batch: str, stopping: Callable[[], bool],
+        now: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self.stage = stage
+        self.previous = previous
+        self.pipeline = pipeline
+        self.batch = batch
+        self.stopping = stopping
+        self.now = now
+        self.touches_files = stage.sink is not None or (previous is not None and previous.sink is not None)
+        self.reads_files = previous is not None and previous.sink is not None
+        self._forks = forks.count
+        self._draw = random.SystemRandom().random
+        self._asker = Asker()
+        self.asks = stage.verifier is not None or stage.adopter is not None
+        """Whether something of the user's is asked beside the handler, which may hang."""
+        self.plain = not (stage.wants_context or stage.sink or self.asks or stage.metrics)
+
+    def close(self) -> None:
+        self._asker.close()
+
+    def run(self, work: Assignment) -> None:
+        """Run every item of an assignment, one after the other, and leave the outcomes in it."""
+        if self.may_not_begin(work):
+            return
+        here.batch = (self.pipeline, self.batch)
+        if self.plain:
+            self._run_plain(work)
+        else:
+            ended = clock()
+            until = ended + work.patience
+            for item in work.items:
+                if work.abandoned or work.cut or ended > until:
+                    break
+                work.started = ended
+                self._keep(work, item, self._attempt(item, work, ended))
+                ended = clock()
+        here.batch = None
+        work.started = 0.0
+
+    def may_not_begin(self, work: Assignment) -> bool:
+        """Whether items that were handed over and not begun are better left."""
+        return work.is_vain or self.stopping() or work.is_late(self.now())
+
+    def _run_plain(self, work: Assignment) -> None:
+        """The short way for a stage with nothing around its handler: what a quick item costs, it costs in this loop."""
+        decode, handle, encode = self.stage.input.decode, self.stage.function, self.stage.output.encode
+        digest, keep, armed = canonical.digest, work.outcomes.append, faults.armed()
+        ready_at, ended = work.ready_at, clock()
+        until = ended + work.patience
+        for item in work.items:
+            if work.abandoned or work.cut or ended > until:
+                return
+            began = work.started = ended
+            outcome: Outcome
+            try:
+                value = decode(item.input if item.input else self._input(item))
+                if armed:
+                    faults.reach("stage.before")
+                made = handle(value)
+                if armed:
+                    faults.reach("stage.after")
+                data = encode(made)
+                if len(data) > OUTPUT_BYTES:
+                    raise _too_large(data)
+            except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome that names it
+                outcome = self._explain(item, error, work, began, None)
+                ended = clock()
+            else:
+                ended = clock()
+                outcome = Done(item, data, digest(item.salt, data), began - ready_at, ended - began)
+            if forks.count != self._forks:
+                _leave_child(self, item)
+            if not work.abandoned:
+                keep(outcome)
+
+    def _keep(self, work: Assignment, item: Item, outcome: Outcome) -> None:
+        if forks.count != self._forks:
+            _leave_child(self, item)
+        if not work.abandoned:
+            work.outcomes.append(outcome)
+
+    def _stay_parent(self, item: Item) -> None:
+        """A handler forked and its child came back: it must not go on with its parent's work."""
+        if forks.count != self._forks:
+            _leave_child(self, item)
+
+    def _attempt(self, item: Item, work: Assignment, began: float) -> Outcome:
+        ctx = work.ctx = self.context(item, work)
+        try:
+            ready, found = self._set_out(item, work)
+            if found is not None:
+                return found
+            value = self.stage.input.decode(ready.input)
+            faults.reach("stage.before")
+            made = self.stage.function(value, ctx) if self.stage.wants_context else self.stage.function(value)
+            faults.reach("stage.after")
+            work.started = 0.0  # it has answered in time; what follows takes the time it takes
+            return self.finish(ready, made, ctx, work, began)
+        except BaseException as error:  # noqa: BLE001 - see above
+            return self._explain(item, error, work, began, ctx)
+
+    async def attempt_async(self, item: Item, work: Assignment, began: float) -> Outcome:
+        """The same for a coroutine; the loop stays free while it waits."""
+        here.batch = (self.pipeline, self.batch)
+        ctx = self.context(item, work)
+        limit = asyncio.timeout(self.stage.timeout)
+        aside = asyncio.to_thread if self.touches_files or self.asks else _at_once
+        try:
+            ready, found = await aside(self._set_out, item, work)
+            if found is not None:
+                return found
+            value = self.stage.input.decode(ready.input)
+            faults.reach("stage.before")
+            try:
+                async with limit:
+                    made = await (
+                        self.stage.function(value, ctx) if self.stage.wants_context else self.stage.function(value)
+                    )
+            finally:
+                self._stay_parent(item)
+            faults.reach("stage.after")
+            return await aside(self.finish, ready, made, ctx, work, began)
+        except BaseException as error:  # noqa: BLE001 - see above
+            if isinstance(error, TimeoutError) and limit.expired():
+                return self.timed_out(item, work, began, ctx)
+            return self._explain(item, error, work, began, ctx)
+
+    def is_short(self, work: Assignment) -> bool:
+        """Whether its coroutines may take the short way."""
+        return self.plain and self.stage.timeout is None
+
+    async def attempt_plain(self, item: Item, work: Assignment, began: float) -> Outcome:
+        """The short way, as for functions: with a thousand coroutines on one thread every microsecond counts."""
+        here.batch = (self.pipeline, self.batch)
+        try:
+            value = self.stage.input.decode(item.input if item.input else self._input(item))
+            faults.reach("stage.before")
+            made = await self.stage.function(value)
+            self._stay_parent(item)
+            faults.reach("stage.after")
+            data = self.stage.output.encode(made)
+            if len(data) > OUTPUT_BYTES:
+                raise _too_large(data)
+        except BaseException as error:  # noqa: BLE001 - see above
+            self._stay_parent(item)
+            return self._explain(item, error, work, began, None)
+        queued = max(0.0, began - work.ready_at)
+        return Done(item, data, canonical.digest(item.salt, data), queued, clock() - began)
+
+    def context(self, item: Item, work: Assignment) -> Context:
+        return Context(
+            item=item, batch=self.batch, pipeline=self.pipeline, stage=self.stage.name, fence=work.fence,
+            timeout=self.stage.timeout, stopping=lambda: work.is_vain or self.stopping(), metrics=self.stage.metrics,
+        )  # fmt: skip
+
+    def _set_out(self, item: Item, work: Assignment) -> tuple[Item, Outcome | None]:
+        """Before the handler: the input at hand, and perhaps an output that needs no handler."""
+        if item.source_file is not None and not item.input:
+            item = Item(item.n, item.key, item.salt, self._input(item), item.place, item.plain, item.source_file)
+        staged = self._adopt_staged(item, work)
+        return item, staged if staged is not None else self._adopt_found(item, work)
+
+    def finish(self, item: Item, made: Any, ctx: Context, work: Assignment, began: float) -> Outcome:
+        """From what the handler made to an outcome: validated, measured, verified, written to its sink."""
+        stage = self.stage
+        data = stage.output.encode(made)
+        if len(data) > OUTPUT_BYTES:
+            raise _too_large(data)
+        spend = ctx.said(item.n)
+        if not self._accepts(item, data, ctx, work):
+            raise Unverified(f"the verifier of stage {stage.name!r} did not accept the output")
+        file = self._stage(item, work, data, _bill(spend))
+        digest = canonical.digest(item.salt, data)
+        if file is not None and len(data) > CARRIED_BYTES:
+            data = b""
+        return Done(item, data, digest, max(0.0, began - work.ready_at), clock() - began, spend, file)
+
+    def timed_out(self, item: Item, work: Assignment, began: float, ctx: Context | None) -> Outcome:
+        """The outcome of an item whose handler did not answer in time."""
+        return self._explain(item, self.too_late(), work, began, ctx)
+
+    def too_late(self) -> TimeoutError:
+        return TimeoutError(f"stage {self.stage.name!r} did not answer within {self.stage.timeout:g} s")
+
+    def _accepts(self, item: Item, data: bytes, ctx: Context, work: Assignment) -> bool:
+        """Whether the verifier, if there is one, says yes. It gets values of its own: nobody else sees what it does to
+        them."""
+        stage, verifier = self.stage, self.stage.verifier
+        if verifier is None:
+            return True
+        given = stage.input.decode(item.input) if verifier.wants_item else None
+        return bool(self._ask(verifier, verifier.holds, work, stage.output.decode(data), given, ctx))
+
+    def _ask(self, check: Check, function: Callable[..., Any], work: Assignment, *args: Any) -> Any:
+        """Ask something of the user's; its time is limited by itself, and not taken from the handler's."""
+        began, started, work.started = clock(), work.started, 0.0
+        try:
+            return self._asker.ask(function, *args, seconds=check.seconds)
+        except BaseException as error:
+            raise check.failed(error) from error
+        finally:
+            work.started = started + (clock() - began) if started else 0.0
+
+    def _stage(self, item: Item, work: Assignment, data: bytes, note: bytes) -> bytes | None:
+        """The record of the staged file, where the stage has a sink."""
+        if self.stage.sink is None:
+            return None
+        self._stay_parent(item)
+        try:
+            return self.stage.sink.stage(self._provenance(item, work), data, note).encode()
+        except OSError as error:
+            raise SinkTrouble(f"the output of stage {self.stage.name!r} could not be written: {error}") from error
+
+    def _adopt_staged(self, item: Item, work: Assignment) -> Outcome | None:
+        """An output that an earlier run made, staged, and could not record: never paid for again."""
+        sink = self.stage.sink
+        if sink is None:
+            return None
+        try:
+            file = sink.find(self._provenance(item, work))
+        except OSError as error:
+            raise SinkTrouble(f"the outputs of stage {self.stage.name!r} cannot be looked at: {error}") from error
+        if file is None:
+            return None
+        try:
+            data = sink.read(file)
+            self.stage.output.decode(data)
+        except (SinkError, Invalid, OSError):
+            return None
+        if not self._accepts(item, data, self.context(item, work), work):
+            return None
+        paid = _paid(item, sink.note(file))
+        return Done(item, data, canonical.digest(item.salt, data), 0.0, 0.0, paid, file.encode(), True)
+
+    def _adopt_found(self, item: Item, work: Assignment) -> Outcome | None:
+        """An output that an earlier attempt left in the outside world, where the stage's adopter finds it."""
+        adopter = self.stage.adopter
+        if adopter is None or not may_have_been_tried(item.place, resumed=work.resumed):
+            return None
+        ctx = self.context(item, work)
+        found = self._ask(adopter, adopter.find, work, self.stage.input.decode(item.input), ctx)
+        if found is None:
+            return None
+        try:
+            data = self.stage.output.encode(found)
+            if len(data) > OUTPUT_BYTES:
+                raise _too_large(data)
+        except Invalid as error:
+            ctx.log.warning("%s found something for item %r that is no output: %s", adopter.what, item.key, error)
+            return None
+        if not self._accepts(item, data, self.context(item, work), work):
+            ctx.log.warning("%s found something for item %r that its verifier refuses", adopter.what, item.key)
+            return None
+        file = self._stage(item, work, data, b"")
+        digest = canonical.digest(item.salt, data)
+        return Done(item, b"" if file is not None and len(data) > CARRIED_BYTES else data, digest, 0.0, 0.0, None, file,
+                    True)  # fmt: skip
+
+    def _input(self, item: Item) -> bytes:
+        """The input that a sink keeps in a file, checked."""
+        assert self.previous is not None
+        if self.previous.sink is None or item.source_file is None:
+            raise InputLost(f"the output of stage {self.previous.name!r} was never recorded")
+        try:
+            return self.previous.sink.read(Evidence.decode(item.source_file))
+        except OSError as error:
+            raise SinkTrouble(
+                f"the output of stage {self.previous.name!r} for item {item.key!r} could not be read: {error}"
+            ) from error
+        except SinkError as error:
+            raise InputLost(f"the output of stage {self.previous.name!r} is gone or damaged: {error}") from error
+
+    def _provenance(self, item: Item, work: Assignment) -> Provenance:
+        return Provenance(
+            pipeline=self.pipeline, batch=self.batch, stage=self.stage.name, n=item.n, epoch=item.place.epoch,
+            fence=work.fence, input_digest=canonical.digest(b"", item.input), key=item.key,
+        )  # fmt: skip
+
+    def _explain(
+        self, item: Item, error: BaseException, work: Assignment, began: float, ctx: Context | None
+    ) -> Outcome:
+        return explain(item, error, queued=max(0.0, began - work.ready_at), seconds=clock() - began, draw=self._draw(),
+                       spend=ctx.paid(item.n) if ctx is not None else None)  # fmt: skip
+
+
+def _bill(spend: Spend | None) -> bytes:
+    """What an output cost, as a note that stays with it: whoever adopts the output books its cost."""
+    if spend is None or not (spend.usd or spend.tokens):
+        return b""
+    return msgspec.msgpack.encode((spend.usd, spend.tokens, spend.model[:24]))
+
+
+def _paid(item: Item, note: bytes) -> Spend | None:
+    if not note:
+        return None
+    try:
+        usd, tokens, model = msgspec.msgpack.decode(note, type=tuple[int, int, str])
+    except msgspec.MsgspecError:
+        return None
+    return Spend(item.n, usd=usd, tokens=tokens, model=model)
+
+
+async def _at_once(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
+
+
+def _too_large(data: bytes) -> Invalid:
+    text = (
+        f"the output has {len(data):,} bytes, at most {OUTPUT_BYTES:,} are kept: write it to a file and return its "
+        "path, or return less"
+    )
+    return Invalid(text, "invalid_output")
+
+
+def _leave_child(runner: StageRunner, item: Item) -> None:
+    message = (
+        f"holdfast: stage {runner.stage.name!r} forked while handling item {item.key!r}; the child ends here, the "
+        "parent goes on\n"
+    )
+    os.write(2, message.encode("utf-8", "replace"))
+    os._exit(70)

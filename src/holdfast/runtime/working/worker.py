@@ -1,0 +1,449 @@
+"""The worker: claim, run, settle, commit, until there is nothing left to do.
+
+It owns the control flow and nothing else. One thread goes round: collect what executors finished, settle and commit
+all of it in one write, send on what may go on, claim more. Everything that is finished while a write is on its way
+goes into the next one, so groups form by themselves under load, and at rest an item is durable at once. An item's
+next stage starts only after its checkpoint is durable.
+"""
+
+import logging
+import queue
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core import lease as leases
+from holdfast.core.errors import StoreError, UsageError
+from holdfast.core.limits import LOAD_BYTES, LOAD_ITEMS, SUSPECT
+from holdfast.core.model import Commit, Item, Want
+from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
+from holdfast.core.settle import NOTHING, Settled, commit, settle, start
+from holdfast.runtime.checking.gate import Gate, Passed
+from holdfast.runtime.ending import sealing
+from holdfast.runtime.ending.pauses import Pauses
+from holdfast.runtime.ending.watch import Watch
+from holdfast.runtime.scans.burial import is_row
+from holdfast.runtime.working.appetite import Appetite
+from holdfast.runtime.working.assignment import Answer, Assignment
+from holdfast.runtime.working.control import Control
+from holdfast.runtime.working.heartbeat import Heartbeat
+from holdfast.runtime.working.holding import Holding
+from holdfast.runtime.working.lane import Lane
+from holdfast.runtime.working.ledger import Ledger
+from holdfast.runtime.working.pools import Broken, Finished
+from holdfast.runtime.working.processes import Tried
+from holdfast.runtime.working.saving import Saving
+from holdfast.runtime.working.writing import write
+from holdfast.stores.base import Idle, Receipt, Store
+
+log = logging.getLogger("holdfast.worker")
+
+IDLE_SECONDS = 0.25
+"""The longest wait before looking again for work that others may have left."""
+
+
+class Worker:
+    """Works on one batch until it is settled, or the run is told to stop."""
+
+    def __init__(self, store: Store, lanes: Sequence[Lane], control: Control, ledger: Ledger, heartbeat: Heartbeat,
+                 finished: Finished, want: Want, gate: Gate) -> None:  # fmt: skip
+        self.store = store
+        self.lanes = lanes
+        self.control = control
+        self.ledger = ledger
+        self.heartbeat = heartbeat
+        self.finished = finished
+        self.want = want
+        self.gate = gate
+        self.takes_ranges = lanes[0].stage.takes_ranges
+        self.isolates_rows = self.takes_ranges and bool(getattr(lanes[0].stage, "isolate", False))
+        """Of a range whose process died again and again, the row is buried, not the range."""
+        self.adopting = frozenset(lane.index for lane in lanes if lane.stage.adopter is not None)
+        self.pauses = Pauses(store, lanes, control, ledger, want)
+        self.watch = Watch(store, lanes[0].runner.batch, control, want, lanes[0].slots)
+        self.policies = [lane.stage.policy for lane in lanes]
+        self.holdings: list[Holding] = []
+        self.idle: Idle | None = None
+        self.look_again_at = 0.0
+        self.appetite = Appetite(lanes, control)
+        self._gave_back = False
+        self._answered: list[tuple[Assignment, int]] = []
+        """What came back and holds its slots until it is committed: so far may the workers run ahead of the disk."""
+
+    # -- the round ----------------------------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """Go round until there is nothing left to do or the run is told to stop; then let go of everything."""
+        while not self._at_end():
+            self._collect(self._patience())
+            self.heartbeat.catch_up(self.store.now())
+            self._refill()
+            self._commit()
+            self._free_slots()
+            self.control.watch_deadline(max(lane.pace.mean for lane in self.lanes))
+            self.watch.look()
+            self._look_after_timeouts()
+            if self.control.stopping:
+                self._drop_what_is_ready()
+                continue
+            self._wake()
+            self.gate.let_through(self.holdings, nothing_left=self.idle is not None)
+            self._isolate()
+            self._top_up()
+            self._dispatch()
+            self._let_go()
+        self._collect(0.0)
+        self._commit()
+        self.release_all()
+
+    def _at_end(self) -> bool:
+        if self.control.stopping:
+            return self.control.at_once or not any(h.running or h.is_ripe for h in self.holdings)
+        return self.idle is not None and self.idle.pending == 0 and not self.holdings and self.control.ingested
+
+    def _patience(self) -> float:
+        """How long to wait for an executor: not at all while something can be done at once."""
+        if any(h.is_ripe for h in self.holdings):
+            return 0.0
+        if self.control.stopping:
+            return self.control.patience(IDLE_SECONDS)
+        if any(self._can_start(h) for h in self._startable()):
+            return 0.0
+        hungry = self.appetite.is_hungry(self.holdings)
+        if hungry and (self._may_claim() or not all(h.loaded_all for h in self.holdings)):
+            return 0.0
+        now = self.store.now()
+        times = [due - now for h in self.holdings if (due := h.next_due()) is not None]
+        return max(0.0, min([IDLE_SECONDS, self.control.patience(IDLE_SECONDS), *times]))
+
+    # -- collect, settle, commit ----------------------------------------------------------------------------------
+
+    def _collect(self, patience: float) -> None:
+        """Take what executors finished; wait for the first if there is nothing else to do."""
+        try:
+            message = self.finished.get(timeout=patience) if patience > 0 else self.finished.get_nowait()
+        except queue.Empty:
+            return
+        while True:
+            self._receive(message)
+            try:
+                message = self.finished.get_nowait()
+            except queue.Empty:
+                return
+
+    def _receive(self, message: Answer | Broken | Passed | Saving | Tried | None) -> None:
+        if message is None:
+            self.idle, self.look_again_at = None, 0.0
+        elif isinstance(message, Saving):
+            self._save(message)
+        elif isinstance(message, Tried):
+            self._tried(message)
+        elif isinstance(message, Passed):
+            self.gate.take(message)
+            self._stop_at_trouble(message.outcomes)
+        elif message.work.abandoned:
+            return  # it answered in the moment it was given up, and is accounted for already
+        elif isinstance(message, Broken):
+            self._broken(message)
+        else:
+            self._finish(*message)
+
+    def _save(self, message: Saving) -> None:
+        """A handler came to a checkpoint of its range, and waits until that is durable."""
+        if message.work.is_vain:
+            message.answer(landed=False)
+        else:
+            message.work.holding.savings.append(message)
+
+    def _finish(self, work: Assignment, outcomes: list[Outcome], unrun: Sequence[Item] = ()) -> None:
+        lane, holding = self.lanes[work.stage], work.holding
+        count = len(outcomes) + len(unrun)
+        self._answered.append((work, count))
+        lane.pace.learn(outcomes)
+        odd = [outcome for outcome in outcomes if not isinstance(outcome, Done)]
+        if odd or not lane.breaker.is_calm:
+            outcomes = self.pauses.judge(lane, outcomes)
+        holding.running -= count
+        if not holding.lost:
+            if work.reached is not None and outcomes:
+                holding.reached.append(work.reached)
+            holding.put_back(work, unrun)
+            lost = [each for each in outcomes if isinstance(each, Lost)]
+            holding.outcomes += [each for each in outcomes if not isinstance(each, Lost)] if lost else outcomes
+            if lost or lane.runner.reads_files:
+                self.gate.hear(holding, lost, others=len(outcomes) - len(lost))
+        self._stop_at_trouble(odd)
+
+    def _stop_at_trouble(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, Deferred) and outcome.trouble:
+                self.control.fail(StoreError(f"{outcome.why}; see to the disk, then run again"))
+
+    def _free_slots(self) -> None:
+        for work, count in self._answered:
+            self.lanes[work.stage].finish(work, count)
+        self._answered.clear()
+
+    def _tried(self, message: Tried) -> None:
+        if message.error is not None:
+            raise UsageError(
+                f"worker processes cannot start, or cannot find the pipeline ({message.error}): put "
+                '`if __name__ == "__main__":` around run(), and define the pipeline at the top of an importable file'
+            )
+        message.pool.begin(message.seconds)
+
+    def _broken(self, message: Broken) -> None:
+        """Worker processes died. Several items were in flight: each is tried alone. One was: it is to blame."""
+        work = message.work
+        lane = self.lanes[work.stage]
+        items = work.items
+        lane.finish(work, len(items))
+        work.holding.running -= len(items)
+        if message.final:
+            raise UsageError(
+                f"the executor that was given to run() is broken: {message.error}; give a new one and run again"
+            )
+        if work.lone:
+            text = f"its worker process died ({message.error})"
+            work.holding.outcomes.append(Failed(items[0], True, "process_died", text, 0.0, 0.0, 0.0))
+            return
+        if not message.by_us:
+            lane.suspect(items)
+        work.holding.put_back(work, items)
+
+    def _commit(self) -> None:
+        """Everything that is finished, in one write; each chunk with its own guard."""
+        for holding in [h for h in self.holdings if h.lost]:
+            self._drop(holding, "the lease was lost")
+        now = self.store.now()
+        batch = [(h, self._settle(h, now)) for h in self.holdings if h.is_ripe]
+        if not batch:
+            return
+        for lane in self.lanes:
+            lane.sync_outputs([s for _, s in batch])
+        commits = [self._commit_of(holding, settled) for holding, settled in batch]
+        receipts = self._write(commits)
+        for lane in self.lanes:
+            lane.publish([s for (_, s), receipt in zip(batch, receipts, strict=True) if receipt.landed])
+        self._report_late([c for c, receipt in zip(commits, receipts, strict=True) if receipt.reason == "sealed"])
+        for (holding, settled), receipt, written in zip(batch, receipts, commits, strict=True):
+            if receipt.landed:
+                self._landed(holding, settled, written.release)
+            else:
+                self._drop(holding, f"its commit was refused ({receipt.reason})")
+        if any(settled.counts.dead for _, settled in batch):
+            self.watch.after_burial()
+
+    def _report_late(self, late: list[Commit]) -> None:
+        if late:
+            self.ledger.late += sealing.note_late(self.store, late, owner=self.want.owner)
+
+    def _settle(self, holding: Holding, now: float) -> Settled:
+        outcomes, holding.outcomes = holding.outcomes, []
+        return settle(outcomes, stages=len(self.lanes), policies=self.policies, now=now)
+
+    def _commit_of(self, holding: Holding, settled: Settled) -> Commit:
+        """The chunk is given back with its last item."""
+        holding.left -= settled.counts.settled
+        return commit(holding.holder, settled, commit_id=holding.new_commit_id(), release=holding.left == 0,
+                      reserved=holding.reserved(), reached=holding.all_reached())  # fmt: skip
+
+    def _write(self, commits: list[Commit]) -> list[Receipt]:
+        return write(self.store, commits)
+
+    def _landed(self, holding: Holding, settled: Settled, released: bool) -> None:
+        """What is durable may go on."""
+        holding.version += 1
+        holding.progressed_at = time.monotonic()
+        holding.clear(settled.counts.settled)
+        self.ledger.read(holding.came_further())
+        self.ledger.add(settled)
+        if self.ledger.broke:
+            self.control.stop("budget")
+        self.appetite.learn(settled.counts.settled)
+        if released:
+            self._forget(holding)
+            self.idle = None
+        else:
+            holding.take_in(settled.onward, self.store.now(), from_store=False)
+
+    # -- claim and load -------------------------------------------------------------------------------------------
+
+    def _may_claim(self) -> bool:
+        """Whether to look for more: not while a page of what is held was not read, not beside a suspect, and not while
+        the stage at which items begin pauses and has some to try."""
+        first = self.lanes[0]
+        if first.breaker.until and (first.used or any(h.ready[0].count or h.waiting for h in self.holdings)):
+            return False
+        return (self.idle is None or time.monotonic() >= self.look_again_at) and all(
+            h.loaded_all and not h.alone for h in self.holdings
+        )
+
+    def _top_up(self) -> None:
+        """Load further pages of what is held; claim more when even that is not enough."""
+        for holding in self.holdings:
+            if not holding.loaded_all and self.appetite.is_hungry(self.holdings):
+                self._load(holding)
+        while self.appetite.is_hungry(self.holdings) and self._may_claim():
+            if not self._claim():
+                return
+
+    def _claim(self) -> bool:
+        limit = self.appetite.portion()
+        reserve, most = self.ledger.reserve(), self.ledger.most_at_once()
+        self.heartbeat.catch_up(self.store.now())
+        self.watch.before_claim()
+        if self.control.stopping:
+            return False
+        most = limit if most is None else min(limit, most)
+        answer = self.store.claim(msgspec.structs.replace(self.want, reserve=reserve, limit=most))
+        if isinstance(answer, Idle):
+            self.idle = answer
+            self.look_again_at = time.monotonic() + self._wait_for_work(answer)
+            if answer.broke and not answer.held:
+                self.control.stop("budget")
+            self.watch.refused(answer)
+            return False
+        self.idle = None
+        for lane in self.lanes:
+            lane.look_again()
+        holding = Holding(answer, len(self.lanes), self.want.seconds, reserve, guarded=self.gate.guarded,
+                          adopting=self.adopting)  # fmt: skip
+        self.holdings.append(holding)
+        self.heartbeat.add(holding)
+        self._load(holding)
+        return True
+
+    def _wait_for_work(self, idle: Idle) -> float:
+        if idle.next_due is None:
+            return IDLE_SECONDS
+        return min(IDLE_SECONDS, max(0.005, idle.next_due - self.store.now()))
+
+    def _load(self, holding: Holding) -> None:
+        """Read a page of what was pending at the grant: an item that was redriven since is for the next one."""
+        items = self.store.load(holding.claim, holding.loaded_to, min(LOAD_ITEMS, holding.unread), LOAD_BYTES)
+        holding.read(items)
+        if self.takes_ranges:
+            claim = holding.claim
+            holding.checkpoints = {at.n: at for at in self.store.checkpoints(claim.batch, lo=claim.lo, hi=claim.hi)}
+        dies = not self.isolates_rows or all(is_row(item.key) for item in items)
+        if leases.condemned(holding.claim.pending, holding.claim.blame) and dies:
+            for item in items:
+                text = f"its process died {holding.claim.blame - SUSPECT} times while it was handled alone"
+                holding.outcomes.append(Failed(item, False, "killed_process", text, 0.0, 0.0, 0.0))
+            return
+        holding.take_in(items, self.store.now(), from_store=True)
+
+    # -- dispatch -------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        now = self.store.now()
+        for holding in self.holdings:
+            holding.wake(now)
+
+    def _dispatch(self) -> None:
+        """Hand ready items to their lanes: later stages first, so that items leave memory."""
+        inline = 0
+        if len(self.holdings) == 1 and self.holdings[0].on_trial:
+            self._note_start(self.holdings[0])
+        self.gate.start(self._startable())
+        for lane in reversed(self.lanes):
+            for holding in self._startable():
+                while lane.can_start(holding) and not inline:
+                    inline += lane.start(holding)
+        self.control.pace_ingest(bool(inline))
+        self.control.crowded = self.control.crowded and not inline
+
+    def _startable(self) -> Sequence[Holding]:
+        """What may be started from: a suspect only when nothing else is held."""
+        return self.holdings if len(self.holdings) == 1 or not any(h.alone for h in self.holdings) else ()
+
+    def _can_start(self, holding: Holding) -> bool:
+        return self.gate.can_start(holding) or any(lane.can_start(holding) for lane in self.lanes)
+
+    def _note_start(self, suspect: Holding) -> None:
+        """An item on trial is run only after that is durable: a death before it was its turn is not held against it."""
+        if suspect.lost or not self._can_start(suspect):
+            return
+        suspect.on_trial = False
+        (receipt,) = self._write([start(suspect.holder, commit_id=suspect.new_commit_id())])
+        if receipt.landed:
+            suspect.version += 1
+        else:
+            self._drop(suspect, f"its start was refused ({receipt.reason})")
+
+    def _refill(self) -> None:
+        """Before the disk keeps us: hand over what there is room for, so that no worker has to wait for it."""
+        if self.control.stopping or any(h.alone for h in self.holdings):
+            return
+        for lane in reversed(self.lanes):
+            for holding in self.holdings if not lane.pace.quick else []:
+                while lane.can_start(holding):
+                    lane.start(holding)
+
+    def _look_after_timeouts(self) -> None:
+        for lane in self.lanes:
+            for work, outcomes, rest in lane.overdue():
+                self._finish(work, outcomes, rest)
+
+    # -- letting go -----------------------------------------------------------------------------------------------
+
+    def _let_go(self) -> None:
+        """Release what only waits for longer than is worth holding it, or has nothing left in memory."""
+        now = self.store.now()
+        self.pauses.park(self.holdings, now)
+        for holding in [h for h in self.holdings if h.is_idle]:
+            due = holding.next_due()
+            if due is None or due - now > self.want.seconds / 2:
+                self._release(holding)
+
+    def _isolate(self) -> None:
+        """A suspect has the process to itself: other chunks are given back, so that none of them shares its blame."""
+        suspect = next((h for h in self.holdings if h.alone), None)
+        for holding in [h for h in self.holdings if suspect is not None and h is not suspect]:
+            holding.drop_ready()
+            if not holding.running and not holding.outcomes:
+                self._release(holding)
+
+    def _release(self, holding: Holding) -> None:
+        due = holding.release_due(self.store.now())
+        self._write([commit(holding.holder, NOTHING, commit_id=holding.new_commit_id(), release=True, due=due)])
+        self._forget(holding)
+        self.idle = None
+
+    def release_all(self) -> None:
+        """Give back every chunk, so that nobody has to wait for a lease to run out."""
+        for lane in self.lanes:
+            lane.abandon_all()
+        for holding in list(self.holdings):
+            holding.answer_savings(landed=False)
+            if holding.lost:
+                self._forget(holding)
+            else:
+                self._release(holding)
+
+    def _drop_what_is_ready(self) -> None:
+        """Stopping: nothing new starts; what is in flight comes to its checkpoint."""
+        if not self._gave_back:
+            self._gave_back = True
+            for lane in self.lanes:
+                lane.give_back()
+        self.gate.give_back()
+        for holding in self.holdings:
+            holding.drop_ready()
+
+    def _drop(self, holding: Holding, why: str) -> None:
+        then = "the batch is finished" if "sealed" in why else "another worker goes on with it"
+        log.warning("chunk %d of batch %d (items %d to %d): %s; %s", holding.lease.chunk, holding.claim.batch,
+                    holding.claim.lo, holding.claim.hi - 1, why, then)  # fmt: skip
+        holding.lose()
+        holding.outcomes.clear()
+        holding.answer_savings(landed=False)
+        self._forget(holding)
+        self.idle = None
+
+    def _forget(self, holding: Holding) -> None:
+        self.heartbeat.remove(holding)
+        if holding in self.holdings:
+            self.holdings.remove(holding)

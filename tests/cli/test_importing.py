@@ -34,7 +34,8 @@ class Orders:
         return {"kind": "table", "table": "orders"}
     def read(self, after, until):
         rows = [{"id": n, "at": START + timedelta(minutes=n // 2)} for n in range(100)]
-        yield Page([r for r in rows if after is None or (r["at"], r["id"]) > (after.value, after.tiebreaker["id"])])
+        rows = [r for r in rows if after is None or (r["at"], r["id"]) > (after.value, after.tiebreaker["id"])]
+        yield Page([r for r in rows if until is None or (r["at"], r["id"]) <= (until.value, until.tiebreaker["id"])])
     def split(self, parts):
         return [Span()]
 
@@ -108,6 +109,8 @@ def test_a_poller_continues_after_its_cursor_under_a_higher_fence(app: Path, hol
     assert notes("planted", "orders")[0]["last_batch"] == "batch_7"
     assert holdfast("run", "app.py:orders").code == 0
     assert Path("seen.txt").read_text().split() == [str(n) for n in range(41, 100)]
+    audited = holdfast("cursor", "audit", "orders", "app.py:orders")
+    assert audited.code == 0, "what another program delivered up to the cursor is not missing"
     again = holdfast(*args, *AGREED)
     assert again.code == 1
     assert "never put over another" in again.err

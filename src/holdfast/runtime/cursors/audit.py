@@ -15,6 +15,7 @@ from holdfast.core.errors import Refused
 from holdfast.core.limits import FINDINGS_LISTED
 from holdfast.core.model import Batch, State
 from holdfast.runtime.cursors.history import Past, history
+from holdfast.runtime.cursors.planting import IMPORTED
 from holdfast.runtime.cursors.standing import borders, source_of, standings
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.words import many
@@ -139,7 +140,8 @@ class Stretch:
     rows: int
     """Rows that were handled up to there in all, as that checkpoint says."""
     was_passed: bool = False
-    """A person set the cursor back to there, so everything up to it had been passed: its count of rows says less."""
+    """A person set the cursor back to there, or another program had come there: everything up to it was passed, and
+    its count of rows says less."""
 
 
 def stretches(past: Iterator[Past]) -> list[Stretch]:
@@ -154,7 +156,8 @@ def stretches(past: Iterator[Past]) -> list[Stretch]:
         is_back = is_act and last is not None and cursors.compare(where, last.until) == -1
         if is_act:
             kept = [] if where is None else [one for one in kept if cursors.compare(one.until, where) == -1]
-        last = None if where is None else Stretch(where, each.rows, is_back)
+        uncounted = each.kind == IMPORTED and not each.rows  # the state that was imported did not say how many
+        last = None if where is None else Stretch(where, each.rows, is_back or uncounted)
         skipped += 1
         if last is not None and (is_act or skipped > every):
             kept.append(last)

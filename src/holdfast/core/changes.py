@@ -64,8 +64,7 @@ def decide(name: str, before: bytes, after: bytes, choice: str | None) -> Decisi
     if choice == "refuse":
         raise DefinitionChanged(
             f"batch {name!r} was run with another pipeline: {'; '.join(each.difference for each in everything)}. "
-            'Say code="rerun" (--code rerun) to run again what that affects, code="keep" (--code keep) to keep what is '
-            "done"
+            f"{ways_on(name, after)}"
         )
     if choice == "rerun":
         return Decision(definition=after, changes=tuple(everything), news=bool(new), rerun=everything[0])
@@ -90,12 +89,22 @@ def send_back(item: StoredItem, stage: int, stages: int, *, reason: str) -> Chan
     return change_of(item.n, place, after)
 
 
-def warning(changes: Sequence[StageChange]) -> str:
+def warning(name: str, decision: Decision) -> str:
     """What a person hears who said nothing about it."""
     return (
-        f"{'; '.join(map(str, changes))}: what was done before is kept, what is left runs with the new pipeline. "
-        'Say code="rerun" (--code rerun) to run again what that affects, or code="keep" (--code keep) to accept it'
+        f"{'; '.join(map(str, decision.changes))}: what was done before is kept, what is left runs with the new "
+        f"pipeline. {ways_on(name, decision.definition)}"
     )
+
+
+def ways_on(name: str, definition: bytes) -> str:
+    """What a person can say. Ranges of a scan stand at checkpoints: they are begun again by a reset."""
+    again = (
+        f"`holdfast reset {name} --from-start` to handle all rows again with it"
+        if any("source" in stage for stage in decode(definition)["stages"])
+        else 'code="rerun" (--code rerun) to run again what that affects'
+    )
+    return f'Say code="keep" (--code keep) to keep what is done, or {again}'
 
 
 def _difference(index: int, old: dict[str, Any], new: dict[str, Any]) -> StageChange | None:

@@ -37,8 +37,9 @@ def settle(store: Store, known: Batch, definition: bytes, choice: str | None, *,
         log.info("%s: %d items go back to it", found.rerun, count)
         return Settled(definition=found.definition, sent_back=count)
     if choice is None and found.news:
-        log.warning("batch %s: %s", known.name, changes.warning(found.changes))
-        return Settled(definition=found.definition, warnings=(changes.warning(found.changes),))
+        warning = changes.warning(known.name, found)
+        log.warning("batch %s: %s", known.name, warning)
+        return Settled(definition=found.definition, warnings=(warning,))
     return Settled(definition=found.definition)
 
 

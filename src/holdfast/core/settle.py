@@ -18,6 +18,7 @@ from holdfast.core.limits import MESSAGE_CHARS
 from holdfast.core.model import (
     BatchId,
     Checkpoint,
+    Chunk,
     ChunkId,
     Commit,
     Counts,
@@ -145,6 +146,19 @@ def start(holder: Holder, *, commit_id: bytes) -> Commit:
         id=commit_id, batch=holder.batch, chunk=holder.chunk, fence=holder.fence, version=holder.version,
         kind=journal.STARTED, body=journal.encode_body(journal.Checkpointed()), extend=holder.seconds,
     )  # fmt: skip
+
+
+def advanced(chunk: Chunk, commit: Commit, now: float) -> Chunk:
+    """A chunk after a commit that its guard lets through; what a release takes from it comes after."""
+    version, expires = chunk.version + 1, max(chunk.expires, now + commit.extend)
+    if commit.kind == journal.STARTED:
+        return msgspec.structs.replace(chunk, version=version, expires=expires, blame=chunk.blame + 1)
+    after = msgspec.structs.replace(
+        chunk, version=version, expires=expires, progressed=True, blame=0, touched_at=now, reserved=commit.reserved,
+        counts=chunk.counts.plus(commit.counts),
+    )  # fmt: skip
+    assert after.pending >= 0, f"chunk {chunk.id} would have settled more items than it has"
+    return after
 
 
 NOTHING = Settled(outputs=[], moves=[], counts=Counts(), advanced=[], attempts=[], spends=[], onward=[], events=[])

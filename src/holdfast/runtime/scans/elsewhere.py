@@ -30,7 +30,7 @@ from holdfast.runtime.scans.walk import Walk
 from holdfast.runtime.working import remote
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.pools import Finished
-from holdfast.runtime.working.processes import _settle_in
+from holdfast.runtime.working.processes import settle_in
 from holdfast.runtime.working.saving import Saving
 
 LOOK_SECONDS = 0.1
@@ -181,7 +181,7 @@ class ProcessRunner(RangeRunner):
 
 def _work(pipe: Connection, stop: Any, target: str, data: bytes) -> None:
     """In the process: find the scan, read the rows, handle them, say how it went."""
-    _settle_in()
+    settle_in()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     parcel = _parcel(data)
     scan = remote.find(target)

@@ -141,17 +141,24 @@ class Malformed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def opened(path: Path, what: str) -> Iterator[IO[bytes]]:
-    """The file as a stream of bytes, unpacked if its name ends in `.gz`; trouble is told with the file's name."""
+def told(what: str) -> Iterator[None]:
+    """Trouble with a file is told with its name."""
     try:
-        with _open(path) as stream:
-            yield stream
+        yield
     except FileNotFoundError:
         raise UsageError(f"{what}: there is no such file: check the path, and the folder you start from") from None
     except IsADirectoryError:
         raise UsageError(f"{what}: this is a folder: use Folder, or name a file in it") from None
     except PermissionError:
         raise UsageError(f"{what}: the file may not be read by this user") from None
+
+
+@contextmanager
+def opened(path: Path, what: str) -> Iterator[IO[bytes]]:
+    """The file as a stream of bytes, unpacked if its name ends in `.gz`; trouble is told with the file's name."""
+    try:
+        with told(what), _open(path) as stream:
+            yield stream
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise UsageError(f"{what}: the compressed file is damaged or cut off ({error}): make it anew") from error
 

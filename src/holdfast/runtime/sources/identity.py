@@ -2,12 +2,8 @@
 shortened under a half-done scan is noticed before another row is read, at the price of a few small reads."""
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
-
-from holdfast.core.errors import UsageError
 
 SAMPLES = 5
 SAMPLE_BYTES = 4096
@@ -32,19 +28,6 @@ def difference(path: Path, before: dict[str, Any]) -> str | None:
             if _digest(stream, at, count) != [count, digest]:
                 return f"the bytes {at:,} to {at + count:,} of it are not what they were: it was rewritten"
     return None
-
-
-@contextmanager
-def told(what: str) -> Iterator[None]:
-    """Trouble with a file is told with its name."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise UsageError(f"{what}: there is no such file: check the path, and the folder you start from") from None
-    except IsADirectoryError:
-        raise UsageError(f"{what}: this is a folder: use Folder, or name a file in it") from None
-    except PermissionError:
-        raise UsageError(f"{what}: the file may not be read by this user") from None
 
 
 def _digest(stream: IO[bytes], at: int, count: int) -> list[Any]:

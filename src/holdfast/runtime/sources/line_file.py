@@ -17,7 +17,7 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import SourceChanged, UsageError
 from holdfast.core.limits import PAYLOAD_BYTES
 from holdfast.runtime.sources import borders, growth, identity
-from holdfast.runtime.sources.base import Final, Page, Span, logical_name, one_range
+from holdfast.runtime.sources.base import Final, Page, Span, logical_name, one_range, told
 from holdfast.runtime.sources.blocks import Block, Blocks, LineTooLongError, count_lines
 from holdfast.runtime.sources.byte_cursor import BytePage, RowPage, place_of, seek_row
 from holdfast.runtime.sources.growth import GrowingPage
@@ -115,12 +115,12 @@ class LineFile:
 
     def identity(self) -> dict[str, Any]:
         """Its size, and digests of a few places."""
-        with identity.told(self._what):
+        with told(self._what):
             return identity.identity_of(self.path)
 
     def changed(self, before: dict[str, Any]) -> str | None:
         """What is another than before; a file that only grew is not."""
-        with identity.told(self._what):
+        with told(self._what):
             return identity.difference(self.path, before)
 
     def followed(self) -> Self:

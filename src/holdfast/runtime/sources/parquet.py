@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import SourceChanged, UsageError
 from holdfast.runtime.sources import identity
-from holdfast.runtime.sources.base import Page, Span, logical_name
+from holdfast.runtime.sources.base import Page, Span, logical_name, told
 from holdfast.runtime.sources.csv_rows import check_names
 
 BATCH_ROWS = 1_000
@@ -156,7 +156,7 @@ class Parquet:
         return file
 
     def _told(self) -> Any:
-        return identity.told(self._what)
+        return told(self._what)
 
 
 def _first(error: BaseException) -> str:

@@ -125,10 +125,10 @@ class Remote:
 
 def processes(size: int) -> Executor:
     """Fresh worker processes; never forked, because a fork would share the open database."""
-    return ProcessPoolExecutor(size, mp_context=multiprocessing.get_context("spawn"), initializer=_settle_in)
+    return ProcessPoolExecutor(size, mp_context=multiprocessing.get_context("spawn"), initializer=settle_in)
 
 
-def _settle_in() -> None:
+def settle_in() -> None:
     """In a worker process: Ctrl-C is for its parent, which lets it finish; when its parent dies, so does it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="holdfast-orphan", daemon=True).start()

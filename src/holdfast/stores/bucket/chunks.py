@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.core import acts, journal, lease
+from holdfast.core import acts, journal, lease, settle
 from holdfast.core.columns import pack
 from holdfast.core.model import Checkpoint, Chunk, Commit, Move, Place, State, Want
 from holdfast.stores.bucket import names
@@ -98,16 +98,8 @@ def renewed(document: ChunkDocument, expires: float, seconds: float) -> ChunkDoc
 def committed(document: ChunkDocument, commit: Commit, now: float) -> ChunkDocument:
     """A chunk after a commit that its guard lets through; its chain is not linked yet."""
     chunk = document.chunk
-    version, expires = chunk.version + 1, max(chunk.expires, now + commit.extend)
-    if commit.kind == journal.STARTED:
-        advanced = replace(chunk, version=version, expires=expires, blame=chunk.blame + 1)
-    else:
-        advanced = replace(
-            chunk, version=version, expires=expires, progressed=True, blame=0, touched_at=now,
-            reserved=commit.reserved, counts=chunk.counts.plus(commit.counts),
-        )  # fmt: skip
-    assert advanced.pending >= 0, f"chunk {chunk.id} would have settled more items than it has"
-    term = min(expires - now, max(document.term, commit.extend))  # a clock that was set back lengthens no lease
+    advanced = settle.advanced(chunk, commit, now)
+    term = min(advanced.expires - now, max(document.term, commit.extend))  # a clock set back lengthens no lease
     if commit.release:
         advanced, term = replace(advanced, owner=None, expires=0.0, due=commit.due, reserved=0), 0.0
     ref = _ref(chunk)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core import acts, course, events, ingest, journal, lease
+from holdfast.core import acts, course, events, ingest, journal, lease, settle
 from holdfast.core.canonical import key_text
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import (
@@ -215,15 +215,7 @@ class MemoryStore(MemoryBatches):
             stale = chunk.fence == commit.fence and chunk.owner is not None
             return Receipt(landed=False, reason="sealed" if sealed else "stale" if stale else "lost")
         now = self.now()
-        version, expires = chunk.version + 1, max(chunk.expires, now + commit.extend)
-        if commit.kind == journal.STARTED:
-            advanced = replace(chunk, version=version, expires=expires, blame=chunk.blame + 1)
-        else:
-            advanced = replace(
-                chunk, version=version, expires=expires, progressed=True, blame=0, touched_at=now,
-                reserved=commit.reserved, counts=chunk.counts.plus(commit.counts),
-            )  # fmt: skip
-        assert advanced.pending >= 0, f"chunk {chunk.id} would have settled more items than it has"
+        advanced = settle.advanced(chunk, commit, now)
         self._store(chunk.batch, commit.outputs, commit.moves, commit.checkpoints)
         self._tell(chunk.batch, commit.events)
         self._chunks[chunk.id] = advanced

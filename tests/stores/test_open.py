@@ -1,5 +1,6 @@
 """From what a user writes to a store."""
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from holdfast.core.errors import Refused, UsageError
 from holdfast.stores import faults, filesystem
+from holdfast.stores.base import Store
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.local import LocalBucket
 from holdfast.stores.memory import MemoryStore
@@ -162,3 +164,18 @@ def visit_all(folder: Path) -> None:
             )
             check(kit)
             kit.store.close()
+
+
+def test_a_store_that_nobody_closes_leaves_no_file_open(tmp_path: Path) -> None:
+    def open_here() -> list[Path]:
+        links = (each for each in Path("/proc/self/fd").iterdir() if each.is_symlink())
+        return [to for each in links if tmp_path in (to := each.readlink()).parents]
+
+    for _ in range(3):
+        store: Store | None = open_store(str(tmp_path / "state.db"))
+        assert store is not None
+        store.batches()
+        assert open_here()
+        store = None
+    gc.collect()
+    assert open_here() == []

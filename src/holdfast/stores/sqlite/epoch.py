@@ -11,6 +11,7 @@ that costs nothing.
 import os
 import struct
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,7 @@ class Epoch:
         self._path = Path(f"{file.path}-fence")
         with _in_words(self._path):
             self._note = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._closing = weakref.finalize(self, os.close, self._note)  # of a store, too, that nobody closes
             status = file.path.stat()
             self._file = f"{status.st_dev}:{status.st_ino}"
             self.floor: int = self._settle(file)
@@ -49,9 +51,8 @@ class Epoch:
             db.execute(SQL["put_meta"], ("identity", self._identity()))
 
     def close(self) -> None:
-        if self._note >= 0:
-            os.close(self._note)
-            self._note = -1
+        self._closing()
+        self._note = -1
 
     def _settle(self, file: SqliteFile) -> int:
         """The epoch to go on with: the one that is written, or where that is in doubt a new one."""

@@ -1,6 +1,7 @@
 """Handlers of scans that behave oddly: never a success for rows that nobody handled."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.runtime.operating.operations import By, reset
+from holdfast.runtime.scans.tick import Ended
 from holdfast.stores.open import open_store
 from holdfast.testing.rows import Rows
 from tests.runtime.support import SOON
@@ -50,6 +52,40 @@ def test_a_generator_that_leaves_rows_behind_has_not_done_its_range(handler: Any
     (letter,) = report.dead
     assert letter.code == "rows_left"
     assert f"returned after {rows} rows" in letter.reason
+
+
+@pytest.mark.promise("B7")
+@pytest.mark.parametrize(
+    ("handler", "rows"),
+    [(ignores_its_rows, 0), (returns_early, 8), (returns_early_async, 8)],
+    ids=lambda x: str(x)[:25],
+)
+def test_a_generator_that_follows_and_leaves_rows_behind_has_not_caught_up(handler: Any, rows: int) -> None:
+    scan = scan_of(handler, follow=True)
+    told = scan.tick()
+    assert (told.ended, told.rows, told.exit_code) == (Ended.DEAD, rows, 1)
+    assert told.why.startswith("rows_left")
+    assert f"returned after {rows} rows" in told.why
+    assert scan.tick().ended is Ended.DEAD, "it stays so until a person acts"
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_generator_that_returns_because_the_run_ends_is_left_at_its_checkpoint(follow: bool) -> None:
+    def obeys(part: Any, ctx: hf.Context) -> Iterator[int]:
+        for row in part:
+            if row < 8:
+                yield row
+            while row == 12 and not ctx.stopping:
+                time.sleep(0.005)
+            if ctx.stopping:
+                return
+
+    scan = scan_of(obeys, follow=follow)
+    told = scan.tick(deadline="200ms") if follow else scan.run(progress=False, deadline="200ms")
+    assert (told.exit_code, told.rows) == (75, 8)
+    scan.handler(lambda rows, acc: len(rows) + (0 if acc is None else acc))
+    again = scan.tick() if follow else scan.run(progress=False, code="keep")
+    assert (again.exit_code, scan.report().rows) == (0, 20)
 
 
 def test_yields_before_the_first_row_and_after_the_last_write_nothing(folder: Path) -> None:

@@ -1,7 +1,8 @@
 """Handlers of scans that behave oddly: never a success for rows that nobody handled."""
 
+import os
+import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from holdfast.runtime.operating.operations import By, reset
 from holdfast.runtime.scans.tick import Ended
 from holdfast.stores.open import open_store
 from holdfast.testing.rows import Rows
-from tests.runtime.support import SOON
+from tests.runtime.support import SOON, wait_for
 
 
 def scan_of(handler: Any, store: Any = "memory:", rows: int = 20, **options: Any) -> hf.Scan:
@@ -75,13 +76,14 @@ def test_a_generator_that_returns_because_the_run_ends_is_left_at_its_checkpoint
         for row in part:
             if row < 8:
                 yield row
-            while row == 12 and not ctx.stopping:
-                time.sleep(0.005)
+            if row == 12:
+                os.kill(os.getpid(), signal.SIGTERM)
+                wait_for(lambda: ctx.stopping)
             if ctx.stopping:
                 return
 
     scan = scan_of(obeys, follow=follow)
-    told = scan.tick(deadline="200ms") if follow else scan.run(progress=False, deadline="200ms")
+    told = scan.tick() if follow else scan.run(progress=False)
     assert (told.exit_code, told.rows) == (75, 8)
     scan.handler(lambda rows, acc: len(rows) + (0 if acc is None else acc))
     again = scan.tick() if follow else scan.run(progress=False, code="keep")

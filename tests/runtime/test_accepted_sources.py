@@ -57,7 +57,7 @@ def test_a_process_that_stays_ends_once_another_one_accepted_another_source(fold
     (folder / "orders").write_text("a b c")
     _, err = old.communicate(timeout=20)
     assert old.returncode == 1
-    assert 'FingerprintChanged: batch \'orders\' follows another source since this process began' in err
+    assert "FingerprintChanged: batch 'orders' follows another source since this process began" in err
     assert 'table: "orders" became "invoices"' in err
     (folder / "invoices").write_text("a b d")
     assert app.run("invoices").stdout.strip() == "caught up", "the lease was given back"

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +19,7 @@ VALUES: list[Any] = [
     datetime(2026, 4, 7, 1, 23, 45, 123456),  # noqa: DTZ001 - naive ones are cursors, too
     datetime(2026, 4, 7, 1, 23, 45, 123456, UTC),
     datetime(2026, 4, 7, 1, 23, 45, 1, timezone(timedelta(hours=5, minutes=30))), date(2026, 11, 16), UUID(int=7),
-    b"\x00\xff", (1, "a", (None,)), [1, [2.0, Decimal("3")]], {"a": {"b": UUID(int=8)}, "$int": "7"}, {3: "three"},
+    b"\x00\xff", (1, "a", (None,)), [1, [2.0, Decimal(3)]], {"a": {"b": UUID(int=8)}, "$int": "7"}, {3: "three"},
 ]  # fmt: skip
 """No two of them are the same; the tiebreaker of each is another one of them."""
 
@@ -69,7 +70,7 @@ def main(argv: list[str]) -> int:
 
     @scan.handler(initial=list)
     def keep(rows: list[int], acc: list[Any]) -> list[Any]:
-        with open(HANDLED, "a") as file:
+        with Path(HANDLED).open("a") as file:
             file.writelines(f"{row}\n" for row in rows)
         return [*acc, *(VALUES[row] for row in rows)]
 

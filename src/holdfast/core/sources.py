@@ -49,8 +49,8 @@ def check_still(ours: dict[str, Any], now: Batch) -> None:
     changed = differences(canonical.decode(canonical.encode(ours)), theirs) if theirs is not None else []
     if changed:
         raise FingerprintChanged(
-            f"batch {now.name!r} follows another source since this process began ({'; '.join(changed)}): a cursor there "
-            "may mean nothing here, and nothing was handled. End this process, or start it with the new source"
+            f"batch {now.name!r} follows another source since this process began ({'; '.join(changed)}): a cursor "
+            "there may mean nothing here, and nothing was handled. End this process, or start it with the new source"
         )
 
 

@@ -64,7 +64,6 @@ def ticks(bucket: MemoryBucket, rows: list[Any], count: int, pad: int) -> Metere
     return metered
 
 
-@pytest.mark.promise("B18")
 @pytest.mark.parametrize("pad", [0, 10_000], ids=["small", "large"])
 def test_a_tick_of_a_fresh_process_costs_the_same_after_many_as_after_few(pad: int) -> None:
     bucket, rows = MemoryBucket(), list[Any]()

@@ -6,6 +6,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.errors import StoreUnavailable
+from holdfast.runtime.cursors import acts
 from holdfast.runtime.scan import Scan
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.base import Bucket
@@ -16,6 +17,7 @@ from holdfast.testing.conformance.kit import DEFINITION, Check, Kit, new_item
 from holdfast.testing.rows import Rows
 from tests.buckets import servers
 from tests.buckets.worker import Worker, store_on
+from tests.operations.scanned import BY
 
 pytestmark = pytest.mark.slow
 SMALL = {
@@ -75,6 +77,35 @@ def test_the_documented_permissions_on_one_container_suffice(azurite: str) -> No
     worker.check()
     with pytest.raises(StoreUnavailable, match="may not do that"):
         other.create("doc", b"1")
+
+
+@pytest.mark.promise("C19")
+def test_they_suffice_for_scans_too_with_what_operators_do(azurite: str) -> None:
+    own, _ = limited(azurite, LEAST, "scans")
+    store, rows = BucketStore(own), [1, "poison", 3]
+    scan = Scan("orders", Rows(rows), store=store, follow=True, isolate=True)
+
+    @scan.handler
+    def count(some: list[object], acc: int) -> int:
+        if "poison" in some:
+            raise ValueError("this row cannot be handled")
+        return acc + len(some)
+
+    assert (scan.tick().dead, scan.report().result) == (1, 2)
+    batch = store.batch("orders")
+    assert batch is not None
+    acts.carry_out(store, batch, acts.to_beginning(store, batch), BY)
+    acts.make(store, acts.clone(store, batch, "copy"), BY)
+    rows[1] = 2
+    assert (scan.tick().total, scan.tick("copy").total) == (3, 3)
+    totals = Scan("totals", Rows([*range(100)]), store=store, partitions=5, every=10)
+
+    @totals.handler
+    def add(some: list[int], acc: int) -> int:
+        return acc + sum(some)
+
+    totals.converge(sum)
+    assert totals.run(progress=False).result == sum(range(100))
 
 
 @pytest.mark.promise("C19")

@@ -238,6 +238,21 @@ def test_a_torn_document_within_a_store_is_damage_not_another_place(
         store_on(bucket, kit.clock).chunks(kit.batch)
 
 
+@pytest.mark.promise("C18")
+@pytest.mark.parametrize("suffix", ["batch.json", "c/00000001.json"])
+def test_a_document_of_a_newer_format_within_a_store_is_refused_and_left_as_it_is(
+    suffix: str, kit: Kit, bucket: MemoryBucket
+) -> None:
+    kit.admit("a")
+    (name,) = (each for each in bucket._objects if each.startswith("b/0000001/") and each.endswith(suffix))
+    assert b'"format":1' in bucket._objects[name]
+    bucket._objects[name] = bucket._objects[name].replace(b'"format":1', b'"format":99')
+    before = dict(bucket._objects)
+    with pytest.raises(SchemaTooNew, match="newer Holdfast"):
+        store_on(bucket, kit.clock).claim(kit.want())
+    assert bucket._objects == before
+
+
 @pytest.mark.parametrize("prefix", ["h#y", "q?x", "..", "a/../b", "x%20y", "a b", "a//b", "ü", "'", ".hidden"])
 def test_a_prefix_that_a_url_reads_as_another_place_is_refused(prefix: str) -> None:
     with pytest.raises(UsageError, match="cannot be a place for state"):

@@ -183,6 +183,27 @@ def test_a_result_of_another_type_is_doubted_and_a_failing_converge_says_what_to
     assert (answer.code, answer.document["result"]) == (0, sum(range(1000)))
 
 
+def test_a_converge_that_raises_is_no_success_for_people_and_for_machines_and_is_called_by_the_next_run(
+    app: Path, holdfast: Command
+) -> None:
+    broken = APP.replace("return sum(parts)", 'raise ZeroDivisionError("no parts of that kind")')
+    (app / "broken.py").write_text(broken)
+    assert holdfast("reset", "totals", "1", *AGREED).code == 0
+    says = "all its ranges are done, but converge 'together' raised ZeroDivisionError: no parts of that kind"
+    answer = holdfast("run", "broken.py:totals")
+    assert answer.code == 1
+    assert says in " ".join(answer.err.split())
+    assert "run again" in answer.err
+    assert "Traceback" not in answer.err
+    answer = holdfast("run", "broken.py:totals", "--json")
+    assert answer.code == 1
+    (error,) = answer.document.values()
+    assert error["type"] == "NotConverged"
+    assert says in error["message"]
+    answer = holdfast("run", "app.py:totals", "--json")
+    assert (answer.code, answer.document["result"]) == (0, sum(range(1000)))
+
+
 def test_what_is_settled_is_not_settled_again_and_that_is_no_success(app: Path, holdfast: Command) -> None:
     Path("r.json").write_text("7")
     for how in (["--resolve"], ["--complete-with", "r.json"]):

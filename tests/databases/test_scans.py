@@ -15,7 +15,7 @@ from tests.databases.test_tables import make
 INSERT = sa.text("INSERT INTO orders VALUES (:id, :at)")
 
 
-@pytest.mark.promise("B10", "B16")
+@pytest.mark.promise("B10")
 def test_ranges_of_a_table_come_to_the_same_as_one_pass(url: str, folder: Path) -> None:
     engine = sa.create_engine(url)
     make(engine, sa.Integer, [n // 7 for n in range(500)])

@@ -96,8 +96,8 @@ def converge(parts: list[Any]) -> list[Any]:
     return [None if part is None else {**part, "total": str(part["total"])} for part in parts]
 
 
-def scan_of(shape: str, partitions: int, every: int, broken: str = "", kill_at: int = 0) -> hf.Scan:
-    scan = hf.Scan(BATCH, KINDS[broken](SOURCE), every=every, partitions=partitions, store=STORE)
+def scan_of(shape: str, partitions: int, every: int, broken: str = "", kill_at: int = 0, store: str = STORE) -> hf.Scan:
+    scan = hf.Scan(BATCH, KINDS[broken](SOURCE), every=every, partitions=partitions, store=store)
     handler = getattr(Handlers(every, kill_at), shape)
     given = {"initial": START} if shape == "fold" else {}
     scan.handler(handler, **given)
@@ -113,8 +113,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--broken", default="")
     parser.add_argument("--kill-at", type=int, default=0)
     parser.add_argument("--converge", default="", choices=["", "kill", "raise"])
+    parser.add_argument("--store", default=STORE)
+    parser.add_argument("--lease", default="30s")
     given = parser.parse_args(argv)
     os.environ["SCAN_APP_CONVERGE"] = given.converge
-    report = scan_of(given.shape, given.partitions, given.every, given.broken, given.kill_at).run(progress=False)
+    scan = scan_of(given.shape, given.partitions, given.every, given.broken, given.kill_at, given.store)
+    report = scan.run(progress=False, lease=given.lease)
     print(json.dumps({"rows": report.rows, "result": report.result, "done": report.counts.done}))  # noqa: T201
     return int(report.exit_code)

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from holdfast.core import acts as core_acts
 from holdfast.core import canonical, cursor, ingest
 from holdfast.core.cursor import Cursor
+from holdfast.core.errors import Conflict
 from holdfast.core.model import Batch, Claim, State, Want
 from holdfast.core.settle import NOTHING, Holder, Reached, commit
 from holdfast.runtime.cursors import acts, document, planting
@@ -312,5 +313,5 @@ def test_broken_versions_are_caught(broken: Any, monkeypatch: pytest.MonkeyPatch
     quick = settings(
         SETTINGS, max_examples=500, report_multiple_bugs=False, database=None, print_blob=False, phases=PHASES
     )
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, Conflict)):  # a clone whose cursors were not set is noticed by who makes it
         run_state_machine_as_test(InMemory, settings=quick)

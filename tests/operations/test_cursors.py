@@ -109,6 +109,34 @@ def test_whoever_is_at_work_is_fenced_off_by_a_reset(half: Totals) -> None:
     assert half.fences()[0] > claim.lease.fence
 
 
+@pytest.mark.promise("C3", "C8", "C15")
+@pytest.mark.parametrize("to", ["beginning", "value", "saved"])
+def test_every_way_to_move_a_cursor_fences_the_owner_and_stands_in_the_journal(half: Totals, to: str) -> None:
+    batch, saved = half.batch(), exported(half)
+    acts.carry_out(half.store, batch, acts.to_cursor(half.store, batch, None, "300", (), acc="keep"), BY)
+    claim = half.claim()
+    assert half.reach(claim, 500).landed
+    plan = {
+        "beginning": lambda: acts.to_beginning(half.store, batch),
+        "value": lambda: acts.to_cursor(half.store, batch, None, "250", (), acc="keep"),
+        "saved": lambda: acts.to_state(half.store, batch, saved, "saved.json"),
+    }[to]()
+    assert acts.carry_out(half.store, batch, plan, BY).changed == 1
+    rows = {"beginning": 0, "value": 250, "saved": 400}[to]
+    assert half.reach(claim, 600, version=1) == LOST
+    assert (half.rows(), half.fences()) == ([rows], [claim.lease.fence + 1])
+    *_, last = half.store.entries(half.store.chunks(batch.id)[0].id)
+    header, body = journal.decode_header(last.head), journal.decode_body(last.body)
+    assert isinstance(body, journal.Acted)
+    assert (header.actor, body.reason) == ("ada", "because")
+    position = body.items[0].position
+    assert position is not None
+    assert position.rows == rows
+    acts.make(half.store, acts.clone(half.store, half.batch(), "copy"), BY)
+    assert min(half.fences("copy")) > max(half.fences())
+    assert half.rows("copy") == [rows]
+
+
 def test_what_was_accumulated_is_never_mixed_without_a_word(half: Totals) -> None:
     with pytest.raises(UsageError, match="--acc keep"):
         acts.to_cursor(half.store, half.batch(), None, "200", ())

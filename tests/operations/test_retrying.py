@@ -64,6 +64,30 @@ def test_both_stand_in_the_journal_with_who_and_why(failed: Totals) -> None:
     assert told == [("reset", "ada", "because", None), ("reset", "ada", "because", journal.Position(3, 0))]
 
 
+@pytest.mark.promise("B12")
+def test_a_reset_of_what_is_done_clears_its_result_and_keeps_or_clears_its_checkpoint(failed: Totals) -> None:
+    """Kept, nothing is left to handle, and the same comes of it; cleared, every row is handled again."""
+    retrying.retry(failed.store, failed.batch(), retrying.plan_retry(failed.store, failed.batch()), BY, named=False)
+    failed.run()
+    done = [output.n for output in failed.store.outputs(failed.batch().id)]
+    assert done == [0, 1, 2, 3, 4]
+    for from_start, rows, again in ((False, 2000, []), (True, 0, [*range(2000, 4000)])):
+        batch = failed.batch()
+        plan = retrying.plan_retry(failed.store, batch, "1", from_start=from_start)
+        if from_start:
+            assert acts.carry_out(failed.store, batch, plan, BY).changed == 1
+        else:
+            assert retrying.retry(failed.store, batch, plan, BY, named=True).changed == 1
+        (at,) = standings(failed.store, batch, "1")
+        assert (at.place.state, at.place.attempt, at.rows) == (State.PENDING, 0, rows)
+        valid = [
+            (item.key, item.place.state) for item in failed.store.items(batch.id) if item.place.state is State.DONE
+        ]
+        assert [key for key, _ in valid] == [0, 2, 3, 4], "its result counts no more"
+        assert failed.run().result == sum(ROWS)
+        assert failed.seen == again
+
+
 def test_a_reset_of_all_leaves_what_is_done_and_what_goes_on_anyway(failed: Totals) -> None:
     batch = failed.batch()
     plan = retrying.plan_retry(failed.store, batch)

@@ -149,6 +149,25 @@ def test_an_empty_source_converges_too(store: Any) -> None:
 
 
 @pytest.mark.promise("B16")
+def test_partitions_with_an_empty_range_complete_with_no_rows_and_their_handler_is_never_called(store: Any) -> None:
+    scan, called = totals(store, range(3), partitions=5)
+    given: list[int] = []
+
+    @scan.handler
+    def count(some: list[int], acc: int) -> int:
+        given.append(len(some))
+        return acc + len(some)
+
+    report = run(scan)
+    assert (report.result, report.rows, report.counts.done, report.exit_code) == (3, 3, 5, 0)
+    assert called == [[0, 1, 0, 1, 1]]
+    assert given == [1, 1, 1]
+    batch = store.batch("totals")
+    rows = {at.n: at.rows for at in store.checkpoints(batch.id)}
+    assert [rows.get(n, 0) for n in range(5)] == [0, 1, 0, 1, 1]
+
+
+@pytest.mark.promise("B16")
 def test_a_source_without_any_range_converges_too(store: Any) -> None:
     class Nothing(Rows):
         def split(self, parts: int) -> Any:

@@ -87,7 +87,7 @@ def test_a_tick_handles_what_is_new_and_only_that(store: SqliteStore) -> None:
     assert report.rows == 12
 
 
-@pytest.mark.promise("B2", "B18")
+@pytest.mark.promise("B2")
 def test_a_tick_costs_a_claim_a_write_a_checkpoint_and_the_last_one_gives_the_lease_back(store: SqliteStore) -> None:
     counting = Counting(store)
     scan, _ = follow(list(range(10)), counting)

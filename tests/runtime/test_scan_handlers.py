@@ -1,5 +1,7 @@
 """Handlers of scans that behave oddly: never a success for rows that nobody handled."""
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +11,10 @@ import pytest
 
 import holdfast as hf
 from holdfast.runtime.operating.operations import By, reset
+from holdfast.runtime.scans.tick import Ended
 from holdfast.stores.open import open_store
 from holdfast.testing.rows import Rows
-from tests.runtime.support import SOON
+from tests.runtime.support import SOON, wait_for
 
 
 def scan_of(handler: Any, store: Any = "memory:", rows: int = 20, **options: Any) -> hf.Scan:
@@ -50,6 +53,41 @@ def test_a_generator_that_leaves_rows_behind_has_not_done_its_range(handler: Any
     (letter,) = report.dead
     assert letter.code == "rows_left"
     assert f"returned after {rows} rows" in letter.reason
+
+
+@pytest.mark.promise("B7")
+@pytest.mark.parametrize(
+    ("handler", "rows"),
+    [(ignores_its_rows, 0), (returns_early, 8), (returns_early_async, 8)],
+    ids=lambda x: str(x)[:25],
+)
+def test_a_generator_that_follows_and_leaves_rows_behind_has_not_caught_up(handler: Any, rows: int) -> None:
+    scan = scan_of(handler, follow=True)
+    told = scan.tick()
+    assert (told.ended, told.rows, told.exit_code) == (Ended.DEAD, rows, 1)
+    assert told.why.startswith("rows_left")
+    assert f"returned after {rows} rows" in told.why
+    assert scan.tick().ended is Ended.DEAD, "it stays so until a person acts"
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_generator_that_returns_because_the_run_ends_is_left_at_its_checkpoint(follow: bool) -> None:
+    def obeys(part: Any, ctx: hf.Context) -> Iterator[int]:
+        for row in part:
+            if row < 8:
+                yield row
+            if row == 12:
+                os.kill(os.getpid(), signal.SIGTERM)
+                wait_for(lambda: ctx.stopping)
+            if ctx.stopping:
+                return
+
+    scan = scan_of(obeys, follow=follow)
+    told = scan.tick() if follow else scan.run(progress=False)
+    assert (told.exit_code, told.rows) == (75, 8)
+    scan.handler(lambda rows, acc: len(rows) + (0 if acc is None else acc))
+    again = scan.tick() if follow else scan.run(progress=False, code="keep")
+    assert (again.exit_code, scan.report().rows) == (0, 20)
 
 
 def test_yields_before_the_first_row_and_after_the_last_write_nothing(folder: Path) -> None:

@@ -104,6 +104,77 @@ def test_a_lost_lease_kills_the_process(app: App, folder: Path) -> None:
     store.close()
 
 
+DEAF = """
+    import os, sys, time
+    import holdfast as hf
+    from holdfast.stores.sqlite import SqliteStore
+    from holdfast.testing.rows import Rows
+
+    class Deaf(SqliteStore):
+        def renew(self, *args):
+            if not os.path.exists("hanging"): return super().renew(*args)
+            with open("calls", "a") as file: file.write("renew\\n")
+            raise hf.StoreUnavailable("no answer")
+        def commit(self, commits):
+            with open("calls", "a") as file: file.write("commit\\n")
+            return super().commit(commits)
+
+    follow = os.environ.setdefault("FOLLOW", "1" if "follow" in sys.argv else "0") == "1"
+    deaf = os.path.exists("deaf") and __name__ == "__main__"
+    scan = hf.Scan("orders", Rows(list(range(20)), page=4), store=Deaf("state.db") if deaf else "state.db", every=5,
+                   follow=follow)
+
+    @scan.handler(executor="processes")
+    def keep(rows, acc: int) -> int:
+        if 7 in rows and os.path.exists("deaf"):
+            with open("hanging", "w") as file: file.write(str(os.getpid()))
+            while not os.path.exists("go"): time.sleep(0.01)
+            open("went on", "w").close()
+        return acc + len(rows)
+
+    if __name__ == "__main__":
+        told = scan.tick(lease="1500ms") if follow else scan.run(progress=False, lease="1500ms")
+        print(told.ended if follow else told.rows)
+        if deaf:  # a while after it: whoever was not killed would go on now
+            open("go", "w").close()
+            wait = time.monotonic() + 0.5
+            while time.monotonic() < wait: time.sleep(0.01)
+        sys.exit(told.exit_code)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.promise("C6", "C7")
+@pytest.mark.parametrize("how", ["bounded", "follow"])
+def test_after_three_failed_renewals_the_process_is_killed_and_nothing_more_is_committed(
+    folder: Path, how: str
+) -> None:
+    app = App(folder, DEAF)
+    (folder / "deaf").touch()
+    done = app.run(how)
+    child = int((folder / "hanging").read_text())
+    if how == "follow":
+        assert done.stdout.strip() == "its lease was lost", done.stderr
+    else:
+        assert "3 heartbeats in a row failed" in done.stderr
+    assert done.returncode not in (0, -signal.SIGKILL)
+    wait_for(lambda: not _lives(child))
+    (folder / "go").touch()
+    assert not (folder / "went on").exists(), "it hung when it was killed"
+    calls = (folder / "calls").read_text().split()
+    first = calls.index("renew")
+    assert calls[first:] == ["renew"] * 3, "after the first renewal failed, nothing was committed"
+    store = SqliteStore(folder / "state.db")
+    (at,) = store.checkpoints(1)
+    assert (at.rows, at.acc) == (5, b"5")
+    fence = store.chunks(1)[0].fence
+    (folder / "deaf").unlink()
+    wait_for(lambda: app.run(how).returncode == 0)
+    assert [(at.rows, at.acc) for at in store.checkpoints(1)] == [(20, b"20")]
+    assert store.chunks(1)[0].fence > fence
+    store.close()
+
+
 def _written(file: Path) -> Callable[[], bool]:
     return lambda: file.exists() and bool(file.read_text())
 

@@ -43,6 +43,17 @@ def check(batch: Batch, now: dict[str, Any], accepted: str | None, *, resets: bo
     return changed
 
 
+def check_still(ours: dict[str, Any], now: Batch) -> None:
+    """Refuse to go on where a process that follows a source finds that another one was accepted since it began."""
+    theirs = source_of(now.definition)
+    changed = differences(canonical.decode(canonical.encode(ours)), theirs) if theirs is not None else []
+    if changed:
+        raise FingerprintChanged(
+            f"batch {now.name!r} follows another source since this process began ({'; '.join(changed)}): a cursor "
+            "there may mean nothing here, and nothing was handled. End this process, or start it with the new source"
+        )
+
+
 def _shown(value: Any) -> str:
     text = "nothing" if value is None else canonical.encode(value).decode()
     return text if len(text) <= 200 else text[:199] + "…"

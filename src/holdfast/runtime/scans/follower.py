@@ -15,6 +15,7 @@ from datetime import date, datetime
 from typing import Any
 
 from holdfast.core import cursor as cursors
+from holdfast.core import sources
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import HoldfastError
 from holdfast.core.limits import BLAME, LOAD_BYTES, ORPHAN_GRACE, SUSPECT
@@ -45,6 +46,8 @@ log = logging.getLogger("holdfast.follow")
 FIRST = ItemNo(0)
 """The item that a scan which follows has from its first moment, and that never ends."""
 LOOK_SECONDS = 0.2
+SOURCE_SECONDS = 60.0
+"""How often a process that finds nothing new looks whether somebody accepted another source for the batch."""
 SHARE = 0.1
 """What of its time a tick keeps to end cleanly."""
 
@@ -94,6 +97,8 @@ class Follower:
         """What was buried and nobody has heard of yet."""
         self.burial = Burial(store, batch.name, lambda admitted: self.buried.extend(admitted.dead))
         self._stop = Stop()
+        self.looked_at = time.monotonic()
+        """When it was last seen that the batch follows our source."""
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -103,6 +108,8 @@ class Follower:
         at = self._checkpoint()
         final, feed = self._look(at)
         if feed is None:
+            if time.monotonic() - self.looked_at > SOURCE_SECONDS:
+                self._refuse_another_source()
             ended = Ended.WAITING if final.nothing and final.why else Ended.NOTHING_NEW
             return self._told(ended, at, at, final, why=final.why)
         answer = self.store.claim(Want(batch=self.batch.id, owner=self.owner, limit=1, seconds=self.lease, only=FIRST))
@@ -123,6 +130,13 @@ class Follower:
             return final, None
         feed = Feed(iter(source.read(after, final.until)), 0 if at is None else at.rows, after)
         return final, None if feed.at_end else feed
+
+    def _refuse_another_source(self) -> None:
+        """Asked while the lease is held, so that nobody moves the cursor in another source afterwards."""
+        self.looked_at = time.monotonic()
+        now = self.store.batch(self.batch.name)
+        if now is not None and now.definition != self.batch.definition:
+            sources.check_still(self.stage.source.describe(), now)
 
     def _not_ours(self, idle: Idle, at: Checkpoint | None, final: Final) -> Tick:
         (item,) = self.store.items(self.batch.id, lo=FIRST, hi=FIRST + 1, limit=1)
@@ -164,6 +178,7 @@ class Follower:
         items = self.store.load(holding.claim, None, 1, LOAD_BYTES)
         if not items or items[0].n != FIRST:
             return self._told(Ended.HELD, before, before, final)
+        self._refuse_another_source()
         at = self._checkpoint()
         if _cursor(at) != _cursor(before):  # somebody was here between our look and our claim
             fresh, found = self._look(at)
@@ -299,6 +314,7 @@ class Follower:
             items = self.store.load(claim, ItemNo(n - 1), 1, LOAD_BYTES)
             if not items or items[0].n != n:
                 return False
+            self._refuse_another_source()
             runner = RangeRunner(self.stage, pipeline=self.pipeline, batch=self.batch.name, finished=self.finished,
                                  stopping=lambda: self._stop.now, now=self.store.now)  # fmt: skip
             work = self._beside(runner, holding, items[0])

@@ -92,14 +92,22 @@ class RangeRunner(StageRunner):
                                  condemned=condemned, **told)  # fmt: skip
         return Walk(stage.handler, interval, work, ctx, feed, burial=self._burial, **told)
 
+    def refuse_rows_left(self, walk: Walk) -> None:
+        """A handler that returned while there are rows has not done its range; where it was told that the run ends, it
+        did right: the range stays at its last checkpoint."""
+        if walk.feed.at_end:
+            return
+        if self.stopping():
+            raise Parked
+        raise Invalid(
+            f"{walk.handler.what} returned after {walk.feed.rows:,} rows of its range, and there are more: iterate "
+            "its part to the end; what it wants none of, it may pass over",
+            "rows_left",
+        )
+
     def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Done | None:
         """The end of a range: its last checkpoint and its result are one commit."""
-        if not walk.feed.at_end:
-            raise Invalid(
-                f"{walk.handler.what} returned after {walk.feed.rows:,} rows of its range, and there are more: iterate "
-                "its part to the end; what it wants none of, it may pass over",
-                "rows_left",
-            )
+        self.refuse_rows_left(walk)
         try:
             data = typed.encode(result, "the result") if result is not None else b"null"
         except UsageError as error:

@@ -82,6 +82,30 @@ def a_checkpoint_that_is_sent_twice_lands_once(kit: Kit) -> None:
     kit.check()
 
 
+@proves("B18", "C1", "C12")
+def an_older_checkpoint_never_overtakes_a_newer_one(kit: Kit) -> None:
+    """Neither one that comes before its turn, nor a copy of an old one that was on its way for long."""
+    kit.admit("part")
+    claim = kit.claim()
+    (item,) = kit.load(claim)
+    made = [kit.reach(claim, item, rows, version=n, acc=b"%d" % rows) for n, rows in enumerate((200, 400, 600))]
+    before = kit.everything()
+    for early in made[:0:-1]:
+        assert [receipt.landed for receipt in kit.store.commit([early])] == [False]
+    assert kit.everything() == before
+    for each in made:
+        assert kit.store.commit([each]) == LANDED
+    after = kit.everything()
+    for late in made:
+        kit.store.commit([late])
+        stranger = replace(late, id=kit.new_id())
+        assert [receipt.landed for receipt in kit.store.commit([stranger])] == [False]
+    assert kit.everything() == after
+    (at,) = kit.store.checkpoints(kit.batch)
+    assert (at.rows, at.acc) == (600, b"600")
+    kit.check()
+
+
 @proves("B8")
 def a_checkpoint_touches_no_output_and_an_output_no_checkpoint(kit: Kit) -> None:
     kit.admit("part")

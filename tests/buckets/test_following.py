@@ -10,8 +10,8 @@ import pytest
 import holdfast as hf
 from holdfast.core import journal
 from holdfast.runtime.scans.tick import Ended
-from holdfast.stores import bucket_shelf
 from holdfast.stores.base import Store, each_entry
+from holdfast.stores.bucket import shelf as bucket_shelf
 from holdfast.stores.buckets.memory import Fate, MemoryBucket
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.clock import ManualClock

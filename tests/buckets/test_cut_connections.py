@@ -94,7 +94,6 @@ def test_with_every_second_write_cut_the_story_is_the_same_and_no_library_sends_
 
 
 @pytest.mark.promise("C12")
-@pytest.mark.catches("library retries")
 def test_a_library_that_sends_a_write_again_by_itself_is_noticed(moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(obstore_bucket, "NO_RETRIES", obstore_bucket.SOME_RETRIES)
     servers.make_s3_bucket(moto, "sent-twice")

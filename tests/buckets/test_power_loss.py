@@ -220,6 +220,7 @@ def no_sync_above(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.promise("A8", "P6")
+@pytest.mark.catches("no directory sync")
 @pytest.mark.parametrize("careless", [no_file_sync, no_folder_sync, no_sync_above])
 def test_without_one_of_its_syncs_a_directory_loses_what_it_acknowledged(
     careless: Callable[[pytest.MonkeyPatch], None], memory: Path, monkeypatch: pytest.MonkeyPatch

@@ -68,6 +68,12 @@ def limited(azurite: str, permissions: str, number: str) -> tuple[ObstoreBucket,
 
 
 @pytest.mark.promise("C19")
+def test_what_is_tried_here_is_what_is_documented() -> None:
+    said = (servers.ROOT / "docs" / "buckets.md").read_text()
+    assert f"| Azure | a SAS of the container with `{LEAST}` (read, write, list)" in said
+
+
+@pytest.mark.promise("C19")
 def test_the_documented_permissions_on_one_container_suffice(azurite: str) -> None:
     own, other = limited(azurite, LEAST, "least")
     worker = Worker(own)

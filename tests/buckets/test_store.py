@@ -255,7 +255,7 @@ def test_a_document_of_a_newer_format_within_a_store_is_refused_and_left_as_it_i
 
 @pytest.mark.parametrize("prefix", ["h#y", "q?x", "..", "a/../b", "x%20y", "a b", "a//b", "ü", "'", ".hidden"])
 def test_a_prefix_that_a_url_reads_as_another_place_is_refused(prefix: str) -> None:
-    with pytest.raises(UsageError, match="cannot be a place for state"):
+    with pytest.raises(UsageError, match=r"cannot be a place for state|has more in it than a place"):
         ObstoreBucket(f"s3://bucket/{prefix}")
 
 

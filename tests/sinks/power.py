@@ -3,7 +3,7 @@
 The calls of a run are written down. After a crash at any of them, a new name, a new folder and a rename are certain
 when a folder they stand in was synced since; of the others any subset is there, whatever the order. A rename has
 happened or has not: the file has one of its two names. Nothing stands in a folder that is not there. Of files
-that were not synced there is no content, or half of it, or all.
+that were not synced there is no content, or half of it, or all. What is staged has no name that anybody looks at.
 """
 
 import os
@@ -18,6 +18,9 @@ import pytest
 
 SMALL = 9
 """Of at most so many uncertain names every subset is tried, of more as many by chance."""
+
+
+NAMING = ("create", "rename", "link", "mkdir")
 
 
 class Op(msgspec.Struct, frozen=True):
@@ -69,7 +72,7 @@ class Recorder:
 def crash_states(ops: list[Op]) -> Iterator[tuple[list[Op], dict[str, bytes | None]]]:
     """(what had been done, what is on the disk); None stands for a folder."""
     for end in range(len(ops) + 1):
-        named = [at for at, op in enumerate(ops[:end]) if op.kind in ("create", "rename", "mkdir")]
+        named = [at for at, op in enumerate(ops[:end]) if op.kind in NAMING]
         certain = {at for at in named if is_synced(ops[at], ops[at:end])}
         for chosen in subsets([at for at in named if at not in certain], seed=end):
             for part in (0, 2, 1):
@@ -78,7 +81,8 @@ def crash_states(ops: list[Op]) -> Iterator[tuple[list[Op], dict[str, bytes | No
 
 def is_synced(op: Op, since: Sequence[Op]) -> bool:
     """Whether a folder that the name stands in was synced since."""
-    folders = {folder_of(path) for path in (op.path, op.to) if path}
+    paths = (op.to,) if op.kind == "link" else (op.path, op.to)
+    folders = {folder_of(path) for path in paths if path}
     return any(later.kind == "sync" and later.path in folders for later in since)
 
 
@@ -106,8 +110,10 @@ def on_disk(ops: list[Op], there: set[int], part: int) -> dict[str, bytes | None
     data: dict[int, bytes] = {}
     durable: set[int] = set()
     for at, op in enumerate(ops):
-        if op.kind == "create":
+        if op.kind in ("create", "stage"):
             live[op.path] = at
+        elif op.kind == "link":
+            live[op.to] = live[op.path]
         elif op.kind == "rename":
             live[op.to] = live.pop(op.path)
         elif op.kind == "write":
@@ -116,7 +122,7 @@ def on_disk(ops: list[Op], there: set[int], part: int) -> dict[str, bytes | None
             durable.add(live[op.path])
         elif op.kind == "mkdir" and at in there and folder_of(op.path) in folders:
             folders.add(op.path)
-        if at in there and op.kind in ("create", "rename") and folder_of(op.to or op.path) in folders:
+        if at in there and op.kind in ("create", "rename", "link") and folder_of(op.to or op.path) in folders:
             names.pop(op.path, None)
             names[op.to or op.path] = live[op.to or op.path]
     content = {

@@ -100,7 +100,8 @@ def _facts(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "owner", f"{owners.short(lease['owner'])}{word}"
     yield "acquired", str(lease["acquired_at"])
     yield "heartbeat", str(lease["heartbeat_at"])
-    yield "expires", str(lease["expires_at"])
+    judged = ", as its owner's clock tells" if lease["by_its_clock"] else ""
+    yield "expires", f"{lease['expires_at']}{judged}"
 
 
 def _short(value: Any) -> str:

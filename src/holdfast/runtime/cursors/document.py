@@ -77,6 +77,7 @@ def _lease(held: Lease) -> dict[str, Any]:
         "heartbeat_at": moment(held.heartbeat_at),
         "expires_at": moment(held.expires_at),
         "is_live": held.is_live,
+        "by_its_clock": held.by_its_clock,
     }
 
 

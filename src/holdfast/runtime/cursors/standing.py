@@ -31,6 +31,8 @@ class Lease:
     """When it was last renewed: by a heartbeat, or by a commit."""
     expires_at: float | None
     is_live: bool
+    by_its_clock: bool = False
+    """Whether that is told by its owner's clock, which may be wrong: on a bucket no clock is common to all."""
 
 
 def source_of(batch: Batch) -> Any:
@@ -115,4 +117,5 @@ def lease_of(store: Store, chunk: Chunk) -> Lease:
             acquired, heartbeat = header.at, chunk.expires - (body.expires - header.at)
             break
     return Lease(owner=chunk.owner, fence=chunk.fence, acquired_at=acquired, heartbeat_at=heartbeat,
-                 expires_at=chunk.expires, is_live=status.is_live(chunk, store.now()))  # fmt: skip
+                 expires_at=chunk.expires, is_live=status.is_live(chunk, store.now()),
+                 by_its_clock=not store.capabilities.one_clock)  # fmt: skip

@@ -295,12 +295,13 @@ def check_leases(store: Store, found: Sequence[Chunk], now: float) -> Check:
     """Leases that nobody lives behind, and items that nobody has looked at for long."""
     stale = [chunk for chunk in found if chunk.owner is not None and chunk.pending and not status.is_live(chunk, now)]
     orphaned = sum(_orphaned(batch, [c for c in found if c.batch == batch.id], now) for batch in store.batches())
+    judged = "" if store.capabilities.one_clock else ", as their owners' clocks tell"
     if stale or orphaned:
-        parts = [f"{many(len(stale), 'chunk')} held by workers that are gone or overdue"] if stale else []
+        parts = [f"{many(len(stale), 'chunk')} held by workers that are gone or overdue{judged}"] if stale else []
         parts += [f"{many(orphaned, 'item')} without progress for long (`holdfast orphans`)"] if orphaned else []
         return _warn("leases", " and ".join(parts), "run the batch again: it takes them over")
     held = sum(1 for chunk in found if chunk.owner is not None and chunk.pending)
-    return _ok("leases", f"{held:,} held, none stale")
+    return _ok("leases", f"{held:,} held, none stale{judged if held else ''}")
 
 
 def _orphaned(batch: Batch, chunks: Sequence[Chunk], now: float) -> int:

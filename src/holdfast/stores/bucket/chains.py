@@ -80,7 +80,7 @@ class Chains:
         for place in range(seq, len(known), -1):
             name_there = next((name for name in at[place] if name.hash == head), None)
             if name_there is None:
-                raise Damaged(f"{self._shelf.where(folder)}: entry {place} is missing: put back a backup of it")
+                raise self._shelf.missing(f"{folder}{place:08}-…")
             found.append(name_there)
             head = name_there.before
         return found[::-1]

@@ -128,7 +128,8 @@ class Items:
         held = self._sight.known(batch, number)
         if held is None or held.document.chunk.seq < seq:
             held = self._sight.fresh(batch, number)
-        assert held is not None, f"batch {batch} names chunk {number}, which is not there"
+        if held is None:
+            raise self._shelf.missing(names.chunk(batch, number))
         chunk = held.document.chunk
         return self._chains.follow(batch, number, chunk.seq, chunk.head)[seq - 1]
 

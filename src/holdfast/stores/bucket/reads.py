@@ -85,7 +85,7 @@ class BucketReads:
 
     @patient
     def chunks(self, batch: BatchId) -> list[Chunk]:
-        held = self._shelf.read(BatchDocument, names.batch(batch))
+        held = self._find_batch(batch)
         return [] if held is None else [self._sight.told(seen, self.now()) for seen in self._sight.sweep(held)]
 
     # -- items --------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class BucketReads:
     @patient
     def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
                 limit: int = 1000) -> list[Output]:  # fmt: skip
-        held = self._shelf.read(BatchDocument, names.batch(batch))
+        held = self._find_batch(batch)
         found: list[Output] = []
         for document in self._covering(held, lo, hi) if held is not None else ():
             columns = document.columns()
@@ -145,13 +145,14 @@ class BucketReads:
     def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
         if chain < 0:
             batch, number = BatchId(-chain), 0
-            held = self._shelf.read(BatchDocument, names.batch(batch))
+            held = self._find_batch(batch)
             facts = None if held is None else (held.document.batch.seq, held.document.batch.head)
         else:
             batch, number = names.batch_of(chain), names.number_of(chain)
             found = self._sight.fresh(batch, number)
             facts = None if found is None else (found.document.chunk.seq, found.document.chunk.head)
         if facts is None:
+            self._find_batch(batch)
             return []
         wanted = self._chains.follow(batch, number, *facts)[after : after + limit]
         return self._sight.each(lambda name: self._chains.read(batch, number, name), wanted)
@@ -167,8 +168,15 @@ class BucketReads:
 
     # -- helpers ------------------------------------------------------------------------------------------------
 
-    def _known_batch(self, batch: BatchId) -> Held[BatchDocument]:
+    def _find_batch(self, batch: BatchId) -> Held[BatchDocument] | None:
+        """A batch, or None where there never was one: that its document is gone is no answer."""
         held = self._shelf.read(BatchDocument, names.batch(batch))
+        if held is None and batch in [number for number, _ in self._shelf.need(Root, names.ROOT).document.names]:
+            raise self._shelf.missing(names.batch(batch))
+        return held
+
+    def _known_batch(self, batch: BatchId) -> Held[BatchDocument]:
+        held = self._find_batch(batch)
         if held is None:
             raise UsageError(f"{self.url} has no batch number {batch}")
         return held

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from holdfast.core.errors import CommitUnknown, Damaged, StoreUnavailable
+from holdfast.stores.bucket import names
 from holdfast.stores.bucket.documents import Document, decode, encode
 from holdfast.stores.buckets.base import Away, Bucket, Listed, Mark, WriteLost, WriteUnknown
 
@@ -65,7 +66,7 @@ class Shelf:
         """A document that must be there: another says so."""
         found = self.read(kind, name)
         if found is None:
-            raise Damaged(f"{self.where(name)} is missing, and another document names it: put back a backup of it")
+            raise self.missing(name)
         return found
 
     def create(self, name: str, document: D) -> Held[D] | None:
@@ -149,20 +150,28 @@ class Shelf:
                 return
         raise Away(f"{self.where(name)}: nothing was heard of it, {TRIES} times: try again later")
 
+    def missing(self, name: str) -> Damaged:
+        """What to say of something that must be there and is not: it alone is gone, or everything is."""
+        if self.bucket.get(names.ROOT) is not None:
+            return Damaged(
+                f"{self.where(name)} is missing or cut short, and a document names it: put back a backup of it"
+            )
+        return Damaged(
+            f"{self.bucket.url} was emptied or moved away while it was in use: {name} is gone, and so is {names.ROOT}; "
+            "stop every process that works there, then put back a backup, or run again to begin with an empty store"
+        )
+
     def fetch(self, name: str) -> bytes:
         found = self.bucket.get(name)
         if found is None:
-            raise self._gone(name)
+            raise self.missing(name)
         return found.data
 
     def fetch_part(self, name: str, start: int, length: int) -> bytes:
         found = self.bucket.part(name, start, length) if length else b""
         if found is None or len(found) != length:
-            raise self._gone(name)
+            raise self.missing(name)
         return found
 
     def names(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[Listed]:
         return self.bucket.list(prefix, after, etags=etags)
-
-    def _gone(self, name: str) -> Damaged:
-        return Damaged(f"{self.where(name)} is missing or cut short, and a document names it: put back a backup of it")

@@ -154,7 +154,8 @@ class Sight:
         if held is not None and held.document.revision >= seen.revision:
             return held
         found = self.fresh(batch, number)
-        assert found is not None, f"chunk {seen.chunk.id} was seen and is gone"
+        if found is None:
+            raise self._shelf.missing(names.chunk(batch, number))
         return found
 
     def remaining(self, seen: Seen) -> float:

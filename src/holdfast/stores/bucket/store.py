@@ -65,6 +65,7 @@ class BucketStore(BucketClaims):
         """Refuse what makes no sense before anything is written."""
         held = self._of(commit)
         if held is None:
+            self._find_batch(names.batch_of(commit.chunk))
             raise UsageError(f"chunk {commit.chunk} does not exist")
         if _is_guarded(held, commit):
             commit.check_range(held.document.chunk.lo, held.document.chunk.hi)
@@ -75,7 +76,8 @@ class BucketStore(BucketClaims):
         for turn in range(TURNS):
             if turn or held is None or not _is_guarded(held, commit) or held.document.seal:
                 held = self._sight.fresh(names.batch_of(commit.chunk), names.number_of(commit.chunk))
-                assert held is not None, f"chunk {commit.chunk} was there"
+                if held is None:
+                    raise self._shelf.missing(names.chunk(names.batch_of(commit.chunk), names.number_of(commit.chunk)))
                 is_sealed = self._is_sealed(held)
                 if is_sealed or not _is_guarded(held, commit):
                     return self._refusal(held, commit, is_sealed=is_sealed)

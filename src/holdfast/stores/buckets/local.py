@@ -2,8 +2,8 @@
 
 An object is written to a file of its own, synced, and then given its name: by a link, which fails where the name is
 taken, or by a rename under a lock file, after the content was compared. The folder is synced before the caller hears of
-it. A crash leaves nothing but temporary files, which no listing shows; who writes later takes them away, once they are
-old and nobody holds them.
+it, and so was, once, every folder above it. A crash leaves nothing but temporary files, which no listing shows; who
+writes later takes them away, once they are old and nobody holds them.
 """
 
 import errno
@@ -33,6 +33,8 @@ class LocalBucket:
         self._folder = Path(os.path.abspath(folder))
         self.url = f"file://{self._folder}"
         self._is_tidy = False
+        self._sure_of: set[Path] = set()
+        """Folders that are durable in the ones that hold them."""
 
     def get(self, name: str) -> Found | None:
         data = self._read(name)
@@ -112,9 +114,9 @@ class LocalBucket:
     @contextmanager
     def _staged(self, path: Path, data: bytes) -> Iterator[Path]:
         """The bytes in a durable file without a name that counts; gone afterwards if it still has that name."""
-        _make_folder(path.parent)
+        self._make_folder(path.parent)
         temporary = self._folder / TEMPORARY
-        _make_folder(temporary)
+        self._make_folder(temporary)
         self._tidy(temporary)
         staged = temporary / f"{secrets.token_hex(12)}"
         try:
@@ -126,6 +128,21 @@ class LocalBucket:
                 yield staged
         finally:
             staged.unlink(missing_ok=True)
+
+    def _make_folder(self, folder: Path) -> None:
+        """The folder and those above it, each durable in the one that holds it. One that is there already is no proof:
+        whoever made it may have been killed before it was durable, and takes with it what others put there."""
+        is_there = folder.is_dir()
+        if folder == folder.parent or (is_there and folder in self._sure_of):
+            return
+        self._make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        try:
+            _sync_folder(folder.parent)
+        except OSError:
+            if not is_there or folder.is_relative_to(self._folder):
+                raise  # what was there before us, above the bucket, may not be ours to open
+        self._sure_of.add(folder)
 
     def _tidy(self, temporary: Path) -> None:
         """Take away what killed writers left: old, and held by nobody. Once is enough, and it may as well fail."""
@@ -143,7 +160,7 @@ class LocalBucket:
     def _alone(self, name: str) -> Iterator[None]:
         """One of 64 lock files, which the system lets go of when its process dies."""
         folder = self._folder / LOCKS
-        _make_folder(folder)
+        self._make_folder(folder)
         number = hashlib.sha256(name.encode()).digest()[0] % 64
         file = os.open(folder / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -175,17 +192,6 @@ class LocalBucket:
 
 def _mark(data: bytes) -> Mark:
     return Mark(hashlib.sha256(data).hexdigest())
-
-
-def _make_folder(folder: Path) -> None:
-    """The folder and those above it, each durable in the one that holds it."""
-    missing: list[Path] = []
-    while not folder.is_dir():
-        missing.append(folder)
-        folder = folder.parent
-    for each in reversed(missing):
-        each.mkdir(exist_ok=True)
-        _sync_folder(each.parent)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -122,5 +122,6 @@ class ObstoreBucket:
 
     def _forbidden(self, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(
-            f"{self.url}: these credentials may not do that ({brief(error)}): docs/buckets.md says what they need"
+            f"{self.url}: these credentials may not do that, or have run out ({brief(error)}): docs/buckets.md says "
+            "what they need; run again with good ones"
         )

@@ -17,8 +17,10 @@ SCHEMES = {"s3": "AWS", "az": "AZURE", "gs": "GOOGLE"}
 """Of buckets elsewhere; how the variables of each begin."""
 TIMEOUTS = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=5)}
 SECRET = re.compile(r"(sig|signature|key|token|secret|credential|password)=[^&\s\"']+", re.IGNORECASE)
-FORBIDDEN = re.compile(r"status code: 403|code: 403|403 Forbidden")
-"""Some requests are answered so and are not told apart by the library."""
+FORBIDDEN = re.compile(
+    r"status code: 403|code: 403|403 Forbidden|<Code>(ExpiredToken|InvalidToken|TokenRefreshRequired)</Code>"
+)
+"""Some requests are answered so and are not told apart by the library; S3 answers 400 to a token that has run out."""
 REQUEST = re.compile(r"\?\S*")
 
 
@@ -99,7 +101,7 @@ def brief(error: BaseException) -> str:
 
 
 def is_forbidden(error: BaseException) -> bool:
-    """Whether the bucket does not let us do that."""
+    """Whether the bucket does not let us do that, or no longer."""
     errors = library().exceptions
     kinds = (errors.PermissionDeniedError, errors.UnauthenticatedError, PermissionError)
     return isinstance(error, kinds) or FORBIDDEN.search(str(error)) is not None

@@ -8,6 +8,7 @@ import base64
 import fcntl
 import hashlib
 import hmac
+import json
 import os
 import shutil
 import socket
@@ -24,6 +25,7 @@ from typing import Any, NoReturn
 from urllib.error import URLError
 from urllib.parse import quote
 
+import boto3
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +104,26 @@ def s3_options(address: str) -> dict[str, Any]:
         "access_key_id": "test", "secret_access_key": "test", "region": "us-east-1", "endpoint": address,
         "client_options": {"allow_http": True},
     }  # fmt: skip
+
+
+def s3_user(address: str, name: str, allowed: dict[str, list[str]]) -> dict[str, Any]:
+    """Credentials of a user who may do some things to some resources, and nothing else once `enforce` was called."""
+    iam = boto3.client("iam", endpoint_url=address, region_name="us-east-1", aws_access_key_id="root",
+                       aws_secret_access_key="root")  # fmt: skip
+    iam.create_user(UserName=name)
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    rules = [{"Effect": "Allow", "Action": acts, "Resource": f"arn:aws:s3:::{what}"} for what, acts in allowed.items()]
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [rule for rule in rules if rule["Action"]]})
+    iam.put_user_policy(UserName=name, PolicyName="all-it-may-do", PolicyDocument=policy)
+    own = {"access_key_id": key["AccessKeyId"], "secret_access_key": key["SecretAccessKey"]}
+    return {**s3_options(address), **own}
+
+
+def enforce(address: str) -> None:
+    """From now on moto asks whether a user may do what it asks for."""
+    headers = {"Content-Type": "text/plain"}
+    asked = urllib.request.Request(f"{address}/moto-api/reset-auth", data=b"0", method="POST", headers=headers)
+    urllib.request.urlopen(asked).close()
 
 
 # -- Azure ----------------------------------------------------------------------------------------------------------

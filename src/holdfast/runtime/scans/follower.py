@@ -25,6 +25,7 @@ from holdfast.runtime.scans.burial import Burial
 from holdfast.runtime.scans.elsewhere import ProcessRunner
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.followed import FollowRunner
+from holdfast.runtime.scans.misuse import Refusal
 from holdfast.runtime.scans.runner import RangeRunner
 from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.scans.tick import Ended, Tick
@@ -132,7 +133,8 @@ class Follower:
         if item.place.state is not State.PENDING or idle.course is Course.CANCELLED or idle.ended:
             return self._told(Ended.DEAD, at, at, final, why=f"the scan is {item.place.state}: it follows no more")
         if idle.course is Course.PAUSED:
-            return self._told(Ended.WAITING, at, at, final, why="it is paused: holdfast resume lets it go on")
+            why = f"it is paused: say `holdfast pause {self.batch.name} --off --reason …`"
+            return self._told(Ended.WAITING, at, at, final, why=why)
         if item.place.due > self.store.now():
             why = f"{item.place.code}: {item.place.reason}"
             return self._told(Ended.WAITING, at, at, final, why=why, due=item.place.due)
@@ -221,6 +223,8 @@ class Follower:
         if isinstance(message, Saving):
             if message.work is work:
                 message.answer(self._write(holding, NOTHING, reached=message.reached))
+        elif isinstance(message, Refusal) and message.work is work:
+            raise message.error
         elif isinstance(message, Answer) and message.work is work:
             return True
         if self._stop.at_once or holding.lost:

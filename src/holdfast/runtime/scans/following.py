@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.core import canonical, ingest, journal, sources
 from holdfast.core.canonical import SALT_BYTES
-from holdfast.core.errors import StoreUnavailable, Transient, UsageError
+from holdfast.core.errors import StoreUnavailable, Transient
 from holdfast.core.model import Batch
 from holdfast.runtime import definition
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.failures import FailureHooks
 from holdfast.runtime.scans.follower import Follower, Stop
-from holdfast.runtime.scans.handler import Shape
 from holdfast.runtime.scans.stage import RangeStage, payload_of
 from holdfast.runtime.scans.tick import Ended, Tick
 from holdfast.runtime.sources.base import Span
@@ -46,8 +45,6 @@ class Following:
 
     def __init__(self, pipeline: "Pipeline", stage: RangeStage, *, batch: str, lease: float, accept: str | None,
                  heartbeat: float | None = None) -> None:  # fmt: skip
-        if stage.isolate and stage.handler.shape is Shape.GENERATOR:
-            raise UsageError(f"{stage.handler.what} is a generator: rows are isolated for (rows) and (rows, acc) only")
         self.pipeline, self.stage = pipeline, stage
         found = open_batch(pipeline, stage, batch, accept)
         self.follower = Follower(pipeline.store, stage, pipeline=pipeline.name, batch=found, lease=lease,

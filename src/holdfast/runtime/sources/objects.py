@@ -57,6 +57,8 @@ class Objects:
             self.place = places.place_of(url)
         except UsageError as error:
             raise UsageError(f"Objects(…): {error}") from None
+        if self.place.scheme != places.FILE:
+            places.library()  # missed now, and not in the middle of a run
         self._options = options
         self._what = f"Objects({self.place.url!r})"
 

@@ -24,6 +24,7 @@ from holdfast.runtime.ending import sealing
 from holdfast.runtime.ending.pauses import Pauses
 from holdfast.runtime.ending.watch import Watch
 from holdfast.runtime.scans.burial import is_row
+from holdfast.runtime.scans.misuse import Refusal
 from holdfast.runtime.working.appetite import Appetite
 from holdfast.runtime.working.assignment import Answer, Assignment
 from holdfast.runtime.working.control import Control
@@ -132,11 +133,13 @@ class Worker:
             except queue.Empty:
                 return
 
-    def _receive(self, message: Answer | Broken | Passed | Saving | Tried | None) -> None:
+    def _receive(self, message: Answer | Broken | Passed | Refusal | Saving | Tried | None) -> None:
         if message is None:
             self.idle, self.look_again_at = None, 0.0
         elif isinstance(message, Saving):
             self._save(message)
+        elif isinstance(message, Refusal):
+            self.control.fail(message.error)
         elif isinstance(message, Tried):
             self._tried(message)
         elif isinstance(message, Passed):

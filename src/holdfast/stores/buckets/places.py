@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from holdfast.core import extras
 from holdfast.core.errors import UsageError
 
 FILE = "file"
@@ -87,7 +88,7 @@ def library() -> Any:
         import obstore.exceptions
         import obstore.store
     except ImportError:
-        raise UsageError('a bucket needs obstore: pip install "holdfast[buckets]"') from None
+        raise extras.missing("a bucket needs", "obstore") from None
     return obstore
 
 

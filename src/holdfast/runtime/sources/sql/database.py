@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
+from holdfast.core import extras
 from holdfast.core.errors import HoldfastError, Transient, UsageError
 from holdfast.core.limits import REQUEST_HINT_CHARS
 
@@ -145,7 +146,9 @@ def sqlalchemy() -> Any:
         import sqlalchemy as found
         import sqlalchemy.exc
     except ModuleNotFoundError:
-        raise UsageError('tables and queries need SQLAlchemy: pip install "holdfast[sql]"') from None
+        raise extras.missing("tables and queries need", "SQLAlchemy") from None
     if int(found.__version__.split(".", maxsplit=1)[0]) < 2:
-        raise UsageError(f'SQLAlchemy {found.__version__} is too old: pip install "holdfast[sql]" brings 2.0 or newer')
+        raise UsageError(
+            f"SQLAlchemy {found.__version__} is too old: {extras.how_to_get('SQLAlchemy')}, in 2.0 or newer"
+        )
     return found

@@ -37,8 +37,7 @@ def total(rows: Sequence[int], acc: int) -> int:
 
 
 def each(part: Any) -> Iterator[int]:
-    for row in part:
-        yield row
+    yield from part
 
 
 def scan_over(source: Rows, handler: Any = total, **options: Any) -> hf.Scan:
@@ -49,9 +48,7 @@ def scan_over(source: Rows, handler: Any = total, **options: Any) -> hf.Scan:
 
 @pytest.mark.parametrize("handler", [total, each])
 @pytest.mark.parametrize("ok", [0, 2])
-def test_a_source_that_was_called_wrongly_refuses_the_run_and_buries_nothing(
-    folder: Path, ok: int, handler: Any
-) -> None:
+def test_a_source_called_wrongly_refuses_the_run_and_buries_nothing(folder: Path, ok: int, handler: Any) -> None:
     source = Broken(range(20), page=4)
     source.ok = ok
     scan = scan_over(source, handler)

@@ -22,6 +22,7 @@ from holdfast.interfaces.cli import (
     doctor,
     events,
     export,
+    hints,
     importing,
     orphans,
     plan,
@@ -95,6 +96,7 @@ def main() -> NoReturn:
 
 def call(args: Sequence[str]) -> int:
     """Run one command; returns its exit code."""
+    hints.remember(None)
     try:
         app(args=list(args), prog_name="holdfast")
     except SystemExit as end:
@@ -120,7 +122,7 @@ def _failed(error: Exception, message: str, args: Sequence[str]) -> int:
         traceback.print_exception(error)
     render.complain(message)
     if "--json" in args:
-        render.document({"error": {"type": type(error).__name__, "message": message}})
+        render.document({"error": {"type": type(error).__name__, "message": hints.pasteable(message)}})
     if isinstance(error, StoreUnavailable):
         return INTERRUPTED
     return 2 if isinstance(error, UsageError) else 1

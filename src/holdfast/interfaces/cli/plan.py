@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from holdfast.core.errors import UsageError
-from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli import hints, render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
 from holdfast.interfaces.cli.loading import load_runnable
 from holdfast.runtime.plans.plan import Plan
@@ -49,8 +49,11 @@ def plan(
     }  # fmt: skip
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         found = load_runnable(target)
+        pipeline = found.pipeline if isinstance(found, Scan) else found
         if store is not None:
-            (found.pipeline if isinstance(found, Scan) else found).use_store(store)
+            pipeline.use_store(store)
+        else:
+            hints.remember(pipeline.store_name)
         if isinstance(found, Scan) and key is not None:
             raise UsageError(f"{target} is a scan, which takes no --key; nothing was changed")
         made = found.plan(**{name: value for name, value in said.items() if value is not None})

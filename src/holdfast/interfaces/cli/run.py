@@ -12,7 +12,7 @@ import typer
 
 from holdfast.core import typed
 from holdfast.core.errors import UsageError
-from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli import hints, render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
 from holdfast.interfaces.cli.loading import load_runnable
 from holdfast.runtime.policy import Budget, Tolerance
@@ -111,6 +111,8 @@ def run(
         pipeline = found.pipeline if isinstance(found, Scan) else found
         if store is not None:
             pipeline.use_store(store)
+        else:
+            hints.remember(pipeline.store_name)
         if isinstance(found, Scan):
             report = _scan(target, found, options)
         else:

@@ -12,6 +12,7 @@ from holdfast.core.errors import Defer, LeaseLost, Skip, UsageError
 from holdfast.core.retry import Policy, classify
 from holdfast.runtime.scans.burial import Burial, Buried
 from holdfast.runtime.scans.walk import Parked, Walk
+from holdfast.runtime.working.explanation import with_place
 
 Tries = Generator[tuple[list[Any], bytes | None], Any, bytes | None]
 """Asks for calls with some rows and what was accumulated before them; gets the answer, or what the handler raised."""
@@ -134,4 +135,4 @@ class IsolatingWalk(Walk):
 
 def _named(error: BaseException) -> tuple[str, str]:
     code = classify(error)[1]
-    return str(code), f"{type(error).__name__}: {error}"
+    return str(code), with_place(error)

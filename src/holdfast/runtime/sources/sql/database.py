@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 UNAVAILABLE = "source_unavailable"
-_NOT_THERE = ("no such table", "no such column", "syntax error", "ambiguous column", "unrecognized token")
+_NOT_THERE = (
+    "no such table", "no such column", "syntax error", "ambiguous column", "unrecognized token",
+    "unable to open database file",
+)  # fmt: skip
 """What SQLite calls an operational error and will not go away by itself."""
 _NOT_THERE_CODES = frozenset({1044, 1045, 1049, 1052, 1054, 1064, 1142, 1143, 1146})
 """The same for MySQL: unknown names, syntax, and what this user may not do."""

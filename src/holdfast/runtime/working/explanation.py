@@ -94,7 +94,8 @@ def _wait_of(error: BaseException) -> float | None:
 
 def _text(error: BaseException) -> str:
     try:
-        return canonical.storable(str(error)) or type(error).__name__
+        text = ". ".join([str(error), *map(str, getattr(error, "__notes__", ()))])
+        return canonical.storable(text) or type(error).__name__
     except Exception as worse:  # noqa: BLE001 - a __str__ of the user's may raise anything
         return f"{type(error).__name__} (its text cannot be had: {type(worse).__name__})"
 

@@ -111,8 +111,7 @@ class Worker:
             return self.control.patience(IDLE_SECONDS)
         if any(self._can_start(h) for h in self._startable()):
             return 0.0
-        hungry = self.appetite.is_hungry(self.holdings)
-        if hungry and (self._may_claim() or not all(h.loaded_all for h in self.holdings)):
+        if self.appetite.is_hungry(self.holdings) and (self._may_claim() or not all(h.loaded_all for h in self.holdings)):
             return 0.0
         now = self.store.now()
         times = [due - now for h in self.holdings if (due := h.next_due()) is not None]
@@ -199,8 +198,7 @@ class Worker:
     def _broken(self, message: Broken) -> None:
         """Worker processes died. Several items were in flight: each is tried alone. One was: it is to blame."""
         work = message.work
-        lane = self.lanes[work.stage]
-        items = work.items
+        lane, items = self.lanes[work.stage], work.items
         lane.finish(work, len(items))
         work.holding.running -= len(items)
         if message.final:

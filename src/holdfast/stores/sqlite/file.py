@@ -221,7 +221,7 @@ class SqliteFile:
         if version > len(_migrations()):
             raise SchemaTooNew(
                 f"{self.path} was written by a newer Holdfast (format {version}, this one knows "
-                f"{len(_migrations())}): upgrade with `pip install -U holdfast`"
+                f"{len(_migrations())}): upgrade it: `git pull` in its clone, then `pip install .`"
             )
         patiently(lambda: self._db.pragma("journal_mode", "wal"))
         for name, value in SETTINGS.items():

@@ -25,11 +25,15 @@ def plan(
     key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="How many items at a time.")] = None,
     verify: Annotated[
-        Literal["none", "quick", "full"] | None, typer.Option("--verify", help="How to look at what is recorded.")
+        Literal["none", "quick", "full"] | None,
+        typer.Option(
+            "--verify",
+            help="Look at recorded outputs first: not at all, whether they are there, or at all that is in them.",
+        ),
     ] = None,
     changed: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
-        typer.Option("--changed", help="A known key came with another payload."),
+        typer.Option("--changed", help="What to do where a known key came with another payload."),
     ] = None,
     code: Annotated[
         Literal["keep", "rerun", "refuse"] | None,

@@ -22,7 +22,7 @@ from holdfast.runtime.scans.burial import Burial, Buried, dead_letter
 from holdfast.runtime.scans.feed import feed_of
 from holdfast.runtime.scans.handler import Shape
 from holdfast.runtime.scans.interval import Careful, Interval
-from holdfast.runtime.scans.misuse import Misuse, Refusal
+from holdfast.runtime.scans.misuse import Misuse
 from holdfast.runtime.scans.runner import RangeRunner
 from holdfast.runtime.scans.search import Search
 from holdfast.runtime.scans.stage import RangeStage, span_of
@@ -32,7 +32,7 @@ from holdfast.runtime.working import remote
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.pools import Finished
 from holdfast.runtime.working.processes import settle_in
-from holdfast.runtime.working.saving import Saving
+from holdfast.runtime.working.saving import Refusal, Saving
 
 LOOK_SECONDS = 0.1
 """How often the lease is looked at while a process is at work."""

@@ -25,7 +25,6 @@ from holdfast.runtime.scans.burial import Burial
 from holdfast.runtime.scans.elsewhere import ProcessRunner
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.followed import FollowRunner
-from holdfast.runtime.scans.misuse import Refusal
 from holdfast.runtime.scans.runner import RangeRunner
 from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.scans.tick import Ended, Tick
@@ -36,7 +35,7 @@ from holdfast.runtime.working.assignment import Answer, Assignment, clock
 from holdfast.runtime.working.heartbeat import Heartbeat
 from holdfast.runtime.working.holding import Holding
 from holdfast.runtime.working.pools import Finished
-from holdfast.runtime.working.saving import Saving
+from holdfast.runtime.working.saving import Refusal, Saving
 from holdfast.runtime.working.writing import write
 from holdfast.stores import owners
 from holdfast.stores.base import Idle, Store

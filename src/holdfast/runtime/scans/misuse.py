@@ -3,18 +3,8 @@
 The run is refused, and every range stays where it stands: once it is put right, the next run goes on there.
 """
 
-from typing import NamedTuple
-
 from holdfast.core.errors import UsageError
-from holdfast.runtime.working.assignment import Assignment
 
 
 class Misuse(UsageError):
     """A source that cannot be read as it was given, or a handler that does not answer as its shape must."""
-
-
-class Refusal(NamedTuple):
-    """Tells whoever runs the ranges that none of them can be run."""
-
-    work: Assignment
-    error: UsageError

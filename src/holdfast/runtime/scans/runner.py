@@ -14,7 +14,7 @@ from holdfast.runtime.scans.burial import Burial, is_row
 from holdfast.runtime.scans.feed import Feed, feed_of
 from holdfast.runtime.scans.interval import Careful, Interval
 from holdfast.runtime.scans.isolation import IsolatingWalk
-from holdfast.runtime.scans.misuse import Misuse, Refusal
+from holdfast.runtime.scans.misuse import Misuse
 from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Parked, Walk
@@ -22,6 +22,7 @@ from holdfast.runtime.schema import Invalid
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.pools import Finished
 from holdfast.runtime.working.runner import StageRunner
+from holdfast.runtime.working.saving import Refusal
 
 
 class RangeRunner(StageRunner):

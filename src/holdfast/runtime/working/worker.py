@@ -24,7 +24,6 @@ from holdfast.runtime.ending import sealing
 from holdfast.runtime.ending.pauses import Pauses
 from holdfast.runtime.ending.watch import Watch
 from holdfast.runtime.scans.burial import is_row
-from holdfast.runtime.scans.misuse import Refusal
 from holdfast.runtime.working.appetite import Appetite
 from holdfast.runtime.working.assignment import Answer, Assignment
 from holdfast.runtime.working.control import Control
@@ -34,7 +33,7 @@ from holdfast.runtime.working.lane import Lane
 from holdfast.runtime.working.ledger import Ledger
 from holdfast.runtime.working.pools import Broken, Finished
 from holdfast.runtime.working.processes import Tried
-from holdfast.runtime.working.saving import Saving
+from holdfast.runtime.working.saving import Refusal, Saving
 from holdfast.runtime.working.writing import write
 from holdfast.stores.base import Idle, Receipt, Store
 
@@ -111,7 +110,8 @@ class Worker:
             return self.control.patience(IDLE_SECONDS)
         if any(self._can_start(h) for h in self._startable()):
             return 0.0
-        if self.appetite.is_hungry(self.holdings) and (self._may_claim() or not all(h.loaded_all for h in self.holdings)):
+        hungry = self.appetite.is_hungry(self.holdings)
+        if hungry and (self._may_claim() or not all(h.loaded_all for h in self.holdings)):
             return 0.0
         now = self.store.now()
         times = [due - now for h in self.holdings if (due := h.next_due()) is not None]

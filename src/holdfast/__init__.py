@@ -23,6 +23,7 @@ from holdfast.core.errors import (
     SourceChanged,
     StoreError,
     StoreUnavailable,
+    StoreUnusable,
     Transient,
     UndoRefused,
     UsageError,
@@ -67,6 +68,6 @@ __all__ = [
     "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotConverged", "NotOurs", "Object", "Objects", "Pages",
     "Parquet", "Part", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Query", "Readable", "Reader",
     "Reconciliation", "Refused", "Report", "Result", "Retry", "Scan", "ScanReport", "SchemaTooNew", "SinkError", "Skip",
-    "Source", "SourceChanged", "Span", "Stage", "StoreError", "StoreUnavailable", "Table", "Tick", "Tolerance",
-    "Transient", "UndoRefused", "UsageError", "lambda_handler",
+    "Source", "SourceChanged", "Span", "Stage", "StoreError", "StoreUnavailable", "StoreUnusable", "Table", "Tick",
+    "Tolerance", "Transient", "UndoRefused", "UsageError", "lambda_handler",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ def length(line: str) -> int:
 """
 LATER = 14
 """The number of a conditional write in the middle of the run: the store is made, and items are admitted."""
-INTERRUPTED = 75
+SOMEBODY_HAS_TO_ACT = 2
 _numbers = itertools.count(1)
 
 
@@ -71,7 +71,7 @@ def test_credentials_that_end_in_mid_run_are_told_at_once_and_the_next_run_goes_
         return proxy.shut
 
     proxy.begin(end)
-    assert call(["run", "app.py"]) == INTERRUPTED
+    assert call(["run", "app.py"]) == SOMEBODY_HAS_TO_ACT
     said = " ".join(capsys.readouterr().err.split())
     assert "these credentials may not do that, or have run out" in said
     assert "docs/buckets.md says what they need; run again with good ones" in said

@@ -100,6 +100,38 @@ def test_another_source_is_read_under_a_name_of_its_own(followed: Path, holdfast
 
 
 @pytest.mark.promise("C14")
+@pytest.mark.parametrize("fate", ["dead", "done"])
+def test_another_source_is_refused_where_the_one_range_is_not_read_again(
+    here: Path, holdfast: Command, fate: str
+) -> None:
+    app = """
+import holdfast as hf
+
+names = hf.Scan("names", hf.Folder("one"), retry=hf.Retry(attempts=1))
+
+@names.handler
+def count(rows, acc: int) -> int:
+    raise ValueError("not today")
+"""
+    Path("app.py").write_text(app)
+    Path("other.py").write_text(
+        app.replace("one", "two").replace('raise ValueError("not today")', "return acc + len(rows)")
+    )
+    for folder in ("one", "two"):
+        Path(folder).mkdir()
+    Path("two/a").touch()
+    if fate == "dead":
+        Path("one/a").touch()
+    assert holdfast("run", "app.py:names").code == (1 if fate == "dead" else 0)
+    answer = holdfast("run", "other.py:names")
+    assert (answer.code, "goes on" in answer.err) == (1, False)
+    assert 'name: "one" became "two"' in answer.err
+    assert holdfast("cursor", "reset", "names", "--to-beginning", *AGREED).code == 0
+    answer = holdfast("run", "other.py:names", "--json")
+    assert (answer.code, answer.document["rows"]) == (0, 1)
+
+
+@pytest.mark.promise("C14")
 def test_a_reason_does_not_make_another_file_the_old_one(app: Path, holdfast: Command) -> None:
     stock(range(5, 1005))
     Path("stock.csv").rename("other.csv")

@@ -107,15 +107,11 @@ def test_a_table_that_is_gone_in_mid_read_is_told_and_gone_on_with_when_it_is_ba
             connection.exec_driver_sql(f"ALTER TABLE {one} RENAME TO {other}")
 
     scan, _ = follow(url, folder, 12, lambda: rename("orders", "orders_old"))
-    told = scan.tick()
-    assert told.ended is Ended.DEAD
-    assert told.exit_code == 1
-    assert "orders" in told.why
-    with pytest.raises(hf.UsageError, match="orders"):
-        scan.tick()
+    for _ in range(2):
+        with pytest.raises(hf.UsageError, match="orders"):
+            scan.tick()
+    assert scan.report().counts.dead == 0, "somebody would have to redrive it"
     rename("orders_old", "orders")
-    store = scan.pipeline.store
-    redrive(store, store.batches()[0], By(actor="ann", reason="it is back"))
     assert scan.tick().total == 40
     assert scan.report().result == sum(range(40))
     engine.dispose()

@@ -264,17 +264,6 @@ def test_a_row_that_was_buried_before_a_crash_is_not_handled_again(store: Sqlite
     assert again.report().result == {"0": 1, "2": 1}
 
 
-def test_a_generator_cannot_be_isolated(store: SqliteStore) -> None:
-    scan = hf.Scan("orders", Rows([1]), store=store, follow=True, isolate=True)
-
-    @scan.handler
-    def each(part: Any) -> Any:
-        yield from part
-
-    with pytest.raises(hf.UsageError, match="generator"):
-        scan.tick()
-
-
 def test_a_generator_follows_with_its_own_checkpoints(store: SqliteStore) -> None:
     rows = [1, 2, 3]
     scan = hf.Scan("orders", Rows(rows), store=store, follow=True)

@@ -202,3 +202,54 @@ def test_changed_code_goes_on_is_told_and_can_be_accepted_or_refused_but_not_run
     assert "rerun" not in str(refused.value)
     report = scan.run(progress=False, code="keep")
     assert (report.result, report.rows, report.counts.done, report.warnings) == (sum(range(20)), 20, 1, ())
+
+
+def adds(rows: Any, acc: Any) -> Any:
+    return acc + len(rows)
+
+
+async def adds_async(rows: Any, acc: Any) -> Any:
+    return acc + len(rows)
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("handler", [adds, adds_async])
+def test_a_fold_that_nobody_told_what_to_begin_with_is_told_how_to_say_it(handler: Any, isolate: bool) -> None:
+    report = scan_of(handler, rows=2, isolate=isolate).run(progress=False)
+    reasons = [letter.reason for letter in report.dead]
+    assert reasons
+    for reason in reasons:
+        assert "begins with None: write acc: int = 0, or handler(initial=0)" in reason
+
+
+def test_a_fold_that_stumbles_over_its_rows_is_told_nothing_of_the_kind() -> None:
+    def stumbles(rows: Any, acc: int) -> int:
+        return acc + rows[0]["n"]  # type: ignore[no-any-return]
+
+    (letter,) = scan_of(stumbles, rows=2).run(progress=False).dead
+    assert "begins with" not in letter.reason
+
+
+@pytest.mark.parametrize("every", ["often", "", "0s", 0, -5, 0.0, None, True])
+def test_an_interval_that_is_none_is_refused_with_all_that_may_be_said(every: Any) -> None:
+    with pytest.raises(hf.UsageError, match=r"how many rows .* '5s' .* 'auto'"):
+        hf.Scan("odd", Rows([1]), every=every)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("s.csv", r"say hf\.Csv\('s\.csv'\)"),
+        (Path("s.parquet"), r"say hf\.Parquet\('s\.parquet'\)"),
+        ("s3://bucket/in", r"say hf\.Objects"),
+        ("postgresql://me:secret@host/db", r"hf\.Table"),
+        ("/", r"say hf\.Folder\('/'\)"),
+        ("orders", r"such as hf\.Csv\(path\)"),
+        ([1, 2], r"hf\.Pipeline"),
+        (7, r"such as hf\.Csv\(path\)"),
+    ],
+)
+def test_what_is_no_source_is_refused_with_the_one_that_was_meant(given: Any, meant: str) -> None:
+    with pytest.raises(hf.UsageError, match=meant) as caught:
+        hf.Scan("odd", given)
+    assert "secret" not in str(caught.value)

@@ -100,7 +100,7 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
         "httpx": hf.Pages("https://localhost/x", next="next"),
     }.items():
         monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(hf.UsageError, match=r'pip install "holdfast\[\w+\]"'):
+        with pytest.raises(hf.UsageError, match=r'pip install "\.\[\w+\]"'):
             list(source)
 
 

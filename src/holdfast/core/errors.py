@@ -16,6 +16,7 @@
     │   └── SchemaTooNew      the store was written by a newer Holdfast
     ├── StoreError            the store could not do it
     │   ├── StoreUnavailable  try again later; nothing was written
+    │   │   └── StoreUnusable a person has to act first: credentials, permissions, a bucket that is not there
     │   └── CommitUnknown     the reply was lost; look the commit up before judging
     ├── SinkError             an output is missing, or is not the one that was recorded
     ├── Incomplete            raised by `report.raise_unless_complete()`
@@ -94,6 +95,10 @@ class StoreError(HoldfastError):
 
 class StoreUnavailable(StoreError):
     """The store did not answer; nothing was written."""
+
+
+class StoreUnusable(StoreUnavailable):
+    """The store will not answer before a person acts: credentials, permissions, a bucket that is not there."""
 
 
 class CommitUnknown(StoreError):

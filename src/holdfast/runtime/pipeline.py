@@ -278,6 +278,12 @@ class Pipeline:
         """The file of the pipeline's store, which need not be there or be whole; None where it has none."""
         return path_of(self._where)
 
+    @property
+    def store_name(self) -> str | None:
+        """The store as the definition names it, for people; None where it says nothing, or nobody else can open it."""
+        named = str(self._where) if isinstance(self._where, str | Path) else None
+        return None if named is None or named.startswith("memory:") else named
+
     def items(self) -> Iterable[Any]:
         """The items of its own source, read anew; none where it has no source."""
         found = self._items(None)

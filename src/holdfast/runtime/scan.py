@@ -1,7 +1,7 @@
 """What a user defines over the rows of a source: a scan, its handler, and what becomes of the results of its ranges."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -33,6 +33,7 @@ from holdfast.runtime.sources.growth import Growing
 from holdfast.runtime.stage import Where
 from holdfast.stores import owners
 from holdfast.stores.base import Store
+from holdfast.stores.buckets import places
 
 Function = Callable[..., Any]
 NEVER = "36500d"
@@ -64,7 +65,9 @@ class Scan:
         isolate: bool = False,
     ) -> None:
         if not isinstance(source, Readable):
-            raise UsageError(f"Scan({name!r}, {type(source).__name__}): a source is needed that reads after a cursor")
+            raise UsageError(
+                f"Scan({name!r}, {_given(source)}): a source is needed that reads after a cursor{_meant(source)}"
+            )
         if type(partitions) is not int or partitions < 1:
             raise UsageError(f"Scan({name!r}, partitions={partitions!r}): a whole number, 1 or more")
         if follow and partitions != 1:
@@ -244,3 +247,27 @@ class Scan:
         """Handle rows that were buried and redriven; how many were. Ticks that find new rows do so by themselves."""
         name = check_name(batch if batch is not None else self.name, "batch")
         return self._followed(name, lease, None).redriven(Stop())
+
+
+FILES = {".csv": "Csv", ".tsv": "Csv", ".jsonl": "JsonLines", ".ndjson": "JsonLines", ".parquet": "Parquet"}
+
+
+def _given(source: object) -> str:
+    """What was given, for a message: of a URL only how it begins, there may be a password in it."""
+    if not isinstance(source, str | Path):
+        return type(source).__name__
+    scheme, is_url, _ = str(source).partition("://")
+    return repr(f"{scheme}://…" if is_url else str(source))
+
+
+def _meant(source: object) -> str:
+    """What somebody probably meant who gave this instead of a source."""
+    if isinstance(source, str | Path):
+        if "://" in str(source):
+            kind = "Objects(…)" if places.is_place(str(source)) else "Table(url, table, …), hf.Query or hf.Pages"
+            return f": say hf.{kind}"
+        named = FILES.get(Path(source).suffix.lower(), "Folder" if Path(source).is_dir() else "")
+        return f": say hf.{named}({str(source)!r})" if named else ", such as hf.Csv(path) or hf.Folder(path)"
+    if isinstance(source, Iterable):
+        return ", such as hf.Csv(path); items in memory are for an hf.Pipeline"
+    return ", such as hf.Csv(path)"

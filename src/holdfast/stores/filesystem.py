@@ -1,11 +1,18 @@
 """What kind of file system a path is on: SQLite's WAL needs shared memory, which network file systems do not give."""
 
+import errno
 from pathlib import Path
 
 NETWORK = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "9p", "ceph", "glusterfs", "lustre", "gpfs", "beegfs",
     "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.blobfuse2", "fuse.mount-s3",
 })  # fmt: skip
+
+NO_PLACE = frozenset({
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL,
+    errno.ENOTSUP, errno.ENXIO, errno.ENODEV,
+})  # fmt: skip
+"""What the system says of a place where there will never be a file."""
 
 
 def kind_of(path: Path) -> str:

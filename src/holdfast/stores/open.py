@@ -104,6 +104,7 @@ def _path(text: str) -> Path | None:
         return None
     if colon and (scheme in LATER or (rest.startswith("//") and scheme != "sqlite")):
         raise UsageError(
-            f"store {scheme}:… is not known to this version of Holdfast: name a file, for example {DEFAULT}"
+            f"store {scheme}:… is not known to this version of Holdfast: name a file, for example {DEFAULT}, or "
+            "a place in a bucket: s3://…, az://…, gs://…, or file:///… for a directory"
         )
     return Path(rest.removeprefix("//") if scheme == "sqlite" else text).expanduser()

@@ -1,7 +1,8 @@
 """The command itself: which commands there are, and what becomes of errors.
 
-Exit codes: 0 complete, or fine · 1 finished with findings, or with dead letters beyond what is tolerated · 2 you
-called it wrongly, nothing happened · 75 interrupted, or the store is not to be had now: run again to go on.
+Exit codes: 0 complete, or fine · 1 finished with findings, or with dead letters beyond what is tolerated · 2 somebody
+has to change the command or its environment first · 75 interrupted, or the store or the source is not to be had now:
+run again to go on.
 """
 
 import os
@@ -13,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import holdfast
-from holdfast.core.errors import HoldfastError, StoreUnavailable, UsageError
+from holdfast.core.errors import Defer, HoldfastError, StoreUnavailable, StoreUnusable, Transient, UsageError
 from holdfast.interfaces.cli import (
     audit,
     cursor,
@@ -22,6 +23,7 @@ from holdfast.interfaces.cli import (
     doctor,
     events,
     export,
+    hints,
     importing,
     orphans,
     plan,
@@ -95,6 +97,7 @@ def main() -> NoReturn:
 
 def call(args: Sequence[str]) -> int:
     """Run one command; returns its exit code."""
+    hints.remember(None)
     try:
         app(args=list(args), prog_name="holdfast")
     except SystemExit as end:
@@ -120,7 +123,7 @@ def _failed(error: Exception, message: str, args: Sequence[str]) -> int:
         traceback.print_exception(error)
     render.complain(message)
     if "--json" in args:
-        render.document({"error": {"type": type(error).__name__, "message": message}})
-    if isinstance(error, StoreUnavailable):
-        return INTERRUPTED
-    return 2 if isinstance(error, UsageError) else 1
+        render.document({"error": {"type": type(error).__name__, "message": hints.pasteable(message)}})
+    if isinstance(error, UsageError | StoreUnusable):
+        return 2
+    return INTERRUPTED if isinstance(error, StoreUnavailable | Transient | Defer) else 1

@@ -16,7 +16,7 @@ import typer
 
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch
-from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli import hints, render
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.operating.operations import By, Result
 from holdfast.stores.base import Store
@@ -26,7 +26,12 @@ Command = Callable[..., None]
 
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", metavar="PATH", help=f"Where the state is. Default: $HOLDFAST_STORE, else {DEFAULT}."),
+    typer.Option(
+        "--store",
+        metavar="PATH|URL",
+        callback=hints.remember,
+        help=f"Where the state is: a file, or s3://, az://, gs://, file://. Default: $HOLDFAST_STORE, else {DEFAULT}.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="The name of the batch.")]

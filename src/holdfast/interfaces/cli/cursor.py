@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from holdfast.core import cursor as cursors
-from holdfast.core import state_document
+from holdfast.core import spelling, state_document
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, ItemNo
 from holdfast.interfaces.cli import render
@@ -159,20 +159,36 @@ def export(
 def reset(
     name: NameArgument,
     partition: PartitionArgument = None,
-    to_beginning: Annotated[bool, typer.Option("--to-beginning", help="Before the first row.")] = False,
+    to_beginning: Annotated[
+        bool, typer.Option("--to-beginning", help="Go on before the first row: everything is delivered again.")
+    ] = False,
     to_cursor: Annotated[
-        str | None, typer.Option("--to-cursor", metavar="VALUE", help="After the row with this value; with --key.")
+        str | None,
+        typer.Option(
+            "--to-cursor",
+            metavar="VALUE",
+            help="Go on after the row with this value, and with the key that --key says.",
+        ),
     ] = None,
     key: Annotated[
-        list[str] | None, typer.Option("--key", metavar="PK", help="Its key; may be repeated, or NAME=PK.")
+        list[str] | None,
+        typer.Option("--key", metavar="PK", help="The key of that row; for a key of several columns, each as NAME=PK."),
     ] = None,
     type_name: Annotated[
-        str | None, typer.Option("--type", help="What VALUE is, where the stored cursor does not tell.")
+        str | None,
+        typer.Option(
+            "--type", help=f"What VALUE is, where the stored cursor does not tell: {', '.join(spelling.TYPES)}."
+        ),
     ] = None,
     acc: Annotated[
-        str | None, typer.Option("--acc", metavar="keep|drop", help="With --to-cursor: what was accumulated.")
+        str | None,
+        typer.Option(
+            "--acc", metavar="keep|drop", help="With --to-cursor: go on with what was accumulated, or begin anew."
+        ),
     ] = None,
-    to_file: Annotated[Path | None, typer.Option("--to-file", help="As in a state that was exported.")] = None,
+    to_file: Annotated[
+        Path | None, typer.Option("--to-file", help="Go on where a state stands that `cursor export` wrote.")
+    ] = None,
     *,
     manner: Manner,
 ) -> None:

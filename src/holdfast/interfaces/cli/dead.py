@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from rich.text import Text
 
 from holdfast.core import canonical
 from holdfast.core.errors import UsageError
@@ -33,12 +34,14 @@ from holdfast.runtime.durations import when
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.operating import operations
 from holdfast.runtime.operating.operations import By, Result
-from holdfast.runtime.reports import story
+from holdfast.runtime.reports import buried_row, story
+from holdfast.runtime.scans.burial import is_row
 from holdfast.stores.base import Store, each_item
 
 app = typer.Typer(help="Dead letters: list, show, redrive, resolve, discard.", no_args_is_help=True)
 
 KEYS_SHOWN = 5
+PAYLOAD_SHOWN = 2000
 
 ItemsArgument = Annotated[list[str] | None, typer.Argument(metavar="ITEM...", help="Keys of dead letters, or #N.")]
 AllOption = Annotated[bool, typer.Option("--all", help="Every dead letter of the batch.")]
@@ -79,7 +82,8 @@ def _rows(batch: Batch, items: list[StoredItem]) -> Iterator[tuple[str, ...]]:
     for item in items:
         place, key = item.place, canonical.key_text(item.key)
         stage, reason = lookup.stage_title(names, place.stage), render.one_line(place.reason)
-        yield batch.name, key, stage, place.code, str(place.attempt), reason
+        tried = str(place.attempt) if place.attempt or not is_row(item.key) else "-"  # its range was, with other rows
+        yield batch.name, key, stage, place.code, tried, reason
 
 
 @app.command("show")
@@ -104,10 +108,10 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
     render.show(
         render.facts(
             [
+                *_content(letter),
                 ("stage", told.stage),
                 ("code", letter.place.code),
                 ("reason", letter.place.reason),
-                ("payload", render.one_line(letter.payload.decode("utf-8", "replace"), 400)),
                 ("digest", _digest(letter)),
                 *([("context", _in_words(context))] if context else []),
                 *([("checkpoint", told.checkpoint)] if told.checkpoint else []),
@@ -122,6 +126,14 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
             render.say("\n".join(f"      {line}" for line in trace.rstrip().splitlines()[-12:]), render.FAINT)
     render.say()
     render.show(render.facts(("", command) for command in told.commands[1:]))
+
+
+def _content(letter: StoredItem) -> list[tuple[str, Text]]:
+    """What the letter holds, as it is: a row field by field, else the payload."""
+    if row := buried_row.fields(letter):
+        return [(name, Text(render.clean(text))) for name, text in row]
+    payload = letter.payload.decode("utf-8", "replace")
+    return [("payload", Text(render.clean(render.one_line(payload, PAYLOAD_SHOWN))))]
 
 
 def _context(told: story.Story) -> dict[str, Any]:

@@ -30,15 +30,27 @@ def import_(
     ] = None,
     from_checkpoint: Annotated[
         list[str] | None,
-        typer.Option("--from-checkpoint", metavar="[PARTITION=]FILE", help="Or a checkpoint with its history."),
+        typer.Option(
+            "--from-checkpoint",
+            metavar="[PARTITION=]FILE",
+            help="Go on where a checkpoint with its history stands; once for each partition.",
+        ),
     ] = None,
     by_rows: Annotated[
-        bool, typer.Option("--by-rows", help="With --from-checkpoint: it counts rows, look the row up.")
+        bool,
+        typer.Option(
+            "--by-rows", help="With --from-checkpoint: it has no cursor, only a number of rows; the row is looked up."
+        ),
     ] = False,
     from_pages: Annotated[
-        Path | None, typer.Option("--from-pages", help="Or a .checkpoint file of pages, with the outputs beside it.")
+        Path | None,
+        typer.Option(
+            "--from-pages", help="Go on where a .checkpoint file of pages stands, with the outputs beside it."
+        ),
     ] = None,
-    batch: Annotated[str | None, typer.Option("--batch", help="Default: the pipeline's name.")] = None,
+    batch: Annotated[
+        str | None, typer.Option("--batch", help="The batch to make. Default: the pipeline's name.")
+    ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
     *,
     manner: Manner,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from holdfast.core.errors import UsageError
-from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli import hints, render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
 from holdfast.interfaces.cli.loading import load_runnable
 from holdfast.runtime.plans.plan import Plan
@@ -25,11 +25,15 @@ def plan(
     key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="How many items at a time.")] = None,
     verify: Annotated[
-        Literal["none", "quick", "full"] | None, typer.Option("--verify", help="How to look at what is recorded.")
+        Literal["none", "quick", "full"] | None,
+        typer.Option(
+            "--verify",
+            help="Look at recorded outputs first: not at all, whether they are there, or at all that is in them.",
+        ),
     ] = None,
     changed: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
-        typer.Option("--changed", help="A known key came with another payload."),
+        typer.Option("--changed", help="What to do where a known key came with another payload."),
     ] = None,
     code: Annotated[
         Literal["keep", "rerun", "refuse"] | None,
@@ -49,8 +53,11 @@ def plan(
     }  # fmt: skip
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         found = load_runnable(target)
+        pipeline = found.pipeline if isinstance(found, Scan) else found
         if store is not None:
-            (found.pipeline if isinstance(found, Scan) else found).use_store(store)
+            pipeline.use_store(store)
+        else:
+            hints.remember(pipeline.store_name)
         if isinstance(found, Scan) and key is not None:
             raise UsageError(f"{target} is a scan, which takes no --key; nothing was changed")
         made = found.plan(**{name: value for name, value in said.items() if value is not None})

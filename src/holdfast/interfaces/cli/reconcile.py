@@ -13,7 +13,7 @@ from holdfast.core.limits import UNDO_SHARE
 from holdfast.core.model import Batch
 from holdfast.core.reconcile import Finding, How, Reconciliation, What
 from holdfast.core.verify import parse_allowed
-from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli import hints, render
 from holdfast.interfaces.cli.common import BatchArgument, Manner, agreed, opened, warn_of_end, with_manner
 from holdfast.interfaces.cli.loading import load
 from holdfast.interfaces.cli.run import tolerated
@@ -203,7 +203,7 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int) -> None
 def _row(finding: Finding, stages: list[str]) -> tuple[str, ...]:
     key = "" if finding.key is None else str(finding.key)
     stage = "" if finding.stage is None else stages[finding.stage]
-    return finding.what.value, key, stage, finding.file, finding.why, finding.remedy
+    return finding.what.value, key, stage, finding.file, finding.why, hints.pasteable(finding.remedy)
 
 
 def _show_plan(wanted: repair.Plan) -> None:

@@ -15,6 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.interfaces.cli import hints
 from holdfast.runtime import words
 
 WIDE = 240
@@ -41,7 +42,7 @@ def _console(file: Any) -> Console:
 def say(text: str = "", style: str = "") -> None:
     """One or more lines on standard output; wrapped where there is a screen."""
     console = out()
-    console.print(Text(clean(text), style=style), soft_wrap=not console.is_terminal)
+    console.print(Text(told(text), style=style), soft_wrap=not console.is_terminal)
 
 
 def show(thing: RenderableType) -> None:
@@ -58,7 +59,7 @@ def show(thing: RenderableType) -> None:
 def complain(text: str) -> None:
     """An error: one paragraph, on standard error."""
     console = err()
-    console.print(Text.assemble(("holdfast: ", BAD), (clean(text), BAD)), soft_wrap=not console.is_terminal)
+    console.print(Text.assemble(("holdfast: ", BAD), (told(text), BAD)), soft_wrap=not console.is_terminal)
 
 
 def document(value: Any) -> None:
@@ -87,12 +88,12 @@ def table(
 
 
 def facts(rows: Iterable[tuple[str, str | Text]]) -> Table:
-    """Names and what is to be said about them, line by line."""
+    """Names and what is to be said about them, line by line. What is shown as it is comes as a `Text`."""
     made = Table.grid(padding=(0, 2))
     made.add_column(style=FAINT, no_wrap=True)
     made.add_column(overflow="fold")
     for name, value in rows:
-        made.add_row(f"  {name}", value if isinstance(value, Text) else Text(clean(value)))
+        made.add_row(f"  {name}", value if isinstance(value, Text) else Text(told(value)))
     return made
 
 
@@ -113,6 +114,11 @@ def clean(text: str) -> str:
     return "".join(
         c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape", "surrogatepass").decode() for c in text
     )
+
+
+def told(text: str) -> str:
+    """The same for what we say ourselves: commands in it can be pasted."""
+    return clean(hints.pasteable(text))
 
 
 def one_line(text: str, limit: int = 100) -> str:

@@ -12,7 +12,7 @@ import typer
 
 from holdfast.core import typed
 from holdfast.core.errors import UsageError
-from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli import hints, render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
 from holdfast.interfaces.cli.loading import load_runnable
 from holdfast.runtime.policy import Budget, Tolerance
@@ -53,14 +53,18 @@ def run(
         str | None, typer.Option("--lease", metavar="TIME", help="How long a silent worker keeps its items.")
     ] = None,
     verify: Annotated[
-        Literal["none", "quick", "full"] | None, typer.Option("--verify", help="How to look at what is recorded.")
+        Literal["none", "quick", "full"] | None,
+        typer.Option(
+            "--verify",
+            help="Look at recorded outputs first: not at all, whether they are there, or at all that is in them.",
+        ),
     ] = None,
     undo: Annotated[
         str | None, typer.Option("--undo", metavar="N|SHARE", help="How much that no longer holds may be done again.")
     ] = None,
     changed: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
-        typer.Option("--changed", help="A known key came with another payload."),
+        typer.Option("--changed", help="What to do where a known key came with another payload."),
     ] = None,
     events: Annotated[
         list[str] | None,
@@ -72,10 +76,20 @@ def run(
     ] = None,
     seal: Annotated[bool, typer.Option("--seal", help="Finish it for good, once every item is accounted for.")] = False,
     poll: Annotated[
-        str | None, typer.Option("--poll", metavar="TIME", help="A scan that follows: stay, and look so often.")
+        str | None,
+        typer.Option(
+            "--poll",
+            metavar="TIME",
+            help="A scan that follows: stay, and look for new rows so often. Without it, look once.",
+        ),
     ] = None,
     accept_source: Annotated[
-        str | None, typer.Option("--accept-source", metavar="REASON", help="A scan: its source changed, and why not.")
+        str | None,
+        typer.Option(
+            "--accept-source",
+            metavar="REASON",
+            help="A scan whose source changed: go on all the same; the journal keeps why.",
+        ),
     ] = None,
     progress: Annotated[
         bool | None, typer.Option("--progress/--no-progress", help="Show how far it is.", show_default=False)
@@ -83,7 +97,7 @@ def run(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a pipeline or a scan, or go on with it: nothing that is finished is done again. Ends with 0, 1 or 75."""
+    """Run a pipeline or a scan, or go on with it: nothing that is finished is done again. Ends with 0, 1, 2 or 75."""
     if store is not None:
         os.environ["HOLDFAST_STORE"] = store
     said: dict[str, Any] = {
@@ -111,6 +125,8 @@ def run(
         pipeline = found.pipeline if isinstance(found, Scan) else found
         if store is not None:
             pipeline.use_store(store)
+        else:
+            hints.remember(pipeline.store_name)
         if isinstance(found, Scan):
             report = _scan(target, found, options)
         else:

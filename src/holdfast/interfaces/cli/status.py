@@ -203,7 +203,7 @@ def _facts(seen: standing.Status, scan: glance.Overview | None) -> list[tuple[st
     rows += _leases(seen, "item" if scan is None else "partition")
     if seen.dead_codes:
         codes = ", ".join(f"{code} ({count:,})" for code, count in list(seen.dead_codes.items())[:6])
-        rows.append(("dead", Text(render.clean(f"{codes}  (holdfast dead list {seen.batch})"), style=render.BAD)))
+        rows.append(("dead", Text(render.told(f"{codes}  (holdfast dead list {seen.batch})"), style=render.BAD)))
     if c.orphaned:
         again = "run the batch again, or " if seen.course is Course.OPEN else ""
         rows.append(("orphaned", f"no progress for long: {again}see holdfast orphans {seen.batch}"))

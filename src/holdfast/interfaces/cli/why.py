@@ -1,6 +1,6 @@
 """`holdfast why`: an item's story."""
 
-from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli import hints, render
 from holdfast.interfaces.cli.common import BatchArgument, ItemArgument, JsonOption, StoreOption, opened
 from holdfast.runtime import lookup
 from holdfast.runtime.reports import story
@@ -11,7 +11,8 @@ def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_
     with opened(store) as there:
         told = story.tell(there, lookup.batch_named(there, batch), item)
     if as_json:
-        render.document(told.as_dict())
+        commands = [hints.pasteable(each) for each in told.commands]
+        render.document(told.as_dict() | {"commands": commands})
         return
     render.show(render.heading(f"item {told.key!r} (number {told.number}) of batch {told.batch!r}", told.state))
     render.show(render.facts([("now", told.now), *([("stands", told.checkpoint)] if told.checkpoint else [])]))

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import msgspec
 
-from holdfast.core import canonical
+from holdfast.core import canonical, extras
 from holdfast.core.errors import Conflict, UsageError
 
 Again = Callable[[], Iterable[dict[str, Any]]]
@@ -70,7 +70,7 @@ def pyarrow() -> tuple[Any, Any]:
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
-        raise UsageError("Parquet needs pyarrow: pip install 'holdfast[parquet]'") from None
+        raise extras.missing("Parquet needs", "pyarrow") from None
 
 
 def kinds(rows: Iterable[dict[str, Any]]) -> dict[str, Kind]:

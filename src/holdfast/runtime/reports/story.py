@@ -16,6 +16,7 @@ from holdfast.runtime.durations import brief, when
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.reports.attempts import was_run
 from holdfast.runtime.reports.outlook import look_ahead
+from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.stuck.resolution import context_of
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_entry, lineage
@@ -138,7 +139,8 @@ class _Teller:
                 facts = {"payload_digest": body.digests[at : at + canonical.DIGEST_BYTES].hex()}
                 code = dict(body.invalid).get(self._n)
                 self._is_pending = code is None
-                text = "admitted" if code is None else f"refused at the boundary: {code}; a dead letter from the start"
+                how = "could not be handled" if is_row(self._item.key) else "refused at the boundary"
+                text = "admitted" if code is None else f"{how}: {code}; a dead letter from the start"
                 yield self._event(header, "admitted", text, **facts)
                 return
 

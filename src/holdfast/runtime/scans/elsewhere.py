@@ -19,9 +19,10 @@ from holdfast.core.model import Checkpoint, Item, NewItem
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.settle import Reached, further
 from holdfast.runtime.scans.burial import Burial, Buried, dead_letter
-from holdfast.runtime.scans.feed import Feed
+from holdfast.runtime.scans.feed import feed_of
 from holdfast.runtime.scans.handler import Shape
 from holdfast.runtime.scans.interval import Careful, Interval
+from holdfast.runtime.scans.misuse import Misuse
 from holdfast.runtime.scans.runner import RangeRunner
 from holdfast.runtime.scans.search import Search
 from holdfast.runtime.scans.stage import RangeStage, span_of
@@ -31,7 +32,7 @@ from holdfast.runtime.working import remote
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.pools import Finished
 from holdfast.runtime.working.processes import settle_in
-from holdfast.runtime.working.saving import Saving
+from holdfast.runtime.working.saving import Refusal, Saving
 
 LOOK_SECONDS = 0.1
 """How often the lease is looked at while a process is at work."""
@@ -55,11 +56,13 @@ class Parcel(msgspec.Struct):
 
 
 class Message(msgspec.Struct, omit_defaults=True):
-    """What a process says: a checkpoint, rows to bury, a question which are buried, or its end."""
+    """What a process says: a checkpoint, rows to bury, a question which are buried, a refusal, or its end."""
 
     reached: Reached | None = None
     bury: list[NewItem] | None = None
     ask: list[bytes] | None = None
+    refused: str = ""
+    """Why no range can be run."""
     end: bool = False
     outcome: Outcome | None = None
 
@@ -163,6 +166,9 @@ class ProcessRunner(RangeRunner):
             if landed:
                 work.items[0] = further(message.reached.item)
             return landed
+        if message.refused:
+            self._finished.put(Refusal(work, Misuse(message.refused)))
+            return True
         assert self._burial is not None
         if message.bury is not None:
             self._burial.admit(message.bury)
@@ -206,8 +212,11 @@ class _Line:
             self._pipe.send_bytes(_encode(message))
             return msgspec.msgpack.decode(self._pipe.recv_bytes())
 
-    def put(self, saving: Saving) -> None:
-        saving.answer(bool(self.ask(Message(reached=saving.reached))))
+    def put(self, said: Saving | Refusal) -> None:
+        if isinstance(said, Refusal):
+            self.ask(Message(refused=str(said.error)))
+        else:
+            said.answer(bool(self.ask(Message(reached=said.reached))))
 
 
 class _RemoteBurial(Burial):
@@ -239,7 +248,7 @@ class _Child(RangeRunner):
         refuse_changed(self.ranges.source, span, f"range {item.key}")
         after = cursor.decode(at.cursor) if at is not None and at.cursor else span.after
         until = span.until if parcel.until is None else cursor.decode(parcel.until)
-        feed = Feed(iter(self.ranges.source.read(after, until)), 0 if at is None else at.rows, after)
+        feed = feed_of(self.ranges.source, after, until, at)
         every = self.ranges.every
         interval = Careful(every, parcel.size, parcel.window) if parcel.size else Interval(every)
         return self.walk_over(feed, interval, work, ctx, at, condemned=parcel.condemned)

@@ -4,7 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.core.cursor import Cursor
-from holdfast.runtime.sources.base import Malformed, Page
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Checkpoint
+from holdfast.runtime.scans.misuse import Misuse
+from holdfast.runtime.sources.base import Malformed, Page, Readable
 
 
 class Passed(NamedTuple):
@@ -123,4 +126,16 @@ class Feed:
 
     def _fetch(self) -> None:
         """Read the next page that has rows."""
-        self._next = next((page for page in self._pages if len(page.rows)), None)
+        try:
+            self._next = next((page for page in self._pages if len(page.rows)), None)
+        except UsageError as error:  # of the source, in whatever frame of a handler's it is asked for rows
+            raise Misuse(str(error)) from error
+
+
+def feed_of(source: Readable, after: Cursor | None, until: Cursor | None, at: Checkpoint | None) -> Feed:
+    """The rows of a source after one cursor, up to another; counted from a checkpoint on."""
+    try:
+        pages = iter(source.read(after, until))
+    except UsageError as error:
+        raise Misuse(str(error)) from error
+    return Feed(pages, 0 if at is None else at.rows, after)

@@ -36,7 +36,7 @@ from holdfast.runtime.working.assignment import Answer, Assignment, clock
 from holdfast.runtime.working.heartbeat import Heartbeat
 from holdfast.runtime.working.holding import Holding
 from holdfast.runtime.working.pools import Finished
-from holdfast.runtime.working.saving import Saving
+from holdfast.runtime.working.saving import Refusal, Saving
 from holdfast.runtime.working.writing import write
 from holdfast.stores import owners
 from holdfast.stores.base import Idle, Store
@@ -146,7 +146,8 @@ class Follower:
         if item.place.state is not State.PENDING or idle.course is Course.CANCELLED or idle.ended:
             return self._told(Ended.DEAD, at, at, final, why=f"the scan is {item.place.state}: it follows no more")
         if idle.course is Course.PAUSED:
-            return self._told(Ended.WAITING, at, at, final, why="it is paused: holdfast resume lets it go on")
+            why = f"it is paused: say `holdfast pause {self.batch.name} --off --reason …`"
+            return self._told(Ended.WAITING, at, at, final, why=why)
         if item.place.due > self.store.now():
             why = f"{item.place.code}: {item.place.reason}"
             return self._told(Ended.WAITING, at, at, final, why=why, due=item.place.due)
@@ -236,6 +237,8 @@ class Follower:
         if isinstance(message, Saving):
             if message.work is work:
                 message.answer(self._write(holding, NOTHING, reached=message.reached))
+        elif isinstance(message, Refusal) and message.work is work:
+            raise message.error
         elif isinstance(message, Answer) and message.work is work:
             return True
         if self._stop.at_once or holding.lost:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.core import canonical, ingest, journal, sources
 from holdfast.core.canonical import SALT_BYTES
-from holdfast.core.errors import StoreUnavailable, Transient, UsageError
-from holdfast.core.model import Batch
+from holdfast.core.errors import StoreUnavailable, Transient
+from holdfast.core.model import Batch, State
 from holdfast.runtime import definition
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.failures import FailureHooks
 from holdfast.runtime.scans.follower import Follower, Stop
-from holdfast.runtime.scans.handler import Shape
 from holdfast.runtime.scans.stage import RangeStage, payload_of
 from holdfast.runtime.scans.tick import Ended, Tick
 from holdfast.runtime.sources.base import Span
@@ -46,8 +45,6 @@ class Following:
 
     def __init__(self, pipeline: "Pipeline", stage: RangeStage, *, batch: str, lease: float, accept: str | None,
                  heartbeat: float | None = None) -> None:  # fmt: skip
-        if stage.isolate and stage.handler.shape is Shape.GENERATOR:
-            raise UsageError(f"{stage.handler.what} is a generator: rows are isolated for (rows) and (rows, acc) only")
         self.pipeline, self.stage = pipeline, stage
         found = open_batch(pipeline, stage, batch, accept)
         self.follower = Follower(pipeline.store, stage, pipeline=pipeline.name, batch=found, lease=lease,
@@ -144,10 +141,13 @@ def accept_source(pipeline: "Pipeline", known: Batch, stage: RangeStage, accept:
 
 def how_it_begins(store: Store, known: Batch) -> tuple[bool, str | None]:
     """Whether a reset lets a batch read another source: it does where no border of a range is a row of the old one.
-    And, where it was reset and no row was handled since, that this is why the other one is fine."""
+    And, where its first row is still to be handled, that this is why the other one is fine. A range that is dead or
+    done there would not be read: that it goes on would not be true."""
     ranges = list(islice(standings(store, known), 2))
     resets = len(ranges) == 1 and ranges[0].after is None and ranges[0].until is None
-    return resets, ANEW if resets and ranges[0].cursor is None and not ranges[0].rows else None
+    if not resets or ranges[0].place.state is not State.PENDING:
+        return resets, None
+    return True, ANEW if ranges[0].cursor is None and not ranges[0].rows else None
 
 
 def _end(stop: Stop) -> Ended:

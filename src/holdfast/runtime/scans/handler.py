@@ -48,7 +48,24 @@ class Handler:
     def call(self, rows: Any, acc: Any, ctx: Context) -> Any:
         """One call with some rows; a coroutine where the handler is async."""
         given = (rows, acc) if self.shape is Shape.FOLD else (rows,)
-        return self.function(*given, **{self._context: ctx} if self._context else {})
+        try:
+            made = self.function(*given, **{self._context: ctx} if self._context else {})
+        except TypeError as error:
+            self._note(error, acc)
+            raise
+        return self._awaited(made, acc) if self.is_async else made
+
+    async def _awaited(self, made: Any, acc: Any) -> Any:
+        try:
+            return await made
+        except TypeError as error:
+            self._note(error, acc)
+            raise
+
+    def _note(self, error: TypeError, acc: Any) -> None:
+        """A fold that nobody told what to begin with has tried to add to None: say how to tell it."""
+        if self.shape is Shape.FOLD and acc is None and "NoneType" in str(error):
+            error.add_note(f"{self.what} begins with None: write acc: int = 0, or handler(initial=0)")
 
     def generate(self, part: Any, ctx: Context) -> Any:
         """The generator over a part."""

@@ -8,6 +8,7 @@ from holdfast.runtime.durations import Duration, seconds
 
 Said = int | Duration | Literal["auto"]
 
+SAY = "say after how many rows to checkpoint, 1 or more; after which time, such as '5s' or '1m30s'; or 'auto'"
 SLICE = 1_000
 """The most rows a handler is given at once where the interval is a time."""
 FIRST_SLICE = 16
@@ -34,11 +35,14 @@ class Every:
             return Every()
         if isinstance(said, int) and not isinstance(said, bool):
             if said < 1:
-                raise UsageError(f"every={said}: a checkpoint after 1 row or more")
+                raise UsageError(f"every={said}: {SAY}")
             return Every(rows=said)
-        found = seconds(said, "every")
+        try:
+            found = seconds(said, "every")
+        except UsageError:
+            found = 0.0
         if found <= 0:
-            raise UsageError(f"every={said!r}: a time of more than 0 s")
+            raise UsageError(f"every={said!r}: {SAY}")
         return Every(seconds=found)
 
 

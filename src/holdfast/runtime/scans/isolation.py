@@ -11,8 +11,8 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Defer, LeaseLost, Skip, UsageError
 from holdfast.core.retry import Policy, classify
 from holdfast.runtime.scans.burial import Burial, Buried
-from holdfast.runtime.scans.handler import Shape
 from holdfast.runtime.scans.walk import Parked, Walk
+from holdfast.runtime.working.explanation import with_place
 
 Tries = Generator[tuple[list[Any], bytes | None], Any, bytes | None]
 """Asks for calls with some rows and what was accumulated before them; gets the answer, or what the handler raised."""
@@ -31,11 +31,6 @@ class IsolatingWalk(Walk):
     def __init__(self, *args: Any, burial: Burial, policy: Policy, condemned: str = "", **told: Any) -> None:
         super().__init__(*args, burial=burial, **told)
         self._isolates = burial
-        if self.handler.shape is Shape.GENERATOR:
-            raise UsageError(
-                f"{self.handler.what} is a generator, which takes its rows itself: they can only be isolated for "
-                "(rows) and for (rows, acc)"
-            )
         self._policy = policy
         self._condemned = condemned
         """Why the first row is buried without being tried."""
@@ -140,4 +135,4 @@ class IsolatingWalk(Walk):
 
 def _named(error: BaseException) -> tuple[str, str]:
     code = classify(error)[1]
-    return str(code), f"{type(error).__name__}: {error}"
+    return str(code), with_place(error)

@@ -11,9 +11,10 @@ from holdfast.core.model import Checkpoint, Item
 from holdfast.core.outcome import Done
 from holdfast.runtime.checking.asking import here
 from holdfast.runtime.scans.burial import Burial, is_row
-from holdfast.runtime.scans.feed import Feed
+from holdfast.runtime.scans.feed import Feed, feed_of
 from holdfast.runtime.scans.interval import Careful, Interval
 from holdfast.runtime.scans.isolation import IsolatingWalk
+from holdfast.runtime.scans.misuse import Misuse
 from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Parked, Walk
@@ -21,6 +22,7 @@ from holdfast.runtime.schema import Invalid
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.pools import Finished
 from holdfast.runtime.working.runner import StageRunner
+from holdfast.runtime.working.saving import Refusal
 
 
 class RangeRunner(StageRunner):
@@ -47,6 +49,9 @@ class RangeRunner(StageRunner):
             outcome: Any = self._done(walk, result, work, ctx, began)
         except (Parked, LeaseLost):
             outcome = None
+        except Misuse as error:
+            outcome = None
+            self._finished.put(Refusal(work, error))
         except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome that names it
             outcome = self._explain(item if walk is None else walk.item, error, work, began, ctx)
         here.batch = None
@@ -61,7 +66,7 @@ class RangeRunner(StageRunner):
         refuse_changed(stage.source, span, f"range {item.key}")
         begun = at is not None and bool(at.cursor)
         after = cursor.decode(at.cursor) if begun else span.after
-        feed = Feed(iter(stage.source.read(after, span.until)), at.rows if at is not None else 0, after)
+        feed = feed_of(stage.source, after, span.until, at)
         blame, condemned = self._blame(work)
         interval = Careful(stage.every) if blame >= SUSPECT else Interval(stage.every)
         return self.walk_over(feed, interval, work, ctx, at, condemned=condemned)

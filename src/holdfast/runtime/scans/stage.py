@@ -9,7 +9,7 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.runtime.plans.code import code_of
 from holdfast.runtime.policy import Breaker, Retry
-from holdfast.runtime.scans.handler import Handler
+from holdfast.runtime.scans.handler import Handler, Shape
 from holdfast.runtime.scans.interval import Every
 from holdfast.runtime.sources.base import Readable, Span
 from holdfast.runtime.stage import Stage, Where
@@ -21,6 +21,11 @@ class RangeStage(Stage):
     def __init__(self, handler: Handler, source: Readable, every: Every, *, retry: Retry | None = None,
                  executor: Where | None = None, breaker: Breaker | bool | None = False,
                  isolate: bool = False) -> None:  # fmt: skip
+        if isolate and handler.shape is Shape.GENERATOR:
+            raise UsageError(
+                f"{handler.what} is a generator, which takes its rows itself: isolate=True is for (rows) and for "
+                "(rows, acc) only"
+            )
         super().__init__(_range, name="scan", retry=retry, executor=executor, breaker=breaker)
         self.takes_ranges = True
         self.handler = handler

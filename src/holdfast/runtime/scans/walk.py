@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from holdfast.core import cursor
-from holdfast.core.errors import LeaseLost, UsageError
+from holdfast.core.errors import LeaseLost
 from holdfast.core.model import Item
 from holdfast.core.settle import Reached, further
 from holdfast.runtime.context import Context
@@ -13,6 +13,7 @@ from holdfast.runtime.scans.burial import Burial, Seen, malformed
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.handler import Handler, Shape
 from holdfast.runtime.scans.interval import Interval
+from holdfast.runtime.scans.misuse import Misuse
 from holdfast.runtime.schema import Invalid
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.saving import Saving
@@ -191,8 +192,9 @@ class Walk:
         if self.handler.shape is Shape.ROWS:
             return None
         if answer is None and self._acc is not None:
-            raise UsageError(
-                f"{self.handler.what} returned None: a fold returns what it has accumulated, so that it can be kept"
+            raise Misuse(
+                f"{self.handler.what} returned None: a fold returns what it has accumulated, so that it can be kept; "
+                "end it with `return acc`, then run again: it goes on at its checkpoint"
             )
         return answer
 

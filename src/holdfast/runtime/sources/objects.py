@@ -42,7 +42,7 @@ class Object(BaseModel):
         try:
             return bytes(obstore.get(store, self.name).bytes())
         except (obstore.exceptions.BaseError, OSError) as error:
-            raise _trouble(error, self.url) from None
+            raise _trouble(error, self.url, place) from None
 
 
 class Objects:
@@ -57,6 +57,8 @@ class Objects:
             self.place = places.place_of(url)
         except UsageError as error:
             raise UsageError(f"Objects(…): {error}") from None
+        if self.place.scheme != places.FILE:
+            places.library()  # missed now, and not in the middle of a run
         self._options = options
         self._what = f"Objects({self.place.url!r})"
 
@@ -111,7 +113,7 @@ class Objects:
                     made._options.update(self._options)
                     yield name, made
         except (obstore.exceptions.BaseError, OSError) as error:
-            raise _trouble(error, self._what) from None
+            raise _trouble(error, self._what, self.place) from None
 
     def _check_order(self, last: str | None, name: str) -> None:
         if last is not None and name <= last:
@@ -135,9 +137,11 @@ def _of_file(file: File) -> Object:
     )
 
 
-def _trouble(error: Exception, what: str) -> Exception:
+def _trouble(error: Exception, what: str, place: places.Place) -> Exception:
     """What the bucket's library said, by its kind: its text may repeat what must not be kept."""
     kind = type(error).__name__
+    if places.has_no_credentials(error):
+        return UsageError(places.no_credentials(place))
     if isinstance(error, FileNotFoundError) or kind == "NotFoundError" or "404 Not Found" in str(error):
         return Permanent("not_found", f"{what}: the bucket, or the object, is not there: check the name")
     if places.is_forbidden(error):

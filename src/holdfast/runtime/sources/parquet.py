@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from holdfast.core import extras
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import SourceChanged, UsageError
 from holdfast.runtime.sources import identity
@@ -141,7 +142,7 @@ class Parquet:
             from pyarrow import ArrowInvalid
             from pyarrow.parquet import ParquetFile
         except ImportError:
-            raise UsageError('Parquet needs pyarrow: pip install "holdfast[parquet]"') from None
+            raise extras.missing("Parquet needs", "pyarrow") from None
         with self._told():
             if self.path.is_dir():
                 raise IsADirectoryError

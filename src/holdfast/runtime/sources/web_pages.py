@@ -10,6 +10,7 @@ from time import time
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from holdfast.core import extras
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Defer, Permanent, Transient, UsageError
 from holdfast.core.retry import TRANSIENT_STATUS
@@ -58,6 +59,7 @@ class Pages:
         self._first, self._params, self._headers = first, dict(params if params is not None else {}), headers
         self._timeout, self._client = timeout, client
         self._name = name if name is not None else _name_of(url)
+        _library()  # missed now, and not in the middle of a run
         if isinstance(url, str):
             if urlsplit(url).scheme not in {"http", "https"} or urlsplit(url).username is not None:
                 raise UsageError(f"{self!r}: give an http or https URL, without a user or a password in it")
@@ -165,11 +167,16 @@ class Pages:
         return at.value, at.tiebreaker
 
     def _opened(self) -> Any:
-        try:
-            import httpx
-        except ImportError:
-            raise UsageError('Pages need httpx: pip install "holdfast[http]"') from None
+        httpx = _library()
         return httpx.Client(follow_redirects=False) if self._client is None else _Kept(self._client)
+
+
+def _library() -> Any:
+    try:
+        import httpx
+    except ImportError:
+        raise extras.missing("Pages need", "httpx") from None
+    return httpx
 
 
 class _Kept:

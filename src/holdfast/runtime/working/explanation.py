@@ -94,13 +94,20 @@ def _wait_of(error: BaseException) -> float | None:
 
 def _text(error: BaseException) -> str:
     try:
-        return canonical.storable(str(error)) or type(error).__name__
+        text = ". ".join([str(error), *map(str, getattr(error, "__notes__", ()))])
+        return canonical.storable(text) or type(error).__name__
     except Exception as worse:  # noqa: BLE001 - a __str__ of the user's may raise anything
         return f"{type(error).__name__} (its text cannot be had: {type(worse).__name__})"
 
 
-def _trace(error: BaseException) -> str:
+def with_place(error: BaseException) -> str:
+    """What an error says, and where in the user's code it was raised; its kind is told apart, as its code."""
+    at = "" if isinstance(error, Signal | Invalid) else _trace(error, 1)
+    return _text(error) + (f" ({at})" if at else "")
+
+
+def _trace(error: BaseException, most: int = 8) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f"{os.sep}holdfast{os.sep}runtime{os.sep}" not in f.filename] or frames
-    lines = [f"{Path(f.filename).name}:{f.lineno} in {f.name}" for f in own[-8:]]
+    lines = [f"{Path(f.filename).name}:{f.lineno} in {f.name}" for f in own[-most:]]
     return canonical.storable("; ".join(lines)[:TRACE_CHARS])

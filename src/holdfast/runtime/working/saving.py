@@ -1,8 +1,9 @@
-"""A checkpoint on its way from a handler to the store: the handler goes on once it is durable."""
+"""What the thread of a handler posts to whoever commits: a checkpoint, after which it goes on once that is durable."""
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.core.errors import UsageError
 from holdfast.core.settle import Reached
 
 if TYPE_CHECKING:
@@ -35,3 +36,10 @@ class Saving:
         """Let the handler's thread go on."""
         self.landed = landed
         self._latch.release()
+
+
+class Refusal(NamedTuple):
+    """What is posted instead where no range can be run as the scan is written or installed: the run ends with that."""
+
+    work: "Assignment"
+    error: UsageError

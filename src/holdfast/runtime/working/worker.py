@@ -33,7 +33,7 @@ from holdfast.runtime.working.lane import Lane
 from holdfast.runtime.working.ledger import Ledger
 from holdfast.runtime.working.pools import Broken, Finished
 from holdfast.runtime.working.processes import Tried
-from holdfast.runtime.working.saving import Saving
+from holdfast.runtime.working.saving import Refusal, Saving
 from holdfast.runtime.working.writing import write
 from holdfast.stores.base import Idle, Receipt, Store
 
@@ -132,11 +132,13 @@ class Worker:
             except queue.Empty:
                 return
 
-    def _receive(self, message: Answer | Broken | Passed | Saving | Tried | None) -> None:
+    def _receive(self, message: Answer | Broken | Passed | Refusal | Saving | Tried | None) -> None:
         if message is None:
             self.idle, self.look_again_at = None, 0.0
         elif isinstance(message, Saving):
             self._save(message)
+        elif isinstance(message, Refusal):
+            self.control.fail(message.error)
         elif isinstance(message, Tried):
             self._tried(message)
         elif isinstance(message, Passed):
@@ -196,8 +198,7 @@ class Worker:
     def _broken(self, message: Broken) -> None:
         """Worker processes died. Several items were in flight: each is tried alone. One was: it is to blame."""
         work = message.work
-        lane = self.lanes[work.stage]
-        items = work.items
+        lane, items = self.lanes[work.stage], work.items
         lane.finish(work, len(items))
         work.holding.running -= len(items)
         if message.final:

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from holdfast.core.errors import StoreUnavailable
-from holdfast.stores import faults
+from holdfast.core.errors import StoreUnavailable, StoreUnusable
+from holdfast.stores import faults, filesystem
 from holdfast.stores.buckets.base import Found, Listed, Mark, WriteLost, WriteUnknown, check_name, check_prefix
 
 TEMPORARY = ".holdfast-tmp"
@@ -185,8 +185,8 @@ class LocalBucket:
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 raise StoreUnavailable(f"{self.url}: the disk is full: make room, then run again") from error
-            if isinstance(error, PermissionError):
-                raise StoreUnavailable(f"{self.url} may not be read and written by this user: {error}") from error
+            if isinstance(error, PermissionError) or error.errno in filesystem.NO_PLACE:
+                raise StoreUnusable(f"{self.url} cannot be read and written by this user: {error.strerror}") from error
             raise StoreUnavailable(f"{self.url}/{name}: {error.strerror or error}") from error
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from holdfast.core.errors import StoreUnavailable, UsageError
+from holdfast.core.errors import StoreUnusable, UsageError
 from holdfast.stores.buckets import places
 from holdfast.stores.buckets.base import Away, Found, Listed, Mark, WriteLost, WriteUnknown, check_name, check_prefix
 from holdfast.stores.buckets.places import brief, is_forbidden
@@ -36,7 +36,9 @@ class ObstoreBucket:
                 f"{url!r} cannot be a place for state: in a prefix, what is no letter, digit, '-', '_', '.' or "
                 "'=' would be read as another place; write s3://bucket/some/prefix"
             )
-        self.url, self._scheme = place.url, place.scheme
+        self.url, self._scheme, self._place = place.url, place.scheme, place
+        self._known = False
+        """Whether it ever answered: a machine that does not give its role now may have one."""
         self._obstore = places.library()
         self._errors = self._obstore.exceptions
         self._reader = places.client(place, retry_config=SOME_RETRIES, **options)
@@ -96,11 +98,10 @@ class ObstoreBucket:
             answer = self._obstore.put(self._writer, check_name(name), data, mode=mode, use_multipart=False)
         except (errors.AlreadyExistsError, errors.PreconditionError, errors.NotFoundError, FileNotFoundError) as error:
             if mode == "create" and not isinstance(error, (errors.AlreadyExistsError, errors.PreconditionError)):
-                raise StoreUnavailable(f"{self.url}: there is no such bucket: make it first") from None
+                raise StoreUnusable(f"{self.url}: there is no such bucket: make it first") from None
             raise WriteLost(f"{self.url}/{name}: someone else was first") from None
         except (errors.BaseError, OSError) as error:
-            if is_forbidden(error):
-                raise self._forbidden(error) from None
+            self._check_allowed(error)
             raise WriteUnknown(f"{self.url}/{name}: {brief(error)}") from None
         return self._mark(answer)
 
@@ -112,16 +113,20 @@ class ObstoreBucket:
         errors = self._errors
         try:
             yield
+            self._known = True
         except FileNotFoundError:
-            raise StoreUnavailable(f"{self.url}: there is no such bucket: make it first") from None
+            raise StoreUnusable(f"{self.url}: there is no such bucket: make it first") from None
         except (errors.BaseError, OSError) as error:
-            if is_forbidden(error):
-                raise self._forbidden(error) from None
+            self._check_allowed(error)
             where = f"{self.url}/{name}" if name else self.url
             raise Away(f"{where}: {brief(error)}") from None
 
-    def _forbidden(self, error: Exception) -> StoreUnavailable:
-        return StoreUnavailable(
-            f"{self.url}: these credentials may not do that, or have run out ({brief(error)}): docs/buckets.md says "
-            "what they need; run again with good ones"
-        )
+    def _check_allowed(self, error: Exception) -> None:
+        """Raise what a person has to do, where waiting does not help."""
+        if places.has_no_credentials(error) and not self._known:
+            raise StoreUnusable(places.no_credentials(self._place)) from None
+        if is_forbidden(error):
+            raise StoreUnusable(
+                f"{self.url}: these credentials may not do that, or have run out ({brief(error)}): docs/buckets.md "
+                "says what they need; run again with good ones"
+            ) from None

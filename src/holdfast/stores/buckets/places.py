@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from holdfast.core import extras
 from holdfast.core.errors import UsageError
 
 FILE = "file"
@@ -17,6 +18,13 @@ SCHEMES = {"s3": "AWS", "az": "AZURE", "gs": "GOOGLE"}
 """Of buckets elsewhere; how the variables of each begin."""
 TIMEOUTS = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=5)}
 SECRET = re.compile(r"(sig|signature|key|token|secret|credential|password)=[^&\s\"']+", re.IGNORECASE)
+CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+}
+MACHINE = re.compile(r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal")
+"""Where the library asks for the role of the machine, once the environment has given it nothing."""
 FORBIDDEN = re.compile(
     r"status code: 403|code: 403|403 Forbidden|<Code>(ExpiredToken|InvalidToken|TokenRefreshRequired)</Code>"
 )
@@ -89,7 +97,7 @@ def library() -> Any:
         import obstore.exceptions
         import obstore.store
     except ImportError:
-        raise UsageError('a bucket needs obstore: pip install "holdfast[buckets]"') from None
+        raise extras.missing("a bucket needs", "obstore") from None
     return obstore
 
 
@@ -107,7 +115,21 @@ def is_forbidden(error: BaseException) -> bool:
     return isinstance(error, kinds) or FORBIDDEN.search(str(error)) is not None
 
 
+def has_no_credentials(error: BaseException) -> bool:
+    """Whether the library had to ask the machine for credentials, and got none there either."""
+    return MACHINE.search(str(error)) is not None
+
+
+def no_credentials(place: Place) -> str:
+    """What to do about that."""
+    return (
+        f"{place.url}: there are no credentials, neither in the environment nor from a role of this machine: set "
+        f"{CREDENTIALS[place.scheme]}; docs/buckets.md has the others"
+    )
+
+
 def _unusable(place: Place, why: str) -> UsageError:
     return UsageError(
-        f"{place.url} cannot be opened ({why}): check the URL, the options, and the credentials in the environment"
+        f"{place.url} cannot be opened ({why}): check the URL, the options, and the credentials in the environment: "
+        f"{CREDENTIALS[place.scheme]}"
     )

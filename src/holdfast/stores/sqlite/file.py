@@ -29,6 +29,7 @@ from holdfast.core.errors import (
     SchemaTooNew,
     StoreError,
     StoreUnavailable,
+    StoreUnusable,
     UsageError,
 )
 from holdfast.stores import faults, filesystem
@@ -200,7 +201,7 @@ class SqliteFile:
             self._poison = f"{self.path} is damaged ({error})"
             return Damaged(_damaged(self.path, f"it is damaged ({error})"))
         if isinstance(error, apsw.ReadOnlyError):
-            return StoreUnavailable(f"{self.path} cannot be written: check its permissions")
+            return StoreUnusable(f"{self.path} cannot be written: check its permissions")
         if isinstance(error, apsw.IOError):
             self._poison = f"{self.path}: reading or writing failed ({error})"
             return StoreUnavailable(f"{self._poison}; check the disk, then run again")
@@ -220,7 +221,7 @@ class SqliteFile:
         if version > len(_migrations()):
             raise SchemaTooNew(
                 f"{self.path} was written by a newer Holdfast (format {version}, this one knows "
-                f"{len(_migrations())}): upgrade with `pip install -U holdfast`"
+                f"{len(_migrations())}): upgrade it: `git pull` in its clone, then `pip install .`"
             )
         patiently(lambda: self._db.pragma("journal_mode", "wal"))
         for name, value in SETTINGS.items():
@@ -315,6 +316,11 @@ def _prepare(path: Path) -> bool:
             f"{path.parent} may not be written by this user: choose another place with --store or $HOLDFAST_STORE"
         ) from None
     except OSError as error:
+        if error.errno in filesystem.NO_PLACE:
+            raise UsageError(
+                f"no file can be made at {path} ({error.strerror}): choose another place with --store or "
+                "$HOLDFAST_STORE"
+            ) from None
         raise disk_trouble(path, error) from error
     try:
         if not _size_of(path):  # also if it is not new: another process may have made it and died before it synced

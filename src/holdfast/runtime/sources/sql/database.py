@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
+from holdfast.core import extras
 from holdfast.core.errors import HoldfastError, Transient, UsageError
 from holdfast.core.limits import REQUEST_HINT_CHARS
 
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 UNAVAILABLE = "source_unavailable"
-_NOT_THERE = ("no such table", "no such column", "syntax error", "ambiguous column", "unrecognized token")
+_NOT_THERE = (
+    "no such table", "no such column", "syntax error", "ambiguous column", "unrecognized token",
+    "unable to open database file",
+)  # fmt: skip
 """What SQLite calls an operational error and will not go away by itself."""
 _NOT_THERE_CODES = frozenset({1044, 1045, 1049, 1052, 1054, 1064, 1142, 1143, 1146})
 """The same for MySQL: unknown names, syntax, and what this user may not do."""
@@ -145,7 +149,9 @@ def sqlalchemy() -> Any:
         import sqlalchemy as found
         import sqlalchemy.exc
     except ModuleNotFoundError:
-        raise UsageError('tables and queries need SQLAlchemy: pip install "holdfast[sql]"') from None
+        raise extras.missing("tables and queries need", "SQLAlchemy") from None
     if int(found.__version__.split(".", maxsplit=1)[0]) < 2:
-        raise UsageError(f'SQLAlchemy {found.__version__} is too old: pip install "holdfast[sql]" brings 2.0 or newer')
+        raise UsageError(
+            f"SQLAlchemy {found.__version__} is too old: {extras.how_to_get('SQLAlchemy')}, in 2.0 or newer"
+        )
     return found

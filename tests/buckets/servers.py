@@ -86,7 +86,7 @@ def wait_for(address: str, process: "subprocess.Popen[bytes]") -> None:
 @contextmanager
 def moto() -> Iterator[str]:
     port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, str(Path(__file__).with_name("moto_in_turn.py")), "-H", "127.0.0.1", "-p", str(port)]
     with running(command, f"http://127.0.0.1:{port}") as address:
         yield address
 

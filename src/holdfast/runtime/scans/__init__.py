@@ -4,6 +4,6 @@ Read it in the order data flows: `stage` (what a range is), `feed` (rows with th
 wrote), `interval` (when to checkpoint), `walk` (a range from its checkpoint to its end), `runner` (how a walk becomes
 an outcome), `convergence` (what is made of all ranges), `report` (what is told). Then what may be around it:
 `isolation` and `burial` (rows nobody can handle), `misuse` (scans nobody can run), `elsewhere` (ranges in processes of
-their own), and for a source that is followed `followed` (a walk to the end of what is there), `follower` (one tick), `following` (ticks in a row), `tick`
-(what is told).
+their own), and for a source that is followed `followed` (a walk to the end of what is there), `follower` (one tick),
+`following` (ticks in a row), `tick` (what is told).
 """

@@ -1,6 +1,7 @@
 """Rows that were buried and redriven: ticks take them, tell what became of them, and show them a fence that grows."""
 
 import signal
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -328,3 +329,69 @@ def test_a_redriven_row_runs_in_a_process_where_that_was_asked_for(folder: Path)
     process, fence = (folder / "told").read_text().split()
     assert process != done.stdout.split()[0]
     assert fence == "2"
+
+
+@pytest.mark.parametrize("follow", [True, False], ids=["follows", "ends"])
+def test_without_converge_the_result_is_that_of_the_only_part_and_of_several_there_is_none(
+    folder: Path, follow: bool
+) -> None:
+    rows: list[Any] = [0, "poison", 2]
+    scan = scan_of(rows, SqliteStore(folder / "state.db"), follow=follow)
+
+    def go() -> Any:
+        return scan.tick() if follow else scan.run(progress=False)
+
+    go()
+    assert (scan.report().parts, scan.report().result) == ((2,), 2)
+    rows[1] = 1
+    send_again(scan)
+    go()
+    assert (scan.report().parts, scan.report().result, scan.report().are_apart) == ((2, 1), None, True)
+    scan.converge(sum)
+    go()
+    assert (scan.report().result, scan.report().are_apart) == (3, False)
+
+
+def test_the_report_of_what_follows_says_so(folder: Path) -> None:
+    scan = scan_of([0, "poison", 2], SqliteStore(folder / "state.db"))
+    scan.tick()
+    report = scan.report()
+    assert report.state == "following"
+    assert report.why == "3 rows stand behind its checkpoint. 1 dead letter: see `holdfast dead list orders`."
+    send_again(scan)
+    assert "1 redriven row not handled yet" in scan.report().why
+    assert str(scan.report()).startswith("orders: following.")
+
+
+@pytest.mark.parametrize("follow", [True, False], ids=["follows", "ends"])
+def test_the_row_is_read_again_so_one_that_was_corrected_is_and_one_that_moved_comes_with_the_scan(
+    folder: Path, follow: bool
+) -> None:
+    with sqlite3.connect(folder / "shop.db") as shop:
+        shop.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, total INTEGER)")
+        shop.executemany("INSERT INTO orders VALUES (?, ?, ?)", [(1, 1, 1), (2, 2, -1), (3, 3, -1), (4, 4, 4)])
+    table = hf.Table(f"sqlite:///{folder}/shop.db", "orders", cursor="at", key="id", unsafe_cursor=True)
+    scan = hf.Scan("orders", table, store=folder / "state.db", follow=follow, isolate=True, retry=SOON)
+
+    @scan.handler
+    def add(rows: list[dict[str, Any]], acc: int) -> int:
+        if any(row["total"] < 0 for row in rows):
+            raise hf.Permanent("negative")
+        return acc + sum(row["total"] for row in rows)
+
+    def go() -> Any:
+        return scan.tick() if follow else scan.run(progress=False)
+
+    go()
+    assert scan.report().counts.dead == 2
+    with shop:
+        shop.execute("UPDATE orders SET total = 20 WHERE id = 2")
+        shop.execute("UPDATE orders SET total = 30, at = 9 WHERE id = 3")
+    shop.close()
+    send_again(scan)
+    told = go()
+    assert scan.report().parts == ((35, 20) if follow else (5, 20))
+    assert scan.report().counts.dead == 0
+    if follow:
+        assert (told.rows, told.redriven, told.waiting, told.exit_code) == (1, 1, 0, 0)
+        assert "row 3/3: it stands there no more" in told.why

@@ -236,10 +236,11 @@ class Scan:
         at = next(iter(self.pipeline.store.checkpoints(batch.id, lo=0, hi=1)), None)
         stored = at.acc if at is not None else None
         parts = (self._stage().handler.decode(stored), *gathered.decoded())
-        result = self._stage().handler.decode(stored)
+        result = self._stage().handler.decode(stored) if len(parts) == 1 else None
         if self._converge is not None:
-            result = self._converge.call((result, *gathered.decoded()), (self.pipeline.name, batch.name))
-        return ScanReport(run, gathered.rows, parts, result, run_again=run.run_again)
+            fresh = (self._stage().handler.decode(stored), *gathered.decoded())
+            result = self._converge.call(fresh, (self.pipeline.name, batch.name))
+        return ScanReport(following.told(run, gathered), gathered.rows, parts, result, run_again=run.run_again)
 
     def _known(self, name: str) -> Batch:
         found = self.pipeline.store.batch(name)
@@ -247,6 +248,6 @@ class Scan:
         return found
 
     def redriven(self, batch: str | None = None, *, lease: Duration = "30s") -> int:
-        """Handle rows that were buried and redriven; how many were. Ticks that find new rows do so by themselves."""
+        """Handle rows that were buried and redriven, and no others; how many were handled. Every tick does so."""
         name = check_name(batch if batch is not None else self.name, "batch")
         return self._followed(name, lease, None).redriven(Stop())

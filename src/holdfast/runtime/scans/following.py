@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 from holdfast.core import canonical, ingest, journal, sources
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.errors import StoreUnavailable, Transient, UsageError
-from holdfast.core.model import Batch
+from holdfast.core.model import Batch, State
 from holdfast.runtime import definition
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.failures import FailureHooks
+from holdfast.runtime.reports.report import Report
+from holdfast.runtime.scans.convergence import Gathered
 from holdfast.runtime.scans.follower import Follower
 from holdfast.runtime.scans.handler import Shape
 from holdfast.runtime.scans.handling import Stop
@@ -27,6 +29,7 @@ from holdfast.runtime.scans.stage import RangeStage, payload_of
 from holdfast.runtime.scans.tick import Ended, Tick
 from holdfast.runtime.sources.base import Span
 from holdfast.runtime.sources.sql.database import UNAVAILABLE
+from holdfast.runtime.words import many
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
@@ -141,6 +144,17 @@ def accept_source(pipeline: "Pipeline", known: Batch, stage: RangeStage, accept:
         log.warning("batch %s goes on with another source (%s): %s", known.name, accept, "; ".join(changed))
 
 
+def told(run: Report, gathered: Gathered) -> Report:
+    """The report of a scan that follows: that it is open is no sign of trouble."""
+    if run.state != "open":
+        return run
+    again = run.counts.pending - gathered.states.get(State.PENDING, 0)
+    why = [f"{many(gathered.rows, 'row')} stand behind its checkpoint."]
+    why += [f"{many(again, 'redriven row')} not handled yet: run a tick."] if again else []
+    why += [f"{many(run.counts.dead, 'dead letter')}: see `holdfast dead list {run.batch}`."] if run.counts.dead else []
+    return replace(run, state="following", why=" ".join(why))
+
+
 def how_it_begins(store: Store, known: Batch) -> tuple[bool, str | None]:
     """Whether a reset lets a batch read another source: it does where no border of a range is a row of the old one.
     And, where it was reset and no row was handled since, that this is why the other one is fine."""
@@ -149,9 +163,15 @@ def how_it_begins(store: Store, known: Batch) -> tuple[bool, str | None]:
     return resets, ANEW if resets and ranges[0].cursor is None and not ranges[0].rows else None
 
 
+def line(tick: Tick) -> str:
+    """For a person who looks at the log later."""
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}  {tick}"
+
+
 def show_line(tick: Tick) -> None:
-    """A line for a person who looks at the log later."""
-    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}  {tick}", file=sys.stderr, flush=True)  # noqa: T201 - asked for
+    """Show it at once, wherever the log goes."""
+    sys.stderr.write(f"{line(tick)}\n")
+    sys.stderr.flush()
 
 
 def _is_news(ended: Ended, before: Ended) -> bool:

@@ -27,6 +27,9 @@ REFRESH_SECONDS = 60.0
 """How often a process asks for what others may have done, where asking costs more than it is likely to find."""
 
 
+GONE = "it stands there no more: it was deleted, or has another cursor and comes with the scan"
+
+
 class Waiting(NamedTuple):
     """A row that was redriven and is not handled yet."""
 
@@ -119,6 +122,8 @@ class Redriving:
         settled = settle(outcomes, stages=1, policies=[handling.stage.policy], now=handling.store.now())
         if not handling.write(holding, settled, reached=reached if settled.counts.done else None, release=True):
             return _waits(told, None)
+        if settled.counts.done and reached is not None and not reached.rows:
+            return told._replace(why=told.why if told.why else f"{item.key}: {GONE}")
         if settled.counts.done or settled.counts.skipped:
             return told._replace(done=told.done + 1)
         place = settled.moves[0].place

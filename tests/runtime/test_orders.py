@@ -53,6 +53,51 @@ def test_a_killed_tick_loses_no_order_and_books_none_twice(folder: Path) -> None
     assert sum(typed.decode(at.acc).values()) == sum(Decimal(f"{n}.50") for n in booked)
 
 
+def change(folder: Path, statement: str) -> None:
+    with sqlite3.connect(folder / "orders.db") as database:
+        database.execute(statement)
+    database.close()
+
+
+def entries(folder: Path) -> dict[int, tuple[str, int]]:
+    """Order -> what the ledger has of it: total and fence."""
+    with sqlite3.connect(folder / "ledger.db") as ledger:
+        booked = {n: (total, fence) for n, total, fence in ledger.execute("SELECT id, total, fence FROM entries")}
+    ledger.close()
+    return booked
+
+
+@pytest.mark.slow
+@pytest.mark.promise("C2", "C11")
+@pytest.mark.parametrize("state", ["state.db", "file:state"])
+def test_a_corrected_order_is_redriven_and_the_ledger_takes_it_though_it_refuses_smaller_fences(
+    folder: Path, state: str
+) -> None:
+    for name in ("poller.py", "make_orders.py"):
+        shutil.copy(ORDERS / name, folder)
+    call(folder, "make_orders.py", "10")
+    assert call(folder, "poller.py", ORDERS_STATE=state).returncode == 0
+    call(folder, "make_orders.py", "10", "11")
+    change(folder, "INSERT INTO orders VALUES (99, strftime('%Y-%m-%d %H:%M:%f', 'now', '-59.9 seconds'), -1, 'EUR')")
+    buried = call(folder, "poller.py", ORDERS_STATE=state)
+    assert (buried.returncode, "1 buried" in buried.stdout) == (1, True), buried
+    assert call(folder, "poller.py", ORDERS_STATE=state).returncode == 0  # the tick that buries says so, and no other
+    change(folder, "UPDATE orders SET total = 7 WHERE id = 99")
+    redriven = call(folder, "-m", "holdfast", "dead", "redrive", "orders", "--all", "--reason", "corrected", "--yes",
+                    "--store", state)  # fmt: skip
+    assert redriven.returncode == 0, redriven
+    done = call(folder, "poller.py", ORDERS_STATE=state)
+    assert (done.returncode, "1 redriven" in done.stdout) == (0, True), done
+    for first in (21, 22, 23):
+        call(folder, "make_orders.py", "1", str(first))
+        after = call(folder, "poller.py", ORDERS_STATE=state)
+        assert (after.returncode, "1 rows" in after.stdout) == (0, True), after
+    booked = entries(folder)
+    assert sorted(booked) == [*range(1, 24), 99]
+    assert Decimal(booked[99][0]) == 7
+    assert [booked[n][1] for n in (1, 11, 99, 21, 22, 23)] == [1, 2, 3, 4, 5, 6]
+
+
 def test_the_function_is_python_and_calls_a_tick() -> None:
     source = (ORDERS / "function" / "function_app.py").read_text()
     compile(source, "function_app.py", "exec")

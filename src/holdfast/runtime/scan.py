@@ -20,9 +20,9 @@ from holdfast.runtime.policy import Retry
 from holdfast.runtime.reports.report import Report
 from holdfast.runtime.scans import following, planned
 from holdfast.runtime.scans.convergence import Convergence, Gathered, gather
-from holdfast.runtime.scans.follower import Stop
 from holdfast.runtime.scans.following import Following
 from holdfast.runtime.scans.handler import NOTHING, Handler
+from holdfast.runtime.scans.handling import Stop
 from holdfast.runtime.scans.interval import Every, Said
 from holdfast.runtime.scans.report import ScanReport
 from holdfast.runtime.scans.stage import RangeStage
@@ -37,6 +37,10 @@ from holdfast.stores.buckets import places
 
 Function = Callable[..., Any]
 NEVER = "36500d"
+
+
+def _hide(_: Tick) -> None:
+    """Nobody asked."""
 
 
 class Scan:
@@ -121,7 +125,8 @@ class Scan:
             code: Code | None = None) -> Any:  # fmt: skip
         """Scan the source, or go on with it at its checkpoints: no row before them is handled again.
 
-        A scan that follows stays, looks every `poll` for what is new, and tells at its end how the last look went.
+        A scan that follows stays, looks every `poll` for what is new, and tells at its end how the last look went. With
+        `progress` it shows every look that found something: a line, or the tick is given to a function of yours.
         """
         stage, name = self._stage(), check_name(batch if batch is not None else self.name, "batch")
         if self.follow:
@@ -129,7 +134,8 @@ class Scan:
                 raise UsageError(f'scan {self.name!r} follows its source: say run(poll="30s"), or call tick()')
             every, stop = seconds(poll, "poll"), Stop(None if deadline is None else moment(deadline))
             with self._delivering(stop):
-                return self._followed(name, lease, accept_source, heartbeat).stay(every, stop)
+                show = progress if callable(progress) else following.show_line if progress else _hide
+                return self._followed(name, lease, accept_source, heartbeat).stay(every, stop, show)
         if poll is not None:
             raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True polls")
         heartbeat_seconds(lease, heartbeat)  # refused before anything is written
@@ -233,10 +239,11 @@ class Scan:
         at = next(iter(self.pipeline.store.checkpoints(batch.id, lo=0, hi=1)), None)
         stored = at.acc if at is not None else None
         parts = (self._stage().handler.decode(stored), *gathered.decoded())
-        result = self._stage().handler.decode(stored)
+        result = self._stage().handler.decode(stored) if len(parts) == 1 else None
         if self._converge is not None:
-            result = self._converge.call((result, *gathered.decoded()), (self.pipeline.name, batch.name))
-        return ScanReport(run, gathered.rows, parts, result, run_again=run.run_again)
+            fresh = (self._stage().handler.decode(stored), *gathered.decoded())
+            result = self._converge.call(fresh, (self.pipeline.name, batch.name))
+        return ScanReport(following.told(run, gathered), gathered.rows, parts, result, run_again=run.run_again)
 
     def _known(self, name: str) -> Batch:
         found = self.pipeline.store.batch(name)
@@ -244,7 +251,7 @@ class Scan:
         return found
 
     def redriven(self, batch: str | None = None, *, lease: Duration = "30s") -> int:
-        """Handle rows that were buried and redriven; how many were. Ticks that find new rows do so by themselves."""
+        """Handle rows that were buried and redriven, and no others; how many were handled. Every tick does so."""
         name = check_name(batch if batch is not None else self.name, "batch")
         return self._followed(name, lease, None).redriven(Stop())
 

@@ -53,6 +53,7 @@ def list_them(
     batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
     code: Annotated[str | None, typer.Option("--code", help="Only those with this error code.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many of a batch at most.")] = 50,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="End with 1 if there are any: for alerts.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -66,7 +67,7 @@ def list_them(
             {"batch": each.name, **_plain(item, lookup.stage_names(each))} for each, items in found for item in items
         ]
         render.document({"dead": total, "items": plain})
-        return
+        raise typer.Exit(int(exit_code and bool(plain)))
     rows = [row for each, items in found for row in _rows(each, items)]
     if not rows:
         whose = batch if batch is not None else "The store"
@@ -75,6 +76,7 @@ def list_them(
     render.show(render.table(["batch", "item", "stage", "code", "attempts", "reason"], rows, right=["attempts"]))
     shown = render.many(total, "dead letter") if len(rows) == total else f"{len(rows):,} of {total:,} dead letters"
     render.say(f"\n{shown}. Next: holdfast dead show {rows[0][0]} {quote(rows[0][1])}", render.FAINT)
+    raise typer.Exit(int(exit_code))
 
 
 def _rows(batch: Batch, items: list[StoredItem]) -> Iterator[tuple[str, ...]]:

@@ -18,6 +18,7 @@ from holdfast.interfaces.cli.common import BatchArgument, Manner, agreed, opened
 from holdfast.interfaces.cli.loading import load
 from holdfast.interfaces.cli.run import tolerated
 from holdfast.runtime import lookup
+from holdfast.runtime.cursors import glance
 from holdfast.runtime.durations import when
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.options import allowed, share_of
@@ -68,7 +69,7 @@ def reconcile(
         most = allowed(fine, result.expected.admitted)
         extra: dict[str, Any] = {}
         if not manner.as_json:
-            _show(result, lookup.stage_names(found), most)
+            _show(result, lookup.stage_names(found), most, follows=glance.is_followed(there, found))
         sealing.publish_end(there, found, result, actor=manner.who)
         if mend:
             extra["repair"] = _repair(there, found, result, pipeline, share, manner)
@@ -162,7 +163,7 @@ def _repair(
     return {"plan": wanted.as_dict(), **done.as_dict()}
 
 
-def _show(found: Reconciliation, stages: list[str], tolerated_dead: int) -> None:
+def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, *, follows: bool) -> None:
     word = "every item is accounted for" if found.is_explained else "not explained: " + ", ".join(found.unexplained)
     render.show(render.heading(f"{found.batch}", word, render.GOOD if found.is_explained else render.BAD))
     counts, r = found.counts, found.recorded
@@ -176,6 +177,8 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int) -> None
     if r.pending:
         split = f"{r.ready:,} ready + {r.running:,} running + {r.waiting:,} waiting + {r.orphaned:,} orphaned"
         rows.append(("pending", split))
+    if r.pending and follows:
+        rows.append(("follows", "one of them is the scan itself, which never ends, unless it is cancelled"))
     seen = found.observed
     closely = "read" if seen.how == "full" else "looked at"
     named = f"; {seen.published:,} got their final names now" if seen.published else ""

@@ -17,7 +17,9 @@ from holdfast.interfaces.cli.common import JsonOption, StoreOption
 from holdfast.interfaces.cli.loading import load_runnable
 from holdfast.runtime.policy import Budget, Tolerance
 from holdfast.runtime.scan import Scan
+from holdfast.runtime.scans import following
 from holdfast.runtime.scans.report import ScanReport
+from holdfast.runtime.scans.tick import Tick
 
 
 def run(
@@ -146,17 +148,34 @@ def _scan(target: str, scan: Scan, options: dict[str, Any]) -> Any:
     """Run a scan. One that follows its source, and is not told to stay, looks once."""
     tick = getattr(scan, "tick", None) if getattr(scan, "follow", False) and "poll" not in options else None
     verb = tick if tick is not None else scan.run
-    return verb(**_of_a_scan(target, verb, options))
+    if tick is None and scan.follow and options.get("progress") is not False:
+        options = {**options, "progress": _line}
+    return verb(**_of_a_scan(target, scan, verb, options))
 
 
-def _of_a_scan(target: str, verb: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+def _line(tick: Tick) -> None:
+    """What a scan that stays did, when it did something: also in a file that somebody looks at meanwhile."""
+    render.say(following.line(tick), render.BAD if tick.dead else "")
+    sys.stdout.flush()
+
+
+def _of_a_scan(target: str, scan: Scan, verb: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
     """The options, if all of them mean something to a scan."""
     known = inspect.signature(verb).parameters
     foreign = [name for name, value in options.items() if name not in known and value is not False]
     if foreign:
         said = " and no ".join(f"--{name.replace('_', '-')}" for name in foreign)
-        raise UsageError(f"{target} is a scan, which takes no {said}; nothing was run")
+        raise UsageError(f"{target} is a scan, which takes no {said}; nothing was run{_instead(foreign, scan.follow)}")
     return {name: value for name, value in options.items() if name in known}
+
+
+def _instead(foreign: list[str], follows: bool) -> str:
+    """Where to say that some dead letters are fine."""
+    if "tolerate" not in foreign:
+        return ""
+    if follows:
+        return ". What follows never ends: holdfast dead list BATCH --exit-code tells whether dead letters stand"
+    return ". Dead letters are judged by holdfast reconcile BATCH --tolerate …"
 
 
 def _tell(report: Any, as_json: bool) -> None:
@@ -173,6 +192,8 @@ def _tell(report: Any, as_json: bool) -> None:
         render.say(rest)
     if isinstance(report, ScanReport):
         render.say(f"  rows     {report.rows:,} in {render.many(report.run.counts.expected, 'partition')}")
+        if report.are_apart:
+            render.say(f"  result   {render.many(len(report.parts), 'part')}, and no converge to bring them together")
         if report.result is not None:
             render.say(f"  result   {render.one_line(str(report.result), 400)}")
 

@@ -173,6 +173,9 @@ def _facts(seen: standing.Status, scan: glance.Overview | None) -> list[tuple[st
     rows: list[tuple[str, str | Text]] = [
         ("items" if scan is None else "partitions", f"{c.expected:,} = {sums}{reading}")
     ]
+    if scan is not None and scan.follows:
+        once = f", and {render.many(c.expected - 1, 'row')} that had been buried" if c.expected > 1 else ""
+        rows.append(("", f"pending for ever is the scan itself, which follows its source{once}"))
     if scan is not None:
         rows.append(("rows", _rows(scan, c.pending)))
     if c.pending and (scan is None or not scan.follows):

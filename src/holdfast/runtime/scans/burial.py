@@ -75,6 +75,10 @@ class Burial:
         found = {index: self._store.items(batch.id, lo=n, hi=n + 1, limit=1) for index, (n, _) in known.items()}
         return {index for index, (item,) in found.items() if item.place.state is State.DEAD}
 
+    def highest_fence(self) -> int:
+        """The highest fence that was granted in the batch."""
+        return max(chunk.fence for chunk in self._store.chunks(self._found().id))
+
     def _found(self) -> Batch:
         if self._batch is None:
             self._batch = self._store.batch(self._name)

@@ -73,11 +73,15 @@ def gather(store: Store, batch: Batch) -> Gathered:
             states[item.place.state] = states.get(item.place.state, 0) + 1
         if item.place.state is State.DONE:
             done[item.n] = row
+    rows, gone = 0, set[int]()
+    for at in each_checkpoint(store, batch.id):
+        rows += at.rows if at.n in ranges else 0
+        if not at.rows and done.get(at.n):  # the row was moved or deleted before it was redriven: nothing came of it
+            gone.add(at.n)
     parts: tuple[list[bytes], list[bytes]] = ([], [])
     for output in each_output(store, batch.id, stage=0):
-        if output.n in done and output.data is not None:
+        if output.n in done and output.n not in gone and output.data is not None:
             parts[done[output.n]].append(output.data)
-    rows = sum(at.rows for at in each_checkpoint(store, batch.id) if at.n in ranges)
     return Gathered(states=states, admitted=batch.ingested_at is not None, rows=rows, parts=(*parts[0], *parts[1]))
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.core import cursor
 from holdfast.core.cursor import Cursor
+from holdfast.core.errors import HoldfastError
 from holdfast.core.model import Checkpoint, Item, NewItem
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.settle import Reached, further
@@ -90,6 +91,11 @@ class ProcessRunner(RangeRunner):
             return
         began = work.started = clock()
         at = self._at if self._follows else work.holding.checkpoints.get(work.items[0].n)
+        try:
+            work.fence = self.fence(work)
+        except HoldfastError as error:  # the store does not answer
+            work.outcomes.append(self._explain(work.items[0], error, work, began, None))
+            return
         search = Search(self.ranges.every) if self._is_last_chance(work.items[0]) else None
         while True:
             at, died = self._once(work, at, search)

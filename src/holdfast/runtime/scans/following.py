@@ -1,14 +1,15 @@
 """A scan that follows its source: one item that never ends, a tick at a time, or staying and looking every so often."""
 
 import logging
-import math
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,15 @@ from holdfast.core.model import Batch, State
 from holdfast.runtime import definition
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.failures import FailureHooks
-from holdfast.runtime.scans.follower import Follower, Stop
+from holdfast.runtime.reports.report import Report
+from holdfast.runtime.scans.convergence import Gathered
+from holdfast.runtime.scans.follower import Follower
+from holdfast.runtime.scans.handling import Stop
 from holdfast.runtime.scans.stage import RangeStage, payload_of
 from holdfast.runtime.scans.tick import Ended, Tick
 from holdfast.runtime.sources.base import Span
 from holdfast.runtime.sources.sql.database import UNAVAILABLE
+from holdfast.runtime.words import many
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
@@ -34,8 +39,8 @@ log = logging.getLogger("holdfast.follow")
 
 KEY = "follow"
 ANEW = "it begins at its first row"
-REDRIVEN_SECONDS = 60.0
-"""How often a scan that stays looks for rows that were redriven, where nothing else is new."""
+QUIET = frozenset({Ended.NOTHING_NEW, Ended.CAUGHT_UP, Ended.HELD})
+"""How ticks end that have nothing to tell but what they did."""
 SHORTEST = 0.05
 """Seconds between two ticks where the first has left something to do."""
 
@@ -54,8 +59,7 @@ class Following:
     def tick(self, stop: Stop) -> Tick:
         """What is new, committed or not at all. The first SIGTERM or SIGINT drains to the next checkpoint."""
         with _signals(stop), self._telling():
-            last = self.follower.tick(stop)
-            return self._with_redriven(last, stop) if last.rows else last
+            return self.follower.tick(stop)
 
     def redriven(self, stop: Stop) -> int:
         """Handle rows that were buried and redriven, without looking for new ones; how many were."""
@@ -70,18 +74,16 @@ class Following:
         finally:
             self.failures.tell(self.follower.buried)
 
-    def _with_redriven(self, last: Tick, stop: Stop) -> Tick:
-        return replace(last, redriven=self.follower.redriven(stop))
-
-    def stay(self, poll: float, stop: Stop) -> Tick:
-        """Tick for ever: until somebody says stop, the time is up, or a person has to act."""
-        sum_, looked = Tick(Ended.NOTHING_NEW), -math.inf
+    def stay(self, poll: float, stop: Stop, show: Callable[[Tick], None]) -> Tick:
+        """Tick for ever: until somebody says stop, the time is up, or a person has to act. A tick that did something,
+        or ended in another way than the one before, is shown."""
+        sum_ = Tick(Ended.NOTHING_NEW)
         with _signals(stop):
             while True:
                 with self._telling():
                     last = self._try(stop, sum_)
-                    if last.rows or time.monotonic() - looked > REDRIVEN_SECONDS:
-                        last, looked = self._with_redriven(last, stop), time.monotonic()
+                if last.did_something or _is_news(last.ended, sum_.ended):
+                    show(last)
                 sum_ = replace(last, rows=sum_.rows + last.rows, dead=sum_.dead + last.dead,
                                redriven=sum_.redriven + last.redriven)  # fmt: skip
                 if last.ended is Ended.DEAD:
@@ -139,6 +141,17 @@ def accept_source(pipeline: "Pipeline", known: Batch, stage: RangeStage, accept:
         log.warning("batch %s goes on with another source (%s): %s", known.name, accept, "; ".join(changed))
 
 
+def told(run: Report, gathered: Gathered) -> Report:
+    """The report of a scan that follows: that it is open is no sign of trouble."""
+    if run.state != "open":
+        return run
+    again = run.counts.pending - gathered.states.get(State.PENDING, 0)
+    why = [f"{many(gathered.rows, 'row')} stand behind its checkpoint."]
+    why += [f"{many(again, 'redriven row')} not handled yet: run a tick."] if again else []
+    why += [f"{many(run.counts.dead, 'dead letter')}: see `holdfast dead list {run.batch}`."] if run.counts.dead else []
+    return replace(run, state="following", why=" ".join(why))
+
+
 def how_it_begins(store: Store, known: Batch) -> tuple[bool, str | None]:
     """Whether a reset lets a batch read another source: it does where no border of a range is a row of the old one.
     And, where its first row is still to be handled, that this is why the other one is fine. A range that is dead or
@@ -148,6 +161,22 @@ def how_it_begins(store: Store, known: Batch) -> tuple[bool, str | None]:
     if not resets or ranges[0].place.state is not State.PENDING:
         return resets, None
     return True, ANEW if ranges[0].cursor is None and not ranges[0].rows else None
+
+
+def line(tick: Tick) -> str:
+    """For a person who looks at the log later."""
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}  {tick}"
+
+
+def show_line(tick: Tick) -> None:
+    """Show it at once, wherever the log goes."""
+    sys.stderr.write(f"{line(tick)}\n")
+    sys.stderr.flush()
+
+
+def _is_news(ended: Ended, before: Ended) -> bool:
+    """Whether a tick without any row is worth a line: something is in the way, or no longer is."""
+    return (ended in QUIET) != (before in QUIET) or (ended not in QUIET and ended is not before)
 
 
 def _end(stop: Stop) -> Ended:

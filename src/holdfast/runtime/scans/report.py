@@ -18,7 +18,8 @@ class ScanReport:
     parts: tuple[Any, ...] = ()
     """What came of each range, in their order, and of rows that were redriven; complete once every range is done."""
     result: Any = None
-    """What `converge` made of them; without it, what came of the only range."""
+    """What `converge` made of them; without it, what came of the only part. None where there are several: then nobody
+    said how to bring them together, and `parts` has them."""
     unconverged: str = ""
     """Why there is no result, though nothing is left to do for the ranges; empty where there is one."""
     run_again: bool = False
@@ -55,6 +56,11 @@ class ScanReport:
         """The report as plain values, for machines."""
         told = {"why": self.why, "exit_code": self.exit_code, "run_again": self.run_again}
         return {**self.run.as_dict(), **told}
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether several parts came to something, and nothing brings them together."""
+        return self.result is None and sum(part is not None for part in self.parts) > 1
 
     def __str__(self) -> str:
         return f"{self.run}\n  result   {self.unconverged}" if self.unconverged else str(self.run)

@@ -44,6 +44,7 @@ class RangeRunner(StageRunner):
         ctx = work.ctx = self.context(item, work)
         walk: Walk | None = None
         try:
+            ctx.fence = self.fence(work)
             walk = self._walk(work, item, ctx)
             result = walk.go()
             outcome: Any = self._done(walk, result, work, ctx, began)
@@ -70,6 +71,13 @@ class RangeRunner(StageRunner):
         blame, condemned = self._blame(work)
         interval = Careful(stage.every) if blame >= SUSPECT else Interval(stage.every)
         return self.walk_over(feed, interval, work, ctx, at, condemned=condemned)
+
+    def fence(self, work: Assignment) -> int:
+        """What a handler sees. A row that was redriven has a lease of its own: it is shown no lower fence than its
+        range had, so that whoever keeps the largest takes it; and no higher one, because its range may be at work."""
+        if self._burial is None or work.holding is None or not is_row(work.items[0].key):
+            return work.fence
+        return max(work.fence, self._burial.highest_fence())
 
     def isolates(self, item: Item) -> bool:
         """Whether rows are buried one by one; one that was, and comes again, succeeds or fails as a whole."""

@@ -33,15 +33,18 @@ class Tick:
     rows: int = 0
     """Rows that were handled and are behind the checkpoint now."""
     dead: int = 0
-    """Rows that were buried."""
+    """Rows that were buried, those among them that were redriven and are buried again."""
     redriven: int = 0
     """Rows that were buried once, and are handled now."""
+    waiting: int = 0
+    """Rows that were redriven, and wait for another attempt."""
     total: int = 0
     """Rows behind the checkpoint in all."""
     cursor: str = ""
     """The last row behind the checkpoint."""
     lag: float | None = None
-    """Seconds between that row and the newest one there is; None where the cursor is no time."""
+    """Seconds between that row and the newest one there is, but for those that are not final yet; None where the cursor
+    is no time."""
     due: float | None = None
     """When it may go on, where it waits, in seconds since 1970 UTC."""
 
@@ -51,8 +54,14 @@ class Tick:
         return self.ended in AGAIN
 
     @property
+    def did_something(self) -> bool:
+        """Whether rows were handled or buried."""
+        return bool(self.rows or self.dead or self.redriven)
+
+    @property
     def exit_code(self) -> int:
-        """0 nothing is left · 1 rows were buried, or the scan stands still until a person acts · 75 run again."""
+        """1 rows were buried, or the scan stands still until a person acts; else 75 run again; else 0. A row that is
+        buried is told by this tick alone, so nothing goes before it."""
         if self.ended is Ended.DEAD or self.dead:
             return 1
         return 75 if self.again else 0
@@ -61,12 +70,14 @@ class Tick:
         """For machines."""
         return {
             "ended": str(self.ended), "why": self.why, "rows": self.rows, "dead": self.dead,
-            "redriven": self.redriven, "total": self.total, "cursor": self.cursor, "lag": self.lag, "due": self.due,
-            "again": self.again, "exit_code": self.exit_code,
+            "redriven": self.redriven, "waiting": self.waiting, "total": self.total, "cursor": self.cursor,
+            "lag": self.lag, "due": self.due, "again": self.again, "exit_code": self.exit_code,
         }  # fmt: skip
 
     def __str__(self) -> str:
         told = [f"{self.ended}: {self.rows:,} rows, {self.total:,} in all"]
         told += [f"{self.dead:,} buried"] if self.dead else []
+        told += [f"{self.redriven:,} redriven"] if self.redriven else []
+        told += [f"{self.waiting:,} redriven and not handled yet"] if self.waiting else []
         told += [f"{self.lag:,.1f} s behind"] if self.lag else []
         return ", ".join(told) + (f" ({self.why})" if self.why else "")

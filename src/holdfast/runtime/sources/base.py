@@ -111,6 +111,8 @@ class Final(msgspec.Struct, frozen=True, kw_only=True):
     """What holds rows back, where something does."""
     newest: Cursor | None = None
     """The last row there is, final or not, where that is known."""
+    settle: float = 0.0
+    """Seconds that every row has to be old before it is final."""
 
 
 @runtime_checkable

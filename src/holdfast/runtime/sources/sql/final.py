@@ -67,7 +67,7 @@ class Settling:
         at = math.floor(oldest - self.seconds)
         offset = min(clock.offset, writers.offset(connection, at)) if self.where == "local" else clock.offset
         bound = style(Moment(at, clock._replace(offset=offset), self.where, what))
-        return Final(until=Cursor(BEFORE, bound), why=held)
+        return Final(until=Cursor(BEFORE, bound), why=held, settle=self.seconds)
 
     def set_back(self, connection: "Connection", after: Cursor, what: str) -> str:
         """What to say where the cursor stands after the time it is there: rows that are written now stand behind it."""

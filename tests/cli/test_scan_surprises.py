@@ -315,3 +315,64 @@ def test_why_offers_what_can_be_typed_in_two_columns(app: Path, holdfast: Comman
     assert len(columns) == 1, typed
     assert holdfast("reset", "totals", "1", *AGREED).code == 0
     assert "to go on at its checkpoint in epoch 1" in holdfast("why", "totals", "1").out
+
+
+def test_buried_rows_are_not_counted_as_partitions(here: Path, holdfast: Command) -> None:
+    app = APP.replace("partitions=2,", "partitions=2, isolate=True,").replace(
+        "        raise", '        assert [row["n"] for row in rows] != ["750"], "row 750"\n        raise'
+    )
+    (here / "isolated.py").write_text(app)
+    stock(range(1000))
+    (here / "bad").touch()
+    first = holdfast("run", "isolated.py:totals")
+    assert "1 row died" in first.out
+    assert "parts    2 = 2 done + 0 skipped + 0 dead" in first.out
+    assert "buried   1 row = 1 dead" in first.out
+    assert "1,000 in 2 partitions" in first.out
+    assert "2 of 2 partitions settled" in first.err
+    assert "1 row dead" in first.err
+    assert "2 partitions done, 1,000 rows in " in first.out
+    assert " rows/s), 0 rows before" in first.out
+    status = holdfast("status", "totals").out
+    assert "partitions   2 = 2 done" in status
+    assert "buried rows  1 = 1 dead" in status
+    (here / "bad").unlink()
+    again = holdfast("dead", "redrive", "totals", "--code", "AssertionError", *AGREED)
+    if again.code:
+        again = holdfast("dead", "redrive", "totals", "--code", "ValueError", *AGREED)
+    assert "is tried again where it stopped" in again.out
+    second = holdfast("run", "isolated.py:totals")
+    assert "All 2 partitions are accounted for" in second.out
+    assert "this run 1 buried row done, 1 row in " in second.out
+    assert "1,000 rows before" in second.out
+    assert "2 of 2 partitions settled" in second.err
+
+
+def test_a_missing_file_is_not_told_of_in_partitions(here: Path, holdfast: Command) -> None:
+    (here / "app.py").write_text(APP)
+    answer = holdfast("run", "app.py:totals")
+    assert answer.code != 0
+    assert "0 of 0" not in answer.err
+    assert "there is no such file" in answer.err
+
+
+def test_a_cursor_in_the_middle_of_a_line_does_not_blame_the_file_alone(app: Path, holdfast: Command) -> None:
+    assert holdfast("reset", "totals", "1", *AGREED).code == 0
+    assert holdfast("run", "app.py:totals").code == 0
+    to = ("--to-cursor", "3001", "--key", "0", "--acc", "drop")
+    shown = holdfast("cursor", "reset", "totals", "1", *to, *AGREED)
+    assert shown.code == 0
+    told = holdfast("run", "app.py:totals")
+    assert told.code == 1
+    assert "its cursor was set into the middle of a line, or the file was rewritten" in " ".join(told.out.split())
+
+
+def test_a_wrong_column_is_told_by_its_kind_of_error(here: Path, holdfast: Command) -> None:
+    (here / "wrong.py").write_text(APP.replace('int(row["n"])', 'int(row["valu"])'))
+    stock(range(100))
+    assert holdfast("run", "wrong.py:totals").code == 1
+    told = holdfast("dead", "show", "totals", "0").out
+    assert "KeyError: 'valu'" in told
+    told += holdfast("why", "totals", "0").out
+    assert "from its first row" in told
+    assert "from its start: no row is handled again" not in told

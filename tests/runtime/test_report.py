@@ -224,7 +224,7 @@ def test_progress_in_a_terminal_shows_any_name(book: hf.Pipeline, monkeypatch: p
     monkeypatch.setenv("COLUMNS", "200")
     assert run(book, range(50), batch=batch, progress=True).is_complete
     assert batch in screen.getvalue()
-    assert "50/50" in screen.getvalue()
+    assert "50 of 50" in screen.getvalue()
 
 
 @pytest.mark.parametrize("stderr", [None, "closed"])

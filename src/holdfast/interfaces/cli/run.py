@@ -156,7 +156,7 @@ def _tell(report: Any, as_json: bool) -> None:
     if rest:
         render.say(rest)
     if isinstance(report, ScanReport):
-        render.say(f"  rows     {report.rows:,} in {render.many(report.run.counts.expected, 'partition')}")
+        render.say(f"  rows     {report.rows:,} in {render.many(report.run.kinds.count, 'partition')}")
         if report.result is not None:
             render.say(f"  result   {render.one_line(str(report.result), 400)}")
 

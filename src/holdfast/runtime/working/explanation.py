@@ -94,6 +94,8 @@ def _wait_of(error: BaseException) -> float | None:
 
 def _text(error: BaseException) -> str:
     try:
+        if isinstance(error, KeyError):  # its text is the key alone
+            return canonical.storable(f"{type(error).__name__}: {error}")
         return canonical.storable(str(error)) or type(error).__name__
     except Exception as worse:  # noqa: BLE001 - a __str__ of the user's may raise anything
         return f"{type(error).__name__} (its text cannot be had: {type(worse).__name__})"

@@ -107,7 +107,7 @@ def test_a_partition_is_completed_with_a_file(app: Path, holdfast: Command) -> N
 
 def test_show_prints_the_whole_state(app: Path, holdfast: Command) -> None:
     out = holdfast("cursor", "show", "totals", "1").out
-    for word in ("version 1", "sha256:", "row", "value 700", "tiebreaker null", "200 of 500", "last commit", "fence",
+    for word in ("version 1", "sha256:", "row", "value 700", "tiebreaker nothing", "200 of 500", "last commit", "fence",
                  "owner", "updated", "100 rows"):  # fmt: skip
         assert word in out
     plain = holdfast("cursor", "show", "totals", "--json").document
@@ -151,7 +151,7 @@ def test_an_audit_ends_with_1_where_rows_are_missing(app: Path, holdfast: Comman
     holdfast("run", "app.py:totals")
     answer = holdfast("cursor", "audit", "totals", "app.py:totals")
     assert answer.code == 1
-    assert "from after row 700 up to row 800" in answer.out
+    assert "after row 700 up to row 800" in answer.out
     assert holdfast("cursor", "audit", "totals", "app.py:totals", "--json").document["gaps"][0]["held"] == 100
 
 

@@ -129,7 +129,7 @@ def test_at_a_terminal_no_means_no(world: World, here: Path) -> None:
     assert everything(world) == before
 
 
-@pytest.mark.parametrize("said", [["pause", "--yes"], ["pause", "--dry-run"], ["reopen", "--dry-run"]])
+@pytest.mark.parametrize("said", [["pause", "--dry-run"], ["reopen", "--dry-run"]])
 def test_what_a_command_does_not_ask_is_no_option_of_it(world: World, holdfast: Command, said: list[str]) -> None:
     answer = holdfast(*said, "moby-dick", "--reason", "because")
     assert answer.code == 2

@@ -1,6 +1,7 @@
 """What a person meets at night over a scan: changed sources, results of the wrong type, files that are not those."""
 
 import json
+import re
 import sqlite3
 from pathlib import Path
 
@@ -276,9 +277,79 @@ def test_a_scan_that_follows_is_called_so_and_tells_how_far_it_is(followed: Path
     assert (plain["scan"]["follows"], plain["scan"]["rows"], plain["scan"]["rows_left"]) == (True, 30, None)
 
 
-def test_a_scan_with_rows_behind_it_was_begun_though_no_partition_is_settled(app: Path, holdfast: Command) -> None:
-    assert holdfast("cursor", "clone", "totals", "copy", *AGREED).code == 0
-    assert "copy    interrupted" in holdfast("status").out
+def test_a_clone_that_nobody_has_run_is_not_called_interrupted(app: Path, holdfast: Command) -> None:
+    answer = holdfast("cursor", "clone", "totals", "copy", *AGREED)
+    assert answer.code == 0
+    assert "is made" in answer.out
+    assert "copy    not begun" in holdfast("status").out
+    assert "totals  complete with dead letters" in holdfast("status").out
+
+
+def test_a_reset_that_spoils_a_total_stands_in_status_report_and_audit(app: Path, holdfast: Command) -> None:
+    assert holdfast("reset", "totals", "1", *AGREED).code == 0
+    assert holdfast("run", "app.py:totals").code == 0
+    where = holdfast("cursor", "show", "totals", "1", "--history", "--json").document["history"][0]["cursor"]
+    to = ("--to-cursor", str(where["value"]), "--key", str(where["tiebreaker"]))
+    shown = holdfast("cursor", "reset", "totals", "1", *to, "--acc", "drop", "--dry-run").out
+    assert "100 rows leave the total" in shown
+    assert "would go on after" in shown
+    answer = holdfast("cursor", "reset", "totals", "1", *to, "--acc", "drop", *AGREED)
+    assert "goes on after" in answer.out
+    assert "would" not in answer.out
+    note = r"partition 1 was reset by ada on .*Z: because; its total leaves out 100 rows"
+    ran = holdfast("run", "app.py:totals")
+    assert re.search(f"  note     {note}", ran.out)
+    assert re.search(note, holdfast("status", "totals").out)
+    (told,) = holdfast("status", "totals", "--json").document["notes"]
+    assert (told["partition"], told["left_out"], told["twice"], told["by"]) == (1, 100, 0, "ada")
+    audit = holdfast("cursor", "audit", "totals", "app.py:totals")
+    assert audit.code == 1
+    assert "All 1,000 rows up to the cursors of totals were delivered" in audit.out
+    assert "partition 1: its total leaves out 100 rows" in audit.out
+    assert holdfast("cursor", "reset", "totals", "1", "--to-beginning", *AGREED).code == 0
+    ran = holdfast("run", "app.py:totals")
+    assert "499500" in ran.out
+    assert "note" not in ran.out
+    assert "note" not in holdfast("status", "totals").out
+
+
+def test_a_file_that_grew_is_not_read_further_without_a_word(app: Path, holdfast: Command) -> None:
+    assert holdfast("reset", "totals", "1", *AGREED).code == 0
+    assert "note" not in holdfast("run", "app.py:totals").out
+    with Path("stock.csv").open("a") as file:
+        file.write("1000\n")
+    assert "has grown by 5 bytes since batch 'totals' began" in holdfast("run", "app.py:totals").out
+
+
+def test_a_converge_that_raised_is_outstanding_until_it_is_called(app: Path, holdfast: Command) -> None:
+    Path("broken.py").write_text(APP.replace("    return sum(parts)", "    return parts[0] / 0"))
+    assert holdfast("reset", "totals", "1", *AGREED).code == 0
+    assert holdfast("run", "broken.py:totals").code == 1
+    told = holdfast("status", "totals").out
+    assert "complete, not converged" in told
+    assert "outstanding: converge 'together' raised ZeroDivisionError" in told
+    assert "totals  complete, not converged" in holdfast("status").out
+    assert "ZeroDivisionError" in holdfast("status", "totals", "--json").document["not_converged"]
+    assert holdfast("run", "app.py:totals").code == 0
+    assert "converge" not in holdfast("status", "totals").out
+
+
+def test_a_state_is_shown_to_people_as_they_write_it(here: Path, holdfast: Command) -> None:
+    money = APP.replace("acc: int) -> int:\n    if", "acc: Decimal) -> Decimal:\n    if").replace(
+        'sum(int(row["n"])', 'sum(Decimal(row["n"] + ".50")'
+    )
+    (here / "app.py").write_text("from decimal import Decimal\n" + money)
+    stock(range(1000))
+    assert holdfast("run", "app.py:totals").code == 0
+    out = holdfast("cursor", "show", "totals").out
+    assert "$decimal" not in out
+    assert "accumulated  " in out
+    document = holdfast("cursor", "show", "totals", "--json").document
+    assert "$decimal" in document["partitions"][0]["checkpoint"]["acc"]
+
+
+def test_pause_takes_yes_as_every_other_command(app: Path, holdfast: Command) -> None:
+    assert holdfast("pause", "totals", "--yes", "--reason", "night").code == 0
 
 
 def test_status_tells_rows_and_the_share_of_every_partition(app: Path, holdfast: Command) -> None:
@@ -297,3 +368,64 @@ def test_why_offers_what_can_be_typed_in_two_columns(app: Path, holdfast: Comman
     assert len(columns) == 1, typed
     assert holdfast("reset", "totals", "1", *AGREED).code == 0
     assert "to go on at its checkpoint in epoch 1" in holdfast("why", "totals", "1").out
+
+
+def test_buried_rows_are_not_counted_as_partitions(here: Path, holdfast: Command) -> None:
+    app = APP.replace("partitions=2,", "partitions=2, isolate=True,").replace(
+        "        raise", '        assert [row["n"] for row in rows] != ["750"], "row 750"\n        raise'
+    )
+    (here / "isolated.py").write_text(app)
+    stock(range(1000))
+    (here / "bad").touch()
+    first = holdfast("run", "isolated.py:totals")
+    assert "1 row died" in first.out
+    assert "parts    2 = 2 done + 0 skipped + 0 dead" in first.out
+    assert "buried   1 row = 1 dead" in first.out
+    assert "1,000 in 2 partitions" in first.out
+    assert "2 of 2 partitions settled" in first.err
+    assert "1 row dead" in first.err
+    assert "2 partitions done, 1,000 rows in " in first.out
+    assert " rows/s), 0 rows before" in first.out
+    status = holdfast("status", "totals").out
+    assert "partitions   2 = 2 done" in status
+    assert "buried rows  1 = 1 dead" in status
+    (here / "bad").unlink()
+    again = holdfast("dead", "redrive", "totals", "--code", "AssertionError", *AGREED)
+    if again.code:
+        again = holdfast("dead", "redrive", "totals", "--code", "ValueError", *AGREED)
+    assert "is tried again where it stopped" in again.out
+    second = holdfast("run", "isolated.py:totals")
+    assert "All 2 partitions are accounted for" in second.out
+    assert "this run 1 buried row done, 1 row in " in second.out
+    assert "1,000 rows before" in second.out
+    assert "2 of 2 partitions settled" in second.err
+
+
+def test_a_missing_file_is_not_told_of_in_partitions(here: Path, holdfast: Command) -> None:
+    (here / "app.py").write_text(APP)
+    answer = holdfast("run", "app.py:totals")
+    assert answer.code != 0
+    assert "0 of 0" not in answer.err
+    assert "there is no such file" in answer.err
+
+
+def test_a_cursor_in_the_middle_of_a_line_does_not_blame_the_file_alone(app: Path, holdfast: Command) -> None:
+    assert holdfast("reset", "totals", "1", *AGREED).code == 0
+    assert holdfast("run", "app.py:totals").code == 0
+    to = ("--to-cursor", "3001", "--key", "0", "--acc", "drop")
+    shown = holdfast("cursor", "reset", "totals", "1", *to, *AGREED)
+    assert shown.code == 0
+    told = holdfast("run", "app.py:totals")
+    assert told.code == 1
+    assert "its cursor was set into the middle of a line, or the file was rewritten" in " ".join(told.out.split())
+
+
+def test_a_wrong_column_is_told_by_its_kind_of_error(here: Path, holdfast: Command) -> None:
+    (here / "wrong.py").write_text(APP.replace('int(row["n"])', 'int(row["valu"])'))
+    stock(range(100))
+    assert holdfast("run", "wrong.py:totals").code == 1
+    told = holdfast("dead", "show", "totals", "0").out
+    assert "KeyError: 'valu'" in told
+    told += holdfast("why", "totals", "0").out
+    assert "from its first row" in told
+    assert "from its start: no row is handled again" not in told

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from holdfast.core import canonical, cursor, journal, state_document
+from holdfast.core import canonical, cursor, journal, passes, state_document
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
 from holdfast.core.model import Course
 from holdfast.runtime.cursors import acts, audit, document, glance
+from holdfast.runtime.cursors import totals as totals_of
 from holdfast.runtime.cursors.history import history
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.sources.base import Span
@@ -338,12 +339,13 @@ def test_an_audit_finds_rows_that_came_late_where_they_are_missing(store: Store)
 
 
 def test_an_audit_keeps_a_long_past_in_little_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "STRETCHES", 8)
+    monkeypatch.setattr(passes, "KEPT", 8)
     totals = Totals(store, range(5000), every=50)
     totals.run()
-    kept = audit.stretches(history(store, totals.batch()))
-    assert len(kept) <= 10
-    assert kept[-1].rows == 5000
+    (at,) = standings(store, totals.batch())
+    (one,) = totals_of.story_of(store, totals.batch(), at).passes
+    assert len(one.points) <= 10
+    assert one.points[-1].rows == 5000
     assert audit.audit(store, totals.batch(), totals.source).is_whole
 
 
@@ -394,7 +396,7 @@ def test_a_glance_tells_rows_rate_cursor_and_lag(half: Totals, clock: Clock) -> 
     assert seen.rate == pytest.approx(10.0)
     assert seen.lag == "300 rows left"
     (at,) = standings(half.store, batch)
-    assert glance.in_words(at) == "after row 700: 700 of 1,000 rows handled, 1 bytes accumulated"
+    assert glance.in_words(at) == "after row 700: 700 of 1,000 rows handled, 1 byte accumulated"
 
 
 def test_the_entry_of_a_reset_says_by_what_it_went(half: Totals) -> None:
@@ -448,3 +450,72 @@ def test_a_cursor_that_came_further_since_it_was_looked_at_is_left_alone(half: T
     assert (done.changed, dict(done.left_alone)) == (0, {acts.MOVED: 1})
     assert half.rows() == [700]
     assert acts.carry_out(half.store, batch, acts.to_beginning(half.store, batch), BY).changed == 1
+
+
+# -- totals and deliveries after a reset ------------------------------------------------------------------------------
+
+
+def reset_to(totals: Totals, row: int, acc: str) -> acts.Turn:
+    plan = acts.to_cursor(totals.store, totals.batch(), None, str(row), (), acc=acc)  # type: ignore[arg-type]
+    acts.carry_out(totals.store, totals.batch(), plan, BY)
+    return plan.parts[0]
+
+
+@pytest.fixture
+def whole(store: Store) -> Totals:
+    totals = Totals(store, range(1000))
+    assert totals.run().result == sum(range(1000))
+    return totals
+
+
+@pytest.mark.parametrize(
+    ("acc", "ahead", "standing", "result"),
+    [
+        ("drop", "370 rows leave the total", "its total leaves out 370 rows", sum(range(370, 1000))),
+        ("keep", "630 rows count twice in the total", "its total counts 630 rows twice",
+         sum(range(1000)) + sum(range(370, 1000))),
+    ],
+)  # fmt: skip
+def test_a_reset_that_spoils_a_total_says_so_before_and_ever_after(
+    whole: Totals, acc: str, ahead: str, standing: str, result: int
+) -> None:
+    assert str(reset_to(whole, 370, acc)) == f"630 rows are delivered again; {ahead}"
+    for report in (whole.scan.report(), whole.run(), whole.scan.report()):
+        (note,) = [each for each in report.warnings if "partition" in each]
+        assert note.startswith("partition 0 was reset by ada on ")
+        assert note.endswith(f": because; {standing}")
+        assert f"  note     {note}" in str(report)
+    assert report.result == result, "the note is true"
+    reset = acts.to_beginning(whole.store, whole.batch())
+    assert "its total begins at nothing" in str(reset.parts[0])
+    acts.carry_out(whole.store, whole.batch(), reset, BY)
+    report = whole.run()
+    assert (report.result, [*report.warnings]) == (sum(range(1000)), []), "begun again, the total is whole"
+
+
+def test_the_figures_and_the_sentence_of_an_audit_agree_after_a_reset(whole: Totals) -> None:
+    reset_to(whole, 370, "drop")
+    whole.run()
+    found = audit.audit(whole.store, whole.batch(), whole.source)
+    (part,) = found.parts
+    assert (part.held, part.handled, part.passed, part.missing, part.twice) == (1000, 1000, 0, 0, 630)
+    assert found.sentence.startswith("All 1,000 rows up to the cursors of totals were delivered; 630 rows were deliver")
+    assert found.totals == ["partition 0: its total leaves out 370 rows"]
+    assert not found.is_whole
+
+
+def test_rows_that_a_person_passed_by_are_not_delivered_by_a_later_reset_into_them(half: Totals) -> None:
+    """Forward from 400 to 600, on to the end, and back to 500: rows 400 to 500 were never handled."""
+    reset_to(half, 600, "keep")
+    half.run()
+    reset_to(half, 500, "keep")
+    half.run()
+    found = audit.audit(half.store, half.batch(), half.source)
+    (part,) = found.parts
+    assert (part.held, part.handled, part.passed, part.missing, part.twice) == (1000, 900, 100, 0, 400)
+    assert "900 of 1,000 rows" in found.sentence
+    assert "a person passed 100 rows by" in found.sentence
+    (gap,) = found.gaps
+    assert (gap.after, gap.until, gap.by_hand) == (Cursor("row", 400), Cursor("row", 500), True)
+    assert found.totals == ["partition 0: its total leaves out 100 rows and counts 400 rows twice"]
+    assert not found.is_whole

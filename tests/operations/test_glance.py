@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core import cursor
 from holdfast.core.cursor import Cursor
@@ -45,6 +46,25 @@ def standing(after: Any, at: Any, until: Any, *, rows: int = 100, kind: str = "c
 def test_the_share_is_told_by_rows_or_by_borders_and_not_guessed(at: Standing, share: Any, left: Any) -> None:
     assert _share(at) == share
     assert _left(at, share) == left
+
+
+def in_file(byte: int, inside: int, rows: int, *, after: int | None = None) -> Standing:
+    """In a file of 230,000 bytes: so many rows of the block that begins at a byte are behind it."""
+    at = standing(after, 0, 230_000, rows=rows, kind="byte")
+    assert at.checkpoint is not None
+    where = cursor.encode(Cursor("byte", byte, inside))
+    return replace(at, checkpoint=replace(at.checkpoint, cursor=where))
+
+
+def test_what_is_left_of_a_file_is_not_told_by_the_byte_at_which_a_block_begins() -> None:
+    first = in_file(5, 3600, 3600)
+    assert (_share(first), _left(first, _share(first))) == (None, None), "how long its rows are, nobody knows yet"
+    later = in_file(46_000, 1_000, 9_000)
+    assert _share(later) == pytest.approx((46_000 + 1_000 * 46_000 / 8_000) / 230_000)
+    assert _left(later, _share(later)) == pytest.approx(31_000, rel=0.01)
+    begun = in_file(100_000, 500, 500, after=100_000)
+    assert _share(begun) is None
+    assert _share(in_file(115_000, 0, 20_000)) == 0.5
 
 
 def part(state: str, rows: int, left: int | None, rate: float | None = None, key: Any = 0) -> Glance:

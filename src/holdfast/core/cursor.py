@@ -14,6 +14,9 @@ import msgspec
 from holdfast.core import canonical, typed
 from holdfast.core.errors import UsageError
 
+DIGITS = 40
+"""A number with more digits than these is written with an exponent."""
+
 
 class Cursor(msgspec.Struct, frozen=True):
     """The last row that was consumed."""
@@ -34,7 +37,15 @@ def _spoken(value: Any) -> str:
         return ", ".join(f"{name}={_spoken(each)}" for name, each in value.items())
     if isinstance(value, datetime | date):
         return value.isoformat()
-    return str(value) if isinstance(value, Decimal | UUID) else repr(value)
+    if isinstance(value, Decimal):
+        return spoken_decimal(value)
+    return str(value) if isinstance(value, UUID) else repr(value)
+
+
+def spoken_decimal(value: Decimal) -> str:
+    """A number without the zeros that a column of a database ends it with: -7, not -7.0000000000."""
+    text = format(value, "f") if value.is_finite() and abs(value.adjusted()) < DIGITS else str(value)
+    return text.rstrip("0").rstrip(".") if "." in text and "E" not in text else text
 
 
 def encode(cursor: Cursor) -> bytes:

@@ -13,6 +13,9 @@ from holdfast.core.states import Transition, go_back
 
 ROW = "row"
 """The kind of a cursor that counts rows: a difference of two of them is a number of rows."""
+BYTE = "byte"
+"""The kind of a cursor into a file: a block begins at its value, and so many rows of that block as its tiebreaker says
+are behind it."""
 Accumulated = Literal["keep", "drop"]
 
 
@@ -190,17 +193,27 @@ def _shift(at: Standing, given: Cursor, history: Iterable[journal.Position]) -> 
     if order is None:
         return at.rows, Shift(again=None, skipped=None, exact=False)
     if order > 0:
-        skipped = _between(given, at.where)
+        skipped = between(given, at.where)
         return at.rows, Shift(skipped=skipped, exact=skipped is not None)
     rows, exact = _handled(at, given, history)
     return rows, Shift(again=at.rows - rows, exact=exact)
 
 
-def _between(one: Cursor | None, other: Cursor | None) -> int | None:
-    """Rows between two cursors that count rows; None for others."""
-    if one is None or other is None or one.kind != ROW or other.kind != ROW:
+def between(one: Cursor | None, other: Cursor | None) -> int | None:
+    """Rows between two cursors that count rows: from the first row on, before which there is no cursor, or within one
+    block of a file. None for others."""
+    if one is None or other is None:
+        there = one if other is None else other
+        return int(there.value) if there is not None and there.kind == ROW else None
+    if one.kind != other.kind:
         return None
-    return abs(int(one.value) - int(other.value))
+    if one.kind == BYTE and one.value == other.value and _are_counts(one.tiebreaker, other.tiebreaker):
+        return abs(int(one.tiebreaker) - int(other.tiebreaker))
+    return abs(int(one.value) - int(other.value)) if one.kind == ROW else None
+
+
+def _are_counts(*values: Any) -> bool:
+    return all(type(value) is int for value in values)
 
 
 def _handled(at: Standing, given: Cursor, history: Iterable[journal.Position]) -> tuple[int, bool]:
@@ -217,7 +230,7 @@ def _handled(at: Standing, given: Cursor, history: Iterable[journal.Position]) -
             beyond = position
     if before == given or beyond is None or beyond.rows == rows:
         return rows, before == given or beyond is not None
-    behind, apart = _between(given, before), _between(cursor.decode(beyond.cursor), before)
+    behind, apart = between(given, before), between(cursor.decode(beyond.cursor), before)
     if behind is not None and apart == beyond.rows - rows:
         return rows + behind, True
     return rows, False

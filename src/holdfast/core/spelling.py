@@ -1,5 +1,6 @@
-"""Cursors as people spell them: text to a value of a type that is known, never a guess."""
+"""Cursors as people spell them: text to a value of a type that is known, never a guess; and back."""
 
+import json
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +8,7 @@ from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from holdfast.core.cursor import Cursor
+from holdfast.core.cursor import Cursor, spoken_decimal
 from holdfast.core.errors import UsageError
 
 _FINER = re.compile(r"\.\d{6}\d*[1-9]")
@@ -102,3 +103,20 @@ def _alike(text: str, like: Any) -> Any:
     if name is None:
         raise UsageError(f"--key {text}: a key such as {like!r} cannot be typed; use --to-file")
     return value_of(text, name, "--key")
+
+
+def in_words(value: Any) -> str:
+    """A value as people read it: what JSON has as JSON, and a number, a moment or bytes as they are written."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{in_words(name)}: {in_words(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list | tuple | set | frozenset):
+        return "[" + ", ".join(map(in_words, value)) + "]"
+    if isinstance(value, Decimal):
+        return spoken_decimal(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
+    if value is None:
+        return "nothing"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | int | float) else str(value)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core import course, ending
 from holdfast.core.errors import HoldfastError, Refused, StoreError, UsageError
-from holdfast.core.model import Batch, Course, ItemNo, NewItem, Want
+from holdfast.core.model import Batch, Course, ItemNo, NewItem, State, Want
 from holdfast.core.reconcile import Reconciliation
 from holdfast.runtime import definition
 from holdfast.runtime.checking import checker, renewal
@@ -31,15 +31,16 @@ from holdfast.runtime.plans import changed_code
 from holdfast.runtime.policy import Tolerance
 from holdfast.runtime.reports.progress import Progress
 from holdfast.runtime.reports.report import Report, make
+from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.working.control import ENDED_FOR_GOOD, Control
 from holdfast.runtime.working.heartbeat import Heartbeat
 from holdfast.runtime.working.interrupts import Interrupted, Interrupts
 from holdfast.runtime.working.lanes import open_lanes
-from holdfast.runtime.working.ledger import Ledger
+from holdfast.runtime.working.ledger import Ledger, Letters
 from holdfast.runtime.working.pools import Finished
 from holdfast.runtime.working.worker import Worker
 from holdfast.stores import owners
-from holdfast.stores.base import each_checkpoint
+from holdfast.stores.base import each_checkpoint, each_item
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +73,15 @@ class Run:
         self.interrupts = Interrupts(self.control, self._wake)
         self.closing = Closing(self.store, pipeline.stages, options, self.owner)
 
+    def _count_rows(self, batch: Batch, ledger: Ledger) -> None:
+        """Of a scan, progress is told in rows; rows that were buried are items, and no partitions."""
+        found = {item.n: item.place.state for item in each_item(self.store, batch.id) if is_row(item.key)}
+        open_ = frozenset(n for n, state in found.items() if state is State.PENDING)
+        dead = sum(state is State.DEAD for state in found.values())
+        before = sum(at.rows for at in each_checkpoint(self.store, batch.id) if at.n not in found)
+        ledger.count_rows(before, lambda: expected_rows(self.store, batch),
+                          Letters(len(found), len(found) - len(open_), dead), open_)  # fmt: skip
+
     def go(self, items: Iterable[Any] | None) -> Report:
         """Open, verify, read, work, finish. Whatever happens, what was acknowledged is kept."""
         batch = steering.set_end(self.store, self._open(items), self.options.until, actor=self.owner)
@@ -82,8 +92,7 @@ class Run:
             return self._report(batch, ledger, found)
         self.closing.begin(batch)
         if any(stage.takes_ranges for stage in self.pipeline.stages):
-            before = sum(at.rows for at in each_checkpoint(self.store, batch.id))
-            ledger.count_rows(before, lambda: expected_rows(self.store, batch))
+            self._count_rows(batch, ledger)
         grace = max(self.pipeline.patience.orphan_after, self.options.lease)
         if barred := course.barrier(batch, self.store.now()):
             self.control.stop(barred)

@@ -4,12 +4,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import NotConverged, UsageError
 from holdfast.core.model import Batch
+from holdfast.runtime.cursors.totals import remarks
 from holdfast.runtime.durations import Duration, moment, seconds
 from holdfast.runtime.events.outbox import delivering
 from holdfast.runtime.events.receivers import Target
@@ -27,7 +29,7 @@ from holdfast.runtime.scans.interval import Every, Said
 from holdfast.runtime.scans.report import ScanReport
 from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.scans.tick import Tick
-from holdfast.runtime.scans.unchanged import refuse_changed_batch
+from holdfast.runtime.scans.unchanged import grown, refuse_changed_batch
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.sources.growth import Growing
 from holdfast.runtime.stage import Where
@@ -199,7 +201,8 @@ class Scan:
     def report(self, batch: str | None = None) -> ScanReport:
         """How the scan stands, without running anything: what `converge` made is read, not made again."""
         name = check_name(batch if batch is not None else self.name, "batch")
-        run, found = self.pipeline.report(name), self._known(name)
+        found = self._known(name)
+        run = self._noted(self.pipeline.report(name), found)
         gathered = gather(self.pipeline.store, found)
         if self.follow:
             return self._so_far(run, found, gathered)
@@ -213,6 +216,7 @@ class Scan:
     def _ended(self, name: str, run: Report) -> ScanReport:
         """After a run: once all ranges are done, and not before, their results are brought together."""
         found = self._known(name)
+        run = self._noted(run, found)
         gathered = gather(self.pipeline.store, found)
         if self._converge is None or not gathered.is_whole:
             return self._told(run, gathered, None)
@@ -222,6 +226,11 @@ class Scan:
             error.report = ScanReport(run, gathered.rows, gathered.decoded(), None, str(error), run_again=True)
             raise
         return self._told(run, gathered, made.result)
+
+    def _noted(self, run: Report, batch: Batch) -> Report:
+        """The report with what there is to know before its result is taken for whole."""
+        notes = (*map(str, remarks(self.pipeline.store, batch)), *grown(self.source, self.pipeline.store, batch))
+        return replace(run, warnings=(*run.warnings, *notes)) if notes else run
 
     def _told(self, run: Report, gathered: Gathered, result: Any) -> ScanReport:
         if not gathered.is_whole:

@@ -11,9 +11,10 @@ import typer
 from rich.text import Text
 
 from holdfast.core import cursor as cursors
-from holdfast.core import spelling, state_document
+from holdfast.core import spelling, state_document, typed
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, ItemNo
+from holdfast.core.spelling import in_words
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
     JsonOption,
@@ -84,11 +85,11 @@ def _facts(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "cursor", "not begun"
     else:
         plain = at["cursor"]
-        yield "cursor", f"{plain['kind']} · value {_short(plain['value'])} · tiebreaker {_short(plain['tiebreaker'])}"
+        yield "cursor", f"{plain['kind']} · value {_spoken(plain['value'])} · tiebreaker {_spoken(plain['tiebreaker'])}"
     if at is not None:
         of = "" if part["expected_rows"] is None else f" of {part['expected_rows']:,}"
         yield "rows", f"{at['rows']:,}{of}"
-        yield "accumulated", _short(at["acc"])
+        yield "accumulated", _spoken(at["acc"])
         yield "updated", str(at["updated_at"])
         rows = f", {render.many(at['last_commit_rows'], 'row')}" if at["last_commit_kind"] == "checkpoint" else ""
         yield "last commit", f"{at['last_commit_id']} ({at['last_commit_kind']}{rows})"
@@ -104,8 +105,9 @@ def _facts(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "expires", f"{lease['expires_at']}{judged}"
 
 
-def _short(value: Any) -> str:
-    return render.one_line(json.dumps(value, ensure_ascii=False), 200)
+def _spoken(plain: Any) -> str:
+    """A stored value as people read it: a Decimal as a number, a moment as a moment; --json has their types."""
+    return render.one_line(in_words(typed.from_plain(plain)), 200)
 
 
 def _tell_history(there: Store, found: Batch, partition: str | None, as_json: bool) -> None:
@@ -127,7 +129,8 @@ def _line(past: Past, key: Any) -> str:
     at = "at its beginning" if not past.cursor else f"after {cursors.decode(past.cursor)}"
     why = f": {past.reason}" if past.reason else ""
     who = owners.short(past.actor)
-    return f"{when(past.at)}  partition {key}  {past.rows:,} rows  {at}  {past.kind} by {who}, fence {past.fence}{why}"
+    rows = render.many(past.rows, "row")
+    return f"{when(past.at)}  partition {key}  {rows}  {at}  {past.kind} by {who}, fence {past.fence}{why}"
 
 
 def _stream(name: str, entries: Iterator[dict[str, Any]]) -> None:
@@ -238,7 +241,7 @@ def break_lease(name: NameArgument, partition: PartitionArgument = None, *, mann
 
 
 def _carry_out(there: Store, found: Batch, plan: acts.Plan, verb: str, manner: Manner) -> None:
-    if not goes_on(manner, plan.as_dict(), lambda: show_plan(plan)):
+    if not goes_on(manner, plan.as_dict(), lambda: show_plan(plan, agreed=manner.yes and not manner.dry_run)):
         return
     concerned = [turn for turn in plan.parts if not turn.left]
     what = f"{verb} {render.many(len(concerned), 'partition')} of {found.name}"
@@ -249,8 +252,8 @@ def _carry_out(there: Store, found: Batch, plan: acts.Plan, verb: str, manner: M
         raise typer.Exit(1)
 
 
-def show_plan(plan: acts.Plan) -> None:
-    """What would be done, partition by partition."""
+def show_plan(plan: acts.Plan, *, agreed: bool = False) -> None:
+    """What would be done, partition by partition; where that is agreed to already, what is done."""
     rows = [
         (
             str(turn.at.key),
@@ -261,7 +264,11 @@ def show_plan(plan: acts.Plan) -> None:
         )
         for turn in islice(plan.parts, PARTS_SHOWN)
     ]
-    render.show(render.table(["partition", "stands after", "would go on after", "so", "held by"], rows))
+    render.show(
+        render.table(
+            ["partition", "stands after", "goes on after" if agreed else "would go on after", "so", "held by"], rows
+        )
+    )
     if len(plan.parts) > PARTS_SHOWN:
         render.say(f"… and {len(plan.parts) - PARTS_SHOWN:,} more partitions", render.FAINT)
     if any(turn.owner is not None for turn in plan.parts):
@@ -292,9 +299,11 @@ def _make(there: Store, plan: planting.Plan, manner: Manner) -> None:
              "rows": sum(seed.checkpoint.rows for seed in plan.seeds), **plan.origin}  # fmt: skip
 
     def say() -> None:
+        made = "is made" if manner.yes and not manner.dry_run else "would be made"
+        parts, rows = render.many(len(plan.seeds), "partition"), render.many(shown["rows"], "row")
         render.say(
-            f"A new batch {plan.name} would be made, with {render.many(len(plan.seeds), 'partition')} and "
-            f"{shown['rows']:,} rows behind it, under fences above {plan.fence}. It delivers what comes after them."
+            f"A new batch {plan.name} {made}, with {parts} and {rows} behind it, under fences above {plan.fence}. It "
+            "delivers what comes after them."
         )
 
     if not goes_on(manner, shown, say):
@@ -317,15 +326,15 @@ def audit_(
     if as_json:
         render.document(found.as_dict())
     else:
-        rows = [
-            (str(part.key), f"{part.held:,}", f"{part.handled:,}", f"{part.missing:,}", f"{part.surplus:,}")
-            for part in found.parts
-        ]
-        figures = ["in the source", "delivered", "missing", "more than there"]
-        render.show(render.table(["partition", *figures], rows, right=figures))
+        names = {"in the source": "held", "delivered": "handled", "passed by a person": "passed", "missing": "missing",
+                 "again": "twice", "gone since": "surplus"}  # fmt: skip
+        rows = [(str(part.key), *(f"{getattr(part, name):,}" for name in names.values())) for part in found.parts]
+        render.show(render.table(["partition", *names], rows, right=[*names]))
         for gap in found.gaps:
             render.say(f"  {gap}", render.BAD)
         render.say(found.sentence, render.GOOD if found.is_whole else render.BAD)
+        for total in found.totals:
+            render.say(f"  {total}", render.BAD)
     raise typer.Exit(0 if found.is_whole else 1)
 
 
@@ -351,7 +360,7 @@ def partitions(name: str, seen: Sequence[glance.Glance]) -> Any:
 def _bar(each: glance.Glance) -> Text:
     """How much of a partition is behind its cursor, as a picture and a figure."""
     if each.share is None:
-        return Text("")
+        return Text("░" * BAR + "   ? %", style=render.FAINT)
     full = int(each.share * BAR)
     style = render.BAD if each.state == "dead" else render.GOOD
     return Text.assemble(("█" * full, style), ("░" * (BAR - full), render.FAINT), f" {int(each.share * 100):3d} %")

@@ -236,7 +236,9 @@ class _Letters:
 
         def show() -> None:
             some = f" ({', '.join(keys)}{', …' if count > len(keys) else ''})" if keys else ""
-            render.say(f"{render.many(count, 'dead letter')} of {self.batch.name}{some} {would}.")
+            render.say(
+                f"{render.many(count, 'dead letter')} of {self.batch.name}{some} {self._words(would, count, manner)}."
+            )
             if verb == "redrive":
                 warn_of_end(self.there, self.batch)
 
@@ -247,6 +249,18 @@ class _Letters:
         what = f"{verb.capitalize()} {render.many(count, 'dead letter')} of {self.batch.name}"
         by = agreed(what, manner, nothing_to_do=count == 0)
         say_result(act(by), manner.as_json)
+
+    @staticmethod
+    def _words(would: str, count: int, manner: Manner) -> str:
+        """One is no several, and what is agreed to is done."""
+        text = would.replace("where they stopped", "where it stopped") if count == 1 else would
+        if not manner.yes or manner.dry_run:
+            return text
+        return (
+            text.replace("would be", "is").replace("and count ", "and counts ")
+            if count == 1
+            else text.replace("would be", "are")
+        )
 
     def _look(self) -> tuple[int, list[str]]:
         """How many there are, and the keys of the first ones."""

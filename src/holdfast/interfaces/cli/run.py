@@ -191,7 +191,7 @@ def _tell(report: Any, as_json: bool) -> None:
     if rest:
         render.say(rest)
     if isinstance(report, ScanReport):
-        render.say(f"  rows     {report.rows:,} in {render.many(report.run.counts.expected, 'partition')}")
+        render.say(f"  rows     {report.rows:,} in {render.many(report.run.kinds.count, 'partition')}")
         if report.are_apart:
             render.say(f"  result   {render.many(len(report.parts), 'part')}, and no converge to bring them together")
         if report.result is not None:

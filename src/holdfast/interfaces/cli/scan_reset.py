@@ -40,10 +40,11 @@ def reset(there: Store, batch: Batch, partition: str | None, wish: Wish, to_stag
 
     def show() -> None:
         if wish.from_start:
-            render.say("Every row up to the checkpoint would be handled again:", render.HEAD)
+            will = "is" if manner.yes and not manner.dry_run else "would be"
+            render.say(f"Every row up to the checkpoint {will} handled again:", render.HEAD)
         else:
             render.say("Each goes on at its checkpoint, with no attempts used:", render.HEAD)
-        show_plan(plan)
+        show_plan(plan, agreed=manner.yes and not manner.dry_run)
         warn_of_end(there, batch)
 
     if not goes_on(manner, plan.as_dict(), show):

@@ -1,6 +1,7 @@
 """`holdfast status` and `holdfast show`: how batches stand, what they took and cost, and what an item holds."""
 
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Annotated, Any
 
@@ -18,14 +19,17 @@ from holdfast.interfaces.cli.common import BatchArgument, JsonOption, StoreOptio
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors import glance
 from holdfast.runtime.cursors.standing import is_scan, standing_of
+from holdfast.runtime.cursors.totals import remarks
 from holdfast.runtime.durations import brief, when
 from holdfast.runtime.records.outputs import OutputReader
 from holdfast.runtime.reports import statistics
 from holdfast.runtime.reports import status as standing
+from holdfast.runtime.scans.convergence import outstanding
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
 MANY_ATTEMPTS = 1_000_000
+NOT_CONVERGED = "complete, not converged"
 WORDS = {
     "sealed": render.GOOD,
     "sealed with dead letters": render.CARE,
@@ -40,6 +44,7 @@ WORDS = {
     "interrupted": render.CARE,
     "orphaned": render.BAD,
     "not begun": render.FAINT,
+    NOT_CONVERGED: render.BAD,
 }
 
 
@@ -82,6 +87,8 @@ def _tell(there: Store, batch: Batch, numbers: bool | None, as_json: bool) -> No
         if is_scan(batch):
             parts = list(glance.glances(there, batch))
             more |= {"scan": glance.overview(parts).as_dict(), "partitions": [each.as_dict() for each in parts]}
+            more |= {"notes": [each.as_dict() for each in remarks(there, batch)]}
+            more |= {"not_converged": _unconverged(there, seen, batch)}
         render.document({**seen.as_dict(), **more})
         return
     render.show(_picture(there, seen))
@@ -105,9 +112,18 @@ def _picture(there: Store, seen: standing.Status) -> RenderableType:
     if not is_scan(batch):
         return picture(seen)
     parts = list(glance.glances(there, batch))
+    notes = [("note", Text(render.clean(str(each)), style=render.CARE)) for each in remarks(there, batch)]
+    if why := _unconverged(there, seen, batch):
+        told = f"outstanding: {why}; correct it and run again"
+        notes.append(("converge", Text(render.clean(told), style=render.BAD)))
     return render.together(
-        picture(seen, glance.overview(parts), word_of(there, seen)), "", cursor.partitions(batch.name, parts)
+        picture(seen, glance.overview(parts), word_of(there, seen), notes), "", cursor.partitions(batch.name, parts)
     )
+
+
+def _unconverged(there: Store, seen: standing.Status, batch: Batch) -> str:
+    """Why a scan whose partitions are done has no result."""
+    return outstanding(there, batch) if seen.is_complete and is_scan(batch) else ""
 
 
 def _watch(there: Store, batch: str | None, every: float) -> None:
@@ -130,21 +146,30 @@ def _watch(there: Store, batch: str | None, every: float) -> None:
         return
 
 
-def picture(seen: standing.Status, scan: glance.Overview | None = None, word: str = "") -> RenderableType:
+Facts = list[tuple[str, str | Text]]
+
+
+def picture(
+    seen: standing.Status, scan: glance.Overview | None = None, word: str = "", notes: Sequence[tuple[str, Text]] = ()
+) -> RenderableType:
     """A batch at a glance."""
     word = word if word else state_of(seen)
     what = f"pipeline {seen.pipeline}: {' → '.join(seen.stages)}" if scan is None else f"scan {seen.pipeline}"
     head = render.heading(f"{seen.batch}", f"{word} · {what}", WORDS[word])
-    return render.together(head, render.facts(_facts(seen, scan)))
+    return render.together(head, render.facts([*_facts(seen, scan), *notes]))
 
 
 def word_of(there: Store, seen: standing.Status) -> str:
     """One word for how the batch stands. A scan may have handled rows before anything is settled, and one that follows
     its source never ends."""
     word, batch = state_of(seen), there.batch(seen.batch)
+    if word.startswith("complete") and batch is not None and _unconverged(there, seen, batch):
+        return NOT_CONVERGED
     if word not in ("not begun", "interrupted") or batch is None or not glance.has_begun(there, batch):
         return word
-    return "following" if glance.is_followed(there, batch) else "interrupted"
+    if glance.is_followed(there, batch):
+        return "following"
+    return "interrupted" if glance.was_worked_on(there, batch) else "not begun"
 
 
 def state_of(seen: standing.Status) -> str:
@@ -168,16 +193,18 @@ def state_of(seen: standing.Status) -> str:
 def _facts(seen: standing.Status, scan: glance.Overview | None) -> list[tuple[str, str | Text]]:
     c, totals, forecast = seen.counts, seen.totals, seen.forecast
     reading = "" if seen.ingested_at is not None else "; the source was not read to its end yet"
-    parts = {"done": c.done, "skipped": c.skipped, "dead": c.dead, "cancelled": c.cancelled, "pending": c.pending}
-    sums = " + ".join(f"{count:,} {word}" for word, count in parts.items())
-    rows: list[tuple[str, str | Text]] = [
-        ("items" if scan is None else "partitions", f"{c.expected:,} = {sums}{reading}")
-    ]
-    if scan is not None and scan.follows:
-        once = f", and {render.many(c.expected - 1, 'row')} that had been buried" if c.expected > 1 else ""
-        rows.append(("", f"pending for ever is the scan itself, which follows its source{once}"))
-    if scan is not None:
-        rows.append(("rows", _rows(scan, c.pending)))
+    states = {"done": c.done, "skipped": c.skipped, "dead": c.dead, "cancelled": c.cancelled, "pending": c.pending}
+    rows: Facts = []
+    if scan is None:
+        rows.append(("items", f"{_sum(states)}{reading}"))
+    else:
+        parts = {word: scan.states.get(word, 0) for word in states}
+        rows.append(("partitions", f"{_sum(parts)}{reading}"))
+        if scan.follows:
+            rows.append(("", "pending for ever is the scan itself, which follows its source"))
+        rows.append(("rows", _rows(scan, parts["pending"])))
+        buried = {word: count - parts[word] for word, count in states.items() if count != parts[word]}
+        rows += [("buried rows", _sum(buried))] if buried else []
     if c.pending and (scan is None or not scan.follows):
         rows.append(
             ("pending", f"{c.ready:,} ready + {c.running:,} running + {c.waiting:,} waiting + {c.orphaned:,} orphaned")
@@ -186,9 +213,10 @@ def _facts(seen: standing.Status, scan: glance.Overview | None) -> list[tuple[st
     money = f"{render.usd(totals.usd)} so far" if totals.usd else "nothing spent"
     if c.pending and forecast.usd:
         money += f", about {render.usd(forecast.usd)} more for what is left"
-    rows.append(
-        ("cost", f"{money}; {totals.tokens:,} tokens, {_attempts(totals.attempts)}, {brief(totals.seconds)} of work")
-    )
+    work = f", {_attempts(totals.attempts)}, {brief(totals.seconds)} of work"
+    if scan is not None and not totals.attempts:
+        work = ""  # an attempt at a partition is told of when it has ended
+    rows.append(("cost", f"{money}; {totals.tokens:,} tokens{work}"))
     if forecast.rate is not None and c.pending and scan is None:
         left = (
             f", about {brief(forecast.seconds)} left"
@@ -211,6 +239,10 @@ def _facts(seen: standing.Status, scan: glance.Overview | None) -> list[tuple[st
         again = "run the batch again, or " if seen.course is Course.OPEN else ""
         rows.append(("orphaned", f"no progress for long: {again}see holdfast orphans {seen.batch}"))
     return rows
+
+
+def _sum(states: dict[str, int]) -> str:
+    return f"{sum(states.values()):,} = " + " + ".join(f"{count:,} {word}" for word, count in states.items())
 
 
 def _attempts(count: int) -> str:

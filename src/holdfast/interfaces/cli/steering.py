@@ -1,5 +1,6 @@
 """`holdfast pause` and `holdfast cancel`: how a batch goes on, decided by a person."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ from holdfast.runtime import lookup
 from holdfast.runtime.ending import steering
 
 
-@with_manner(yes=True, dry_run=False)
+@with_manner(dry_run=False)
 def pause(
     batch: BatchArgument,
     off: Annotated[bool, typer.Option("--off", help="Let it go on: the next run does.")] = False,
@@ -21,7 +22,8 @@ def pause(
     """Pause a batch: workers stop at their next checkpoint, and no run goes on before `--off`. Nothing is lost."""
     with opened(manner.store) as there:
         found = lookup.batch_named(there, batch)
-        by = agreed(f"Let {batch} go on" if off else f"Pause {batch}", manner)
+        # It can be taken back, so nobody is asked; --yes is taken as everywhere.
+        by = agreed(f"Let {batch} go on" if off else f"Pause {batch}", replace(manner, yes=True))
         steered = (steering.resume if off else steering.pause)(there, found, by)
         if manner.as_json:
             render.document({"batch": batch, "course": steered.course.value, "changed": steered.seq != found.seq})

@@ -18,11 +18,13 @@ from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Checkpoint, Chunk, ItemNo, State
 from holdfast.core.spelling import cursor_of
 from holdfast.core.state_document import Part
+from holdfast.core.tally import WHOLE, Tally
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors.history import history
 from holdfast.runtime.cursors.planting import CLONED, IMPORTED, check_fence, check_free, plant, seed_of
 from holdfast.runtime.cursors.planting import Plan as Planting
 from holdfast.runtime.cursors.standing import chunk_of, identity_of, source_of, standing_of, standings
+from holdfast.runtime.cursors.totals import tally_after
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.operating.operations import By, Result
 from holdfast.runtime.pipeline import check_name
@@ -50,6 +52,8 @@ class Turn:
     fence: int
     left: str = ""
     """Why it would be left alone."""
+    total: Tally = WHOLE
+    """What its total would leave out and count twice."""
 
     def __str__(self) -> str:
         if self.left:
@@ -58,7 +62,13 @@ class Turn:
             return "rows since then are delivered again"
         if self.to is None and self.at.place.state is State.DONE:
             return "its result is cleared, and made again from what is accumulated; rows that are left are read"
-        return str(self.shift)
+        return "; ".join(each for each in (str(self.shift), self._of_total()) if each)
+
+    def _of_total(self) -> str:
+        """What becomes of the total: nothing to say where there is none, and where it stays whole."""
+        if self.to is not None and self.at.acc is not None and not self.to.cursor:
+            return "its total begins at nothing"
+        return self.total.ahead()
 
     def as_dict(self) -> dict[str, Any]:
         plain = {"partition": self.at.key, "state": self.at.place.state.value, "owner": self.owner,
@@ -67,7 +77,8 @@ class Turn:
         if self.to is not None:
             target = cursor.decode(self.to.cursor) if self.to.cursor else None
             plain |= {"to": spoken(target, self.to.rows), "delivered_again": self.shift.again,
-                      "skipped": self.shift.skipped, "exact": self.shift.exact}  # fmt: skip
+                      "skipped": self.shift.skipped, "exact": self.shift.exact,
+                      "total": self.total.as_dict()}  # fmt: skip
         return plain
 
 
@@ -123,7 +134,7 @@ def to_cursor(store: Store, batch: Batch, partition: str | None, text: str, keys
         positions = (past.position for past in history(store, batch, at.n))
         return cursors.at_cursor(at, given, positions, acc)
 
-    origin = {"to": "cursor", "cursor": cursor.to_plain(given)}
+    origin = {"to": "cursor", "cursor": cursor.to_plain(given), **({} if acc is None else {"acc": acc})}
     return _plan(store, batch, canonical.key_text(found[0].key), RESET, aim, origin)
 
 
@@ -176,8 +187,9 @@ def _plan(store: Store, batch: Batch, partition: str | None, kind: str, aim: Aim
         to, shift = aim(at)
         chunk = chunk_of(chunks, at.n)
         decided = cursors.go_on_from(at, to, 1, reason="", even_so=to is None or is_held(chunks, at))
+        total = tally_after(store, batch, at, to) if to is not None and to.cursor else WHOLE
         found.append(Turn(at=at, to=to, shift=shift, owner=owner_of(chunk, now), fence=chunk.fence,
-                          left=decided if isinstance(decided, str) else ""))  # fmt: skip
+                          left=decided if isinstance(decided, str) else "", total=total))  # fmt: skip
     return Plan(kind=kind, batch=batch.name, parts=tuple(found), origin=origin, beyond=beyond)
 
 

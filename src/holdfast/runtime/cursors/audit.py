@@ -4,25 +4,23 @@ The source is read once, as a stream, in the stretches between the checkpoints t
 holds more rows than were delivered of it is named.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
-from holdfast.core import canonical, cursor, cursors
+from holdfast.core import canonical, cursor
 from holdfast.core.cursor import Cursor
 from holdfast.core.cursors import Standing
 from holdfast.core.errors import Refused
 from holdfast.core.limits import FINDINGS_LISTED
 from holdfast.core.model import Batch, State
-from holdfast.runtime.cursors.history import Past, history
-from holdfast.runtime.cursors.planting import IMPORTED
+from holdfast.core.passes import Pass, Span, in_order, order
+from holdfast.core.tally import WHOLE, Many, Tally, times_in
 from holdfast.runtime.cursors.standing import borders, source_of, standings
+from holdfast.runtime.cursors.totals import story_of
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.words import many
 from holdfast.stores.base import Store, each_item
-
-STRETCHES = 1_000
-"""So many stretches of a partition are told apart at most; of a longer past, neighbours are taken together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,32 +32,44 @@ class Gap:
     until: Cursor | None
     held: int
     delivered: int
+    by_hand: bool = False
+    """A person set the cursor past it."""
 
     def __str__(self) -> str:
-        begin = "its beginning" if self.after is None else f"after {self.after}"
+        begin = "from its beginning" if self.after is None else f"after {self.after}"
+        lacking = many(self.held - self.delivered, "row")
+        end = f"a person passed {lacking} by" if self.by_hand else f"{lacking} missing"
+        were = "was" if self.delivered == 1 else "were"
         return (
-            f"partition {self.key}: from {begin} up to {self.until} the source holds {many(self.held, 'row')}, "
-            f"{self.delivered:,} were delivered: {many(self.held - self.delivered, 'row')} missing"
+            f"partition {self.key}: {begin} up to {self.until} the source holds {many(self.held, 'row')}, "
+            f"{self.delivered:,} {were} delivered: {end}"
         )
 
     def as_dict(self) -> dict[str, Any]:
-        plain = {"partition": self.key, "held": self.held, "delivered": self.delivered}
+        plain = {"partition": self.key, "held": self.held, "delivered": self.delivered, "by_hand": self.by_hand}
         borders = {"after": self.after, "until": self.until}
         return plain | {name: None if at is None else cursor.to_plain(at) for name, at in borders.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """One partition up to its cursor."""
+    """One partition up to its cursor. What the source holds is handled, passed by or missing."""
 
     key: Any
-    held: int
+    held: int = 0
     """Rows that the source holds now."""
-    handled: int
-    """Rows that were handled, or became dead letters."""
-    missing: int
-    surplus: int
-    """Rows that were delivered and are not there any more: deleted, or moved on by an update."""
+    handled: int = 0
+    """Of them, those that were handled at least once, or became dead letters."""
+    passed: int = 0
+    """Those that a person set the cursor past, and nobody handled."""
+    missing: int = 0
+    """The others."""
+    twice: int = 0
+    """Rows that were handled more than once, counted as often as that was once too much."""
+    surplus: int = 0
+    """Rows that were handled and are not there any more: deleted, or moved on by an update."""
+    total: Tally = WHOLE
+    """What the total leaves out and counts twice, counted in the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,19 +84,39 @@ class Audit:
 
     @property
     def is_whole(self) -> bool:
-        return not any(part.missing for part in self.parts)
+        """Whether every row was delivered, and every total is made of every row once."""
+        return not any(part.missing or part.passed or not part.total.is_whole for part in self.parts)
 
     @property
     def sentence(self) -> str:
-        held, missing = (sum(getattr(part, name) for part in self.parts) for name in ("held", "missing"))
-        dead = f"; {many(self.dead_rows, 'row')} of them in dead letters" if self.dead_rows else ""
-        if missing:
-            return f"{many(missing, 'row')} of {held:,} up to the cursors of {self.batch} were never delivered."
-        return f"All {many(held, 'row')} up to the cursors of {self.batch} were delivered{dead}."
+        """What was found, in words that the figures bear out."""
+        held, handled, passed, missing, twice = (
+            sum(getattr(part, name) for part in self.parts)
+            for name in ("held", "handled", "passed", "missing", "twice")
+        )
+        up_to = f"up to the cursors of {self.batch}"
+        if handled == held:
+            said = [f"All {many(held, 'row')} {up_to} were delivered"]
+        else:
+            said = [f"{handled:,} of {many(held, 'row')} {up_to} were delivered"]
+            said += [f"{many(missing, 'row')} never {'was' if missing == 1 else 'were'}"] if missing else []
+            said += [f"a person passed {many(passed, 'row')} by"] if passed else []
+        said += (
+            [f"{many(twice, 'row')} {'was' if twice == 1 else 'were'} delivered again after a reset"] if twice else []
+        )
+        said += [f"{many(self.dead_rows, 'row')} of them in dead letters"] if self.dead_rows else []
+        return "; ".join(said) + "."
+
+    @property
+    def totals(self) -> list[str]:
+        """What is amiss with totals, partition by partition."""
+        return [f"partition {part.key}: {part.total.standing()}" for part in self.parts
+                if part.total.of_total and not part.total.is_whole]  # fmt: skip
 
     def as_dict(self) -> dict[str, Any]:
-        parts = [{"partition": part.key, "held": part.held, "handled": part.handled, "missing": part.missing,
-                  "surplus": part.surplus} for part in self.parts]  # fmt: skip
+        parts = [{"partition": part.key, "held": part.held, "handled": part.handled, "passed": part.passed,
+                  "missing": part.missing, "twice": part.twice, "surplus": part.surplus,
+                  "total": part.total.as_dict() if part.total.of_total else None} for part in self.parts]  # fmt: skip
         return {"batch": self.batch, "whole": self.is_whole, "dead_rows": self.dead_rows, "partitions": parts,
                 "gaps": [gap.as_dict() for gap in self.gaps]}  # fmt: skip
 
@@ -111,57 +141,56 @@ def audit(store: Store, batch: Batch, source: Readable) -> Audit:
 
 
 def _count(store: Store, batch: Batch, source: Readable, at: Standing) -> tuple[Count, list[Gap]]:
-    """Stretch by stretch: rows that are missing in one are not made up for by rows that were deleted in another."""
-    held = missing = surplus = 0
-    gaps: list[Gap] = []
-    begin, delivered_before = at.after, 0
-    for each in stretches(history(store, batch, at.n)):
-        there = rows_between(source, begin, each.until)
-        delivered = there if each.was_passed else each.rows - delivered_before
-        held += there
-        missing += max(0, there - delivered)
-        surplus += max(0, delivered - there)
-        if there > delivered and len(gaps) < FINDINGS_LISTED:
-            gaps.append(Gap(key=at.key, after=begin, until=each.until, held=there, delivered=delivered))
-        begin, delivered_before = each.until, each.rows
-    return Count(key=at.key, held=held, handled=at.rows, missing=missing, surplus=surplus), gaps
+    """Stretch by stretch: rows that are missing in one are not made up for by rows that were deleted in another. Where
+    rows were handled in several passes, the last one tells what was there."""
+    told = story_of(store, batch, at)
+    found, gaps, left_out, twice = Count(key=at.key), list[Gap](), 0, 0
+    places = [each for one in told.passes for each in (one.after, one.until)]
+    places += [each for span in told.total for each in span]
+    edges = [each for each in in_order(places) if order(each, at.after) >= 0 and order(each, told.reached) <= 0]
+    for edge in pairwise(edges):
+        inside = [one for one in told.passes if one.covers(*edge) and one.after != one.until]
+        count, some = _stretch(source, at.key, inside[-1] if inside else None, edge)
+        times = times_in(told.total, edge)
+        left_out += 0 if times else count.held
+        twice += max(0, times - 1) * count.held
+        gaps += some[: FINDINGS_LISTED - len(gaps)]
+        found = replace(found, held=found.held + count.held, handled=found.handled + count.handled,
+                        passed=found.passed + count.passed, missing=found.missing + count.missing,
+                        surplus=found.surplus + count.surplus,
+                        twice=found.twice + max(0, len(inside) - 1) * count.held)  # fmt: skip
+    total = Tally(Many(left_out, left_out), Many(twice, twice), told.accumulates)
+    return replace(found, total=total), gaps
 
 
-def rows_between(source: Readable, after: Cursor | None, until: Cursor) -> int:
+def _stretch(source: Readable, key: Any, one: Pass | None, edge: Span) -> tuple[Count, list[Gap]]:
+    """Between two places that a person or a pass came to: by the checkpoints of the pass that went over it last."""
+    if one is None:
+        held = rows_between(source, *edge)
+        gap = Gap(key=key, after=edge[0], until=edge[1], held=held, delivered=0, by_hand=True)
+        return Count(key=key, held=held, passed=held), [gap] if held else []
+    inner = [point.until for point in one.points if order(edge[0], point.until) < 0 < order(edge[1], point.until)]
+    found, gaps = Count(key=key), []
+    for begin, end in pairwise([edge[0], *inner, edge[1]]):
+        held, delivered = rows_between(source, begin, end), _delivered(one, begin, end)
+        missing = 0 if delivered[1] is None else max(0, held - delivered[1])
+        if missing:
+            gaps.append(Gap(key=key, after=begin, until=end, held=held, delivered=held - missing))
+        found = replace(found, held=found.held + held, handled=found.handled + held - missing,
+                        missing=found.missing + missing,
+                        surplus=found.surplus + max(0, delivered[0] - held))  # fmt: skip
+    return found, gaps
+
+
+def _delivered(one: Pass, begin: Cursor | None, end: Cursor | None) -> tuple[int, int | None]:
+    """At least and at most so many rows were handled between two places."""
+    low, high = one.rows_at(begin), one.rows_at(end)
+    if low is None or high is None:
+        return 0, None
+    most = None if high[1] is None else high[1] - low[0]
+    return (0 if low[1] is None else max(0, high[0] - low[1])), most
+
+
+def rows_between(source: Readable, after: Cursor | None, until: Cursor | None) -> int:
     """How many rows the source holds after one cursor, up to another and with it."""
     return 0 if after == until else sum(len(page.rows) for page in source.read(after, until))
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """From the stretch before it up to a checkpoint."""
-
-    until: Cursor
-    rows: int
-    """Rows that were handled up to there in all, as that checkpoint says."""
-    was_passed: bool = False
-    """A person set the cursor back to there, or another program had come there: everything up to it was passed, and
-    its count of rows says less."""
-
-
-def stretches(past: Iterator[Past]) -> list[Stretch]:
-    """The checkpoints that lead to the last one; what a reset undid is left out. Of many, every second is forgotten
-    again and again, so that memory stays flat."""
-    kept: list[Stretch] = []
-    last: Stretch | None = None
-    every = skipped = 0
-    for each in past:
-        where = cursor.decode(each.cursor) if each.cursor else None
-        is_act = each.kind != "checkpoint"
-        is_back = is_act and last is not None and cursors.compare(where, last.until) == -1
-        if is_act:
-            kept = [] if where is None else [one for one in kept if cursors.compare(one.until, where) == -1]
-        uncounted = each.kind == IMPORTED and not each.rows  # the state that was imported did not say how many
-        last = None if where is None else Stretch(where, each.rows, is_back or uncounted)
-        skipped += 1
-        if last is not None and (is_act or skipped > every):
-            kept.append(last)
-            skipped = 0
-        if len(kept) > STRETCHES:
-            kept, every = kept[1::2], every * 2 + 1
-    return kept if last is None or last in kept[-1:] else [*kept, last]

@@ -1,5 +1,6 @@
 """A scan at a glance: rows, rate, cursor and lag of each partition, in words that a tired person understands."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +9,7 @@ from typing import Any
 
 from holdfast.core import canonical, cursor, journal
 from holdfast.core.cursor import Cursor
-from holdfast.core.cursors import Standing
+from holdfast.core.cursors import BYTE, Standing
 from holdfast.core.model import Batch, Chunk, State, StoredItem
 from holdfast.runtime.cursors.history import backwards
 from holdfast.runtime.cursors.standing import ROW, chunk_of, is_scan, standing_of, standings
@@ -18,8 +19,6 @@ from holdfast.runtime.words import many
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
-BYTE = "byte"
-"""The kind of a cursor into a file: its value is a place, which is a border."""
 FOLLOW = "follow"
 """The key of the one range of a scan that follows its source."""
 RATE_CHECKPOINTS = 16
@@ -65,6 +64,8 @@ class Overview:
     follows: bool
     lag: str
     """How far behind a scan is that follows its source."""
+    states: dict[str, int]
+    """How many partitions there are, by what has become of them. Rows that were buried are items, and no partitions."""
 
     def as_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -82,12 +83,23 @@ def overview(seen: Sequence[Glance]) -> Overview:
         rows=sum(each.rows for each in seen), rows_left=left, rate=rate,
         seconds_left=max(left / rate, longest) if left is not None and rate else None,
         follows=follows, lag=next((each.lag for each in seen), "") if follows else "",
+        states=dict(Counter("pending" if each in open_ else each.state for each in seen)),
     )  # fmt: skip
 
 
 def has_begun(store: Store, batch: Batch) -> bool:
     """Whether rows of a scan were handled, or a person set a cursor."""
     return is_scan(batch) and bool(store.checkpoints(batch.id, limit=1))
+
+
+def was_worked_on(store: Store, batch: Batch) -> bool:
+    """Whether somebody walked over rows of it: a clone that nobody has run yet only has its cursors."""
+    chunks = store.chunks(batch.id)
+    return any(chunk.owner is not None or _last_is_of_work(store, chunk) for chunk in chunks)
+
+
+def _last_is_of_work(store: Store, chunk: Chunk) -> bool:
+    return any(isinstance(body, journal.Claimed | journal.Checkpointed) for _, body in backwards(store, chunk))
 
 
 def is_followed(store: Store, batch: Batch) -> bool:
@@ -154,12 +166,26 @@ def _share(at: Standing) -> float | None:
         return 1.0
     if at.expected is not None:
         return min(1.0, at.rows / at.expected) if at.expected else 1.0
-    here, high = _number(at.where), _number(at.until)
-    low = 0.0 if at.after is None and at.until is not None and at.until.kind == BYTE else _number(at.after)
+    in_file = at.until is not None and at.until.kind == BYTE
+    low, high = 0.0 if at.after is None and in_file else _number(at.after), _number(at.until)
+    here = _byte(at, low) if in_file and low is not None else _number(at.where)
     if low is None or here is None or high is None or high <= low:
         return None
     share = min(1.0, max(0.0, (here - low) / (high - low)))
-    return share if share or not at.rows else None  # rows of the first block of a file: that many bytes, nobody knows
+    return share if share or not at.rows else None  # rows that moved it by nothing: how many there are, nobody knows
+
+
+def _byte(at: Standing, low: float) -> float | None:
+    """About which byte of a file a range has come to. Its cursor is the byte at which a block begins, and a number of
+    rows in it: how long they are is told by those before; in the first block, nobody knows."""
+    where = at.cursor
+    if where is None:
+        return low
+    begin, inside = _number(where), where.tiebreaker
+    if begin is None or type(inside) is not int or not inside:
+        return begin
+    before = at.rows - inside
+    return begin + inside * (begin - low) / before if before > 0 and begin > low else None
 
 
 def _left(at: Standing, share: float | None) -> int | None:
@@ -182,8 +208,9 @@ def in_words(at: Standing) -> str:
     if at.checkpoint is None or not at.checkpoint.cursor:
         return "at its beginning: no row has been handled"
     of = "" if at.expected is None else f" of {at.expected:,}"
-    kept = "nothing accumulated" if at.acc is None else f"{len(at.acc):,} bytes accumulated"
-    return f"after {cursor.decode(at.checkpoint.cursor)}: {at.rows:,}{of} rows handled, {kept}"
+    kept = "nothing accumulated" if at.acc is None else f"{many(len(at.acc), 'byte')} accumulated"
+    rows = f"{at.rows:,}{of} rows" if of else many(at.rows, "row")
+    return f"after {cursor.decode(at.checkpoint.cursor)}: {rows} handled, {kept}"
 
 
 def of_a_row(batch: Batch, item: StoredItem) -> str:

@@ -27,10 +27,18 @@ class Past:
     commit_id: str
     entry: str
     reason: str = ""
+    digest: bytes = b""
+    """Of what is accumulated; empty where nothing is."""
+    is_end: bool = False
+    """The range was done with it."""
+
+    @property
+    def is_act(self) -> bool:
+        return self.kind != "checkpoint"
 
     @property
     def position(self) -> journal.Position:
-        return journal.Position(self.n, self.rows, self.cursor)
+        return journal.Position(self.n, self.rows, self.cursor, self.digest)
 
     def as_dict(self, key: Any) -> dict[str, Any]:
         at = None if not self.cursor else cursor.to_plain(cursor.decode(self.cursor))
@@ -79,14 +87,16 @@ def _of_chunk(store: Store, chunk: Chunk, n: int | None) -> Iterator[Past]:
 def _told(header: journal.Header, body: journal.Body) -> Iterator[Past]:
     if isinstance(body, journal.Checkpointed):
         for position in body.positions:
-            yield _past(header, position)
+            ended = any(group.finished and position.n in group.items for group in body.advanced)
+            yield _past(header, position, is_end=ended)
     elif isinstance(body, journal.Acted):
         for moved in body.items:
             if moved.position is not None:
                 yield _past(header, moved.position, body.reason)
 
 
-def _past(header: journal.Header, position: journal.Position, reason: str = "") -> Past:
+def _past(header: journal.Header, position: journal.Position, reason: str = "", *, is_end: bool = False) -> Past:
     return Past(at=header.at, n=position.n, rows=position.rows, cursor=position.cursor, kind=header.kind,
                 actor=header.actor, fence=header.fence, commit_id=header.commit_id.hex(),
-                entry=journal.name(header.chain, header.seq), reason=reason)  # fmt: skip
+                entry=journal.name(header.chain, header.seq), reason=reason,
+                digest=position.digest, is_end=is_end)  # fmt: skip

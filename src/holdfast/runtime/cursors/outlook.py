@@ -37,7 +37,7 @@ def _of_a_range(batch: Batch, at: Standing, outlook: Outlook) -> Outlook:
         show, *rest = outlook.commands
         commands = (
             show,
-            f"holdfast dead redrive {who} --reason …   go on {_where(at)}: no row is handled again",
+            f"holdfast dead redrive {who} --reason …   {_again(at)}",
             f"holdfast reset {who} --reason …          the same, in a new epoch",
             start,
             f"holdfast reset {who} --complete-with FILE --reason …   done by hand, with this result",
@@ -51,6 +51,12 @@ def _of_a_range(batch: Batch, at: Standing, outlook: Outlook) -> Outlook:
     kept = tuple(each for each in outlook.commands if not each.startswith("holdfast reset "))
     goes_on = f"holdfast reset {who} --reason …        go on {_where(at)} with no attempts used"
     return replace(outlook, commands=(*kept, goes_on, start))
+
+
+def _again(at: Standing) -> str:
+    if at.cursor is None:
+        return "try it again from its first row"
+    return f"go on {_where(at)}: no row is handled again"
 
 
 def _where(at: Standing) -> str:

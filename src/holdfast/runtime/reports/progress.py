@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.core import money
 from holdfast.runtime.durations import in_words
+from holdfast.runtime.words import many
 from holdfast.runtime.working.ledger import Figures, Ledger
 
 log = logging.getLogger("holdfast.progress")
@@ -69,8 +70,11 @@ def sentence(batch: str, figures: Figures) -> str:
     rate = now.settled / figures.seconds if figures.seconds > 0 else 0.0
     done = before.settled - figures.undone + now.settled
     left = figures.admitted - done
-    noun = " partitions" if figures.counts_rows else ""
-    parts = [f"{batch}: {done:,} of {figures.admitted:,}{'' if figures.ingested else '+'}{noun} settled"]
+    if figures.counts_rows and not figures.admitted and not figures.ingested:
+        return f"{batch}: nothing is known of its source yet"
+    noun, rows = " partitions" if figures.counts_rows else "", figures.letters
+    settled, admitted = done - rows.settled, figures.admitted - rows.count
+    parts = [f"{batch}: {settled:,} of {admitted:,}{'' if figures.ingested else '+'}{noun} settled"]
     if figures.counts_rows:
         parts += _rows(figures)
     else:
@@ -82,8 +86,7 @@ def sentence(batch: str, figures: Figures) -> str:
         parts.append(f"about {in_words(left / rate)} left")
     if before.spent + now.spent:
         parts.append(f"${money.to_usd(before.spent + now.spent):.2f}")
-    if before.dead + now.dead:
-        parts.append(f"{before.dead + now.dead:,} dead")
+    parts += _dead(figures)
     if figures.looking:
         parts.append(figures.looking)
     if figures.paused:
@@ -91,11 +94,20 @@ def sentence(batch: str, figures: Figures) -> str:
     return ", ".join(parts)
 
 
+def _dead(figures: Figures) -> list[str]:
+    """What died: of a scan, partitions and rows apart."""
+    dead, rows = figures.before.dead + figures.now.dead, figures.letters.dead
+    if not figures.counts_rows:
+        return [f"{dead:,} dead"] if dead else []
+    told = [f"{many(dead - rows, 'partition')} dead"] if dead > rows else []
+    return [*told, *([f"{many(rows, 'row')} dead"] if rows else [])]
+
+
 def _rows(figures: Figures) -> list[str]:
     """How far a scan is, in rows."""
     rate = figures.rows / figures.seconds if figures.seconds > 0 else 0.0
-    before = [f"{figures.rows_before:,} rows before"] if figures.rows_before else []
-    return [*before, f"{figures.rows:,} rows now", f"{rate:,.0f} rows/s", *_rows_left(figures, rate)]
+    before = [f"{many(figures.rows_before, 'row')} before"] if figures.rows_before else []
+    return [*before, f"{many(figures.rows, 'row')} now", f"{rate:,.0f} rows/s", *_rows_left(figures, rate)]
 
 
 def _rows_left(figures: Figures, rate: float) -> list[str]:
@@ -145,7 +157,8 @@ class _Terminal:
         done = figures.before.settled - figures.undone + figures.now.settled
         self.recent = [*self.recent[-50:], (time.monotonic(), figures.now.settled)]
         total = figures.admitted if figures.ingested or last else max(figures.admitted, done + 1)
-        facts, count = self._facts(figures, total - done), f"{done:,} of {total:,}"
+        rows = figures.letters
+        facts, count = self._facts(figures, total - done), f"{done - rows.settled:,} of {total - rows.count:,}"
         if figures.counts_rows:
             count += " partitions"
         if figures.rows_expected is not None:  # of five ranges a bar would show five steps; it has a million rows
@@ -168,8 +181,7 @@ class _Terminal:
             parts.append(f"{in_words(left / rate)} left" if figures.ingested else "still reading")
         spent = figures.before.spent + figures.now.spent
         parts.append(f"${money.to_usd(spent):.2f}" if spent else "")
-        dead = figures.before.dead + figures.now.dead
-        parts.append(f"[red]{dead:,} dead[/red]" if dead else "")
+        parts += [f"[red]{each}[/red]" for each in _dead(figures)]
         parts.append(figures.looking)
         parts.append(f"[yellow]{escape(', '.join(figures.paused))} paused[/yellow]" if figures.paused else "")
         return " · ".join(part for part in parts if part)

@@ -17,6 +17,7 @@ from holdfast.runtime.options import allowed as allowed_dead
 from holdfast.runtime.policy import Tolerance
 from holdfast.runtime.reconciling.reconciler import reconcile
 from holdfast.runtime.reports import statistics, status
+from holdfast.runtime.reports.kinds import Kinds, kinds_of
 from holdfast.runtime.reports.results import Result, results
 from holdfast.runtime.words import many, usd
 from holdfast.runtime.working.ledger import Figures
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 DEAD_SHOWN = 20
 FINDINGS = "finished with findings"
-STATES = ("done", "skipped", "dead", "cancelled", "pending")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,23 @@ class ThisRun:
     rewound: int = 0
     adopted: int = 0
     """Outputs that an earlier attempt had made and could not record: found valid, neither made nor paid for again."""
+    rows: int = 0
+    """Rows of a scan that it handled."""
+    rows_before: int = 0
+    redriven: int = 0
+    """Of what is done, rows of a scan that had been buried."""
+
+    def __str__(self) -> str:
+        return f"{self.done:,} done in {in_words(self.seconds)} ({self.rate:,.1f}/s), {self.done_before:,} before"
+
+    def of_rows(self) -> str:
+        """The same for a scan: what counts there is rows."""
+        rate = self.rows / self.seconds if self.seconds > 0 else 0.0
+        parts = self.done - self.redriven
+        done = f"{many(parts, 'partition')} done, " if parts else ""
+        done += f"{many(self.redriven, 'buried row')} done, " if self.redriven else ""
+        now = f"{many(self.rows, 'row')} in {in_words(self.seconds)} ({rate:,.0f} rows/s)"
+        return f"{done}{now}, {many(self.rows_before, 'row')} before"
 
     @property
     def rate(self) -> float:
@@ -104,6 +121,8 @@ class Report:
     tolerance, breaker, trouble."""
     sealed_at: float | None = None
     """When the batch was sealed; None while it is open."""
+    kinds: Kinds = field(default_factory=lambda: Kinds({}))
+    """What the items are: of a scan, partitions and rows that were buried."""
     _pipeline: "Pipeline | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -172,8 +191,8 @@ class Report:
         c, run = self.counts, self.this_run
         lines = [
             f"{self.batch}: {self.state}. {self.why}".rstrip(),
-            f"  items    {c.expected:,} = {' + '.join(f'{getattr(c, name):,} {name}' for name in STATES)}",
-            f"  this run {run.done:,} done in {in_words(run.seconds)} ({run.rate:,.1f}/s), {run.done_before:,} before",
+            *self.kinds.lines(),
+            f"  this run {run if self.kinds.noun == 'item' else run.of_rows()}",
         ]
         if run.rewound:
             lines.append(f"  rewound  {many(run.rewound, 'item')} whose output no longer held")
@@ -187,7 +206,7 @@ class Report:
         if self.saved.items:
             money = f"{usd(self.saved.usd)} and " if self.saved.usd else ""
             lines.append(
-                f"  saved    {many(self.saved.items, 'item')} not done again: "
+                f"  saved    {many(self.saved.items, self.kinds.noun)} not done again: "
                 f"{money}{in_words(self.saved.seconds)} of work"
             )
         if self.sealed_at is not None:
@@ -203,7 +222,7 @@ class Report:
         return "\n".join(lines)
 
     def _left(self) -> list[str]:
-        parts = [many(self.counts.pending, "item")]
+        parts = [self.kinds.pending()]
         if self.forecast.work_seconds:
             parts.append(f"about {in_words(self.forecast.work_seconds)} of work")
         if self.forecast.usd:
@@ -240,7 +259,8 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
     allowed = allowed_dead(tolerated, now.counts.expected)
     if compared is None and run is None and now.is_complete:
         compared = reconcile(store, batch, sinks={}, how="sums")
-    state, why = _state(now, reason, allowed, read=run is None or run.ingested, found=compared)
+    kinds = kinds_of(store, batch, now.counts)
+    state, why = _state(now, reason, allowed, read=run is None or run.ingested, found=compared, kinds=kinds)
     found = findings if findings is not None else Findings()
     if found.count:
         why = f"{why} {many(found.count, 'output')} could not be verified."
@@ -262,13 +282,14 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
         unverified=found.count,
         reconciliation=compared,
         sealed_at=batch.sealed_at,
+        kinds=kinds,
         reason="" if state.startswith("complete") or reason == "ended" else reason,
         _pipeline=pipeline,
     )
 
 
 def _state(
-    now: status.Status, reason: str, tolerated: int, *, read: bool, found: Reconciliation | None
+    now: status.Status, reason: str, tolerated: int, *, read: bool, found: Reconciliation | None, kinds: Kinds
 ) -> tuple[str, str]:
     """`read`: this run came to the end of its source, where it had one."""
     counts = now.counts
@@ -280,21 +301,17 @@ def _state(
         return barred
     if now.is_complete and read:
         if not counts.dead:
-            return "complete", f"{_all(counts.expected)} accounted for."
+            return "complete", f"{kinds.all()} accounted for."
         see = f"; see `holdfast dead list {now.batch}`, then redrive, resolve or discard them"
         beyond = "" if counts.dead <= tolerated else see
-        return "complete with dead letters", f"{counts.dead:,} of {many(counts.expected, 'item')} died{beyond}."
-    left = f"{many(counts.pending, 'item')} left to do" if counts.pending else "the source was not read to its end"
+        return "complete with dead letters", f"{kinds.died()} died{beyond}."
+    left = f"{kinds.pending()} left to do" if counts.pending else "the source was not read to its end"
     if reason == "budget":
         return "paused", f"The budget is used up, {left}: raise it and run again."
     if reason in ("interrupted", "deadline", "trouble"):
         word = {"interrupted": "It was interrupted", "deadline": "Its time was up", "trouble": "It met trouble"}[reason]
         return "interrupted", f"{word}, {left}: run again to go on."
     return "open", f"{left[0].upper()}{left[1:]}: run it to go on."
-
-
-def _all(count: int) -> str:
-    return f"All {count:,} items are" if count != 1 else "Its one item is"
 
 
 def _this_run(run: Figures | None, rewound: int, done: int) -> ThisRun:
@@ -312,6 +329,9 @@ def _this_run(run: Figures | None, rewound: int, done: int) -> ThisRun:
         run.seconds,
         rewound + run.rewound,
         run.adopted,
+        run.rows,
+        run.rows_before,
+        run.letters.done_now,
     )
 
 

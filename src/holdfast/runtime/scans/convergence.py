@@ -24,6 +24,9 @@ from holdfast.stores import owners
 from holdfast.stores.base import Store, each_checkpoint, each_entry, each_item, each_output
 
 KIND = "converged"
+FAILED = "not_converged"
+"""The kind of an entry that says why there is no result."""
+WHY_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +88,18 @@ def gather(store: Store, batch: Batch) -> Gathered:
     return Gathered(states=states, admitted=batch.ingested_at is not None, rows=rows, parts=(*parts[0], *parts[1]))
 
 
+def outstanding(store: Store, batch: Batch) -> str:
+    """Why the results of a batch are not brought together, as was put on record last; empty where nothing was."""
+    why = ""
+    for entry in each_entry(store, chain_of_batch(batch.id)):
+        kind = journal.decode_header(entry.head).kind
+        if kind in (KIND, FAILED):
+            body = journal.decode_body(entry.body)
+            assert isinstance(body, journal.Acted)
+            why = body.reason if kind == FAILED else ""
+    return why
+
+
 class Convergence:
     """The function that a user gave, and what is on record of it."""
 
@@ -114,6 +129,7 @@ class Convergence:
         try:
             result = self.call(gathered.decoded(), (pipeline, batch.name))
         except Exception as error:
+            self._tell(store, batch, f"{self.what} raised {type(error).__name__}: {error}")
             raise NotConverged(
                 f"batch {batch.name!r}: all its ranges are done, but {self.what} raised {type(error).__name__}: "
                 f"{error}. It was given {_in_words(gathered.decoded())}, which are kept: correct it, or a result "
@@ -124,6 +140,12 @@ class Convergence:
         found = self.found(store, batch, gathered.parts)  # another process may have been first: what it wrote counts
         assert found is not None
         return found
+
+    def _tell(self, store: Store, batch: Batch, why: str) -> None:
+        """Put on record that it failed, for whoever asks how the batch stands."""
+        if batch.sealed_at is None:
+            body = journal.Acted(reason=canonical.storable(why)[:WHY_CHARS])
+            store.note(batch.id, FAILED, journal.encode_body(body), actor=owners.new_owner())
 
     def call(self, parts: Sequence[Any], within: tuple[str, str]) -> Any:
         """What the function makes of some parts. A coroutine has a loop, and a thread, of its own."""

@@ -60,8 +60,9 @@ def seek_row(stream: IO[bytes], offset: int, first: int, what: str) -> None:
     stream.seek(max(0, offset - 1))
     if first < offset < size and stream.read(1) not in b"\r\n":
         raise SourceChanged(
-            f"{what}: no line ends before byte {offset:,}, where the scan was: it was rewritten, or its last line was "
-            "written on; put the file back, or scan it under a new batch name"
+            f"{what}: no line ends before byte {offset:,}, where the scan was: its cursor was set into the middle "
+            "of a line, or the file was rewritten, or its last line was written on. Reset it to a cursor that "
+            "`holdfast cursor show NAME --history` tells, put the file back, or scan it under a new batch name"
         )
     stream.seek(offset)
 

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.core.model import Admitted, Chunk, Counts, ItemNo
 from holdfast.core.settle import Settled
@@ -40,6 +40,22 @@ class Figures:
     """Whether the items are ranges of a source, and progress is told in rows."""
     rows_expected: int | None = None
     """How many rows there are in all, where that is known."""
+    letters: "Letters" = field(default_factory=lambda: Letters())  # noqa: PLW0108 - it is defined below
+    """Of the items of a scan, those that are no partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """Rows of a scan that were buried: items of their own, and no partitions."""
+
+    count: int = 0
+    settled: int = 0
+    dead: int = 0
+    done_now: int = 0
+    """Those that were redriven, and are done by this run."""
+
+    def plus(self, count: int, settled: int, dead: int, done: int = 0) -> "Letters":
+        return Letters(self.count + count, self.settled + settled, self.dead + dead, self.done_now + done)
 
 
 class Ledger:
@@ -68,6 +84,8 @@ class Ledger:
         self.rows_before = 0
         self.rows = 0
         self.counts_rows = False
+        self.letters = Letters()
+        self._redriven: frozenset[int] = frozenset()
         self._expected: Callable[[], int | None] = lambda: None
         self._rows_expected: int | None = None
         self._asked = False
@@ -88,15 +106,25 @@ class Ledger:
                 self._cheapest[stage] = min(self._cheapest.get(stage, spend.usd), spend.usd)
         for group in settled.advanced:
             self.adopted += len(group.items) if group.adopted else 0
+        if self._redriven:
+            self._settle_rows(settled)
         for a in settled.attempts:
             self.rewound += a.outcome == "rewind"
             if a.outcome == "bury":
                 self.buried.append(ItemNo(a.n))
 
-    def count_rows(self, before: int, expected: Callable[[], int | None] = lambda: None) -> None:
+    def count_rows(self, before: int, expected: Callable[[], int | None] = lambda: None,
+                   letters: Letters | None = None, redriven: frozenset[int] = frozenset()) -> None:  # fmt: skip
         """The items are ranges of a source, of which so many rows were handled before; how many there are is asked
-        once, when all of them are known."""
+        once, when all of them are known. Some items are rows that were buried, some of these are to be tried again."""
         self.rows_before, self.counts_rows, self._expected = before, True, expected
+        self.letters, self._redriven = letters if letters is not None else Letters(), redriven
+
+    def _settle_rows(self, settled: Settled) -> None:
+        """Rows that were redriven, and are settled now."""
+        done = sum(n in self._redriven for group in settled.advanced if group.finished for n in group.items)
+        ends = [a.outcome for a in settled.attempts if a.n in self._redriven and a.outcome in ("skip", "bury")]
+        self.letters = self.letters.plus(0, done + len(ends), ends.count("bury"), done)
 
     def read(self, rows: int) -> None:
         """So many rows more are handled, and that is durable."""
@@ -111,6 +139,8 @@ class Ledger:
             self.known += group.known
             if group.dead:
                 self.now = self.now.plus(Counts(dead=len(group.dead)))
+                if self.counts_rows:
+                    self.letters = self.letters.plus(len(group.dead), len(group.dead), len(group.dead))
                 self.buried += group.dead
 
     def figures(self) -> Figures:
@@ -133,6 +163,7 @@ class Ledger:
                 self.rows,
                 self.counts_rows,
                 self._rows_expected,
+                self.letters,
             )
 
     def _ask_for_rows(self) -> None:

@@ -184,6 +184,7 @@ def open_files(folder: Path) -> list[str]:
         (codecs.BOM_UTF16_BE + "a\n1\n".encode("utf-16-be"), "UTF-16"),
         ("a\n1\n".encode("utf-16"), "UTF-16"),
     ],
+    ids=["bzip2", "xz", "gzip", "zstd", "zip", "parquet", "utf-16-be", "utf-16"],
 )
 def test_a_file_of_another_sort_is_told_by_what_it_is(here: Path, source: Any, data: bytes, said: str) -> None:
     path = here / "a.txt"

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from holdfast.core.errors import UsageError
 from holdfast.runtime.sources import File, Folder, Malformed, Source
 
-
 MEASURED = """
 import tracemalloc
 from holdfast import Folder

@@ -69,7 +69,7 @@ def test_parquet_without_pyarrow_names_the_extra(
     finished: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match=r"holdfast\[parquet\]"):
+    with pytest.raises(UsageError, match=r"pip install \"\.\[parquet\]\""):
         export.export(finished.store, finished.batch, tmp_path / "out.parquet")
     assert not list(tmp_path.glob("*out*"))
 

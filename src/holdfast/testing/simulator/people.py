@@ -90,7 +90,7 @@ def _resolve(
 ) -> None:
     """Whoever was at work on it cannot commit any more, however slow or alive."""
     told = events.orphan_resolved(item.n, item.key, after, strategy=strategy.value, actor="caretaker", reason="because")
-    now, held = world.row_of(item.n), world.chunk_of(item.n)
+    began, now, held = world.clock(), world.row_of(item.n), world.chunk_of(item.n)
     kind = "buried" if after.state is State.DEAD else "requeued"
     buried = (events.item_dead(item.n, item.key, after),) if after.state is State.DEAD else ()
     changed = world.act("caretaker", kind, [change_of(item.n, item.place, after)], seize=True, act_id=act_id,
@@ -101,7 +101,10 @@ def _resolve(
     if changed and _at(now.place) != _at(item.place):
         raise Violation(f"item {item.n} was {kind} by somebody who saw it before it moved on")
     (free,) = [chunk for chunk in world.store.chunks(world.batch.id) if chunk.id == held.id]
-    if changed and held.owner is not None and (free.owner == held.owner or free.fence <= held.fence):
+    # While an act is on its way, the owner may give the chunk back, or claim it anew after it was fenced out.
+    is_slow = world.clock() > began
+    fenced = free.fence > held.fence and (is_slow or free.owner != held.owner)
+    if changed and held.owner is not None and not fenced and not (is_slow and free.owner is None):
         raise Violation(f"item {item.n} was {kind}, and its owner was not fenced out")
     world.counts["requeues"] += len(changed)
 

@@ -195,7 +195,7 @@ class World:
         try:
             changed = self.on_behalf(who, lambda store: store.act(act))
         except Refused:
-            if self.sealed is None and not self.is_closed():
+            if sealed is None and self.sealed is None and not self.is_closed():
                 raise
             self.counts["acts refused"] += 1
             return []

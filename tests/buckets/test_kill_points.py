@@ -11,7 +11,7 @@ from holdfast.stores.open import open_store
 from tests.buckets import app as bucket_app
 from tests.faults import app, oracle
 from tests.faults.nursery import Nursery, Process
-from tests.faults.scene import Scene, nursery
+from tests.faults.scene import Scene, few, kill_and_resume, nursery
 
 __all__ = ["nursery"]
 
@@ -51,22 +51,6 @@ def make(nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     nursery.clear()
 
 
-def few(hits: int) -> list[int]:
-    return sorted({1, (hits + 1) // 2, hits} - {0})
-
-
-def kill_and_resume(make: Make, point: str, hits: list[int], *argv: str) -> int:
-    kills = 0
-    for hit in hits:
-        scene = make()
-        killed = scene.crash(f"{point}:{hit}:kill", *argv)
-        kills += killed
-        assert killed or hit > 1, f"{point} was not reached"
-        scene.finish(*(each for each in argv if each == "--seal"))
-        scene.check()
-    return kills
-
-
 @pytest.fixture
 def points(make: Make) -> Counter[str]:
     return make().count_points()
@@ -102,14 +86,7 @@ def test_killed_while_sealing_and_sealed_again(point: str, make: Make, tally: Ca
 @pytest.mark.promise("A7", "B7", "E12")
 @pytest.mark.parametrize("point", OPERATOR)
 def test_an_operator_is_killed_and_tries_again(point: str, make: Make, tally: Callable[..., None]) -> None:
-    scene = make()
-    scene.finish()
-    assert scene.crash(f"{point}:1:kill", "--code", "busy", what="redrive")
-    again = scene.start("--code", "busy", what="redrive")
-    assert again.wait() == 0, again.err
-    assert again.report["changed"] == (0 if point == "act.after" else 1)
-    scene.finish()
-    scene.check()
+    make().kill_operator(point)
     tally(kills=1)
 
 

@@ -222,7 +222,7 @@ def test_a_row_that_loses_its_cursor_later_is_not_passed_over_in_silence(url: st
     assert table.final(None, lambda _: True).until == Cursor("column+key", 1, {"id": 1})
     with engine.begin() as connection:
         connection.exec_driver_sql("INSERT INTO orders VALUES (2, NULL)")
-    with pytest.raises(hf.UsageError, match="1 rows have no value in the cursor column"):
+    with pytest.raises(hf.UsageError, match="1 row without a value in the cursor column"):
         table.final(None, lambda _: True)
     engine.dispose()
 

@@ -149,7 +149,7 @@ def test_a_cursor_that_is_the_key_needs_no_other(engine: sa.Engine) -> None:
 @pytest.mark.promise("C17")
 def test_rows_without_a_cursor_are_refused_passed_or_read_first_and_never_lost_in_silence(engine: sa.Engine) -> None:
     make(engine, sa.Integer, [None, 1, None, 2, None], nullable=True)
-    with pytest.raises(hf.UsageError, match=r"3 rows have no value in the cursor column 'at'.*nulls="):
+    with pytest.raises(hf.UsageError, match=r"3 rows without a value in the cursor column 'at'.*nulls="):
         ids(hf.Table(engine, "orders", cursor="at", key="id").read(None, None))
     assert ids(hf.Table(engine, "orders", cursor="at", key="id", nulls="skip").read(None, None)) == [1, 3]
     first = hf.Table(engine, "orders", cursor="at", key="id", nulls="first", page=2)

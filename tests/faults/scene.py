@@ -2,7 +2,7 @@
 
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,24 @@ from tests.faults.nursery import Nursery, Process
 KILLED = -signal.SIGKILL
 ELSEWHERE = ("steer.", "seal.", "reopen.", "delivered.", "bucket.")
 """Points that no plain run and no redrive reaches: each has tests of its own."""
+
+
+def few(hits: int) -> list[int]:
+    """The first, one in the middle and the last."""
+    return sorted({1, (hits + 1) // 2, hits} - {0})
+
+
+def kill_and_resume(make: "Callable[[], Scene]", point: str, hits: Iterable[int], *argv: str) -> int:
+    """For every hit: killed there, resumed, checked. Returns how many processes were killed."""
+    kills = 0
+    for hit in hits:
+        scene = make()
+        killed = scene.crash(f"{point}:{hit}:kill", *argv)
+        kills += killed
+        assert killed or hit > 1, f"{point} was not reached"
+        scene.finish(*(each for each in argv if each == "--seal"))
+        scene.check()
+    return kills
 
 
 class Scene:
@@ -49,6 +67,16 @@ class Scene:
         if fault.endswith(":kill"):
             assert status == KILLED, f"{fault}: it ended with {status}\n{process.err}"
         return True
+
+    def kill_operator(self, point: str) -> None:
+        """Somebody redrives, is killed at a point, and tries again: it happens once."""
+        self.finish()
+        assert self.crash(f"{point}:1:kill", "--code", "busy", what="redrive")
+        again = self.start("--code", "busy", what="redrive")
+        assert again.wait() == 0, again.err
+        assert again.report["changed"] == (0 if point == "act.after" else 1)
+        self.finish()
+        self.check()
 
     def kill(self, process: Process) -> None:
         """A real kill -9 at whatever moment this is."""

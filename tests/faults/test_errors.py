@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.faults import app
-from tests.faults.scene import Scene
-from tests.faults.test_kill_points import HEARTBEAT, ITEMS, OPERATOR, PLAIN, SLOW_RUN, few
+from tests.faults.scene import Scene, few
+from tests.faults.test_kill_points import HEARTBEAT, ITEMS, OPERATOR, PLAIN, SLOW_RUN
 
 Make = Callable[..., Scene]
 

@@ -5,12 +5,13 @@ a run that lasts, an operator's points need an operator, and those of the end a 
 point that nothing reaches fails the test.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from holdfast.stores.faults import POINTS
-from tests.faults.scene import ELSEWHERE, Scene
+from tests.faults.scene import ELSEWHERE, Scene, few, kill_and_resume
 
 Make = Callable[..., Scene]
 
@@ -23,11 +24,6 @@ ITEMS = 12
 """Enough for every fate of the script, few enough to be killed at every hit."""
 
 
-def few(hits: int) -> list[int]:
-    """The first, one in the middle and the last."""
-    return sorted({1, (hits + 1) // 2, hits})
-
-
 def test_every_point_is_reached(scenes: Make) -> None:
     reached = set(scenes().count_points()) | set(scenes().count_points(*SLOW_RUN))
     scene = scenes()
@@ -38,24 +34,11 @@ def test_every_point_is_reached(scenes: Make) -> None:
     )
 
 
-def kill_and_resume(make: Make, point: str, hits: Iterable[int], *argv: str) -> int:
-    """For every hit: killed there, resumed, checked. Returns how many processes were killed."""
-    kills = 0
-    for hit in hits:
-        scene = make(items=ITEMS)
-        killed = scene.crash(f"{point}:{hit}:kill", *argv)
-        kills += killed
-        assert killed or hit > 1, f"{point} was not reached"
-        scene.finish()
-        scene.check()
-    return kills
-
-
 @pytest.mark.promise("A1", "A4", "A7", "A8", "B7", "C1", "C10", "C11", "E6", "E12", "P1", "P3", "P6", "P10")
 @pytest.mark.parametrize("point", PLAIN)
 def test_killed_at_a_point_and_resumed(point: str, scenes: Make, tally: Callable[..., None]) -> None:
     hits = scenes(items=ITEMS).count_points()[point]
-    tally(kills=kill_and_resume(scenes, point, few(hits)))
+    tally(kills=kill_and_resume(partial(scenes, items=ITEMS), point, few(hits)))
 
 
 @pytest.mark.slow
@@ -63,26 +46,19 @@ def test_killed_at_a_point_and_resumed(point: str, scenes: Make, tally: Callable
 @pytest.mark.parametrize("point", PLAIN)
 def test_killed_at_every_hit_of_a_point_and_resumed(point: str, scenes: Make, tally: Callable[..., None]) -> None:
     hits = scenes(items=ITEMS).count_points()[point]
-    tally(kills=kill_and_resume(scenes, point, range(1, hits + 1)))
+    tally(kills=kill_and_resume(partial(scenes, items=ITEMS), point, range(1, hits + 1)))
 
 
 @pytest.mark.promise("A7", "B7", "C1")
 @pytest.mark.parametrize("point", HEARTBEAT)
 def test_killed_by_the_heartbeat_and_resumed(point: str, scenes: Make, tally: Callable[..., None]) -> None:
-    tally(kills=kill_and_resume(scenes, point, (1, 2), *SLOW_RUN))
+    tally(kills=kill_and_resume(partial(scenes, items=ITEMS), point, (1, 2), *SLOW_RUN))
 
 
 @pytest.mark.promise("A7", "B7", "E12")
 @pytest.mark.parametrize("point", OPERATOR)
 def test_an_operator_is_killed_and_tries_again(point: str, scenes: Make, tally: Callable[..., None]) -> None:
-    scene = scenes(items=ITEMS)
-    scene.finish()
-    assert scene.crash(f"{point}:1:kill", "--code", "busy", what="redrive")
-    again = scene.start("--code", "busy", what="redrive")
-    assert again.wait() == 0, again.err
-    assert again.report["changed"] == (0 if point == "act.after" else 1)
-    scene.finish()
-    scene.check()
+    scenes(items=ITEMS).kill_operator(point)
     tally(kills=1)
 
 

@@ -91,7 +91,7 @@ def test_a_corrected_order_is_redriven_and_the_ledger_takes_it_though_it_refuses
     for first in (21, 22, 23):
         call(folder, "make_orders.py", "1", str(first))
         after = call(folder, "poller.py", ORDERS_STATE=state)
-        assert (after.returncode, "1 rows" in after.stdout) == (0, True), after
+        assert (after.returncode, "1 row," in after.stdout) == (0, True), after
     booked = entries(folder)
     assert sorted(booked) == [*range(1, 24), 99]
     assert Decimal(booked[99][0]) == 7

@@ -166,15 +166,8 @@ def redrive(
     manner: Manner,
 ) -> None:
     """Try dead letters again where they stopped, with a fresh budget of attempts."""
-    chosen = _chosen(items, every, code)
-    with opened(manner.store) as there:
-        found = lookup.batch_named(there, batch)
-
-        def act(by: By) -> Result:
-            return operations.redrive(there, found, by, chosen, code=code)
-
-        letters = _Letters(there, found, chosen, code)
-        letters.decide("redrive", "would be tried again where they stopped", manner, act)
+    _settle(operations.redrive, "redrive", "tried again where {they} stopped", batch, _chosen(items, every, code), code,
+            manner)  # fmt: skip
 
 
 @app.command("discard")
@@ -188,15 +181,8 @@ def discard(
     manner: Manner,
 ) -> None:
     """Give dead letters up: they count as cancelled from now on."""
-    chosen = _chosen(items, every, code)
-    with opened(manner.store) as there:
-        found = lookup.batch_named(there, batch)
-
-        def act(by: By) -> Result:
-            return operations.discard(there, found, by, chosen, code=code)
-
-        letters = _Letters(there, found, chosen, code)
-        letters.decide("discard", "would be given up and count as cancelled", manner, act)
+    _settle(operations.discard, "discard", "given up: {they} count{s} as cancelled", batch, _chosen(items, every, code),
+            code, manner)  # fmt: skip
 
 
 @app.command("resolve")
@@ -212,14 +198,14 @@ def resolve(
 ) -> None:
     """Settle a dead letter by hand: done with the output you give, else skipped."""
     data = None if output is None else operations.check_output(_read(output))
-    word = "count as skipped" if data is None else f"be done with the output {render.one_line(data.decode(), 60)}"
+    fate = "counted as skipped" if data is None else f"done with the output {render.one_line(data.decode(), 60)}"
     with opened(manner.store) as there:
         found = lookup.batch_named(there, batch)
 
         def act(by: By) -> Result:
             return operations.resolve(there, found, by, item, output=data)
 
-        _Letters(there, found, [item], None).decide("resolve", f"would {word}", manner, act)
+        _Letters(there, found, [item], None).decide("resolve", fate, manner, act)
 
 
 class _Letters:
@@ -228,7 +214,7 @@ class _Letters:
     def __init__(self, there: Store, batch: Batch, chosen: list[str] | None, code: str | None) -> None:
         self.there, self.batch, self.chosen, self.code = there, batch, chosen, code
 
-    def decide(self, verb: str, would: str, manner: Manner, act: Callable[[By], Result]) -> None:
+    def decide(self, verb: str, fate: str, manner: Manner, act: Callable[[By], Result]) -> None:
         """Show what would happen, ask, do it, and say what happened."""
         check = sealing.check_goes_on if verb == "redrive" else sealing.check_open
         check(self.there, self.batch)
@@ -237,7 +223,7 @@ class _Letters:
         def show() -> None:
             some = f" ({', '.join(keys)}{', …' if count > len(keys) else ''})" if keys else ""
             render.say(
-                f"{render.many(count, 'dead letter')} of {self.batch.name}{some} {self._words(would, count, manner)}."
+                f"{render.many(count, 'dead letter')} of {self.batch.name}{some} {self._words(fate, count, manner)}."
             )
             if verb == "redrive":
                 warn_of_end(self.there, self.batch)
@@ -251,16 +237,11 @@ class _Letters:
         say_result(act(by), manner.as_json)
 
     @staticmethod
-    def _words(would: str, count: int, manner: Manner) -> str:
+    def _words(fate: str, count: int, manner: Manner) -> str:
         """One is no several, and what is agreed to is done."""
-        text = would.replace("where they stopped", "where it stopped") if count == 1 else would
-        if not manner.yes or manner.dry_run:
-            return text
-        return (
-            text.replace("would be", "is").replace("and count ", "and counts ")
-            if count == 1
-            else text.replace("would be", "are")
-        )
+        is_one = count == 1
+        would_be = "would be" if not manner.yes or manner.dry_run else "is" if is_one else "are"
+        return f"{would_be} {fate.replace('{they}', 'it' if is_one else 'they').replace('{s}', 's' if is_one else '')}"
 
     def _look(self) -> tuple[int, list[str]]:
         """How many there are, and the keys of the first ones."""
@@ -276,6 +257,15 @@ class _Letters:
             if len(keys) < KEYS_SHOWN:
                 keys.append(canonical.key_text(letter.key))
         return count, keys
+
+
+def _settle(operation: Callable[..., Result], verb: str, fate: str, batch: str, chosen: list[str] | None,
+            code: str | None, manner: Manner) -> None:  # fmt: skip
+    """One of the operations on dead letters: shown, agreed to, done."""
+    with opened(manner.store) as there:
+        found = lookup.batch_named(there, batch)
+        letters = _Letters(there, found, chosen, code)
+        letters.decide(verb, fate, manner, lambda by: operation(there, found, by, chosen, code=code))
 
 
 def _chosen(items: list[str] | None, every: bool, code: str | None) -> list[str] | None:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from holdfast.runtime.words import many
+
 
 class Ended(StrEnum):
     """How a tick ended."""
@@ -75,7 +77,7 @@ class Tick:
         }  # fmt: skip
 
     def __str__(self) -> str:
-        told = [f"{self.ended}: {self.rows:,} rows, {self.total:,} in all"]
+        told = [f"{self.ended}: {many(self.rows, 'row')}, {self.total:,} in all"]
         told += [f"{self.dead:,} buried"] if self.dead else []
         told += [f"{self.redriven:,} redriven"] if self.redriven else []
         told += [f"{self.waiting:,} redriven and not handled yet"] if self.waiting else []

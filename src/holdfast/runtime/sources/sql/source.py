@@ -16,6 +16,7 @@ from holdfast.runtime.sources.sql import keyset
 from holdfast.runtime.sources.sql.database import Database, sqlalchemy
 from holdfast.runtime.sources.sql.final import BEFORE, Settling, Where
 from holdfast.runtime.sources.sql.shape import Shape
+from holdfast.runtime.words import many
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -181,11 +182,11 @@ class SqlSource:
         for column, name, role in bad:
             if self._exists(connection, shape, column.is_(None)):
                 asked = self._filter(sa.select(sa.func.count()).select_from(shape.origin), shape)
-                count = connection.execute(asked.where(column.is_(None))).scalar()
+                count = connection.execute(asked.where(column.is_(None))).scalar_one()
                 then = 'say nulls="skip" or nulls="first"' if role == "cursor" else "name other key columns, key=…"
                 raise UsageError(
-                    f"{self.what}: {count:,} rows have no value in the {role} column {name!r}, so their place in the "
-                    f"order is unknown: give them one, or {then}"
+                    f"{self.what}: {many(count, 'row')} without a value in the {role} column {name!r}, so the place "
+                    f"in the order is unknown: give it one, or {then}"
                 )
 
     def _exists(self, connection: "Connection", shape: Shape, condition: Any) -> bool:

@@ -21,12 +21,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.error import URLError
 from urllib.parse import quote
 
 import boto3
 import pytest
+
+from tests.needed import missing
 
 ROOT = Path(__file__).parents[2]
 AZURITE = "azurite@3.35.0"
@@ -34,13 +36,6 @@ HOME = ROOT / "build" / "azurite"
 ACCOUNT = "devstoreaccount1"
 KEY = base64.b64encode(b"a key for tests, which opens nothing but a server of their own..").decode()
 PATIENCE = 60.0
-
-
-def missing(what: str) -> NoReturn:
-    """A laptop may lack a server; CI may not."""
-    if os.environ.get("CI"):
-        pytest.fail(f"{what}: CI needs it")
-    pytest.skip(f"NOT TRIED: {what}")
 
 
 def free_port() -> int:

@@ -20,15 +20,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from tests.needed import missing
+
 START_SECONDS = 60.0
 PR_SET_PDEATHSIG = 1
-
-
-def missing(what: str) -> None:
-    """Skips loudly on a laptop, fails where everything must be there."""
-    if os.environ.get("CI"):
-        pytest.fail(f"{what} is not there, and CI is set: install it, or name a server in the environment")
-    pytest.skip(f"{what} is not on this machine: NOT TESTED")
 
 
 @contextmanager
@@ -39,7 +34,7 @@ def postgresql() -> Iterator[str]:
         return
     folder = _binaries("initdb", "/usr/lib/postgresql/*/bin", "postgresql")
     if folder is None:
-        missing("PostgreSQL")
+        missing("there is no PostgreSQL: install it, or name one in HOLDFAST_TEST_POSTGRESQL")
     assert folder is not None
     with _place() as place:
         data = place / "data"
@@ -82,7 +77,7 @@ class Restartable:
 def restartable() -> Iterator[Restartable]:
     folder = _binaries("initdb", "/usr/lib/postgresql/*/bin", "postgresql")
     if folder is None:
-        missing("PostgreSQL")
+        missing("there is no PostgreSQL: install it, or name one in HOLDFAST_TEST_POSTGRESQL")
     assert folder is not None
     with _place() as place:
         _call([folder / "initdb", "-D", place / "data", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync",
@@ -101,7 +96,7 @@ def standby(primary: str) -> Iterator[str]:
     folder = _binaries("pg_basebackup", "/usr/lib/postgresql/*/bin", "postgresql")
     host = sa.make_url(primary).query.get("host")
     if folder is None or not isinstance(host, str) or not Path(host).is_dir():
-        missing("a PostgreSQL to make a standby of")
+        missing("there is no PostgreSQL to make a standby of")
     assert folder is not None
     with _place() as place:
         data = place / "data"
@@ -123,7 +118,7 @@ def mariadb() -> Iterator[str]:
     folder = _binaries("mariadbd", "/usr/sbin", "mariadb-server")
     tool = shutil.which("mariadb-install-db")
     if folder is None or tool is None:
-        missing("MariaDB")
+        missing("there is no MariaDB: install it, or name one in HOLDFAST_TEST_MARIADB")
     assert folder is not None
     assert tool is not None
     with _place() as place:

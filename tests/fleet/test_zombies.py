@@ -118,7 +118,9 @@ def test_an_owner_that_sees_its_lease_lost_does_not_even_try_to_commit(scenes: M
 
 
 @pytest.mark.promise("C3", "C4", "A7")
-@pytest.mark.parametrize("point", ["claim.after", "stage.before", "stage.after", "commit.before", "commit.after"])
+@pytest.mark.parametrize(
+    "point", ["claim.before", "claim.after", "stage.before", "stage.after", "commit.before", "commit.after"]
+)
 def test_a_lone_worker_that_slept_past_its_lease_goes_on_as_if_nothing_had_happened(point: str, scene: Scene) -> None:
     """A laptop that was closed for the night: nobody took over, so nothing is repeated, nothing paid twice."""
     sleeper = scene.stop(f"{point}:3", *LEASE)

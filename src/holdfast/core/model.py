@@ -233,6 +233,9 @@ class Want(Value, frozen=True, kw_only=True):
     only: ItemNo | None = None
     """The one item that is wanted; its chunk is granted whole. Of a suspect the item alone is granted, or, while others
     are pending before it, first those: they are to be given back."""
+    keeps: frozenset[ChunkId] = frozenset()
+    """What the claimer has in its hands and goes on with: it is not granted to it anew, though its lease may have ended
+    while the whole process stood still. Anybody else may have it then."""
 
 
 class Tolerance(Value, frozen=True, kw_only=True):

@@ -74,6 +74,7 @@ class Scan:
             raise UsageError(
                 f"Scan({name!r}, {_given(source)}): a source is needed that reads after a cursor{_meant(source)}"
             )
+        check_name(name, "scan")
         if type(partitions) is not int or partitions < 1:
             raise UsageError(f"Scan({name!r}, partitions={partitions!r}): a whole number, 1 or more")
         if follow and partitions != 1:

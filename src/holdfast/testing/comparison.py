@@ -125,10 +125,14 @@ class Comparison(RuleBasedStateMachine):
 
     # -- work ---------------------------------------------------------------------------------------------------
 
-    @rule(owner=OWNERS, limit=st.integers(1, 5), cap=st.sampled_from([None, None, 0, 50]), reserve=st.integers(0, 12))
-    def claim(self, owner: str, limit: int, cap: int | None, reserve: int) -> None:
+    @rule(owner=OWNERS, limit=st.integers(1, 5), cap=st.sampled_from([None, None, 0, 50]), reserve=st.integers(0, 12),
+          keeping=st.booleans())  # fmt: skip
+    def claim(self, owner: str, limit: int, cap: int | None, reserve: int, keeping: bool = False) -> None:
         cap = cap if self.other.capabilities.budget else None
-        self._claim(Want(batch=self.batch, owner=owner, limit=limit, seconds=30.0, cap=cap, reserve=reserve))
+        mine = frozenset(claim.lease.chunk for claim, _ in self.held if keeping and claim.lease.owner == owner)
+        self._claim(
+            Want(batch=self.batch, owner=owner, limit=limit, seconds=30.0, cap=cap, reserve=reserve, keeps=mine)
+        )
 
     @rule(owner=OWNERS, count=st.sampled_from([None, 1, 3]), share=st.sampled_from([None, 0.2]),
           only=st.sampled_from([None, 0, 2, 5, 99]))  # fmt: skip

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import check_times
+from holdfast.core.model import ChunkId
 from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
@@ -64,8 +65,14 @@ class Heartbeat:
             for holding in self._holdings.values():
                 holding.lose()
 
+    @property
+    def keeps(self) -> frozenset[ChunkId]:
+        """What this process goes on with, and does not want to be granted anew."""
+        with self._lock:
+            return frozenset(h.lease.chunk for h in self._holdings.values() if self._is_live(h))
+
     def catch_up(self, now: float) -> None:
-        """Renew at once what ran out while this process stood still: it must not be taken for anybody's but ours."""
+        """Renew at once what ran out while this process stood still, before somebody else takes it."""
         with self._lock:
             late = any(h.lease.expires < now and self._is_live(h) for h in self._holdings.values())
         if late:

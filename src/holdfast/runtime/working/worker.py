@@ -293,12 +293,12 @@ class Worker:
     def _claim(self) -> bool:
         limit = self.appetite.portion()
         reserve, most = self.ledger.reserve(), self.ledger.most_at_once()
-        self.heartbeat.catch_up(self.store.now())
         self.watch.before_claim()
         if self.control.stopping:
             return False
         most = limit if most is None else min(limit, most)
-        answer = self.store.claim(msgspec.structs.replace(self.want, reserve=reserve, limit=most))
+        keeps = self.heartbeat.keeps
+        answer = self.store.claim(msgspec.structs.replace(self.want, reserve=reserve, limit=most, keeps=keeps))
         if isinstance(answer, Idle):
             self.idle = answer
             self.look_again_at = time.monotonic() + self._wait_for_work(answer)

@@ -56,9 +56,10 @@ class BucketClaims(BucketAdmission):
             seen = [self._chunk_of(document, seen, want.only)]
         if batch.course is not Course.OPEN or ended or exceeded:
             return replace(self._idle(seen, now), course=batch.course, ended=ended, exceeded=exceeded)
-        free = [each for each in seen if self._may_claim(each, now)]
+        others = [each for each in seen if each.chunk.id not in want.keeps]
+        free = [each for each in others if self._may_claim(each, now)]
         if not free:
-            free = [each for each in seen if self._may_claim(each, now, is_dead=self._is_known_dead(each.chunk))]
+            free = [each for each in others if self._may_claim(each, now, is_dead=self._is_known_dead(each.chunk))]
         if not free:
             return self._idle(seen, now)
         if is_crowded:

@@ -135,6 +135,7 @@ class MemoryStore(MemoryBatches):
             chunks = [self._chunk_of(want.batch, want.only)]
         else:
             chunks = [chunk for chunk in self._chunks.values() if chunk.batch == want.batch]
+        chunks = [chunk for chunk in chunks if chunk.id not in want.keeps]
         free = [chunk for chunk in chunks if lease.may_claim(chunk, now=now)]
         if not free:
             left = [chunk for chunk in chunks if chunk.owner is not None and self._is_dead(chunk.owner)]
@@ -147,7 +148,8 @@ class MemoryStore(MemoryBatches):
             return None
         chunks = self.chunks(want.batch)
         spent = sum(chunk.counts.spent for chunk in chunks)
-        reserved = sum(chunk.reserved for chunk in chunks if chunk.pending and self._is_held(chunk, now))
+        held = [chunk for chunk in chunks if chunk.id in want.keeps or self._is_held(chunk, now)]
+        reserved = sum(chunk.reserved for chunk in held if chunk.pending)
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
 
     def _dead(self, batch: BatchId) -> int:

@@ -85,12 +85,12 @@ SELECT * FROM chunks WHERE batch = ? AND lo <= ? ORDER BY lo DESC LIMIT 1;
 -- name: claimable_again
 SELECT * FROM chunks
 WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled AND due > 0 AND due <= ? AND (owner IS NULL OR expires < ?)
-ORDER BY due, lo LIMIT 1;
+ORDER BY due, lo LIMIT ?;
 
 -- name: claimable_fresh
 SELECT * FROM chunks
 WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled AND due = 0 AND (owner IS NULL OR expires < ?)
-ORDER BY lo LIMIT 1;
+ORDER BY lo LIMIT ?;
 
 -- name: held_chunks
 SELECT * FROM chunks

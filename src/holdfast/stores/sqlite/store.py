@@ -156,11 +156,13 @@ class SqliteStore(SqliteBatches):
         if want.only is not None:
             chunk = self._chunk_of(db, want.batch, want.only)
             is_dead = chunk.owner is not None and self._is_dead(chunk.owner)
-            return chunk if lease.may_claim(chunk, now=now, waited=waited, owner_is_dead=is_dead) else None
-        rows = db.execute(SQL["claimable_again"], (want.batch, now, now - waited))
-        rows = rows or db.execute(SQL["claimable_fresh"], (want.batch, now - waited))
-        if rows:
-            return chunk_of(rows[0])
+            may = lease.may_claim(chunk, now=now, waited=waited, owner_is_dead=is_dead)
+            return chunk if may and chunk.id not in want.keeps else None
+        enough = 1 + len(want.keeps)
+        for name, times in ("claimable_again", (now, now - waited)), ("claimable_fresh", (now - waited,)):
+            for chunk in map(chunk_of, db.execute(SQL[name], (want.batch, *times, enough))):
+                if chunk.id not in want.keeps:
+                    return chunk
         held = (chunk_of(row) for row in db.execute(SQL["held_chunks"], (want.batch, now)))
         return next((c for c in held if c.owner is not None and self._is_dead(c.owner)), None)
 
@@ -169,7 +171,7 @@ class SqliteStore(SqliteBatches):
         if want.cap is None:
             return None
         spent = db.execute(SQL["money_spent"], (want.batch,))[0][0]
-        reserved = sum(chunk.reserved for chunk in self._held(db, want.batch, now))
+        reserved = sum(chunk.reserved for chunk in self._held(db, want.batch, now, want.keeps))
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
 
     def _grant(self, db: SqliteFile, chunk: Chunk, want: Want, now: float, afford: int | None) -> Claim:
@@ -218,9 +220,9 @@ class SqliteStore(SqliteBatches):
         pending, due = db.execute(SQL["idle_facts"], (want.batch,))[0]
         return Idle(pending=pending, next_due=due, held=len(self._held(db, want.batch, self.now())), broke=False)
 
-    def _held(self, db: SqliteFile, batch: BatchId, now: float) -> list[Chunk]:
+    def _held(self, db: SqliteFile, batch: BatchId, now: float, keeps: frozenset[ChunkId] = frozenset()) -> list[Chunk]:
         held = [chunk_of(row) for row in db.execute(SQL["held_chunks"], (batch, now))]
-        return [chunk for chunk in held if self._is_held(chunk, now)]
+        return [chunk for chunk in held if chunk.id in keeps or self._is_held(chunk, now)]
 
     def _is_held(self, chunk: Chunk, now: float) -> bool:
         """Whether somebody holds it: under a lease that has not ended, in a process not known to be dead."""

@@ -24,6 +24,7 @@ import pytest
 CHAPTER_NAMES = (
     "opening",
     "claiming",
+    "spending",
     "holding",
     "committing",
     "scanning",
@@ -45,12 +46,13 @@ from holdfast.testing.conformance import (  # noqa: E402
     opening,
     reading,
     scanning,
+    spending,
 )
 from holdfast.testing.conformance.kit import Check, Kit, MakeStore  # noqa: E402
 
 __all__ = ["Check", "Kit", "MakeStore", "checks", "conformance"]
 
-CHAPTERS = (opening, claiming, holding, committing, scanning, acting, ending, reading)
+CHAPTERS = (opening, claiming, spending, holding, committing, scanning, acting, ending, reading)
 
 
 def conformance(make_store: MakeStore, *, durable: bool = True, without: Collection[str] = (),

@@ -1,4 +1,4 @@
-"""Chapter five: operators act, guarded by what they saw; an owner at work is left alone, or fenced."""
+"""Operators act, guarded by what they saw; an owner at work is left alone, or fenced."""
 
 import msgspec
 import pytest

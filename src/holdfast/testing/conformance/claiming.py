@@ -1,4 +1,4 @@
-"""Chapter two: chunks are claimed, cut, released and taken over; who is to blame, and what they may cost."""
+"""Chunks are claimed, cut, released and taken over; who is to blame."""
 
 from holdfast.core.journal import Claimed, Snapshot
 from holdfast.core.lease import condemned, on_trial
@@ -11,7 +11,6 @@ from holdfast.testing.conformance.kit import (
     deferred,
     done,
     failed,
-    needs,
     proves,
     reset,
 )
@@ -142,6 +141,31 @@ def a_lease_is_taken_over_after_it_expired_and_not_at_the_bound(kit: Kit) -> Non
     body = kit.last(claim.lease.chunk)
     assert isinstance(body, Claimed)
     assert body.taken_from == "ann"
+
+
+@proves("C3", "C4")
+def what_a_claimer_keeps_is_granted_to_others_and_not_to_itself(kit: Kit) -> None:
+    """The process stood still until its lease had ended, and goes on: taken from itself, its work would be in vain."""
+    kit.admit(*"abc")
+    first = kit.claim("ann", 1)
+    second = kit.claim("ann", 1)
+    kit.clock.advance(LEASE + 1)
+    keeps = frozenset({first.lease.chunk, second.lease.chunk})
+    assert kit.claim("ann", keeps=keeps).lo == 2
+    assert kit.idle("ann", keeps=keeps).pending == 3
+    assert kit.idle("ann", only=0, keeps=keeps).pending == 1
+    kit.finish(first)
+    assert kit.claim("bob").lease.chunk == second.lease.chunk
+    kit.check()
+
+
+@proves("C3")
+def a_claimer_that_forgot_what_it_held_is_granted_it_anew(kit: Kit) -> None:
+    kit.admit("a")
+    before = kit.claim("ann")
+    kit.clock.advance(LEASE + 1)
+    after = kit.claim("ann")
+    assert (after.lease.chunk, after.lease.fence) == (before.lease.chunk, 2)
 
 
 @proves("C3")
@@ -356,73 +380,3 @@ def who_wants_one_item_of_a_suspect_gets_it_alone(kit: Kit) -> None:
     kit.finish(neighbour)
     assert kit.claim("fay", only=4).pending == 3, "what came before it is no suspect any more"
     kit.check()
-
-
-# -- money ------------------------------------------------------------------------------------------------------
-
-
-@proves("P13")
-@needs("budget")
-def a_claim_takes_no_more_items_than_the_budget_allows(kit: Kit) -> None:
-    kit.admit(*range(10))
-    first = kit.claim("ann", reserve=10, cap=35)
-    assert (first.pending, kit.chunk(first.lease.chunk).reserved) == (3, 30)
-    assert kit.idle("bob", reserve=10, cap=35).broke
-    second = kit.claim("bob", reserve=10, cap=45)
-    assert second.pending == 1
-
-
-@proves("P13")
-@needs("budget")
-def a_reservation_ends_with_its_grant_and_spending_stays(kit: Kit) -> None:
-    kit.admit(*range(10))
-    claim = kit.claim("ann", 2, reserve=10, cap=20)
-    a, b = kit.load(claim)
-    kit.land(claim, [done(a, usd=4)], reserved=10)
-    assert kit.idle("bob", reserve=10, cap=20).broke
-    kit.land(claim, [done(b, usd=5)], version=1, release=True)
-    after = kit.claim("bob", reserve=10, cap=20)
-    assert after.pending == 1
-    assert kit.idle("cid", reserve=10, cap=20).broke
-    kit.clock.advance(LEASE + 1)
-    assert kit.idle("cid", reserve=10, cap=18).broke
-    kit.check()
-
-
-@proves("P13")
-@needs("budget")
-def what_an_ended_grant_had_set_aside_is_free_again(kit: Kit) -> None:
-    kit.admit(*range(4))
-    kit.claim("ann", 1, reserve=10, cap=20)
-    kit.claim("bob", 1, reserve=10, cap=20)
-    assert kit.idle("cid", reserve=10, cap=20).broke
-    kit.dead.add("ann")
-    kit.claim("cid", 1, reserve=10, cap=20)
-    assert kit.idle("dan", reserve=10, cap=20).broke
-    kit.clock.advance(LEASE + 1)
-    kit.claim("dan", 1, reserve=10, cap=20)
-    kit.check()
-
-
-@proves("P13")
-@needs("budget")
-def the_budget_cuts_chunks_with_settled_items_too(kit: Kit) -> None:
-    kit.admit(*range(10))
-    claim = kit.claim("ann")
-    kit.land(claim, [failed(kit.load(claim)[0], transient=False, usd=10)], release=True)
-    again = kit.claim("bob", reserve=10, cap=40)
-    assert (again.pending, kit.chunk(again.lease.chunk).reserved) == (3, 30)
-    kit.check()
-
-
-@proves("P13")
-@needs("budget")
-def without_a_cap_there_is_no_budget_and_without_a_reserve_it_ends_when_it_is_spent(kit: Kit) -> None:
-    kit.admit(*range(4))
-    claim = kit.claim("ann", 1, reserve=10)
-    kit.land(claim, [failed(kit.load(claim)[0], transient=False, usd=7)], release=True)
-    rest = kit.claim("ann", cap=8)
-    assert rest.pending == 3
-    assert not kit.idle("bob", cap=7).broke
-    kit.land(rest, release=True)
-    assert kit.idle("bob", cap=7).broke

@@ -1,4 +1,4 @@
-"""Chapter four: commits land once, under the right fence and version, or leave no trace."""
+"""Commits land once, under the right fence and version, or leave no trace."""
 
 import threading
 

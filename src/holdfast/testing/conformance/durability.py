@@ -1,4 +1,4 @@
-"""Chapter eight, for stores that last: what was answered is there when the store is opened again."""
+"""For stores that last: what was answered is there when the store is opened again."""
 
 from holdfast.core.model import Claim
 from holdfast.testing.conformance.kit import DEFINITION, Kit, done, failed, new_item, proves, reset

@@ -1,4 +1,4 @@
-"""Chapter six: a batch is paused, cancelled, sealed and reopened; and others hear of it."""
+"""A batch is paused, cancelled, sealed and reopened; and others hear of it."""
 
 import msgspec
 import pytest

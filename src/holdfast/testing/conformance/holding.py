@@ -1,4 +1,4 @@
-"""Chapter three: what a holder of a chunk may load, and how long it holds it."""
+"""What a holder of a chunk may load, and how long it holds it."""
 
 from holdfast.testing.conformance.kit import (
     LEASE,

@@ -14,6 +14,7 @@ from holdfast.core.model import (
     BatchId,
     Change,
     Chunk,
+    ChunkId,
     Claim,
     Commit,
     Entry,
@@ -72,26 +73,26 @@ class Kit:
 
     def want(
         self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None,
-        only: int | None = None,
+        only: int | None = None, keeps: frozenset[ChunkId] = frozenset(),
     ) -> Want:  # fmt: skip
         return Want(batch=self.batch, owner=owner, limit=limit, seconds=seconds, reserve=reserve, cap=cap,
-                    only=None if only is None else ItemNo(only))  # fmt: skip
+                    only=None if only is None else ItemNo(only), keeps=keeps)  # fmt: skip
 
     def claim(
         self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None,
-        only: int | None = None,
+        only: int | None = None, keeps: frozenset[ChunkId] = frozenset(),
     ) -> Claim:  # fmt: skip
         """A claim that must be granted."""
-        answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap, only))
+        answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap, only, keeps))
         assert isinstance(answer, Claim), f"nothing was granted to {owner}: {answer}"
         return answer
 
     def idle(
         self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None,
-        only: int | None = None,
+        only: int | None = None, keeps: frozenset[ChunkId] = frozenset(),
     ) -> Idle:  # fmt: skip
         """A claim that must not be granted."""
-        answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap, only))
+        answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap, only, keeps))
         assert isinstance(answer, Idle), f"{owner} was granted {answer}"
         return answer
 

@@ -1,4 +1,4 @@
-"""Chapter one: batches are opened, items are admitted."""
+"""Batches are opened, items are admitted."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Chapter seven: what can be read, in pages, and the journal behind it."""
+"""What can be read, in pages, and the journal behind it."""
 
 import pytest
 

@@ -209,14 +209,17 @@ class Process:
     def _claim(self) -> Hand | Idle:
         world, plan = self.world, self.world.plan
         limit = 1 + int(world.chance() * plan.limit) if plan.every else plan.limit
+        keeps = frozenset(hand.chunk for hand in self.hands if not hand.lost)
         want = Want(batch=world.batch.id, owner=self.name, limit=limit, seconds=LEASE, cap=world.cap,
-                    reserve=self._reserve(), tolerance=world.tolerance)  # fmt: skip
+                    reserve=self._reserve(), tolerance=world.tolerance, keeps=keeps)  # fmt: skip
         began = world.standing()
         answer = self.store.claim(want)
         held = {int(hand.chunk) for hand in self.hands}
         world.check_held(self, held if isinstance(answer, Idle) else held | {int(answer.lease.chunk)})
         if isinstance(answer, Idle):
             return answer
+        if answer.lease.chunk in keeps:
+            raise Violation(f"{self.name} was granted chunk {answer.lease.chunk} anew, which it had in its hands")
         if world.trace is not None:
             given = f"chunk {answer.lease.chunk} fence {answer.lease.fence}, items {answer.lo} to {answer.hi - 1}"
             world.say(self.name, "claims", given, f"blame {answer.blame}")

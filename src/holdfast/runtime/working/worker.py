@@ -65,6 +65,8 @@ class Worker:
         self.policies = [lane.stage.policy for lane in lanes]
         self.holdings: list[Holding] = []
         self.idle: Idle | None = None
+        self.asked_at_end = False
+        """Whether that was asked after the source was read: what is admitted in the meantime is not in the answer."""
         self.look_again_at = 0.0
         self.appetite = Appetite(lanes, control)
         self._gave_back = False
@@ -100,7 +102,7 @@ class Worker:
     def _at_end(self) -> bool:
         if self.control.stopping:
             return self.control.at_once or not any(h.running or h.is_ripe for h in self.holdings)
-        return self.idle is not None and self.idle.pending == 0 and not self.holdings and self.control.ingested
+        return self.idle is not None and self.idle.pending == 0 and not self.holdings and self.asked_at_end
 
     def _patience(self) -> float:
         """How long to wait for an executor: not at all while something can be done at once."""
@@ -297,7 +299,7 @@ class Worker:
         if self.control.stopping:
             return False
         most = limit if most is None else min(limit, most)
-        keeps = self.heartbeat.keeps
+        keeps, self.asked_at_end = self.heartbeat.keeps, self.control.ingested
         answer = self.store.claim(msgspec.structs.replace(self.want, reserve=reserve, limit=most, keeps=keeps))
         if isinstance(answer, Idle):
             self.idle = answer

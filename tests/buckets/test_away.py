@@ -56,10 +56,15 @@ def life(bucket: Any, pauses: list[float]) -> hf.Report:
 def test_a_run_gets_over_a_bucket_that_is_away_at_any_moment() -> None:
     plain = Leaving(0, 0)
     assert life(plain, []).counts.done == 20
-    for first in range(3, plain.seen, 3):
+    moments, met = range(3, plain.seen, 3), 0
+    for first in moments:
         pauses: list[float] = []
-        assert life(Leaving(first, 4), pauses).counts.done == 20, first
-        assert pauses[:4] == list(patience.PAUSES[:4])
+        leaving = Leaving(first, 4)
+        assert life(leaving, pauses).counts.done == 20, first
+        if leaving.seen >= first:  # how often a worker looks for more while the source is read is a matter of luck
+            assert pauses[:4] == list(patience.PAUSES[:4])
+            met += 1
+    assert met > len(moments) / 2
 
 
 def test_a_bucket_that_stays_away_is_told_after_half_a_minute() -> None:

@@ -306,6 +306,9 @@ def test_a_reset_that_spoils_a_total_stands_in_status_report_and_audit(app: Path
     assert audit.code == 1
     assert "All 1,000 rows up to the cursors of totals were delivered" in audit.out
     assert "partition 1: its total leaves out 100 rows" in audit.out
+    cloned = holdfast("cursor", "clone", "totals", "copy", "--dry-run")
+    assert re.search(f"begins with a total of which this is known: {note}", " ".join(cloned.out.split()))
+    assert "totals" not in holdfast("cursor", "clone", "orders", "other", "--dry-run", "--json").document
     assert holdfast("cursor", "reset", "totals", "1", "--to-beginning", *AGREED).code == 0
     ran = holdfast("run", "app.py:totals")
     assert "499500" in ran.out

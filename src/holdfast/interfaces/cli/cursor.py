@@ -305,6 +305,8 @@ def _make(there: Store, plan: planting.Plan, manner: Manner) -> None:
             f"A new batch {plan.name} {made}, with {parts} and {rows} behind it, under fences above {plan.fence}. It "
             "delivers what comes after them."
         )
+        for total in plan.origin.get("totals", ()):
+            render.say(f"It begins with a total of which this is known: {total}", render.CARE)
 
     if not goes_on(manner, shown, say):
         return

@@ -35,7 +35,7 @@ from holdfast.runtime.working.pools import Broken, Finished
 from holdfast.runtime.working.processes import Tried
 from holdfast.runtime.working.saving import Refusal, Saving
 from holdfast.runtime.working.writing import write
-from holdfast.stores.base import Idle, Receipt, Store
+from holdfast.stores.base import Idle, Store
 
 log = logging.getLogger("holdfast.worker")
 
@@ -226,7 +226,7 @@ class Worker:
         for lane in self.lanes:
             lane.sync_outputs([s for _, s in batch])
         commits = [self._commit_of(holding, settled) for holding, settled in batch]
-        receipts = self._write(commits)
+        receipts = write(self.store, commits)
         for lane in self.lanes:
             lane.publish([s for (_, s), receipt in zip(batch, receipts, strict=True) if receipt.landed])
         self._report_late([c for c, receipt in zip(commits, receipts, strict=True) if receipt.reason == "sealed"])
@@ -251,9 +251,6 @@ class Worker:
         holding.left -= settled.counts.settled
         return commit(holding.holder, settled, commit_id=holding.new_commit_id(), release=holding.left == 0,
                       reserved=holding.reserved(), reached=holding.all_reached())  # fmt: skip
-
-    def _write(self, commits: list[Commit]) -> list[Receipt]:
-        return write(self.store, commits)
 
     def _landed(self, holding: Holding, settled: Settled, released: bool) -> None:
         """What is durable may go on."""
@@ -370,7 +367,7 @@ class Worker:
         if suspect.lost or not self._can_start(suspect):
             return
         suspect.on_trial = False
-        (receipt,) = self._write([start(suspect.holder, commit_id=suspect.new_commit_id())])
+        (receipt,) = write(self.store, [start(suspect.holder, commit_id=suspect.new_commit_id())])
         if receipt.landed:
             suspect.version += 1
         else:
@@ -411,7 +408,7 @@ class Worker:
 
     def _release(self, holding: Holding) -> None:
         due = holding.release_due(self.store.now())
-        self._write([commit(holding.holder, NOTHING, commit_id=holding.new_commit_id(), release=True, due=due)])
+        write(self.store, [commit(holding.holder, NOTHING, commit_id=holding.new_commit_id(), release=True, due=due)])
         self._forget(holding)
         self.idle = None
 

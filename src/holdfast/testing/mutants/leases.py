@@ -44,16 +44,16 @@ def an_expired_lease_is_never_taken() -> Patch:
 
 
 @simulation
+def a_renewal_changes_nothing() -> Patch:
+    return wrapped(MemoryStore, "renew", lambda _renew, _store, leases, _seconds: list(leases))
+
+
+@conformance
 def a_process_takes_its_own_work_out_of_its_hands() -> Patch:
     def careless(claim: Any, store: MemoryStore, want: Want) -> Any:
         return claim(store, replace(want, keeps=frozenset()))
 
     return wrapped(MemoryStore, "claim", careless)
-
-
-@simulation
-def a_renewal_changes_nothing() -> Patch:
-    return wrapped(MemoryStore, "renew", lambda _renew, _store, leases, _seconds: list(leases))
 
 
 @conformance

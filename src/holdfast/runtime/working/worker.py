@@ -35,7 +35,7 @@ from holdfast.runtime.working.pools import Broken, Finished
 from holdfast.runtime.working.processes import Tried
 from holdfast.runtime.working.saving import Refusal, Saving
 from holdfast.runtime.working.writing import write
-from holdfast.stores.base import Idle, Store
+from holdfast.stores.base import Idle, Receipt, Store
 
 log = logging.getLogger("holdfast.worker")
 
@@ -226,10 +226,11 @@ class Worker:
         for lane in self.lanes:
             lane.sync_outputs([s for _, s in batch])
         commits = [self._commit_of(holding, settled) for holding, settled in batch]
-        receipts = write(self.store, commits)
+        receipts = self._write(commits)
         for lane in self.lanes:
             lane.publish([s for (_, s), receipt in zip(batch, receipts, strict=True) if receipt.landed])
-        self._report_late([c for c, receipt in zip(commits, receipts, strict=True) if receipt.reason == "sealed"])
+        if late := [c for c, receipt in zip(commits, receipts, strict=True) if receipt.reason == "sealed"]:
+            self.ledger.late += sealing.note_late(self.store, late, owner=self.want.owner)
         for (holding, settled), receipt, written in zip(batch, receipts, commits, strict=True):
             if receipt.landed:
                 self._landed(holding, settled, written.release)
@@ -237,10 +238,6 @@ class Worker:
                 self._drop(holding, f"its commit was refused ({receipt.reason})")
         if any(settled.counts.dead for _, settled in batch):
             self.watch.after_burial()
-
-    def _report_late(self, late: list[Commit]) -> None:
-        if late:
-            self.ledger.late += sealing.note_late(self.store, late, owner=self.want.owner)
 
     def _settle(self, holding: Holding, now: float) -> Settled:
         outcomes, holding.outcomes = holding.outcomes, []
@@ -251,6 +248,9 @@ class Worker:
         holding.left -= settled.counts.settled
         return commit(holding.holder, settled, commit_id=holding.new_commit_id(), release=holding.left == 0,
                       reserved=holding.reserved(), reached=holding.all_reached())  # fmt: skip
+
+    def _write(self, commits: list[Commit]) -> list[Receipt]:
+        return write(self.store, commits)
 
     def _landed(self, holding: Holding, settled: Settled, released: bool) -> None:
         """What is durable may go on."""
@@ -367,7 +367,7 @@ class Worker:
         if suspect.lost or not self._can_start(suspect):
             return
         suspect.on_trial = False
-        (receipt,) = write(self.store, [start(suspect.holder, commit_id=suspect.new_commit_id())])
+        (receipt,) = self._write([start(suspect.holder, commit_id=suspect.new_commit_id())])
         if receipt.landed:
             suspect.version += 1
         else:
@@ -408,7 +408,7 @@ class Worker:
 
     def _release(self, holding: Holding) -> None:
         due = holding.release_due(self.store.now())
-        write(self.store, [commit(holding.holder, NOTHING, commit_id=holding.new_commit_id(), release=True, due=due)])
+        self._write([commit(holding.holder, NOTHING, commit_id=holding.new_commit_id(), release=True, due=due)])
         self._forget(holding)
         self.idle = None
 

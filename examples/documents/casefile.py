@@ -30,6 +30,8 @@ CENTS = 2
 """What the service takes for tagging one document."""
 
 _mine = threading.local()
+_opening = threading.Lock()
+"""A file is made ready by one thread at a time: SQLite waits for no lock while it changes to write-ahead logging."""
 
 
 def path() -> Path:
@@ -39,9 +41,11 @@ def path() -> Path:
 def connection() -> sqlite3.Connection:
     """One for each thread and file."""
     if getattr(_mine, "path", None) != path():
-        _mine.path, _mine.db = path(), sqlite3.connect(path(), timeout=30, isolation_level=None)
-        _mine.db.execute("PRAGMA journal_mode=WAL")
-        _mine.db.executescript(SCHEMA)
+        with _opening:
+            db = sqlite3.connect(path(), timeout=30, isolation_level=None)
+            db.execute("PRAGMA journal_mode=WAL")
+            db.executescript(SCHEMA)
+        _mine.path, _mine.db = path(), db
     return _mine.db  # type: ignore[no-any-return]
 
 

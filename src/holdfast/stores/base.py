@@ -134,7 +134,7 @@ class Store(Protocol):
 
         Guard: the batch is open, its end has not come, its dead letters are within the tolerance, its budget allows
             for an item, and nobody holds the chunk: released, expired by the store's clock, or its process is known
-            to be dead.
+            to be dead. What the claimer keeps is not granted to it, however long it slept.
             With `only` it is the chunk of that item, or of what stands before it in a suspect: give that back, and
             claim again.
         Guarantee: the fence is one higher than ever before; the entry with the snapshot of attempts is durable.

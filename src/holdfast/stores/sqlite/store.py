@@ -163,8 +163,9 @@ class SqliteStore(SqliteBatches):
             for chunk in map(chunk_of, db.execute(SQL[name], (want.batch, *times, enough))):
                 if chunk.id not in want.keeps:
                     return chunk
-        held = (chunk_of(row) for row in db.execute(SQL["held_chunks"], (want.batch, now)))
-        return next((c for c in held if c.owner is not None and self._is_dead(c.owner)), None)
+        held = [chunk_of(row) for row in db.execute(SQL["held_chunks"], (want.batch, now))]
+        dead = (each for each in held if each.owner is not None and self._is_dead(each.owner))
+        return next((each for each in dead if each.id not in want.keeps), None)
 
     def _affordable(self, db: SqliteFile, want: Want, now: float) -> int | None:
         """What a grant that ended without a release had set aside is free again: its owner spends no more."""

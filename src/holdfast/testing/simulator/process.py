@@ -36,6 +36,8 @@ class Process:
         self.world, self.number, self.life = world, number, life
         self.name = f"w{number}.{life}"
         self.hands: list[Hand] = []
+        self.asked_at_end = False
+        """Whether it was told that there is nothing to claim when the source had been read: an answer may be old."""
         self.alive = True
         self.beating = False
         self.asleep_until = 0.0
@@ -169,7 +171,7 @@ class Process:
 
     def _at_end(self, idle: Idle) -> bool:
         world = self.world
-        at_rest = not world.faulty and not world.ingesting and idle.pending == 0
+        at_rest = not world.faulty and self.asked_at_end and idle.pending == 0
         return at_rest and (world.course is Course.CANCELLED or not world.outside.all_that_do_not_hold())
 
     def _patience(self, idle: Idle | None) -> float:
@@ -212,7 +214,7 @@ class Process:
         keeps = frozenset(hand.chunk for hand in self.hands if not hand.lost)
         want = Want(batch=world.batch.id, owner=self.name, limit=limit, seconds=LEASE, cap=world.cap,
                     reserve=self._reserve(), tolerance=world.tolerance, keeps=keeps)  # fmt: skip
-        began = world.standing()
+        began, self.asked_at_end = world.standing(), not world.ingesting
         answer = self.store.claim(want)
         held = {int(hand.chunk) for hand in self.hands}
         world.check_held(self, held if isinstance(answer, Idle) else held | {int(answer.lease.chunk)})

@@ -66,7 +66,7 @@ class BucketWorld(World):
 
     def _wait(self, door: Door, seconds: float) -> None:
         if self._depth < DEPTH:
-            self._let_others(self.clock.now + seconds)
+            self._keep_waiting(door.process, self.clock.now + seconds)
         if door.process is not None and not door.process.alive:
             raise Died
 
@@ -155,12 +155,19 @@ class BucketWorld(World):
                 process.sleep()
                 self._let_others(process.asleep_until)
         if plan.races and self._depth < DEPTH and self.chance() < plan.races:
-            began = self.clock.now
-            self._let_others(began + WINDOW * self.chance(), 1 + int(self.chance() * 3))
-            if process is not None and self.clock.now - began > LEASE / 10:
-                process.shaken = True
+            self._keep_waiting(process, self.clock.now + WINDOW * self.chance(), 1 + int(self.chance() * 3))
         if process is not None and not process.alive:
             raise Died
+
+    def _keep_waiting(self, process: Any, until: float, most: int = 10**6) -> None:
+        """Others act while a process waits; where one of them sleeps, that may take longer than a lease."""
+        if process is None:
+            self._let_others(until, most)
+            return
+        process.waits_since.append(self.clock.now)
+        self._let_others(until, most)
+        process.shaken = process.is_shaken
+        process.waits_since.pop()
 
     def _let_others(self, until: float, most: int = 10**6) -> None:
         self._depth += 1

@@ -37,7 +37,7 @@ def canceller(world: World) -> Actor:
         return
     for _ in range(TIRELESS):
         pending = world.store.items(world.batch.id, state=State.PENDING)
-        if not pending and not world.faulty:
+        if not pending and not world.faulty and not world.underway:
             return
         now, chunks = world.clock.now, world.store.chunks(world.batch.id)
         left = [chunk for chunk in chunks if chunk.owner is not None and not world.is_live(chunk, now)]

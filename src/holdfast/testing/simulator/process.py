@@ -43,6 +43,8 @@ class Process:
         self.asleep_until = 0.0
         self.shaken = False
         """Something happened to it that may cost it its leases."""
+        self.waits_since: list[float] = []
+        """When its requests began that are on their way: of one that takes long its other half knows nothing yet."""
         self.unsure = False
         """It does not know what became of something that it wrote, and it may hold what it does not know of."""
         self.skew = (world.chance() * 2 - 1) * world.plan.skew
@@ -55,6 +57,11 @@ class Process:
     def now(self) -> float:
         """Its own clock, which is not the store's."""
         return self.world.clock.now + self.skew
+
+    @property
+    def is_shaken(self) -> bool:
+        """Whether it was kept from renewing its leases in time, or is just now."""
+        return self.shaken or any(self.world.clock.now - since > LEASE / 10 for since in self.waits_since)
 
     def is_gone(self) -> bool:
         return not self.alive
@@ -107,7 +114,7 @@ class Process:
         """Somebody else has the chunk, or may have: forget all of it. Without a reason it must not happen."""
         self.world.say(self.name, f"drops chunk {hand.chunk}: {why}")
         self.world.counts["leases lost"] += 1
-        if not self.shaken and hand.chunk not in self.world.seized:
+        if not self.is_shaken and not self.world.is_seized(hand.claim):
             raise Violation(f"{self.name} lost chunk {hand.chunk} ({why}), though nothing had happened to it")
         self._excuse(hand)
         self.hands.remove(hand)
@@ -171,7 +178,7 @@ class Process:
 
     def _at_end(self, idle: Idle) -> bool:
         world = self.world
-        at_rest = not world.faulty and self.asked_at_end and idle.pending == 0
+        at_rest = not world.faulty and not world.underway and self.asked_at_end and idle.pending == 0
         return at_rest and (world.course is Course.CANCELLED or not world.outside.all_that_do_not_hold())
 
     def _patience(self, idle: Idle | None) -> float:

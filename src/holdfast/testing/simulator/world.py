@@ -92,6 +92,8 @@ class World:
         self.excused: Counter[Effect] = Counter()
         """Runs whose outcome was lost for a reason."""
         self.seized: set[int] = set()
+        self.underway: list[tuple[bool, frozenset[int]]] = []
+        """Acts that somebody waits for: whether they seize, and their items. On a bucket that takes its time."""
         """Chunks that an operator took from their owner."""
         self.landed: set[bytes] = set()
         self.counts: Counter[str] = Counter()
@@ -188,10 +190,12 @@ class World:
     ) -> list[ItemNo]:  # fmt: skip
         """What somebody does to items; nothing, once the batch is sealed."""
         sealed = self.sealed
+        touched = seize, frozenset(int(change.n) for change in changes)
         if seize:
-            self._seize({int(change.n) for change in changes})
+            self._seize(touched[1])
         act = Act(id=self.new_id() if act_id is None else act_id, batch=self.batch.id, kind=kind, actor=who,
                   reason="because", at_items=tuple(changes), seize=seize, events=events)  # fmt: skip
+        self.underway.append(touched)
         try:
             changed = self.on_behalf(who, lambda store: store.act(act))
         except Refused:
@@ -199,6 +203,8 @@ class World:
                 raise
             self.counts["acts refused"] += 1
             return []
+        finally:
+            self.underway.remove(touched)
         if self.sealed is not None and changed and sealed is self.sealed:
             raise Violation(f"items {changed} of a sealed batch were {kind}")
         if seize:
@@ -207,6 +213,12 @@ class World:
         self.say(who, kind, "items", [c.n for c in changes], "seizing" if seize else "", "→", changed)
         self.changed()
         return changed
+
+    def is_seized(self, claim: Claim) -> bool:
+        """Whether somebody took the chunk out of a process's hands, or is about to: it may have been cut since."""
+        return claim.lease.chunk in self.seized or any(
+            seizes and any(claim.lo <= n < claim.hi for n in items) for seizes, items in self.underway
+        )
 
     def _seize(self, touched: AbstractSet[int]) -> None:
         chunks = self.store.chunks(self.batch.id) if touched else ()
@@ -237,7 +249,18 @@ class World:
     def unseal(self) -> None:
         self.check_seal()
         self.sealed = None
-        self.on_behalf("sealer", lambda store: store.reopen(self.batch.id, actor="sealer", reason="because"))
+        asked = 0
+
+        def reopen(store: Store) -> None:
+            nonlocal asked
+            asked += 1
+            try:
+                store.reopen(self.batch.id, actor="sealer", reason="because")
+            except UsageError:  # it is open: asked for the second time, because no answer came to the first
+                if asked == 1:
+                    raise
+
+        self.on_behalf("sealer", reopen)
         self.counts["seals lifted"] += 1
         self.say("sealer", "the batch is open again")
 

@@ -13,7 +13,7 @@ GOODS = ("harpoon", "lamp oil", "rope, tarred", 'plank, 2"', "sailcloth", "biscu
 
 
 def main(count: int, path: Path) -> None:
-    """Write the file, and say what its totals must be."""
+    """Write the file, and say how long it is."""
     with path.open("w", encoding="utf-8", newline="") as file:
         file.write("id,article,warehouse,quantity,price\n")
         file.writelines(rows(count))

@@ -42,6 +42,15 @@ def test_the_inventory_example_is_exact_after_it_was_killed(tmp_path: Path) -> N
         assert f"{house:<14}{amount:>20,.2f}" in out
 
 
+@pytest.mark.slow
+def test_the_totals_that_the_readme_shows_are_those_of_the_file(tmp_path: Path) -> None:
+    made = tmp_path / "inventory.csv"
+    subprocess.run([sys.executable, EXAMPLE / "make_inventory.py", "1000000"], cwd=tmp_path, check=True)
+    found, shown = expected(made), (EXAMPLE / "README.md").read_text()
+    for house, amount in {**found, f"{1_000_000:,}": sum(found.values(), Decimal(0))}.items():
+        assert f"{house:<14}{amount:>20,.2f}" in shown
+
+
 def expected(path: Path) -> dict[str, Decimal]:
     found: dict[str, Decimal] = defaultdict(Decimal)
     with path.open(newline="") as file:

@@ -308,6 +308,14 @@ def test_a_reset_that_spoils_a_total_stands_in_status_report_and_audit(app: Path
     assert "partition 1: its total leaves out 100 rows" in audit.out
     cloned = holdfast("cursor", "clone", "totals", "copy", "--dry-run")
     assert re.search(f"begins with a total of which this is known: {note}", " ".join(cloned.out.split()))
+    assert holdfast("cursor", "clone", "totals", "copy", *AGREED).code == 0
+    assert holdfast("cursor", "clone", "copy", "third", *AGREED).code == 0
+    for copy in ("copy", "third"):
+        (told,) = holdfast("status", copy, "--json").document["notes"]
+        assert (told["partition"], told["left_out"]) == (1, 100)
+        assert re.search("partition 1 was cloned by ada on .*; its total leaves out 100 rows", told["text"])
+    assert holdfast("cursor", "reset", "copy", "1", "--to-beginning", *AGREED).code == 0
+    assert "note" not in holdfast("status", "copy").out
     assert "totals" not in holdfast("cursor", "clone", "orders", "other", "--dry-run", "--json").document
     assert holdfast("cursor", "reset", "totals", "1", "--to-beginning", *AGREED).code == 0
     ran = holdfast("run", "app.py:totals")

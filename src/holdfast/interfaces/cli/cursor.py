@@ -306,7 +306,7 @@ def _make(there: Store, plan: planting.Plan, manner: Manner) -> None:
             "delivers what comes after them."
         )
         for total in plan.origin.get("totals", ()):
-            render.say(f"It begins with a total of which this is known: {total}", render.CARE)
+            render.say(f"It begins with a total of which this is known: {total['text']}", render.CARE)
 
     if not goes_on(manner, shown, say):
         return

@@ -24,7 +24,7 @@ from holdfast.runtime.cursors.history import history
 from holdfast.runtime.cursors.planting import CLONED, IMPORTED, check_fence, check_free, plant, seed_of
 from holdfast.runtime.cursors.planting import Plan as Planting
 from holdfast.runtime.cursors.standing import chunk_of, identity_of, source_of, standing_of, standings
-from holdfast.runtime.cursors.totals import remarks, tally_after
+from holdfast.runtime.cursors.totals import for_a_clone, remarks, tally_after
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.operating.operations import By, Result
 from holdfast.runtime.pipeline import check_name
@@ -253,7 +253,7 @@ def clone(store: Store, batch: Batch, new_name: str) -> Planting:
     """A new batch of the same definition at the same cursors, under fences that are higher. What is known of totals
     that do not count every row once goes with it."""
     chunks = store.chunks(batch.id)
-    known = [str(each) for each in remarks(store, batch)]
+    known = for_a_clone(remarks(store, batch))
     seeds = tuple(seed_of(at.key, at.payload, at.checkpoint) for at in standings(store, batch))
     plan = Planting(
         name=check_name(new_name, "batch"), pipeline=batch.pipeline, definition=batch.definition, seeds=seeds,

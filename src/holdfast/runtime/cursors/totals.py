@@ -8,17 +8,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core import canonical, cursor, passes, tally
+import msgspec
+
+from holdfast.core import canonical, cursor, journal, passes, tally
 from holdfast.core.cursors import Standing
-from holdfast.core.model import Batch, Checkpoint
+from holdfast.core.model import Batch, Checkpoint, chain_of_batch
 from holdfast.core.passes import Mark, Story
 from holdfast.core.tally import Tally
 from holdfast.runtime.cursors.history import Past, history
-from holdfast.runtime.cursors.planting import IMPORTED
+from holdfast.runtime.cursors.planting import CLONED, IMPORTED, PLANTED
 from holdfast.runtime.cursors.standing import is_scan, standings
 from holdfast.runtime.durations import when
 from holdfast.stores import owners
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, each_entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +72,31 @@ def remarks(store: Store, batch: Batch) -> list[Remark]:
     those only whose cursor may have been set."""
     if not is_scan(batch):
         return []
-    found = []
+    found, begun_with = [], _begun_with(store, batch)
     for at in standings(store, batch):
         if at.place.epoch == 0:
             continue
         acts = [past for past in history(store, batch, at.n) if past.is_act]
-        if acts and not (seen := tally.tally(story_of(store, batch, at))).is_whole:
+        if not acts:
+            continue
+        seen = begun_with.get(canonical.key_text(at.key)) if acts[-1].kind == CLONED else None
+        seen = seen or tally.tally(story_of(store, batch, at))
+        if not seen.is_whole:
             found.append(Remark(key=at.key, tally=seen, act=acts[-1]))
     return found
+
+
+def for_a_clone(found: Iterable[Remark]) -> list[dict[str, Any]]:
+    """What a clone is told of the totals it begins with, for its journal."""
+    return [{"partition": each.key, "text": str(each), "tally": msgspec.to_builtins(each.tally)} for each in found]
+
+
+def _begun_with(store: Store, batch: Batch) -> dict[str, Tally]:
+    """What is amiss with the totals that a clone began with, by the key of the partition."""
+    for entry in each_entry(store, chain_of_batch(batch.id)):
+        if journal.decode_header(entry.head).kind == PLANTED:
+            body = journal.decode_body(entry.body)
+            assert isinstance(body, journal.Acted)
+            told = canonical.decode(body.note).get("totals", ())
+            return {canonical.key_text(each["partition"]): msgspec.convert(each["tally"], Tally) for each in told}
+    return {}

@@ -190,12 +190,12 @@ class World:
     ) -> list[ItemNo]:  # fmt: skip
         """What somebody does to items; nothing, once the batch is sealed."""
         sealed = self.sealed
-        touched = seize, frozenset(int(change.n) for change in changes)
+        items = frozenset(int(change.n) for change in changes)
         if seize:
-            self._seize(touched[1])
+            self._seize(items)
         act = Act(id=self.new_id() if act_id is None else act_id, batch=self.batch.id, kind=kind, actor=who,
                   reason="because", at_items=tuple(changes), seize=seize, events=events)  # fmt: skip
-        self.underway.append(touched)
+        self.underway.append((seize, items))
         try:
             changed = self.on_behalf(who, lambda store: store.act(act))
         except Refused:
@@ -204,7 +204,7 @@ class World:
             self.counts["acts refused"] += 1
             return []
         finally:
-            self.underway.remove(touched)
+            self.underway.remove((seize, items))
         if self.sealed is not None and changed and sealed is self.sealed:
             raise Violation(f"items {changed} of a sealed batch were {kind}")
         if seize:

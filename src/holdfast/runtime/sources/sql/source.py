@@ -185,8 +185,8 @@ class SqlSource:
                 count = connection.execute(asked.where(column.is_(None))).scalar_one()
                 then = 'say nulls="skip" or nulls="first"' if role == "cursor" else "name other key columns, key=…"
                 raise UsageError(
-                    f"{self.what}: {many(count, 'row')} without a value in the {role} column {name!r}, so the place "
-                    f"in the order is unknown: give it one, or {then}"
+                    f"{self.what}: {many(count, 'row')} without a value in the {role} column {name!r}, so that nobody "
+                    f"knows where to read on: give every row one, or {then}"
                 )
 
     def _exists(self, connection: "Connection", shape: Shape, condition: Any) -> bool:

@@ -70,12 +70,12 @@ def politely(number: int, ctx: hf.Context) -> int:
     return number
 
 
-HANDLERS = {"async": hang_async, "blocked": block, "polite": politely}
+HANDLERS = {"async": hang_async, "blocked": block, "polite": politely, "polite processes": politely}
 hanging.stage(
     name="hang",
     timeout=TIMEOUT,
     retry=hf.Retry(attempts=2, wait=("0s", "0.01s")),
-    executor="processes" if WAY == "processes" else None,
+    executor="processes" if "processes" in WAY else None,
 )(HANDLERS.get(WAY, hang))
 
 

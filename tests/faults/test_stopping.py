@@ -131,8 +131,9 @@ def test_a_deadline_ends_the_run_whatever_hangs_and_says_to_run_again(way: str, 
 
 
 @pytest.mark.promise("A7", "C7")
-def test_a_handler_that_asks_is_told_that_the_run_ends(stage: Stage) -> None:
-    process = stage.start("polite")
+@pytest.mark.parametrize("way", ["polite", "polite processes"])
+def test_a_handler_that_asks_is_told_that_the_run_ends(way: str, stage: Stage) -> None:
+    process = stage.start(way)
     stage.wait_for("began", 4)
     process.signal(signal.SIGINT)
     interrupted(process)

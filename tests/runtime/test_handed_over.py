@@ -225,9 +225,11 @@ def test_beside_an_item_on_trial_the_worker_waits_and_does_not_spin(
 
     def define(book: hf.Pipeline) -> None:
         @book.stage
-        def read(number: int) -> int:
+        def read(number: int, ctx: hf.Context) -> int:
             if number == 0:
                 os.kill(os.getpid(), signal.SIGINT)
+                while not ctx.stopping:
+                    threading.Event().wait(0.001)
             else:
                 looked.wait(PATIENCE)
             return number

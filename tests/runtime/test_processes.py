@@ -326,37 +326,3 @@ def other(number: int) -> int:
     assert "10 done + 0 skipped + 2 dead" in ended.stdout, ended.stderr
     assert "invalid_output" in ended.stdout
     assert "process_died" not in ended.stdout
-
-
-TORN = """
-@book.stage(executor="processes")
-def read(number: int) -> int:
-    return number
-
-if __name__ == "__main__":
-    from concurrent.futures import ProcessPoolExecutor
-    from holdfast.runtime.working import remote
-    submit, errors = ProcessPoolExecutor.submit, [{error}]
-
-    def torn(self, function, *args):
-        if function is remote.run and errors:
-            raise errors.pop()
-        return submit(self, function, *args)
-
-    ProcessPoolExecutor.submit = torn
-"""
-
-
-@pytest.mark.promise("A7")
-def test_a_pool_that_breaks_while_it_grows_costs_no_item(folder: Path) -> None:
-    process = program(folder, TORN.format(error='OSError("handle is closed")')).start()
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    assert set(outputs(stored(folder))) == set(range(12))
-
-
-def test_a_system_without_room_for_processes_is_told(folder: Path) -> None:
-    process = program(folder, TORN.format(error='BlockingIOError(11, "no more processes")')).start()
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "no more processes" in err

@@ -12,6 +12,7 @@ from tests.runtime.support import App, wait_for
 
 PROGRAM = """
     import os, sys, time
+    from multiprocessing import resource_tracker
     import holdfast as hf
     from holdfast.testing.rows import Rows
 
@@ -28,6 +29,13 @@ PROGRAM = """
         if os.path.exists("die") and 12 in rows:
             os.remove("die")
             os.kill(os.getpid(), 9)
+        if os.path.exists("fork") and 12 in rows:
+            os.remove("fork")
+            if os.fork(): os._exit(1)
+            os.closerange(0, 3)  # what the test reads ends with the program
+            os.close(resource_tracker._resource_tracker._fd)
+            while not os.path.exists("go"): time.sleep(0.01)
+            os._exit(0)
         if os.path.exists("hang"):
             open("hanging", "w").write(str(os.getpid()))
             time.sleep(60)
@@ -72,6 +80,16 @@ def test_a_process_that_dies_is_tried_again_from_its_checkpoint(app: App, folder
     done = app.run()
     assert done.stdout.split() == ["20", "20"], done.stderr
     assert len((folder / "pids").read_text().splitlines()) == 5  # four groups, one of them twice
+
+
+@pytest.mark.slow
+@pytest.mark.promise("B1")
+def test_one_that_was_forked_by_a_process_does_not_hide_its_death(app: App, folder: Path) -> None:
+    (folder / "fork").touch()
+    done = app.run()
+    (folder / "go").touch()
+    assert done.stdout.split() == ["20", "20"], done.stderr
+    assert len((folder / "pids").read_text().splitlines()) == 5
 
 
 @pytest.mark.slow

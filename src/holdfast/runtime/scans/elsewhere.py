@@ -4,11 +4,11 @@ The thread that holds the lease stays here: it starts the process, writes down w
 durable, and kills it when the lease is lost. Processes are spawned, never forked: a fork would share open databases.
 """
 
-import multiprocessing
 import signal
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import msgspec
@@ -32,7 +32,7 @@ from holdfast.runtime.scans.walk import Walk
 from holdfast.runtime.working import remote
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.pools import Finished
-from holdfast.runtime.working.processes import settle_in
+from holdfast.runtime.working.processes import settle_in, spawning, stop_sign
 from holdfast.runtime.working.saving import Refusal, Saving
 
 LOOK_SECONDS = 0.1
@@ -85,6 +85,17 @@ class ProcessRunner(RangeRunner):
         super().__init__(stage, pipeline=pipeline, batch=batch, stopping=stopping, now=now, finished=finished,
                          burial=burial)  # fmt: skip
         self._target, self._follows, self._at, self._until = target, follows, at, until
+        self._living: set[BaseProcess] = set()
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Whoever is still at work was given up, and dies before the run returns."""
+        super().close()
+        with self._lock:
+            self._is_closed = True
+            for process in self._living:
+                process.kill()
 
     def run(self, work: Assignment) -> None:
         if self.may_not_begin(work):
@@ -126,29 +137,35 @@ class ProcessRunner(RangeRunner):
         parcel = Parcel(self.batch, work.fence, work.ready_at, work.items[0], at, until, self._follows)
         if search is not None:
             parcel.size, parcel.window, parcel.condemned = search.size, search.window, search.condemned
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        stop = context.Event()
-        process = context.Process(target=_work, args=(theirs, stop, self._target, _encode(parcel)), daemon=True)
+        ours, theirs = spawning.Pipe()
+        stop = stop_sign()
+        process = spawning.Process(target=_work, args=(theirs, stop, self._target, _encode(parcel)), daemon=True)
         process.start()
         theirs.close()
+        with self._lock:
+            self._living.add(process)
+            if self._is_closed:
+                process.kill()
         try:
-            return self._attend(ours, stop, work, at)
+            return self._attend(process, ours, stop, work, at)
         finally:
             process.kill()
             process.join()
+            with self._lock:
+                self._living.remove(process)
             process.close()
             ours.close()
 
-    def _attend(self, pipe: Connection, stop: Any, work: Assignment,
+    def _attend(self, process: BaseProcess, pipe: Connection, stop: Any, work: Assignment,
                 at: Checkpoint | None) -> tuple[Checkpoint | None, bool]:  # fmt: skip
         """Listen to the process until it ends, dies, or must be killed."""
         while not work.is_vain:
-            if self.stopping() and not stop.is_set():
-                stop.set()
+            stop.value = self.stopping()
             try:
                 if not pipe.poll(LOOK_SECONDS):
-                    continue
+                    if process.is_alive() or pipe.poll(0):
+                        continue
+                    raise EOFError  # dead, though one that it forked keeps the line open
                 message = _message(pipe.recv_bytes())
             except (EOFError, OSError):
                 return at, True
@@ -199,7 +216,7 @@ def _work(pipe: Connection, stop: Any, target: str, data: bytes) -> None:
     scan = remote.find(target)
     stage = scan.pipeline.stages[0]
     line = _Line(pipe)
-    runner = _Child(stage, parcel, line, pipeline=scan.pipeline.name, stopping=stop.is_set)
+    runner = _Child(stage, parcel, line, pipeline=scan.pipeline.name, stopping=lambda: bool(stop.value))
     work = Assignment(0, [parcel.item], parcel.fence, parcel.ready_at, None)
     runner.run(work)
     outcome = work.outcomes[0] if work.outcomes else None

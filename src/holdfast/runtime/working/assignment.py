@@ -57,7 +57,7 @@ class Assignment:
         self.ctx: Context | None = None
         """The context of the item at hand, where its stage takes one: what it cost is known even if it hangs."""
         self.lone = False
-        """Nothing else of its stage was in flight: if its process dies, it is to blame."""
+        """Its one item has a process to itself: if that dies, it is to blame."""
         self.abandoned = False
         """Given up by the worker: whatever still comes is ignored."""
         self.reached: Reached | None = None

@@ -104,6 +104,8 @@ class Holding:
         self.on_trial = leases.on_trial(claim.pending, claim.blame)
         """A lone suspect that was not started yet."""
         self._to_clear = ALONE_ITEMS
+        self.suspects: set[int] = set()
+        """Numbers of items under one of which a worker process died: while there are any, items travel alone."""
 
     @property
     def holder(self) -> Holder:

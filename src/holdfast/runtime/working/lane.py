@@ -13,11 +13,12 @@ from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.stage import Stage
 from holdfast.runtime.working.assignment import Answer, Assignment, clock
 from holdfast.runtime.working.control import Control
+from holdfast.runtime.working.executors import BorrowedProcesses
 from holdfast.runtime.working.holding import Holding
 from holdfast.runtime.working.loop import Loop
 from holdfast.runtime.working.pace import Pace
 from holdfast.runtime.working.pools import Finished, Pool, Threads
-from holdfast.runtime.working.processes import Remote
+from holdfast.runtime.working.processes import Processes
 from holdfast.runtime.working.runner import StageRunner
 
 log = logging.getLogger("holdfast.lane")
@@ -26,8 +27,6 @@ INLINE_PATIENCE = 0.2
 """After this time on the committing thread, handlers are not as quick as they were taken for."""
 LOOP_PATIENCE = 2.0
 """What the event loop may be late by before a handler is said to block it."""
-START_SECONDS = 60.0
-"""What worker processes may take to start before a timeout is believed."""
 
 
 class Slots:
@@ -60,8 +59,6 @@ class Lane:
         self.used = 0
         """Slots this lane holds."""
         self.active: dict[int, Assignment] = {}
-        self.suspects: set[int] = pool.suspects if isinstance(pool, Remote) else set()
-        """Shared by all stages whose items run in the same processes."""
         self._begun = False
         self._unpublished = False
         """Some outputs did not get their final names; that was said once, and the end of the run says it again."""
@@ -73,9 +70,7 @@ class Lane:
             return False
         if self.breaker.until and self.breaker.blocks(self.runner.now(), self.used):
             return False
-        if holding.alone or self.suspects:
-            return holding.running == 0 and self._pool_is_idle()
-        return True
+        return not holding.alone or (holding.running == 0 and self.used == 0)
 
     def start(self, holding: Holding) -> int:
         """Hand over some items; 1 when they were run at once on this thread."""
@@ -89,7 +84,7 @@ class Lane:
             resumed = any(item.n in holding.resumed for item in items)
             holding.resumed.difference_update(item.n for item in items)
         work = Assignment(self.index, items, holding.lease.fence, at, holding, resumed)
-        work.lone = len(items) == 1 and (holding.alone or bool(self.suspects)) and self._pool_is_idle()
+        work.lone = len(items) == 1 and (holding.alone or items[0].n in holding.suspects)
         holding.running += len(items)
         taken = len(items) if isinstance(self.pool, Loop) else 1
         self.used += taken
@@ -109,9 +104,6 @@ class Lane:
         self.runner.run(work)
         self.finished.put(Answer(work, work.outcomes, work.items[len(work.outcomes) :]))
 
-    def _pool_is_idle(self) -> bool:
-        return self.pool.in_flight == 0 if isinstance(self.pool, Remote) else self.used == 0
-
     def _free(self) -> int:
         limit = self.stage.concurrency
         return self.slots.free if limit is None else min(self.slots.free, limit - self.used)
@@ -125,13 +117,13 @@ class Lane:
 
     def _how_many(self, holding: Holding, inline: bool) -> int:
         ready = holding.ready[self.index].count
-        if holding.alone or self.suspects or self.breaker.until:
+        if holding.alone or holding.suspects or self.breaker.until:
             return 1
         if self.slots.one_by_one and not isinstance(self.pool, Loop):
             return 1
         if isinstance(self.pool, Loop):
             return min(ready, self._free())
-        if isinstance(self.pool, Remote) and self.stage.timeout is not None:
+        if isinstance(self.pool, Processes | BorrowedProcesses) and self.stage.timeout is not None:
             return 1
         share = ready if inline else -(-ready // max(1, self._free()))
         if self.slots.most is not None:
@@ -148,10 +140,6 @@ class Lane:
         self.slots.free += freed
         if work.left == 0:
             self.active.pop(id(work), None)
-            if isinstance(self.pool, Remote):
-                self.pool.in_flight -= 1
-            if self.suspects:
-                self.suspects.difference_update(item.n for item in work.items)
 
     def overdue(self) -> Iterator[tuple[Assignment, list[Outcome], list[Item]]]:
         """Assignments whose handler does not answer: what they finished, with the item at hand as timed out, and the
@@ -162,7 +150,7 @@ class Lane:
         if isinstance(self.pool, Loop):
             self._watch_loop(self.pool, timeout)
             return
-        if isinstance(self.pool, Remote) and not self.pool.owned:
+        if isinstance(self.pool, BorrowedProcesses):
             return  # how long it waits in a queue that is not ours cannot be told from how long it runs
         grace = self._grace()
         for work in [w for w in self.active.values() if w.started and clock() - w.started > timeout + grace]:
@@ -185,12 +173,9 @@ class Lane:
             )
 
     def _grace(self) -> float:
-        """Worker processes break in on their handlers themselves; only if that fails, and they had time to start,
-        is there nothing left but to end them."""
-        if not isinstance(self.pool, Remote):
-            return 0.0
-        start = self.pool.start_seconds
-        return START_SECONDS if start is None else 1.0 + 3.0 * start
+        """Worker processes break in on their handlers themselves; only if that fails is there nothing left but to end
+        them. How quick the machine is shows in how long they take to start."""
+        return 1.0 + 3.0 * self.pool.start_seconds if isinstance(self.pool, Processes) else 0.0
 
     def give_back(self) -> None:
         """The run stops: nothing more is begun, and what is handed over is left between two items."""
@@ -204,12 +189,6 @@ class Lane:
         for work in self.active.values():
             work.abandoned = True
             self.pool.abandon(work)
-
-    # -- processes that die -----------------------------------------------------------------------------------------
-
-    def suspect(self, items: Sequence[Item]) -> None:
-        """One of these may have killed its process: each is run alone."""
-        self.suspects.update(item.n for item in items)
 
     def look_again(self) -> None:
         """A chunk was claimed: its last owner may have left outputs that were never recorded."""

@@ -14,11 +14,12 @@ from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.stage import Stage
 from holdfast.runtime.working import remote
 from holdfast.runtime.working.control import Control
+from holdfast.runtime.working.executors import BorrowedProcesses, BorrowedThreads
 from holdfast.runtime.working.lane import Lane, Slots
 from holdfast.runtime.working.ledger import Ledger
 from holdfast.runtime.working.loop import Loop
-from holdfast.runtime.working.pools import Borrowed, Finished, Pool, Threads
-from holdfast.runtime.working.processes import Remote, processes
+from holdfast.runtime.working.pools import Finished, Pool, Threads
+from holdfast.runtime.working.processes import Processes
 from holdfast.runtime.working.runner import StageRunner
 
 if TYPE_CHECKING:
@@ -92,9 +93,9 @@ def _pool(kind: str, pipeline: "Pipeline", options: Options, finished: Finished)
     if kind == "threads":
         return Threads(size, finished)
     if kind == "executor" and isinstance(given, ThreadPoolExecutor):
-        return Borrowed(given, finished)
+        return BorrowedThreads(given, finished)
     target = remote.address(pipeline)
     if kind == "processes":
-        return Remote(lambda: processes(size), target, finished, owned=True)
+        return Processes(size, target, finished)
     assert isinstance(given, Executor)
-    return Remote(lambda: given, target, finished, owned=False)
+    return BorrowedProcesses(given, target, finished)

@@ -1,4 +1,4 @@
-"""Where handlers run: what every pool does, and the pools of threads: our own, or those of an executor of the user's.
+"""Where handlers run: what every pool does, and the pool of threads.
 
 Each pool takes an assignment and puts it on the queue of finished ones. Threads are daemons: a handler that hangs
 cannot keep the process from ending.
@@ -6,27 +6,35 @@ cannot keep the process from ending.
 
 import queue
 import threading
-from concurrent.futures import BrokenExecutor, Executor, Future
+from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from holdfast.core.model import Item
 from holdfast.runtime.working.assignment import Answer, Assignment
 from holdfast.runtime.working.runner import StageRunner
 
 Finished = queue.SimpleQueue[Any]
-"""Of `Answer`, `Broken`, `Tried`, or None (wake up)."""
+"""Of `Answer`, `Broken`, `Tried`, `Unable`, or None (wake up)."""
+
+Todo = tuple[StageRunner, Assignment]
 
 
-class Broken:
-    """The processes of a pool died under some assignments."""
+class Unable(NamedTuple):
+    """No process can be had, or none finds the pipeline: nothing can be run."""
 
-    def __init__(self, work: Assignment, error: BaseException, *, final: bool = False, by_us: bool = False) -> None:
-        self.work = work
-        self.error = error
-        self.final = final
-        """The pool cannot be made anew: it was the user's."""
-        self.by_us = by_us
-        """We ended the processes, because of another assignment."""
+    error: object
+
+
+class Broken(NamedTuple):
+    """A process died under an assignment, or an executor failed."""
+
+    work: Assignment
+    error: object
+    suspect: Item | None = None
+    """What it died of, as far as can be told; without one, each of its items may be it."""
+    final: bool = False
+    """The pool cannot be made anew: it was the user's."""
 
 
 class Pool(Protocol):
@@ -41,17 +49,18 @@ class Pool(Protocol):
     def close(self) -> None: ...
 
 
-class Threads:
-    """Plain threads, started as they are needed."""
+class Hands(ABC):
+    """Threads of ours that take assignments, started as they are needed."""
 
     def __init__(self, size: int, finished: Finished) -> None:
         self._size = size
         self._finished = finished
-        self._todo: queue.SimpleQueue[tuple[StageRunner, Assignment] | None] = queue.SimpleQueue()
+        self._todo: queue.SimpleQueue[Todo | None] = queue.SimpleQueue()
         self._open: set[Assignment] = set()
         """Handed over, and neither finished nor given up."""
         self._count = 0
         """Threads that do not hang."""
+        self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 
     def submit(self, runner: StageRunner, work: Assignment) -> None:
@@ -65,7 +74,9 @@ class Threads:
         if self._count >= min(self._size, len(self._open)):
             return
         try:
-            threading.Thread(target=self._loop, name=f"holdfast-{self._count + 1}", daemon=True).start()
+            thread = threading.Thread(target=self._loop, name=f"holdfast-{self._count + 1}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
             self._count += 1
         except RuntimeError:  # the system gives no more of them: those that run take what is to do
             if not self._count:
@@ -89,52 +100,32 @@ class Threads:
         for _ in range(self._count):
             self._todo.put(None)
 
+    @abstractmethod
     def _loop(self) -> None:
-        while True:
-            todo = self._todo.get()
-            if todo is None:
-                return
-            runner, work = todo
-            runner.run(work)
-            if not self._answer(work):
-                return
+        """What each of them does, until None is to do."""
 
     def _answer(self, work: Assignment) -> bool:
         """Hand back what came of it; False if it was given up, and another thread has the place of this one."""
+        if not self._strike_off(work):
+            return False
+        self._finished.put(Answer(work, work.outcomes, work.items[len(work.outcomes) :]))
+        return True
+
+    def _strike_off(self, work: Assignment) -> bool:
+        """It is over; False if nobody waits for it any more."""
         with self._lock:
             if work not in self._open:
                 return False
             self._open.remove(work)
-        self._finished.put(Answer(work, work.outcomes, work.items[len(work.outcomes) :]))
-        return True
+            return True
 
 
-class Borrowed:
-    """Threads of an executor of the user's."""
+class Threads(Hands):
+    """Handlers run on the threads themselves."""
 
-    def __init__(self, executor: Executor, finished: Finished) -> None:
-        self._executor = executor
-        self._finished = finished
-
-    def submit(self, runner: StageRunner, work: Assignment) -> None:
-        try:
-            future = self._executor.submit(runner.run, work)
-        except RuntimeError as error:  # it was shut down
-            self._finished.put(Broken(work, error, final=True))
-            return
-        future.add_done_callback(lambda done: self._done(work, done))
-
-    def abandon(self, work: Assignment) -> None:
-        """Leave a hanging thread alone."""
-
-    def give_back(self) -> None:
-        """The threads are not ours, and not given more than they can begin."""
-
-    def close(self) -> None:
-        """It stays its owner's."""
-
-    def _done(self, work: Assignment, future: Future[None]) -> None:
-        if future.cancelled():
-            self._finished.put(Broken(work, BrokenExecutor("it was shut down"), final=True))
-        else:
-            self._finished.put(Answer(work, work.outcomes, work.items[len(work.outcomes) :]))
+    def _loop(self) -> None:
+        while (todo := self._todo.get()) is not None:
+            runner, work = todo
+            runner.run(work)
+            if not self._answer(work):
+                return

@@ -1,131 +1,261 @@
-"""The pool of stages that run in worker processes, or in an executor of the user's that is no pool of threads."""
+"""Worker processes of our own: each is attended by a thread, which knows what its process was given when it died.
 
+The executor of the standard library is not used for them: a process that dies takes its neighbours along there, and one
+that dies while another is being started may keep the program from ever ending.
+"""
+
+import ctypes
 import multiprocessing
 import os
+import select
 import signal
 import threading
-from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
-from typing import NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from holdfast.runtime.working import remote
-from holdfast.runtime.working.assignment import Answer, Assignment, clock
-from holdfast.runtime.working.pools import Broken, Finished
+from holdfast.runtime.working.assignment import Assignment, clock
+from holdfast.runtime.working.pools import Broken, Finished, Hands, Todo, Unable
 from holdfast.runtime.working.runner import StageRunner
 
+FALSE_STARTS = 3
+"""How often in a row a process may die before it is ready, once others were: a system short of memory picks any."""
+FAREWELL_SECONDS = 5.0
+"""What an idle process may take to end by itself, with what the program does at its exit."""
+LOOK_MS = 500
+"""How often it is looked whether a process that says nothing lives."""
+GONE = (EOFError, OSError)
+"""What is raised on the line to a process that has died."""
 
-class Tried(NamedTuple):
-    """The first process of a pool is ready, or could not be."""
-
-    pool: "Remote"
-    error: BaseException | None
-    seconds: float
+spawning = multiprocessing.get_context("spawn")
+"""Processes are started afresh, never forked: a fork would share the open database."""
 
 
-class Remote:
-    """Worker processes, or an executor of the user's: the work travels as bytes, and comes back as bytes.
+def stop_sign() -> Any:
+    """Tells processes that the run stops. It has no lock, which would stay locked for ever if its holder died."""
+    return spawning.RawValue(ctypes.c_bool, False)
 
-    Nothing is handed over before one process has found the pipeline, so that a process that dies later was killed by
-    what it was given.
-    """
 
-    def __init__(self, make: Callable[[], Executor], target: str, finished: Finished, owned: bool) -> None:
-        self.suspects: set[int] = set()
-        """Numbers of items one of which has killed its process: while there are any, items run alone."""
-        self.in_flight = 0
-        self.start_seconds: float | None = None
-        """How long the first process took to be ready."""
-        self._make = make
+# -- here ---------------------------------------------------------------------------------------------------------
+
+
+class Processes(Hands):
+    """So many processes, started as they are needed; one that dies costs nothing but the item it was at."""
+
+    def __init__(self, size: int, target: str, finished: Finished) -> None:
+        super().__init__(size, finished)
+        self.start_seconds = 0.0
+        """How long the last process took to be ready."""
         self._target = target
-        self._finished = finished
-        self.owned = owned
-        """Whether the processes are ours to start and to end."""
-        self._executor: Executor | None = None
-        self._killed: Executor | None = None
-        self._early: list[tuple[StageRunner, Assignment]] = []
-
-    def submit(self, runner: StageRunner, work: Assignment) -> None:
-        self.in_flight += 1
-        if self._executor is None:
-            self._executor = self._make()
-        if self.start_seconds is not None:
-            self._hand_over(runner, work)
-            return
-        self._early.append((runner, work))
-        if len(self._early) == 1:
-            self._try_out(self._executor, clock())
+        self._stop = stop_sign()
+        self._first = threading.Lock()
+        """Held until one process has found the pipeline: if none can, that is said once."""
+        self._is_found = False
+        self._is_closed = False
+        self._busy: dict[Assignment, WorkerProcess] = {}
 
     def abandon(self, work: Assignment) -> None:
-        """End the worker processes: there is no other way to stop a handler that hangs in one of them."""
-        if self._executor is not None and self.owned:
-            self._killed = self._executor
-            remote.kill(self._executor)
-            self._executor = None
+        """End its process: there is no other way to stop a handler that hangs in one."""
+        super().abandon(work)
+        with self._lock:
+            if work in self._busy:
+                self._busy[work].kill()
 
     def give_back(self) -> None:
-        """Processes are not given more than they can begin."""
+        self._stop.value = True
+        super().give_back()
 
     def close(self) -> None:
-        if self._executor is not None and self.owned:
-            remote.kill(self._executor)
-            self._executor.shutdown(wait=False, cancel_futures=True)
+        """Idle processes end by themselves, others at once; nothing of them is left."""
+        with self._lock:
+            self._is_closed = True
+            for process in self._busy.values():
+                process.kill()
+        super().close()
+        for thread in self._threads:
+            thread.join(FAREWELL_SECONDS)
 
-    def _try_out(self, executor: Executor, began: float) -> None:
-        def tried(future: Future[None]) -> None:
-            error = None if future.cancelled() else future.exception()
-            self._finished.put(Tried(self, error, clock() - began))
+    def _loop(self) -> None:
+        process: WorkerProcess | None = None
+        while (todo := self._todo.get()) is not None:
+            runner, work = todo
+            if process is not None and work.lone:
+                # A suspect gets a new process, so that it is not blamed for what others left behind in an old one.
+                process.end()
+                process = None
+            if process is None:
+                process = self._new(todo)
+            if process is None or not self._run(process, runner, work):
+                break
+            if process.is_dead:
+                process = None
+        if process is not None:
+            process.end()
 
+    def _run(self, process: "WorkerProcess", runner: StageRunner, work: Assignment) -> bool:
+        """Have items run by a process; False if they were given up, and another thread has the place of this one."""
+        how = ""
+        with self._attending(process, work):
+            if work.cut or runner.may_not_begin(work):
+                has_died = False
+            else:
+                has_died = not process.run(remote.pack(runner, work), work)
+        if has_died:
+            how = process.end()
+        if not has_died or len(work.outcomes) == len(work.items):
+            return self._answer(work)
+        if not self._strike_off(work):
+            return False
+        self._finished.put(Broken(work, how, work.items[len(work.outcomes)]))
+        return True
+
+    @contextmanager
+    def _attending(self, process: "WorkerProcess", work: Assignment) -> Iterator[None]:
+        """While a process is at something that may be given up, in which case it dies."""
+        with self._lock:
+            self._busy[work] = process
+            if self._is_closed or work not in self._open:
+                process.kill()
         try:
-            executor.submit(remote.ready, self._target).add_done_callback(tried)
-        except RuntimeError as error:
-            self._finished.put(Tried(self, error, 0.0))
+            yield
+        finally:
+            with self._lock:
+                del self._busy[work]
 
-    def begin(self, seconds: float) -> None:
-        """The first process is ready: hand over what was held back."""
-        self.start_seconds = seconds
-        early, self._early = self._early, []
-        for runner, work in early:
-            self._hand_over(runner, work)
+    def _new(self, todo: Todo) -> "WorkerProcess | None":
+        """A process that is ready; None if there is none, which is told unless nobody waits for it."""
+        if self._is_found:
+            return self._start(todo, FALSE_STARTS)
+        with self._first:
+            return self._start(todo, FALSE_STARTS if self._is_found else 1)
 
-    def _hand_over(self, runner: StageRunner, work: Assignment) -> None:
-        if work.lone and self.owned and self._executor is not None:
-            # A suspect gets a new process, so that it is not blamed for what others left behind in an old one.
-            self._executor.shutdown(wait=False)
-            self._executor = None
-        if self._executor is None:
-            self._executor = self._make()
-        executor = self._executor
+    def _start(self, todo: Todo, tries: int) -> "WorkerProcess | None":
+        work, error = todo[1], ""
+        for _ in range(tries):
+            if self._is_closed or work not in self._open:
+                return None
+            began = clock()
+            try:
+                process = WorkerProcess(self._target, self._stop)
+            except OSError as trouble:
+                if self._can_do_with_less(todo):
+                    return None
+                error = str(trouble)
+                break
+            with self._attending(process, work):
+                error = process.wait_until_ready()
+            if not error:
+                self.start_seconds, self._is_found = clock() - began, True
+                return process
+            error = f"{error}; it ended with {process.end()}"
+        self._finished.put(Unable(error))
+        return None
+
+    def _can_do_with_less(self, todo: Todo) -> bool:
+        """The system gives no more processes: whether another one takes what was to do."""
+        with self._lock:
+            if self._count > 1:
+                self._count -= 1
+                self._todo.put(todo)
+                return True
+            return False
+
+
+class WorkerProcess:
+    """One process and the line to it, in the hands of one thread."""
+
+    def __init__(self, target: str, stop: Any) -> None:
+        self._line, theirs = spawning.Pipe()
+        self._process = spawning.Process(target=_serve, args=(theirs, stop, target), name="holdfast worker")
+        self._news = select.poll()
+        self._news.register(self._line, select.POLLIN)
+        self._how = ""
+        """How it ended, once it has."""
+        try:
+            self._process.start()
+        except BaseException:
+            self._line.close()
+            raise
+        finally:
+            theirs.close()
+
+    @property
+    def is_dead(self) -> bool:
+        return bool(self._how)
+
+    def wait_until_ready(self) -> str:
+        """Why it cannot find the pipeline; empty if it did."""
+        try:
+            return self._hear().decode()
+        except GONE:
+            return "it was not ready yet"
+
+    def run(self, parcel: bytes, work: Assignment) -> bool:
+        """Items go there together; outcomes come back one by one, so that those are kept if it dies: then, False."""
         work.started = clock()
         try:
-            future = executor.submit(remote.run, self._target, remote.pack(runner, work))
-        except RuntimeError as error:  # broken, or shut down by its owner
-            self._broke(executor, work, error, final=not self.owned)
-            return
-        except OSError as error:
-            if error.errno is not None:
-                raise
-            # One of its processes died while another was being started, on handles that were then closed.
-            self._broke(executor, work, error, final=not self.owned)
-            return
-        future.add_done_callback(lambda done: self._done(executor, work, done))
+            self._line.send_bytes(parcel)
+            while message := self._hear():
+                work.outcomes.append(remote.unpack(message))
+                work.started = clock()
+        except GONE:
+            return False
+        finally:
+            work.started = 0.0
+        return True
 
-    def _done(self, executor: Executor, work: Assignment, future: Future[bytes]) -> None:
-        error = future.exception() if not future.cancelled() else BrokenExecutor("cancelled")
-        if error is not None:
-            self._broke(executor, work, error, final=not self.owned and isinstance(error, BrokenExecutor))
-        else:
-            outcomes = remote.unpack(future.result())
-            self._finished.put(Answer(work, outcomes, work.items[len(outcomes) :]))
+    def _hear(self) -> bytes:
+        """What it says. A process that it forked may keep the line open after its death: so that is looked at, too."""
+        while not self._news.poll(LOOK_MS):
+            if not self._process.is_alive() and not self._news.poll(0):
+                raise EOFError
+        return self._line.recv_bytes()
 
-    def _broke(self, executor: Executor, work: Assignment, error: BaseException, *, final: bool) -> None:
-        if self._executor is executor and self.owned:
-            self._executor = None
-        self._finished.put(Broken(work, error, final=final, by_us=executor is self._killed))
+    def kill(self) -> None:
+        """At once; from any thread, while it is attended."""
+        self._process.kill()
+
+    def end(self) -> str:
+        """Let it come to its end; say how that was."""
+        if not self._how:
+            self._line.close()
+            self._process.join(FAREWELL_SECONDS)
+            self._process.kill()
+            self._process.join()
+            self._how = _in_words(self._process.exitcode)
+            self._process.close()
+        return self._how
 
 
-def processes(size: int) -> Executor:
-    """Fresh worker processes; never forked, because a fork would share the open database."""
-    return ProcessPoolExecutor(size, mp_context=multiprocessing.get_context("spawn"), initializer=settle_in)
+def _in_words(code: int | None) -> str:
+    """How a process ended, in words."""
+    if code is None or code >= 0:
+        return f"exit status {code}"
+    with suppress(ValueError):
+        return signal.Signals(-code).name
+    return f"signal {-code}"
+
+
+# -- there --------------------------------------------------------------------------------------------------------
+
+
+def _serve(line: Any, stop: Any, target: str) -> None:
+    """In the process: find the pipeline, then run what comes until nothing comes any more."""
+    settle_in()
+    try:
+        remote.find(target)
+    except BaseException as error:  # noqa: BLE001 - whatever a program does when it is imported: the parent tells it
+        line.send_bytes(f"{type(error).__name__}: {error}".encode(errors="replace"))
+        return
+    line.send_bytes(b"")
+
+    def stopping() -> bool:
+        return bool(stop.value)
+
+    with suppress(*GONE):
+        while True:
+            remote.run_and_tell(target, line.recv_bytes(), line.send_bytes, stopping)
 
 
 def settle_in() -> None:

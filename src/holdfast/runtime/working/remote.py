@@ -10,8 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -40,6 +39,7 @@ class Parcel(msgspec.Struct):
 
 _encode = msgspec.msgpack.Encoder().encode
 _parcel = msgspec.msgpack.Decoder(Parcel).decode
+_outcome: Callable[[bytes], Outcome] = msgspec.msgpack.Decoder(Outcome).decode
 _outcomes = msgspec.msgpack.Decoder(list[Outcome]).decode
 
 
@@ -48,8 +48,13 @@ def pack(runner: StageRunner, work: Assignment) -> bytes:
     return _encode(Parcel(runner.batch, work.stage, work.fence, work.ready_at, work.resumed, work.items))
 
 
-def unpack(data: bytes) -> list[Outcome]:
-    """The outcomes that came back."""
+def unpack(data: bytes) -> Outcome:
+    """An outcome that came back."""
+    return _outcome(data)
+
+
+def unpack_all(data: bytes) -> list[Outcome]:
+    """The outcomes that came back together."""
     return _outcomes(data)
 
 
@@ -60,16 +65,48 @@ def ready(target: str) -> None:
 
 def run(target: str, data: bytes) -> bytes:
     """In the worker process: find the pipeline, run the items, send the outcomes back."""
+    return _encode(_run(target, _parcel(data), [], _never))
+
+
+def run_and_tell(target: str, data: bytes, tell: Callable[[bytes], None], stopping: Callable[[], bool]) -> None:
+    """The same where each outcome is told when it is there, and nothing when that was all. An alarm must not break in
+    on the telling: with a timeout, which items have alone, it comes after."""
     parcel = _parcel(data)
-    runner = _runner(target, parcel.batch, parcel.stage)
+    if _runner(target, parcel.batch, parcel.stage, stopping).stage.timeout is None:
+        _run(target, parcel, _Told(tell), stopping)
+    else:
+        for outcome in _run(target, parcel, [], stopping):
+            tell(_encode(outcome))
+    tell(b"")
+
+
+class _Told(list[Outcome]):
+    """Outcomes that are told as they are added."""
+
+    def __init__(self, tell: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def append(self, outcome: Outcome) -> None:
+        super().append(outcome)
+        self._tell(_encode(outcome))
+
+
+def _never() -> bool:
+    return False
+
+
+def _run(target: str, parcel: Parcel, outcomes: list[Outcome], stopping: Callable[[], bool]) -> list[Outcome]:
+    runner = _runner(target, parcel.batch, parcel.stage, stopping)
     work = Assignment(parcel.stage, parcel.items, parcel.fence, parcel.ready_at, None, parcel.resumed)
+    work.outcomes = outcomes
     try:
         with _alarm(runner):
             runner.run(work)
     except TimeoutError:  # it rang when the handler had just answered
         missed = work.items[len(work.outcomes) :]
         work.outcomes += [runner.timed_out(item, work, work.started, work.ctx) for item in missed]
-    return _encode(work.outcomes)
+    return work.outcomes
 
 
 @contextmanager
@@ -98,15 +135,6 @@ def in_worker() -> bool:
 
 class _Place:
     is_worker = False
-
-
-def kill(executor: Executor) -> None:
-    """End the processes of a pool at once."""
-    for pid in list(getattr(executor, "_processes", None) or {}):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
 
 
 def address(pipeline: Any) -> str:
@@ -139,11 +167,11 @@ def _importable(name: str, module: ModuleType, pipeline: str) -> str:
 
 
 @cache
-def _runner(target: str, batch: str, stage: int) -> StageRunner:
+def _runner(target: str, batch: str, stage: int, stopping: Callable[[], bool]) -> StageRunner:
     pipeline = find(target)
     stages = pipeline.stages
     previous = stages[stage - 1] if stage else None
-    return StageRunner(stages[stage], previous, pipeline=pipeline.name, batch=batch, stopping=lambda: False)
+    return StageRunner(stages[stage], previous, pipeline=pipeline.name, batch=batch, stopping=stopping)
 
 
 def find(target: str) -> Any:

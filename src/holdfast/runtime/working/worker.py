@@ -27,12 +27,12 @@ from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.working.appetite import Appetite
 from holdfast.runtime.working.assignment import Answer, Assignment
 from holdfast.runtime.working.control import Control
+from holdfast.runtime.working.executors import Tried
 from holdfast.runtime.working.heartbeat import Heartbeat
 from holdfast.runtime.working.holding import Holding
 from holdfast.runtime.working.lane import Lane
 from holdfast.runtime.working.ledger import Ledger
-from holdfast.runtime.working.pools import Broken, Finished
-from holdfast.runtime.working.processes import Tried
+from holdfast.runtime.working.pools import Broken, Finished, Unable
 from holdfast.runtime.working.saving import Refusal, Saving
 from holdfast.runtime.working.writing import write
 from holdfast.stores.base import Idle, Receipt, Store
@@ -134,7 +134,7 @@ class Worker:
             except queue.Empty:
                 return
 
-    def _receive(self, message: Answer | Broken | Passed | Refusal | Saving | Tried | None) -> None:
+    def _receive(self, message: Answer | Broken | Passed | Refusal | Saving | Tried | Unable | None) -> None:
         if message is None:
             self.idle, self.look_again_at = None, 0.0
         elif isinstance(message, Saving):
@@ -142,7 +142,12 @@ class Worker:
         elif isinstance(message, Refusal):
             self.control.fail(message.error)
         elif isinstance(message, Tried):
-            self._tried(message)
+            message.pool.begin()
+        elif isinstance(message, Unable):
+            raise UsageError(
+                f"worker processes cannot start, or cannot find the pipeline ({message.error}): put "
+                '`if __name__ == "__main__":` around run(), and define the pipeline at the top of an importable file'
+            )
         elif isinstance(message, Passed):
             self.gate.take(message)
             self._stop_at_trouble(message.outcomes)
@@ -169,6 +174,8 @@ class Worker:
         if odd or not lane.breaker.is_calm:
             outcomes = self.pauses.judge(lane, outcomes)
         holding.running -= count
+        if holding.suspects:
+            holding.suspects.difference_update(outcome.item.n for outcome in outcomes)
         if not holding.lost:
             if work.reached is not None and outcomes:
                 holding.reached.append(work.reached)
@@ -189,31 +196,19 @@ class Worker:
             self.lanes[work.stage].finish(work, count)
         self._answered.clear()
 
-    def _tried(self, message: Tried) -> None:
-        if message.error is not None:
-            raise UsageError(
-                f"worker processes cannot start, or cannot find the pipeline ({message.error}): put "
-                '`if __name__ == "__main__":` around run(), and define the pipeline at the top of an importable file'
-            )
-        message.pool.begin(message.seconds)
-
     def _broken(self, message: Broken) -> None:
-        """Worker processes died. Several items were in flight: each is tried alone. One was: it is to blame."""
-        work = message.work
-        lane, items = self.lanes[work.stage], work.items
-        lane.finish(work, len(items))
-        work.holding.running -= len(items)
+        """A process died. What it had finished counts; the item it was at is tried alone, or was, and is to blame."""
+        work, left = message.work, message.work.items[len(message.work.outcomes) :]
         if message.final:
             raise UsageError(
                 f"the executor that was given to run() is broken: {message.error}; give a new one and run again"
             )
         if work.lone:
             text = f"its worker process died ({message.error})"
-            work.holding.outcomes.append(Failed(items[0], True, "process_died", text, 0.0, 0.0, 0.0))
+            self._finish(work, [Failed(left[0], True, "process_died", text, 0.0, 0.0, 0.0)])
             return
-        if not message.by_us:
-            lane.suspect(items)
-        work.holding.put_back(work, items)
+        self._finish(work, work.outcomes, left)
+        work.holding.suspects.update([message.suspect.n] if message.suspect else [item.n for item in left])
 
     def _commit(self) -> None:
         """Everything that is finished, in one write; each chunk with its own guard."""

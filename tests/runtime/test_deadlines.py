@@ -173,10 +173,11 @@ def test_a_second_interrupt_does_not_wait_for_a_handler(book: hf.Pipeline) -> No
     ends = threading.Event()
 
     @book.stage
-    def read(number: int) -> int:
-        for _ in range(2):
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.3)
+    def read(number: int, ctx: hf.Context) -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        while not ctx.stopping:
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
         ends.wait(60)
         return number
 

@@ -1,11 +1,15 @@
 """Worker processes that die: under an item, beside others, while another is started, or before they are ready."""
 
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.runtime.support import App
+from tests.runtime.support import App, wait_for
+
+RUN_AGAIN = 75
 
 HEAD = """
 import os, sys, time
@@ -223,3 +227,44 @@ if __name__ != "__main__":
     said = sorted(int(line.split()[1]) for line in ended.stdout.splitlines() if line.startswith("handled"))
     assert said == list(range(12)), ended.stderr
     assert told(folder, "left")[1] >= 1
+
+
+@pytest.mark.promise("A7")
+def test_an_interrupt_while_processes_start_ends_the_run_quietly(folder: Path) -> None:
+    """Ctrl-C at a terminal reaches them all: also one that is just importing the program."""
+    stage = """
+@book.stage(executor="processes")
+def read(number: int) -> int:
+    return number
+
+if __name__ != "__main__":
+    Path("importing").touch()
+    wait_for("go")
+"""
+    process = program(folder, stage).start(start_new_session=True)
+    wait_for((folder / "importing").exists)
+    os.killpg(process.pid, signal.SIGINT)
+    (folder / "go").touch()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == RUN_AGAIN, err
+    assert "Traceback" not in err
+    assert out.split() == ["0", "0"]
+    assert program(folder, stage).run().stdout.split() == ["12", "0"]
+
+
+@pytest.mark.promise("A7")
+def test_processes_that_somebody_else_waits_for_are_no_trouble(folder: Path) -> None:
+    """A program may have the system throw its dead children away, as servers do."""
+    stage = """
+import signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+@book.stage(executor="processes")
+def read(number: int) -> int:
+    if number == 3 and not Path("died").exists():
+        Path("died").touch()
+        os._exit(1)
+    return number
+"""
+    ended = program(folder, stage).run()
+    assert ended.stdout.split() == ["12", "0"], ended.stderr

@@ -32,7 +32,7 @@ from holdfast.runtime.scans.walk import Walk
 from holdfast.runtime.working import remote
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.pools import Finished
-from holdfast.runtime.working.processes import settle_in, spawning, stop_sign
+from holdfast.runtime.working.processes import settle_in, spawning, start, stop_sign
 from holdfast.runtime.working.saving import Refusal, Saving
 
 LOOK_SECONDS = 0.1
@@ -140,7 +140,7 @@ class ProcessRunner(RangeRunner):
         ours, theirs = spawning.Pipe()
         stop = stop_sign()
         process = spawning.Process(target=_work, args=(theirs, stop, self._target, _encode(parcel)), daemon=True)
-        process.start()
+        start(process)
         theirs.close()
         with self._lock:
             self._living.add(process)

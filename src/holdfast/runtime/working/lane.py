@@ -84,7 +84,7 @@ class Lane:
             resumed = any(item.n in holding.resumed for item in items)
             holding.resumed.difference_update(item.n for item in items)
         work = Assignment(self.index, items, holding.lease.fence, at, holding, resumed)
-        work.lone = len(items) == 1 and (holding.alone or items[0].n in holding.suspects)
+        work.lone = len(items) == 1 and items[0].n in holding.suspects
         holding.running += len(items)
         taken = len(items) if isinstance(self.pool, Loop) else 1
         self.used += taken

@@ -12,6 +12,8 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from holdfast.runtime.working import remote
@@ -35,6 +37,16 @@ spawning = multiprocessing.get_context("spawn")
 def stop_sign() -> Any:
     """Tells processes that the run stops. It has no lock, which would stay locked for ever if its holder died."""
     return spawning.RawValue(ctypes.c_bool, False)
+
+
+def start(process: BaseProcess) -> None:
+    """Start a process. Ctrl-C at a terminal goes to every process there is: one that has not settled in is spared."""
+    resource_tracker.ensure_running()  # which lets Ctrl-C through when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # -- here ---------------------------------------------------------------------------------------------------------
@@ -95,15 +107,12 @@ class Processes(Hands):
 
     def _run(self, process: "WorkerProcess", runner: StageRunner, work: Assignment) -> bool:
         """Have items run by a process; False if they were given up, and another thread has the place of this one."""
-        how = ""
+        is_alive = True
         with self._attending(process, work):
-            if work.cut or runner.may_not_begin(work):
-                has_died = False
-            else:
-                has_died = not process.run(remote.pack(runner, work), work)
-        if has_died:
-            how = process.end()
-        if not has_died or len(work.outcomes) == len(work.items):
+            if not (work.cut or runner.may_not_begin(work)):
+                is_alive = process.run(remote.pack(runner, work), work)
+        how = "" if is_alive else process.end()
+        if is_alive or len(work.outcomes) == len(work.items):
             return self._answer(work)
         if not self._strike_off(work):
             return False
@@ -133,7 +142,7 @@ class Processes(Hands):
     def _start(self, todo: Todo, tries: int) -> "WorkerProcess | None":
         work, error = todo[1], ""
         for _ in range(tries):
-            if self._is_closed or work not in self._open:
+            if not self._is_wanted(todo):
                 return None
             began = clock()
             try:
@@ -149,8 +158,16 @@ class Processes(Hands):
                 self.start_seconds, self._is_found = clock() - began, True
                 return process
             error = f"{error}; it ended with {process.end()}"
-        self._finished.put(Unable(error))
+        if self._is_wanted(todo):
+            self._finished.put(Unable(error))
         return None
+
+    def _is_wanted(self, todo: Todo) -> bool:
+        """Whether there is a use for a new process; when the run stops, what it was meant for is handed back."""
+        runner, work = todo
+        if runner.stopping():
+            self._answer(work)
+        return work in self._open and not self._is_closed
 
     def _can_do_with_less(self, todo: Todo) -> bool:
         """The system gives no more processes: whether another one takes what was to do."""
@@ -173,7 +190,7 @@ class WorkerProcess:
         self._how = ""
         """How it ended, once it has."""
         try:
-            self._process.start()
+            start(self._process)
         except BaseException:
             self._line.close()
             raise
@@ -220,17 +237,21 @@ class WorkerProcess:
         """Let it come to its end; say how that was."""
         if not self._how:
             self._line.close()
-            self._process.join(FAREWELL_SECONDS)
-            self._process.kill()
-            self._process.join()
+            if self._process.is_alive():
+                self._process.join(FAREWELL_SECONDS)
+                self._process.kill()
+                self._process.join()
             self._how = _in_words(self._process.exitcode)
-            self._process.close()
+            with suppress(ValueError):  # somebody else has waited for it, and its end is not known
+                self._process.close()
         return self._how
 
 
 def _in_words(code: int | None) -> str:
     """How a process ended, in words."""
-    if code is None or code >= 0:
+    if code is None:
+        return "nobody knows what"
+    if code >= 0:
         return f"exit status {code}"
     with suppress(ValueError):
         return signal.Signals(-code).name
@@ -261,6 +282,7 @@ def _serve(line: Any, stop: Any, target: str) -> None:
 def settle_in() -> None:
     """In a worker process: Ctrl-C is for its parent, which lets it finish; when its parent dies, so does it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, name="holdfast-orphan", daemon=True).start()
 
 

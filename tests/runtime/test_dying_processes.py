@@ -1,13 +1,11 @@
 """Worker processes that die: under an item, beside others, while another is started, or before they are ready."""
 
-import os
-import signal
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.runtime.support import App, wait_for
+from tests.runtime.support import App
 
 RUN_AGAIN = 75
 
@@ -211,47 +209,6 @@ def read(number: int) -> int:
     assert "no more processes" in ended.stderr
 
 
-def test_what_handlers_print_in_their_processes_is_not_lost_at_the_end(folder: Path) -> None:
-    stage = """
-import atexit
-
-@book.stage(executor="processes")
-def read(number: int) -> int:
-    print("handled", number)
-    return number
-
-if __name__ != "__main__":
-    atexit.register(tell, "left", 1)
-"""
-    ended = program(folder, stage).run()
-    said = sorted(int(line.split()[1]) for line in ended.stdout.splitlines() if line.startswith("handled"))
-    assert said == list(range(12)), ended.stderr
-    assert told(folder, "left")[1] >= 1
-
-
-@pytest.mark.promise("A7")
-def test_an_interrupt_while_processes_start_ends_the_run_quietly(folder: Path) -> None:
-    """Ctrl-C at a terminal reaches them all: also one that is just importing the program."""
-    stage = """
-@book.stage(executor="processes")
-def read(number: int) -> int:
-    return number
-
-if __name__ != "__main__":
-    Path("importing").touch()
-    wait_for("go")
-"""
-    process = program(folder, stage).start(start_new_session=True)
-    wait_for((folder / "importing").exists)
-    os.killpg(process.pid, signal.SIGINT)
-    (folder / "go").touch()
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == RUN_AGAIN, err
-    assert "Traceback" not in err
-    assert out.split() == ["0", "0"]
-    assert program(folder, stage).run().stdout.split() == ["12", "0"]
-
-
 @pytest.mark.promise("A7")
 def test_processes_that_somebody_else_waits_for_are_no_trouble(folder: Path) -> None:
     """A program may have the system throw its dead children away, as servers do."""
@@ -268,3 +225,117 @@ def read(number: int) -> int:
 """
     ended = program(folder, stage).run()
     assert ended.stdout.split() == ["12", "0"], ended.stderr
+
+
+@pytest.mark.promise("A7", "A15")
+def test_processes_that_die_of_each_other_bury_nobody(folder: Path) -> None:
+    """Each item has room in memory alone, two have not: the system ends whoever asks for more."""
+    stage = """
+import fcntl
+
+def take(share):
+    with open("memory", "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        used = int(file.read() or 0) + share
+        if used > 100:
+            os.kill(os.getpid(), 9)
+        file.truncate(0)
+        file.write(str(used))
+
+@book.stage(executor="processes", retry=hf.Retry(attempts=1))
+def read(number: int) -> int:
+    take(60)
+    time.sleep(0.7)  # as long as the next process takes to come
+    take(-60)
+    return number
+"""
+    ended = program(folder, stage, items=5).run()
+    assert ended.stdout.split() == ["5", "0"], ended.stderr
+
+
+@pytest.mark.promise("A9")
+def test_before_the_second_try_the_adopter_looks_for_what_the_dead_process_did(folder: Path) -> None:
+    stage = """
+@book.stage(executor="processes")
+def pay(number: int) -> int:
+    tell("paid", number)
+    if number == 1 and not Path("died").exists():
+        Path("died").touch()
+        os._exit(1)
+    return number
+
+@pay.adopt
+def found(number: int, ctx: hf.Context) -> int | None:
+    return number if f"paid {number}\\n" in Path("log").read_text() else None
+"""
+    ended = program(folder, stage, items=3).run()
+    assert ended.stdout.split() == ["3", "0"], ended.stderr
+    assert told(folder, "paid") == {0: 1, 1: 1, 2: 1}
+
+
+@pytest.mark.promise("A7")
+@pytest.mark.parametrize("size", [1, 3_000_000], ids=["small", "large"])
+def test_an_idle_process_that_died_and_left_a_child_is_noticed_at_the_next_item(folder: Path, size: int) -> None:
+    stage = f"""
+import threading
+
+@book.stage(executor="processes")
+def read(text: str) -> int:
+    if text == "first":
+        if os.fork() == 0:
+            os.closerange(0, 3)
+            wait_for("go")
+            os._exit(0)
+        threading.Timer(0.1, lambda: (Path("gone").touch(), os._exit(1))).start()
+    return len(text)
+
+def texts():
+    yield "first"
+    wait_for("gone")
+    yield "x" * {size}
+    yield "y" * {size}
+
+if __name__ == "__main__":
+    report = book.run(texts(), workers=1, progress=False)
+    Path("go").touch()
+    print(report.counts.done)
+"""
+    ended = App(folder, HEAD + stage).run()
+    assert ended.stdout.split() == ["3"], ended.stderr
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "scan", "tick"])
+def test_where_no_process_may_be_started_the_run_ends_with_that(folder: Path, kind: str) -> None:
+    """As in a worker of a pool of the user's, which may have no children."""
+    source = """
+import multiprocessing
+from holdfast.testing.rows import Rows
+
+@book.stage(executor="processes")
+def read(number: int) -> int:
+    return number
+
+scan = hf.Scan("scan", Rows([1, 2, 3]), store="state.db", follow=KIND == "tick")
+
+@scan.handler(executor="processes")
+def keep(rows):
+    pass
+
+def inside():
+    if KIND == "pipeline":
+        book.run(range(3), workers=2, progress=False)
+    elif KIND == "scan":
+        scan.run(progress=False)
+    else:
+        scan.tick()
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=inside, daemon=True)
+    process.start()
+    process.join()
+    sys.exit(process.exitcode)
+"""
+    ended = App(folder, HEAD + f"KIND = {kind!r}\n" + source).run()
+    assert ended.returncode == 1
+    assert "daemonic processes are not allowed to have children" in ended.stderr

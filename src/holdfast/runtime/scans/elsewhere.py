@@ -4,7 +4,6 @@ The thread that holds the lease stays here: it starts the process, writes down w
 durable, and kills it when the lease is lost. Processes are spawned, never forked: a fork would share open databases.
 """
 
-import signal
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -140,8 +139,13 @@ class ProcessRunner(RangeRunner):
         ours, theirs = spawning.Pipe()
         stop = stop_sign()
         process = spawning.Process(target=_work, args=(theirs, stop, self._target, _encode(parcel)), daemon=True)
-        start(process)
-        theirs.close()
+        try:
+            start(process)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         with self._lock:
             self._living.add(process)
             if self._is_closed:
@@ -210,8 +214,7 @@ class ProcessRunner(RangeRunner):
 
 def _work(pipe: Connection, stop: Any, target: str, data: bytes) -> None:
     """In the process: find the scan, read the rows, handle them, say how it went."""
-    settle_in()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    settle_in(pipe)
     parcel = _parcel(data)
     scan = remote.find(target)
     stage = scan.pipeline.stages[0]

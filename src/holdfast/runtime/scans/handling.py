@@ -122,8 +122,12 @@ class Handling:
         return work
 
     def _run(self, runner: RangeRunner, work: Assignment) -> None:
-        runner.run(work)
-        self.finished.put(Answer(work, work.outcomes))
+        try:
+            runner.run(work)
+        except BaseException as error:  # noqa: BLE001 - no process can be had, or the like: nobody else would hear of it
+            self.finished.put(Refusal(work, error))
+        else:
+            self.finished.put(Answer(work, work.outcomes))
 
     def _is_over(self, holding: Holding, work: Assignment) -> bool:
         try:

@@ -25,6 +25,7 @@ class Assignment:
         "ctx",
         "cut",
         "fence",
+        "fresh",
         "holding",
         "items",
         "left",
@@ -56,8 +57,10 @@ class Assignment:
         """When the item at hand was begun; 0 while none is."""
         self.ctx: Context | None = None
         """The context of the item at hand, where its stage takes one: what it cost is known even if it hangs."""
+        self.fresh = False
+        """A process died under its one item, which gets a new one."""
         self.lone = False
-        """Its one item has a process to itself: if that dies, it is to blame."""
+        """And nothing else is in flight beside it: if that process dies, too, its item is to blame."""
         self.abandoned = False
         """Given up by the worker: whatever still comes is ignored."""
         self.reached: Reached | None = None

@@ -78,12 +78,12 @@ class BorrowedProcesses(Borrowed):
     def _try_out(self) -> None:
         def tried(future: Future[None]) -> None:
             error = BrokenExecutor("it was shut down") if future.cancelled() else future.exception()
-            self._finished.put(Tried(self) if error is None else Unable(error))
+            self._finished.put(Tried(self) if error is None else Unable(str(error)))
 
         try:
             self._executor.submit(remote.ready, self._target).add_done_callback(tried)
         except RuntimeError as error:
-            self._finished.put(Unable(error))
+            self._finished.put(Unable(str(error)))
 
     def _hand_over(self, runner: StageRunner, work: Assignment) -> None:
         work.started = clock()

@@ -4,7 +4,7 @@ import heapq
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from holdfast.core import lease as leases
 from holdfast.core.model import START, Checkpoint, Claim, Item, ItemNo, Lease
@@ -104,8 +104,8 @@ class Holding:
         self.on_trial = leases.on_trial(claim.pending, claim.blame)
         """A lone suspect that was not started yet."""
         self._to_clear = ALONE_ITEMS
-        self.suspects: set[int] = set()
-        """Numbers of items under one of which a worker process died: while there are any, items travel alone."""
+        self.suspects: dict[int, int] = {}
+        """Numbers of items under which worker processes died, and how many: while there are any, items travel alone."""
 
     @property
     def holder(self) -> Holder:
@@ -117,6 +117,22 @@ class Holding:
             version=self.version,
             seconds=self.seconds,
         )
+
+    @property
+    def is_accused(self) -> bool:
+        """Whether a process that was new died under one of its items: it is tried with nothing beside it, because
+        processes may also die of each other, where memory is short."""
+        return bool(self.suspects) and max(self.suspects.values()) > 1
+
+    def suspect(self, numbers: Iterable[int]) -> None:
+        """A process died under one of these."""
+        for n in numbers:
+            self.suspects[n] = self.suspects.get(n, 0) + 1
+
+    def acquit(self, numbers: Iterable[int]) -> None:
+        """These came back."""
+        for n in numbers:
+            self.suspects.pop(n, None)
 
     @property
     def ready_count(self) -> int:

@@ -70,7 +70,9 @@ class Lane:
             return False
         if self.breaker.until and self.breaker.blocks(self.runner.now(), self.used):
             return False
-        return not holding.alone or (holding.running == 0 and self.used == 0)
+        if holding.alone:
+            return holding.running == 0 and self.used == 0
+        return not holding.is_accused or self._pool_is_idle()
 
     def start(self, holding: Holding) -> int:
         """Hand over some items; 1 when they were run at once on this thread."""
@@ -84,7 +86,8 @@ class Lane:
             resumed = any(item.n in holding.resumed for item in items)
             holding.resumed.difference_update(item.n for item in items)
         work = Assignment(self.index, items, holding.lease.fence, at, holding, resumed)
-        work.lone = len(items) == 1 and items[0].n in holding.suspects
+        deaths = holding.suspects.get(items[0].n, 0)
+        work.fresh, work.lone = deaths > 0, deaths > 1
         holding.running += len(items)
         taken = len(items) if isinstance(self.pool, Loop) else 1
         self.used += taken
@@ -103,6 +106,9 @@ class Lane:
         work.patience = INLINE_PATIENCE
         self.runner.run(work)
         self.finished.put(Answer(work, work.outcomes, work.items[len(work.outcomes) :]))
+
+    def _pool_is_idle(self) -> bool:
+        return self.pool.is_idle if isinstance(self.pool, Processes) else self.used == 0
 
     def _free(self) -> int:
         limit = self.stage.concurrency

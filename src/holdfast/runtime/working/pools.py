@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
+from holdfast.core.errors import UsageError
 from holdfast.core.model import Item
 from holdfast.runtime.working.assignment import Answer, Assignment
 from holdfast.runtime.working.runner import StageRunner
@@ -21,9 +22,18 @@ Todo = tuple[StageRunner, Assignment]
 
 
 class Unable(NamedTuple):
-    """No process can be had, or none finds the pipeline: nothing can be run."""
+    """Nothing can be run: no process can be had, or none finds the pipeline; or what went wrong in the pool itself."""
 
-    error: object
+    error: str | BaseException
+
+    def trouble(self) -> BaseException:
+        """What ends the run."""
+        if isinstance(self.error, BaseException):
+            return self.error
+        return UsageError(
+            f"worker processes cannot start, or cannot find the pipeline ({self.error}): put "
+            '`if __name__ == "__main__":` around run(), and define the pipeline at the top of an importable file'
+        )
 
 
 class Broken(NamedTuple):
@@ -74,7 +84,7 @@ class Hands(ABC):
         if self._count >= min(self._size, len(self._open)):
             return
         try:
-            thread = threading.Thread(target=self._loop, name=f"holdfast-{self._count + 1}", daemon=True)
+            thread = threading.Thread(target=self._work, name=f"holdfast-{self._count + 1}", daemon=True)
             thread.start()
             self._threads.append(thread)
             self._count += 1
@@ -90,6 +100,10 @@ class Hands(ABC):
                 self._count -= 1
                 self._start_one()
 
+    @property
+    def is_idle(self) -> bool:
+        return not self._open
+
     def give_back(self) -> None:
         """Hand back what no thread has begun."""
         with suppress(queue.Empty):
@@ -99,6 +113,12 @@ class Hands(ABC):
     def close(self) -> None:
         for _ in range(self._count):
             self._todo.put(None)
+
+    def _work(self) -> None:
+        try:
+            self._loop()
+        except BaseException as error:  # noqa: BLE001 - whatever it is: with the thread gone, nobody would hear of it
+            self._finished.put(Unable(error))
 
     @abstractmethod
     def _loop(self) -> None:

@@ -4,11 +4,13 @@ The executor of the standard library is not used for them: a process that dies t
 that dies while another is being started may keep the program from ever ending.
 """
 
+import atexit
 import ctypes
 import multiprocessing
 import os
 import select
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -66,6 +68,8 @@ class Processes(Hands):
         self._is_found = False
         self._is_closed = False
         self._busy: dict[Assignment, WorkerProcess] = {}
+        self._starting: set[WorkerProcess] = set()
+        atexit.register(self.close)  # before the processes are waited for, where a run is left alone on its thread
 
     def abandon(self, work: Assignment) -> None:
         """End its process: there is no other way to stop a handler that hangs in one."""
@@ -75,35 +79,43 @@ class Processes(Hands):
                 self._busy[work].kill()
 
     def give_back(self) -> None:
+        """Hand back what no process has begun; who is not ready is not waited for."""
         self._stop.value = True
         super().give_back()
+        with self._lock:
+            for process in self._starting:
+                process.kill()
 
     def close(self) -> None:
         """Idle processes end by themselves, others at once; nothing of them is left."""
+        atexit.unregister(self.close)
         with self._lock:
             self._is_closed = True
             for process in self._busy.values():
                 process.kill()
         super().close()
+        ends = clock() + FAREWELL_SECONDS + 1.0
         for thread in self._threads:
-            thread.join(FAREWELL_SECONDS)
+            thread.join(max(0.0, ends - clock()))
 
     def _loop(self) -> None:
         process: WorkerProcess | None = None
-        while (todo := self._todo.get()) is not None:
-            runner, work = todo
-            if process is not None and work.lone:
-                # A suspect gets a new process, so that it is not blamed for what others left behind in an old one.
+        try:
+            while (todo := self._todo.get()) is not None:
+                runner, work = todo
+                if process is not None and work.fresh:
+                    # A suspect gets a new process, so that it is not blamed for what others left behind in an old one.
+                    process.end()
+                    process = None
+                if process is None:
+                    process = self._new(todo)
+                if process is None or not self._run(process, runner, work):
+                    break
+                if process.is_dead:
+                    process = None
+        finally:
+            if process is not None:
                 process.end()
-                process = None
-            if process is None:
-                process = self._new(todo)
-            if process is None or not self._run(process, runner, work):
-                break
-            if process.is_dead:
-                process = None
-        if process is not None:
-            process.end()
 
     def _run(self, process: "WorkerProcess", runner: StageRunner, work: Assignment) -> bool:
         """Have items run by a process; False if they were given up, and another thread has the place of this one."""
@@ -120,10 +132,14 @@ class Processes(Hands):
         return True
 
     @contextmanager
-    def _attending(self, process: "WorkerProcess", work: Assignment) -> Iterator[None]:
+    def _attending(
+        self, process: "WorkerProcess", work: Assignment, among: "set[WorkerProcess] | None" = None
+    ) -> Iterator[None]:
         """While a process is at something that may be given up, in which case it dies."""
+        among = set() if among is None else among
         with self._lock:
             self._busy[work] = process
+            among.add(process)
             if self._is_closed or work not in self._open:
                 process.kill()
         try:
@@ -131,6 +147,7 @@ class Processes(Hands):
         finally:
             with self._lock:
                 del self._busy[work]
+                among.remove(process)
 
     def _new(self, todo: Todo) -> "WorkerProcess | None":
         """A process that is ready; None if there is none, which is told unless nobody waits for it."""
@@ -152,7 +169,7 @@ class Processes(Hands):
                     return None
                 error = str(trouble)
                 break
-            with self._attending(process, work):
+            with self._attending(process, work, self._starting):
                 error = process.wait_until_ready()
             if not error:
                 self.start_seconds, self._is_found = clock() - began, True
@@ -236,6 +253,8 @@ class WorkerProcess:
     def end(self) -> str:
         """Let it come to its end; say how that was."""
         if not self._how:
+            with suppress(OSError):
+                self._line.send_bytes(b"")  # said aloud: one that was forked here may keep the line open
             self._line.close()
             if self._process.is_alive():
                 self._process.join(FAREWELL_SECONDS)
@@ -263,7 +282,7 @@ def _in_words(code: int | None) -> str:
 
 def _serve(line: Any, stop: Any, target: str) -> None:
     """In the process: find the pipeline, then run what comes until nothing comes any more."""
-    settle_in()
+    settle_in(line)
     try:
         remote.find(target)
     except BaseException as error:  # noqa: BLE001 - whatever a program does when it is imported: the parent tells it
@@ -275,19 +294,35 @@ def _serve(line: Any, stop: Any, target: str) -> None:
         return bool(stop.value)
 
     with suppress(*GONE):
-        while True:
-            remote.run_and_tell(target, line.recv_bytes(), line.send_bytes, stopping)
+        while parcel := line.recv_bytes():
+            remote.run_and_tell(target, parcel, line.send_bytes, stopping)
+    for stream in (sys.stdout, sys.stderr):  # a thread of the user's may keep the process from ending by itself
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
 
 
-def settle_in() -> None:
-    """In a worker process: Ctrl-C is for its parent, which lets it finish; when its parent dies, so does it."""
+def settle_in(line: Any) -> None:
+    """In a worker process: Ctrl-C and a request to end are for its parent, which lets it finish; when its parent dies,
+    so does it. What it forks has no part in that, and does not keep the line open after its death."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGTERM, _leave_to_parent)
+
+    def part() -> None:
+        line.close()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    os.register_at_fork(after_in_child=part)
     threading.Thread(target=_end_with_parent, name="holdfast-orphan", daemon=True).start()
 
 
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
-        parent.join()
+        while os.getppid() == parent.pid:  # one that it forked may outlive it, and hide its end
+            parent.join(1.0)
         os._exit(1)
+
+
+def _leave_to_parent(*_: object) -> None:
+    """A handler, because what is ignored would be ignored by the programs that handlers start, too."""

@@ -3,7 +3,6 @@
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.core.errors import UsageError
 from holdfast.core.settle import Reached
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Saving:
 
 
 class Refusal(NamedTuple):
-    """What is posted instead where no range can be run as the scan is written or installed: the run ends with that."""
+    """What is posted instead where no range can be run, as the scan is written or installed: the run ends with that."""
 
     work: "Assignment"
-    error: UsageError
+    error: BaseException

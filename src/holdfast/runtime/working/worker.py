@@ -144,10 +144,7 @@ class Worker:
         elif isinstance(message, Tried):
             message.pool.begin()
         elif isinstance(message, Unable):
-            raise UsageError(
-                f"worker processes cannot start, or cannot find the pipeline ({message.error}): put "
-                '`if __name__ == "__main__":` around run(), and define the pipeline at the top of an importable file'
-            )
+            raise message.trouble()
         elif isinstance(message, Passed):
             self.gate.take(message)
             self._stop_at_trouble(message.outcomes)
@@ -175,7 +172,7 @@ class Worker:
             outcomes = self.pauses.judge(lane, outcomes)
         holding.running -= count
         if holding.suspects:
-            holding.suspects.difference_update(outcome.item.n for outcome in outcomes)
+            holding.acquit(outcome.item.n for outcome in outcomes)
         if not holding.lost:
             if work.reached is not None and outcomes:
                 holding.reached.append(work.reached)
@@ -197,18 +194,22 @@ class Worker:
         self._answered.clear()
 
     def _broken(self, message: Broken) -> None:
-        """A process died. What it had finished counts; the item it was at is tried alone, or was, and is to blame."""
+        """A process died. What it had finished counts; the item it was at is tried again in a new one, then alone; then
+        it is to blame, unless somebody is just ending everything."""
         work, left = message.work, message.work.items[len(message.work.outcomes) :]
         if message.final:
             raise UsageError(
                 f"the executor that was given to run() is broken: {message.error}; give a new one and run again"
             )
-        if work.lone:
+        if work.lone and not self.control.stopping:
             text = f"its worker process died ({message.error})"
             self._finish(work, [Failed(left[0], True, "process_died", text, 0.0, 0.0, 0.0)])
             return
         self._finish(work, work.outcomes, left)
-        work.holding.suspects.update([message.suspect.n] if message.suspect else [item.n for item in left])
+        begun = [item.n for item in left] if message.suspect is None else [message.suspect.n]
+        work.holding.suspect(begun)
+        if work.stage in self.adopting:
+            work.holding.resumed.update(begun)
 
     def _commit(self) -> None:
         """Everything that is finished, in one write; each chunk with its own guard."""
@@ -351,8 +352,12 @@ class Worker:
         self.control.crowded = self.control.crowded and not inline
 
     def _startable(self) -> Sequence[Holding]:
-        """What may be started from: a suspect only when nothing else is held."""
-        return self.holdings if len(self.holdings) == 1 or not any(h.alone for h in self.holdings) else ()
+        """What may be started from: a suspect only when nothing else is held, one that is accused before others."""
+        if len(self.holdings) == 1:
+            return self.holdings
+        if any(h.alone for h in self.holdings):
+            return ()
+        return [h for h in self.holdings if h.is_accused][:1] or self.holdings
 
     def _can_start(self, holding: Holding) -> bool:
         return self.gate.can_start(holding) or any(lane.can_start(holding) for lane in self.lanes)
@@ -373,7 +378,7 @@ class Worker:
         if self.control.stopping or any(h.alone for h in self.holdings):
             return
         for lane in reversed(self.lanes):
-            for holding in self.holdings if not lane.pace.quick else []:
+            for holding in self._startable() if not lane.pace.quick else []:
                 while lane.can_start(holding):
                     lane.start(holding)
 

@@ -194,22 +194,48 @@ class Process:
 
 
 def serve() -> int:
-    """Fork for every order; in the child, return what its `main` returns."""
-    signal.signal(signal.SIGCHLD, _tell_news)
-    for line in iter(sys.stdin.readline, ""):
-        order = json.loads(line)
-        signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
-        pid = os.fork()
-        if pid == 0:
-            return _be_born(order)
-        os.write(1, f"started {order['order']} {pid}\n".encode())
-        ORDERS[pid] = order["order"]
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
-    return 0
+    """Fork for every order, tell how children end; in a child, return what its `main` returns."""
+    bell = _bell()
+    wanted = select.poll()
+    wanted.register(0, select.POLLIN | select.POLLHUP)
+    wanted.register(bell, select.POLLIN)
+    unread = b""
+    while True:
+        ready = {handle for handle, _ in wanted.poll()}
+        if bell in ready:
+            os.read(bell, 4096)
+            _tell_news()
+        if 0 not in ready:
+            continue
+        data = os.read(0, 65_536)
+        if not data:
+            return 0
+        *lines, unread = (unread + data).split(b"\n")
+        for line in lines:
+            order = json.loads(line)
+            signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
+            pid = os.fork()
+            if pid == 0:
+                os.close(bell)
+                return _be_born(order)
+            os.write(1, f"started {order['order']} {pid}\n".encode())
+            ORDERS[pid] = order["order"]
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
+
+
+def _bell() -> int:
+    """Can be read from when a child has news. A handler alone would not do: a signal that comes in the moment before
+    one begins to wait does not end the waiting."""
+    bell, button = os.pipe()
+    os.set_blocking(button, False)
+    signal.set_wakeup_fd(button, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return bell
 
 
 def _be_born(order: dict[str, Any]) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.close(signal.set_wakeup_fd(-1))
     os.setsid()
     os.chdir(order["cwd"])
     for target, path, mode in ((0, os.devnull, os.O_RDONLY), (1, order["out"], _NEW), (2, order["err"], _NEW)):
@@ -225,14 +251,14 @@ def _be_born(order: dict[str, Any]) -> int:
     return int(importlib.import_module(order["module"]).main(order["argv"]))
 
 
-BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
-"""While a child is being born: it shall not be interrupted before it is itself, nor end before its order is known."""
+BLOCKED = (signal.SIGINT, signal.SIGTERM)
+"""While a child is being born: it shall not be interrupted before it is itself."""
 ORDERS: dict[int, int] = {}
 """Number of a living process -> its order."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
-def _tell_news(_number: int, _frame: object) -> None:
+def _tell_news() -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)

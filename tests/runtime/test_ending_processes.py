@@ -64,8 +64,8 @@ if __name__ == "__main__":
 """
     at_start = """
 from multiprocessing import resource_tracker
-from holdfast.runtime.working import processes
-processes.FAREWELL_SECONDS = 40.0
+from holdfast.runtime.working import child
+child.FAREWELL_SECONDS = 40.0
 """
     process = App(folder, HEAD + at_start + stage).start()
     out, err = process.communicate(timeout=30)  # less than the time it would be waited for
@@ -85,8 +85,8 @@ def read(number: int) -> int:
     return number
 
 if __name__ == "__main__":
-    from holdfast.runtime.working import processes
-    processes.FAREWELL_SECONDS = 0.2
+    from holdfast.runtime.working import child
+    child.FAREWELL_SECONDS = 0.2
     report = book.run(range(4), workers=1, progress=False)
     assert not multiprocessing.active_children(), "nothing of them is left"
     sys.exit(report.exit_code)
@@ -184,3 +184,46 @@ if __name__ == "__main__":
     assert ended.returncode == 0, ended.stderr
     assert "Traceback" not in ended.stderr
     assert "process object is closed" not in ended.stderr
+
+
+SCAN = """
+import threading
+from holdfast.testing.rows import Rows
+
+scan = hf.Scan("scan", Rows(list(range(20))), store="state.db", every=5, partitions=2)
+"""
+
+
+def test_what_handlers_of_a_scan_print_in_their_processes_is_not_lost(folder: Path) -> None:
+    """Also where the program lets the system throw its dead children away."""
+    source = """
+import signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+@scan.handler(executor="processes")
+def keep(rows):
+    print(*(f"handled {row}\\n" for row in rows), sep="", end="")
+
+if __name__ == "__main__":
+    sys.exit(scan.run(progress=False).exit_code)
+"""
+    ended = App(folder, HEAD + SCAN + source).run()
+    assert ended.returncode == 0, ended.stderr
+    assert handled(ended.stdout) == list(range(20))
+
+
+@pytest.mark.promise("A7")
+def test_a_scan_that_is_left_alone_on_its_thread_ends_with_the_program(folder: Path) -> None:
+    source = """
+@scan.handler(executor="processes")
+def keep(rows):
+    Path("begun").touch()
+    wait_for("never")
+
+if __name__ == "__main__":
+    threading.Thread(target=scan.run, kwargs={"progress": False}, daemon=True).start()
+    wait_for("begun")
+"""
+    ended = App(folder, HEAD + SCAN + source).run(seconds=30.0)
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr

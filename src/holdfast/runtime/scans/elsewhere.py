@@ -1,13 +1,13 @@
 """Ranges handled in processes of their own: rows are read there, checkpoints come back over a pipe.
 
 The thread that holds the lease stays here: it starts the process, writes down what that reaches, answers whether it is
-durable, and kills it when the lease is lost. Processes are spawned, never forked: a fork would share open databases.
+durable, and kills it when the lease is lost.
 """
 
+import atexit
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 import msgspec
@@ -30,8 +30,8 @@ from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Walk
 from holdfast.runtime.working import remote
 from holdfast.runtime.working.assignment import Assignment, clock
+from holdfast.runtime.working.child import FAREWELL_SECONDS, GONE, Child, stop_sign
 from holdfast.runtime.working.pools import Finished
-from holdfast.runtime.working.processes import settle_in, spawning, start, stop_sign
 from holdfast.runtime.working.saving import Refusal, Saving
 
 LOOK_SECONDS = 0.1
@@ -84,17 +84,20 @@ class ProcessRunner(RangeRunner):
         super().__init__(stage, pipeline=pipeline, batch=batch, stopping=stopping, now=now, finished=finished,
                          burial=burial)  # fmt: skip
         self._target, self._follows, self._at, self._until = target, follows, at, until
-        self._living: set[BaseProcess] = set()
+        self._living: set[Child] = set()
         self._is_closed = False
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        atexit.register(self.close)  # before the processes are waited for, where a run is left alone on its thread
 
     def close(self) -> None:
-        """Whoever is still at work was given up, and dies before the run returns."""
+        """Whoever is still at work was given up, and is gone before the run returns."""
+        atexit.unregister(self.close)
         super().close()
-        with self._lock:
+        with self._changed:
             self._is_closed = True
-            for process in self._living:
-                process.kill()
+            for child in self._living:
+                child.kill()
+            self._changed.wait_for(lambda: not self._living, FAREWELL_SECONDS + 1.0)
 
     def run(self, work: Assignment) -> None:
         if self.may_not_begin(work):
@@ -136,42 +139,33 @@ class ProcessRunner(RangeRunner):
         parcel = Parcel(self.batch, work.fence, work.ready_at, work.items[0], at, until, self._follows)
         if search is not None:
             parcel.size, parcel.window, parcel.condemned = search.size, search.window, search.condemned
-        ours, theirs = spawning.Pipe()
         stop = stop_sign()
-        process = spawning.Process(target=_work, args=(theirs, stop, self._target, _encode(parcel)), daemon=True)
-        try:
-            start(process)
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        with self._lock:
-            self._living.add(process)
+        child = Child(_work, stop, self._target, _encode(parcel))
+        with self._changed:
+            self._living.add(child)
             if self._is_closed:
-                process.kill()
+                child.kill()
         try:
-            return self._attend(process, ours, stop, work, at)
+            return self._attend(child, stop, work, at)
         finally:
-            process.kill()
-            process.join()
-            with self._lock:
-                self._living.remove(process)
-            process.close()
-            ours.close()
+            if work.is_vain:
+                child.kill()
+            child.end()  # by itself, so that what it printed is not lost
+            with self._changed:
+                self._living.remove(child)
+                self._changed.notify_all()
 
-    def _attend(self, process: BaseProcess, pipe: Connection, stop: Any, work: Assignment,
-                at: Checkpoint | None) -> tuple[Checkpoint | None, bool]:  # fmt: skip
+    def _attend(
+        self, child: Child, stop: Any, work: Assignment, at: Checkpoint | None
+    ) -> tuple[Checkpoint | None, bool]:
         """Listen to the process until it ends, dies, or must be killed."""
         while not work.is_vain:
             stop.value = self.stopping()
             try:
-                if not pipe.poll(LOOK_SECONDS):
-                    if process.is_alive() or pipe.poll(0):
-                        continue
-                    raise EOFError  # dead, though one that it forked keeps the line open
-                message = _message(pipe.recv_bytes())
-            except (EOFError, OSError):
+                if not child.has_news(LOOK_SECONDS):
+                    continue
+                message = _message(child.hear())
+            except GONE:
                 return at, True
             if message.end:
                 self._ended(message, work)
@@ -180,7 +174,7 @@ class ProcessRunner(RangeRunner):
             if message.reached is not None and answer:
                 at = message.reached.checkpoint
             try:
-                pipe.send_bytes(_encode(answer))
+                child.tell(_encode(answer))
             except OSError:
                 return at, True
         return at, False
@@ -214,7 +208,6 @@ class ProcessRunner(RangeRunner):
 
 def _work(pipe: Connection, stop: Any, target: str, data: bytes) -> None:
     """In the process: find the scan, read the rows, handle them, say how it went."""
-    settle_in(pipe)
     parcel = _parcel(data)
     scan = remote.find(target)
     stage = scan.pipeline.stages[0]

@@ -5,53 +5,20 @@ that dies while another is being started may keep the program from ever ending.
 """
 
 import atexit
-import ctypes
-import multiprocessing
-import os
-import select
-import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import resource_tracker
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection
 from typing import Any
 
 from holdfast.runtime.working import remote
 from holdfast.runtime.working.assignment import Assignment, clock
+from holdfast.runtime.working.child import FAREWELL_SECONDS, GONE, Child, stop_sign
 from holdfast.runtime.working.pools import Broken, Finished, Hands, Todo, Unable
 from holdfast.runtime.working.runner import StageRunner
 
 FALSE_STARTS = 3
 """How often in a row a process may die before it is ready, once others were: a system short of memory picks any."""
-FAREWELL_SECONDS = 5.0
-"""What an idle process may take to end by itself, with what the program does at its exit."""
-LOOK_MS = 500
-"""How often it is looked whether a process that says nothing lives."""
-GONE = (EOFError, OSError)
-"""What is raised on the line to a process that has died."""
-
-spawning = multiprocessing.get_context("spawn")
-"""Processes are started afresh, never forked: a fork would share the open database."""
-
-
-def stop_sign() -> Any:
-    """Tells processes that the run stops. It has no lock, which would stay locked for ever if its holder died."""
-    return spawning.RawValue(ctypes.c_bool, False)
-
-
-def start(process: BaseProcess) -> None:
-    """Start a process. Ctrl-C at a terminal goes to every process there is: one that has not settled in is spared."""
-    resource_tracker.ensure_running()  # which lets Ctrl-C through when it starts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        process.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-# -- here ---------------------------------------------------------------------------------------------------------
 
 
 class Processes(Hands):
@@ -196,32 +163,16 @@ class Processes(Hands):
             return False
 
 
-class WorkerProcess:
-    """One process and the line to it, in the hands of one thread."""
+class WorkerProcess(Child):
+    """A process that runs items of any stage, as they come."""
 
     def __init__(self, target: str, stop: Any) -> None:
-        self._line, theirs = spawning.Pipe()
-        self._process = spawning.Process(target=_serve, args=(theirs, stop, target), name="holdfast worker")
-        self._news = select.poll()
-        self._news.register(self._line, select.POLLIN)
-        self._how = ""
-        """How it ended, once it has."""
-        try:
-            start(self._process)
-        except BaseException:
-            self._line.close()
-            raise
-        finally:
-            theirs.close()
-
-    @property
-    def is_dead(self) -> bool:
-        return bool(self._how)
+        super().__init__(_serve, stop, target)
 
     def wait_until_ready(self) -> str:
         """Why it cannot find the pipeline; empty if it did."""
         try:
-            return self._hear().decode()
+            return self.hear().decode()
         except GONE:
             return "it was not ready yet"
 
@@ -229,8 +180,8 @@ class WorkerProcess:
         """Items go there together; outcomes come back one by one, so that those are kept if it dies: then, False."""
         work.started = clock()
         try:
-            self._line.send_bytes(parcel)
-            while message := self._hear():
+            self.tell(parcel)
+            while message := self.hear():
                 work.outcomes.append(remote.unpack(message))
                 work.started = clock()
         except GONE:
@@ -239,50 +190,15 @@ class WorkerProcess:
             work.started = 0.0
         return True
 
-    def _hear(self) -> bytes:
-        """What it says. A process that it forked may keep the line open after its death: so that is looked at, too."""
-        while not self._news.poll(LOOK_MS):
-            if not self._process.is_alive() and not self._news.poll(0):
-                raise EOFError
-        return self._line.recv_bytes()
-
-    def kill(self) -> None:
-        """At once; from any thread, while it is attended."""
-        self._process.kill()
-
     def end(self) -> str:
-        """Let it come to its end; say how that was."""
-        if not self._how:
-            with suppress(OSError):
-                self._line.send_bytes(b"")  # said aloud: one that was forked here may keep the line open
-            self._line.close()
-            if self._process.is_alive():
-                self._process.join(FAREWELL_SECONDS)
-                self._process.kill()
-                self._process.join()
-            self._how = _in_words(self._process.exitcode)
-            with suppress(ValueError):  # somebody else has waited for it, and its end is not known
-                self._process.close()
-        return self._how
+        """It is told that nothing more comes: one that was forked here may keep the line open."""
+        with suppress(OSError):
+            self.tell(b"")
+        return super().end()
 
 
-def _in_words(code: int | None) -> str:
-    """How a process ended, in words."""
-    if code is None:
-        return "nobody knows what"
-    if code >= 0:
-        return f"exit status {code}"
-    with suppress(ValueError):
-        return signal.Signals(-code).name
-    return f"signal {-code}"
-
-
-# -- there --------------------------------------------------------------------------------------------------------
-
-
-def _serve(line: Any, stop: Any, target: str) -> None:
+def _serve(line: Connection, stop: Any, target: str) -> None:
     """In the process: find the pipeline, then run what comes until nothing comes any more."""
-    settle_in(line)
     try:
         remote.find(target)
     except BaseException as error:  # noqa: BLE001 - whatever a program does when it is imported: the parent tells it
@@ -296,33 +212,3 @@ def _serve(line: Any, stop: Any, target: str) -> None:
     with suppress(*GONE):
         while parcel := line.recv_bytes():
             remote.run_and_tell(target, parcel, line.send_bytes, stopping)
-    for stream in (sys.stdout, sys.stderr):  # a thread of the user's may keep the process from ending by itself
-        with suppress(OSError, ValueError, AttributeError):
-            stream.flush()
-
-
-def settle_in(line: Any) -> None:
-    """In a worker process: Ctrl-C and a request to end are for its parent, which lets it finish; when its parent dies,
-    so does it. What it forks has no part in that, and does not keep the line open after its death."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    signal.signal(signal.SIGTERM, _leave_to_parent)
-
-    def part() -> None:
-        line.close()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    os.register_at_fork(after_in_child=part)
-    threading.Thread(target=_end_with_parent, name="holdfast-orphan", daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        while os.getppid() == parent.pid:  # one that it forked may outlive it, and hide its end
-            parent.join(1.0)
-        os._exit(1)
-
-
-def _leave_to_parent(*_: object) -> None:
-    """A handler, because what is ignored would be ignored by the programs that handlers start, too."""

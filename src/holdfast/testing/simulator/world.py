@@ -92,9 +92,9 @@ class World:
         self.excused: Counter[Effect] = Counter()
         """Runs whose outcome was lost for a reason."""
         self.seized: set[int] = set()
+        """Chunks that an operator took from their owner."""
         self.underway: list[tuple[bool, frozenset[int]]] = []
         """Acts that somebody waits for: whether they seize, and their items. On a bucket that takes its time."""
-        """Chunks that an operator took from their owner."""
         self.landed: set[bytes] = set()
         self.counts: Counter[str] = Counter()
         self.heads: list[bytes] = []

@@ -14,8 +14,9 @@ import holdfast as hf
 from holdfast.core.limits import SUSPECT
 from holdfast.core.model import BatchId, ChunkId, Claim, Commit, Item, ItemNo, Lease, Place, Want
 from holdfast.runtime.working.assignment import PATIENCE as PATIENCE_TOGETHER
+from holdfast.runtime.working.assignment import Assignment
 from holdfast.runtime.working.holding import Holding
-from holdfast.runtime.working.runner import CARRIED_BYTES
+from holdfast.runtime.working.runner import CARRIED_BYTES, StageRunner
 from holdfast.runtime.working.worker import Worker
 from holdfast.stores import owners
 from holdfast.stores.base import Receipt
@@ -308,3 +309,19 @@ def dead_owner() -> str:
     """The name of a process of this host that is known to have ended: it has our number, and began at another time."""
     parts = owners.new_owner().split("/")
     return "/".join([*parts[:4], "1", parts[5]])
+
+
+@pytest.mark.parametrize("whose", ["ours", "the user's"])
+def test_what_goes_wrong_around_a_handler_ends_the_run_instead_of_keeping_it_waiting(
+    book: hf.Pipeline, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    @book.stage(timeout=PATIENCE)
+    def read(number: int) -> int:
+        return number
+
+    def fails(runner: StageRunner, work: Assignment) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(StageRunner, "run", fails)
+    with ThreadPoolExecutor(1) as pool, pytest.raises(MemoryError, match="no room"):
+        run(book, range(3), executor=pool if whose == "the user's" else None)

@@ -40,6 +40,8 @@ class BorrowedThreads(Borrowed):
     def _done(self, work: Assignment, future: Future[None]) -> None:
         if future.cancelled():
             self._finished.put(Broken(work, BrokenExecutor("it was shut down"), final=True))
+        elif (error := future.exception()) is not None:
+            self._finished.put(Unable(error))
         else:
             self._finished.put(Answer(work, work.outcomes, work.items[len(work.outcomes) :]))
 

@@ -1,5 +1,7 @@
 """What the tests of the runtime share: short runs, restarts, faster clocks, programs in processes of their own."""
 
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -8,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+import apsw
 
 import holdfast as hf
 from holdfast.stores.sqlite import SqliteStore
@@ -128,3 +132,15 @@ def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < ends, "what the test waits for did not happen"
         time.sleep(0.005)
+
+
+def stop_between_two_writes(pid: int, store: Path) -> None:
+    """Stop a child of ours while the store's write lock is held here: a process that stands still inside a transaction
+    would hold up every writer."""
+    database = apsw.Connection(str(store))
+    database.set_busy_timeout(60_000)
+    database.execute("BEGIN IMMEDIATE")
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+    database.execute("ROLLBACK")
+    database.close()

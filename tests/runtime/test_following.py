@@ -22,7 +22,7 @@ from holdfast.runtime.stuck.patience import Patience
 from holdfast.stores.base import Store, each_entry
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows
-from tests.runtime.support import SOON, App, wait_for
+from tests.runtime.support import SOON, App, stop_between_two_writes, wait_for
 
 
 class Counting:
@@ -506,7 +506,7 @@ def test_a_zombie_commits_nothing_after_another_took_over(
     program = app("a b wait d e f")
     zombie = program.start()
     wait_for((folder / "waiting").exists)
-    os.kill(zombie.pid, signal.SIGSTOP)
+    stop_between_two_writes(zombie.pid, folder / "state.db")
     if finished:
         (folder / "go").touch()
         wait_for(lambda: program.run().stdout.split()[-2:] == ["6", "0"])

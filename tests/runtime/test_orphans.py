@@ -4,7 +4,6 @@ import os
 import signal
 from pathlib import Path
 
-import apsw
 import pytest
 
 import holdfast as hf
@@ -16,7 +15,7 @@ from holdfast.runtime.reports import status, story
 from holdfast.runtime.stuck import orphans, resolution
 from holdfast.runtime.stuck.patience import USUAL
 from holdfast.stores.sqlite import SqliteStore
-from tests.runtime.support import App, run, wait_for
+from tests.runtime.support import App, run, stop_between_two_writes, wait_for
 
 BY = By(actor="ada", reason="its owner does not answer")
 
@@ -78,17 +77,6 @@ def test_a_stopped_owner_whose_item_was_requeued_and_finished_by_another_cannot_
     finally:
         zombie.kill()
         zombie.communicate()
-
-
-def stop_between_two_writes(pid: int, store: Path) -> None:
-    """A process that is stopped inside a transaction would hold up every writer."""
-    database = apsw.Connection(str(store))
-    database.set_busy_timeout(60_000)
-    database.execute("BEGIN IMMEDIATE")
-    os.kill(pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
-    database.execute("ROLLBACK")
-    database.close()
 
 
 @pytest.mark.promise("A9")

@@ -13,7 +13,7 @@ import pytest
 import holdfast as hf
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows
-from tests.runtime.support import SOON, App, wait_for
+from tests.runtime.support import SOON, App, stop_between_two_writes, wait_for
 from tests.runtime.test_following import Deaf, _break_lease
 
 
@@ -142,7 +142,7 @@ def test_a_zombie_commits_nothing_after_another_took_over(folder: Path, where: s
     zombie = app.start(where)
     wait_for(lambda: (folder / "hanging").exists() and bool((folder / "hanging").read_text()))
     child = int((folder / "hanging").read_text())
-    os.kill(zombie.pid, signal.SIGSTOP)
+    stop_between_two_writes(zombie.pid, folder / "state.db")
     (folder / "hang").unlink()
     other = app.run(where)
     assert other.stdout.split() == ["20", "20"], other.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.stores.sqlite import SqliteStore
-from tests.runtime.support import App, wait_for
+from tests.runtime.support import App, stop_between_two_writes, wait_for
 
 PROGRAM = """
     import os, sys, time
@@ -109,7 +109,7 @@ def test_a_lost_lease_kills_the_process(app: App, folder: Path) -> None:
     zombie = app.start("follow")
     wait_for(_written(folder / "hanging"))
     child = int((folder / "hanging").read_text())
-    os.kill(zombie.pid, signal.SIGSTOP)
+    stop_between_two_writes(zombie.pid, folder / "state.db")
     (folder / "hang").unlink()
     wait_for(lambda: app.run("follow").stdout.split()[-2:] == ["20", "0"])
     assert _lives(child), "its parent stands still: nobody has told it"

@@ -1,6 +1,6 @@
 # Every target says what it does: make help.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check prove lint types docs bench soak lock clean
+.PHONY: help setup machine demo test check prove lint types docs bench soak lock clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -16,17 +16,20 @@ $(READY): requirements.lock pyproject.toml tools/setup.sh tools/uv.sh
 	@tools/setup.sh
 	@touch $@
 
+machine: setup ## install what the tests need beside Python: databases, Node, a C compiler, strace
+	@$(BIN)/python tools/machine.py
+
 demo: setup ## run the book pipeline, kill it half-way, resume, reconcile, audit
 	@$(BIN)/holdfast demo
 
-test: lint types ## everything but the soak, and a passing test for every promise in force
+test: lint types machine ## everything but the soak, and a passing test for every promise in force
 	$(PYTEST) -m "not soak" --promises=build/promises.json
 	$(BIN)/python tools/guarantees.py --check --results build/promises.json
 
-check: lint types ## the quick part of the tests, about three minutes
+check: lint types machine ## the quick part of the tests, about three minutes
 	$(PYTEST) -m "not slow and not soak"
 
-prove: setup ## run the tests of one promise: make prove PROMISE=C8
+prove: setup machine ## run the tests of one promise: make prove PROMISE=C8
 	$(PYTEST) -m "not soak" --promise=$(PROMISE)
 
 lint: setup ## ruff: style and common mistakes

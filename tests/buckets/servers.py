@@ -28,7 +28,8 @@ from urllib.parse import quote
 import boto3
 import pytest
 
-from tests.needed import missing
+from tests.needed import folder_of, missing
+from tests.needed import program as program_named
 
 ROOT = Path(__file__).parents[2]
 AZURITE = "azurite@3.35.0"
@@ -128,9 +129,7 @@ def install_azurite() -> Path:
     program = HOME / "node_modules" / ".bin" / "azurite-blob"
     if program.exists():
         return program
-    npm = shutil.which("npm")
-    if npm is None:
-        missing("Azurite needs npm")
+    npm = program_named("npm", "Azurite needs Node: install npm")
     HOME.mkdir(parents=True, exist_ok=True)
     with (HOME / "lock").open("w") as lock:  # of several test processes, one installs and the others wait for it
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -139,14 +138,14 @@ def install_azurite() -> Path:
     return program
 
 
-def _install(npm: str) -> None:
+def _install(npm: list[str]) -> None:
     """Beside its place first: an install that was cut short is never taken for a whole one."""
     made = HOME / "new"
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
-    command = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--prefix", str(made), AZURITE]
+    command = [*npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--prefix", str(made), AZURITE]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=_with_node())
     except subprocess.TimeoutExpired:
         missing(f"Azurite could not be installed within 300 s (npm install {AZURITE}): is there a network?")
     if done.returncode or not (made / "node_modules" / ".bin" / "azurite-blob").exists():
@@ -156,6 +155,12 @@ def _install(npm: str) -> None:
     (made / "node_modules").rename(HOME / "node_modules")
 
 
+def _with_node() -> dict[str, str]:
+    """The environment with the folder of Node in front: scripts of npm look for it on the PATH."""
+    node = folder_of("node", "Azurite needs Node: install nodejs")
+    return {**os.environ, "PATH": f"{node}{os.pathsep}{os.environ.get('PATH', '')}"}
+
+
 @contextmanager
 def azurite(keeps: Path | None = None, at: str = "") -> Iterator[str]:
     """A server that keeps what it has in a folder, or in memory; at an address that it had before, or a new one."""
@@ -163,7 +168,7 @@ def azurite(keeps: Path | None = None, at: str = "") -> Iterator[str]:
     where = ["--location", str(keeps)] if keeps is not None else ["--inMemoryPersistence"]
     command = [str(program), "--blobHost", "127.0.0.1", "--blobPort", str(port), *where,
                "--skipApiVersionCheck", "--silent", "--disableTelemetry"]  # fmt: skip
-    env = {**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"}
+    env = {**_with_node(), "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"}
     with running(command, f"http://127.0.0.1:{port}", env=env, cwd=HOME) as address:
         yield f"{address}/{ACCOUNT}"
 

@@ -1,7 +1,8 @@
 """Real databases for tests: private servers, reached by a socket only, started once and stopped whatever happens.
 
 An address in the environment is taken as it is (HOLDFAST_TEST_POSTGRESQL, HOLDFAST_TEST_MARIADB). Else the binaries of
-the machine are used; as root, what is missing is installed, and the server runs as nobody in a folder of its own.
+the machine are used, or those of a package (tools/machine.py); as root, the server runs as nobody in a folder of its
+own.
 """
 
 import ctypes
@@ -20,8 +21,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from tests.needed import missing
+from tests.needed import folder_of, missing
 
+NO_POSTGRESQL = "there is no PostgreSQL: install postgresql, or name one in HOLDFAST_TEST_POSTGRESQL"
+NO_MARIADB = "there is no MariaDB: install mariadb-server, or name one in HOLDFAST_TEST_MARIADB"
 START_SECONDS = 60.0
 PR_SET_PDEATHSIG = 1
 
@@ -32,10 +35,7 @@ def postgresql() -> Iterator[str]:
     if named := os.environ.get("HOLDFAST_TEST_POSTGRESQL"):
         yield named
         return
-    folder = _binaries("initdb", "/usr/lib/postgresql/*/bin", "postgresql")
-    if folder is None:
-        missing("there is no PostgreSQL: install it, or name one in HOLDFAST_TEST_POSTGRESQL")
-    assert folder is not None
+    folder = folder_of("initdb", NO_POSTGRESQL)
     with _place() as place:
         data = place / "data"
         _call([folder / "initdb", "-D", data, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync", "--locale=C"])
@@ -75,10 +75,7 @@ class Restartable:
 
 @contextmanager
 def restartable() -> Iterator[Restartable]:
-    folder = _binaries("initdb", "/usr/lib/postgresql/*/bin", "postgresql")
-    if folder is None:
-        missing("there is no PostgreSQL: install it, or name one in HOLDFAST_TEST_POSTGRESQL")
-    assert folder is not None
+    folder = folder_of("initdb", NO_POSTGRESQL)
     with _place() as place:
         _call([folder / "initdb", "-D", place / "data", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync",
                "--locale=C"])  # fmt: skip
@@ -93,11 +90,10 @@ def restartable() -> Iterator[Restartable]:
 @contextmanager
 def standby(primary: str) -> Iterator[str]:
     """The address of a hot standby of a PostgreSQL that was started here: it replays what that one commits."""
-    folder = _binaries("pg_basebackup", "/usr/lib/postgresql/*/bin", "postgresql")
+    folder = folder_of("initdb", NO_POSTGRESQL)
     host = sa.make_url(primary).query.get("host")
-    if folder is None or not isinstance(host, str) or not Path(host).is_dir():
-        missing("there is no PostgreSQL to make a standby of")
-    assert folder is not None
+    if not (folder / "pg_basebackup").exists() or not isinstance(host, str) or not Path(host).is_dir():
+        missing("there is no PostgreSQL to make a standby of: install postgresql from the distribution")
     with _place() as place:
         data = place / "data"
         _call([folder / "pg_basebackup", "-h", host, "-U", "postgres", "-D", data, "-R", "-X", "stream", "-c", "fast",
@@ -115,12 +111,9 @@ def mariadb() -> Iterator[str]:
     if named := os.environ.get("HOLDFAST_TEST_MARIADB"):
         yield named
         return
-    folder = _binaries("mariadbd", "/usr/sbin", "mariadb-server")
-    tool = shutil.which("mariadb-install-db")
-    if folder is None or tool is None:
-        missing("there is no MariaDB: install it, or name one in HOLDFAST_TEST_MARIADB")
-    assert folder is not None
-    assert tool is not None
+    folder, tool = folder_of("mariadbd", NO_MARIADB), shutil.which("mariadb-install-db")
+    if tool is None:
+        missing(NO_MARIADB)
     with _place() as place:
         data, socket = place / "data", place / "db.sock"
         _call([tool, "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal"])
@@ -139,23 +132,6 @@ def _make_database(url: str) -> None:
             connection.exec_driver_sql("CREATE DATABASE IF NOT EXISTS test")
     finally:
         engine.dispose()
-
-
-def _binaries(name: str, places: str, package: str) -> Path | None:
-    found = _find(name, places)
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        subprocess.run(["apt-get", "install", "-y", "-qq", package], capture_output=True, check=False,
-                       env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})  # fmt: skip
-        found = _find(name, places)
-    return found
-
-
-def _find(name: str, places: str) -> Path | None:
-    found = sorted(Path("/").glob(f"{places.lstrip('/')}/{name}"))
-    if found:
-        return found[-1].parent
-    on_path = shutil.which(name)
-    return Path(on_path).resolve().parent if on_path else None
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 import ctypes
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
+
+from tools import machine
 
 SOURCE = Path(__file__).with_name("shim.c")
 LOG = "calls.tsv"
@@ -36,11 +37,11 @@ class CannotBuild(Exception):
 
 def build(folder: Path) -> Path:
     """Compile the shim into a folder."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    compiler = machine.find("cc")
     if compiler is None or not Path("/proc/self/fd").exists():
-        raise CannotBuild("I/O faults need Linux and a C compiler (cc): nothing of this layer can be tested")
+        raise CannotBuild("I/O faults need Linux and a C compiler: install gcc and libc6-dev")
     target = folder / "shim.so"
-    command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(target), str(SOURCE)]
+    command = [*compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(target), str(SOURCE)]
     subprocess.run([*command, "-ldl", "-lpthread"], check=True)
     return target
 

@@ -1,6 +1,5 @@
 """How often the disk is waited for, counted by strace: unlike seconds, this does not move with the machine."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import strace
+from tests.needed import missing
 from tests.runtime.support import App
 
 SATURATED = 0.02
@@ -56,11 +56,8 @@ if __name__ == "__main__":
 @pytest.fixture(autouse=True)
 def tracing() -> None:
     """Without strace nothing can be counted: a laptop may go without, CI may not."""
-    reason = strace.why_not()
-    if reason and os.environ.get("CI"):
-        pytest.fail(f"{reason}; CI needs it: install strace and permit ptrace")
-    if reason:
-        pytest.skip(reason)
+    if reason := strace.why_not():
+        missing(f"{reason}: install strace, and permit ptrace")
 
 
 def test_a_saturated_run_waits_for_the_disk_once_in_fifty_items_at_most(

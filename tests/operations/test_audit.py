@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -10,27 +11,46 @@ import msgspec
 import pytest
 
 from holdfast.core import journal
-from holdfast.core.model import Act, Change, Place, State, StoredItem, Want
+from holdfast.core.model import (
+    Act,
+    BatchId,
+    Change,
+    Chunk,
+    ChunkId,
+    Item,
+    ItemNo,
+    Place,
+    State,
+    StoredItem,
+    Want,
+)  # fmt: skip
+from holdfast.core.orphans import Strategy
+from holdfast.core.outcome import Outcome
 from holdfast.core.states import Transition, go_back, move
+from holdfast.runtime.ending import steering
 from holdfast.runtime.operating import operations
 from holdfast.runtime.operating.operations import By
 from holdfast.runtime.records import audit
+from holdfast.runtime.records.projection import Projection
+from holdfast.runtime.stuck import resolution
 from holdfast.stores.base import Idle
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from tests.operations.world import OWNER, Clock, World, deferred, done, failed, skipped
 
+Deed = Callable[[Item], Outcome]
 BY = By(actor="ada", reason="because")
 
 
-def live_a_little(world: World, seed: int, items: int = 60) -> None:
-    """Everything that can happen to items, at random: cuts, retries, deferrals, dead letters, acts, take-overs."""
+def live_a_little(world: World, seed: int, items: int = 60, *, to_the_end: bool = False) -> None:
+    """Everything that can happen to items, at random: cuts, retries, deferrals, dead letters, acts, take-overs; and how
+    they end in other hands: as orphans, or cancelled."""
     rng = random.Random(seed)
     deeds = [done, done, done, failed, skipped, deferred, lambda item: failed(item, transient=False)]
     for start in range(0, items, 20):
         world.add(*range(start, start + 20), ended=start + 20 >= items)
         world.add_invalid(f"bad-{start}")
-    for _ in range(200):
+    for step in range(200):
         want = Want(batch=world.id, owner=f"{OWNER}{rng.random()}", limit=rng.choice([1, 3, 50]), seconds=30.0)
         claim = world.store.claim(want)
         if isinstance(claim, Idle):
@@ -45,20 +65,25 @@ def live_a_little(world: World, seed: int, items: int = 60) -> None:
         if rng.random() < 0.2:
             act = rng.choice([operations.redrive, operations.discard, operations.reset])
             act(world.store, world.batch, BY)
+        if to_the_end and rng.random() < 0.05:
+            world.clock.advance(3 * 3600.0)
+            resolution.resolve(world.store, world.batch, BY, rng.choice(list(Strategy)))
         if rng.random() < 0.1:
             dead = world.store.items(world.id, state=operations.State.DEAD, limit=1)
             for item in dead:
                 operations.resolve(
                     world.store, world.batch, BY, f"#{item.n}", output=rng.choice([None, b'{"by":"hand"}'])
                 )
+        if to_the_end and step > 25 and rng.random() < 0.05:
+            steering.clear(world.store, world.batch, BY, code="cancelled", at_once=rng.random() < 0.5)
 
 
 @pytest.mark.promise("E12", "P1")
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(40))
 def test_whatever_happened_the_journal_verifies_and_explains_every_item(seed: int) -> None:
     clock = Clock()
     world = World(MemoryStore(clock=clock), clock)
-    live_a_little(world, seed)
+    live_a_little(world, seed, to_the_end=seed % 2 == 0)
     found = audit.verify(world.store, world.batch)
     assert found.findings == ()
     assert (found.items, found.busy) == (63, 0)
@@ -119,6 +144,42 @@ def test_what_was_decided_before_an_item_was_sent_on_its_way_again_does_not_set_
     act = Act(id=bytes(16), batch=world.id, kind="cancelled", actor="ada", reason="so", at_items=(late,))
     assert world.store.act(act) == []
     assert world.store.items(world.id)[0].place.requeues == 1
+
+
+@pytest.mark.promise("E12")
+@pytest.mark.parametrize("wait", [deferred, failed], ids=["deferred", "in back-off"])
+def test_items_that_waited_when_their_batch_was_cancelled_verify(world: World, wait: Deed) -> None:
+    world.add("a", "b")
+    world.work(wait)
+    assert all(item.place.due > world.clock() for item in world.store.items(world.id))
+    steering.clear(world.store, world.batch, BY, code="cancelled")
+    assert [item.place.state for item in world.store.items(world.id)] == [State.CANCELLED] * 2
+    assert audit.verify(world.store, world.batch).findings == ()
+
+
+@pytest.mark.promise("E12")
+def test_a_settled_item_that_kept_what_it_waited_for_verifies_as_well(world: World) -> None:
+    """Older files have such items: an act settled them and left their time."""
+    world.add("a")
+    world.work(deferred)
+    (item,) = world.store.items(world.id)
+    buried = move(item.place, Transition.BURY, stages=2, code="orphaned", reason="so")
+    changed(world, "buried", item, msgspec.structs.replace(buried, due=item.place.due))
+    assert audit.verify(world.store, world.batch).findings == ()
+
+
+def test_a_finding_about_an_item_or_a_chunk_is_told_in_words() -> None:
+    group = journal.Ingested(lo=0, hi=2, digests=bytes(64), chunk=1)
+    projection = Projection(group, stages=2)
+    item = StoredItem(n=ItemNo(0), key="a", place=Place(attempt=1, due=1_700_000_000.5), payload=b"", salt=b"")
+    assert projection.difference(item) == (
+        "it has had 1 attempt, but its journal says 0 attempts; "
+        "it is due at 2023-11-14 22:13:20.500000+00:00, but its journal says at once"
+    )
+    chunk = Chunk(id=ChunkId(1), batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(1), owner="host-a")
+    assert projection.chunk_difference(chunk) == (
+        "it covers items 0 to 0, but its journal says items 0 to 1; it is held by host-a, but its journal says nobody"
+    )
 
 
 def test_a_batch_in_flight_verifies(world: World) -> None:

@@ -12,9 +12,14 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.core import journal
 from holdfast.core.canonical import encode
+from holdfast.core.model import BatchId
 from holdfast.runtime.records import evidence
 from holdfast.runtime.records.evidence import check
+from holdfast.stores.memory import MemoryStore
+from tests.operations.test_audit import live_a_little
+from tests.operations.world import Clock, World
 from tests.runtime.support import ONCE, run
 
 Files = dict[str, bytes]
@@ -103,7 +108,25 @@ FORGERIES: dict[str, Callable[[Files], None]] = {
     "a chunk less": drop_line("chunks.jsonl", -1),
     "an item less": drop_line("items.jsonl", 0),
     "an item in another state": change_line("items.jsonl", 0, lambda line: line.update(state="skipped")),
+    "an item at another stage": change_line("items.jsonl", 3, lambda line: line.update(stage="end")),
+    "an item of another epoch": change_line("items.jsonl", 0, lambda line: line.update(epoch=1)),
+    "the digest of a payload": change_line("items.jsonl", 0, lambda line: line.update(digest="22" * 32)),
+    "the digest of an output": change_line("items.jsonl", 0, lambda line: line["outputs"][0].update(digest="22" * 32)),
+    "an output less": change_line("items.jsonl", 0, lambda line: line.update(outputs=[])),
+    "the reason of a death": change_line("items.jsonl", 5, lambda line: line.update(reason="it was nobody")),
+    "the code of a death": change_line("items.jsonl", 5, lambda line: line.update(code="fine")),
+    "what an entry is said to say": change_line("journal.jsonl", 1, lambda line: line.update(says={"type": "fine"})),
+    "who is said to have written it": change_line("journal.jsonl", 1, lambda line: line.update(actor="somebody")),
+    "when it is said to have been": change_line("journal.jsonl", 1, lambda line: line.update(at=1.0)),
+    "a word beside an entry": change_line("journal.jsonl", 1, lambda line: line.update(note="approved")),
+    "the definition": lambda files: files.update({"definition.json": b'{"stages": []}'}),
+    "the seal": lambda files: files.update({"seal.json": b'{"reason": "approved"}'}),
 }
+KEPT: dict[str, Callable[[Files], None]] = {
+    "a key": change_line("items.jsonl", 0, lambda line: line.update(key="999")),
+    "what was observed": lambda files: files.update({"reconciliation.json": b'{"unexplained": 0, "forged": true}'}),
+}
+"""What the journal does not know: only the head tells."""
 
 
 @pytest.mark.promise("E12", "A14")
@@ -127,6 +150,94 @@ def test_a_forged_bundle_does_not(what: str, bundle: Path, folder: Path, capsys:
     assert check.main([str(put(folder / "careless.zip", files))]) == 1
     assert "was changed after the bundle was made" in capsys.readouterr().out
     assert check.main([str(put(folder / "forged.zip", files, honest=True))]) == 1
+    assert "DOES NOT HOLD" in capsys.readouterr().out
+
+
+@pytest.mark.promise("E12")
+@pytest.mark.parametrize("what", KEPT)
+def test_what_the_journal_does_not_know_changes_the_head(what: str, bundle: Path, folder: Path) -> None:
+    files = parts(bundle)
+    KEPT[what](files)
+    forged = check.check(str(put(folder / "forged.zip", files, honest=True)))
+    assert forged["head"] != check.check(str(bundle))["head"]
+
+
+@pytest.mark.promise("E12")
+def test_a_journal_written_again_as_a_whole_has_another_head(folder: Path, book: hf.Pipeline) -> None:
+    """Of a batch that is not sealed, too: its own chain does not cover those of its chunks."""
+
+    @book.stage(retry=ONCE)
+    def read(number: int) -> int:
+        if number == 1:
+            raise hf.Permanent("fraud", "caught")
+        return number
+
+    run(book, range(3), batch="moby")
+    honest = write(book, folder / "moby.zip", seal=False)
+    files = parts(honest)
+    rewrite(files)
+    forged = check.check(str(put(folder / "forged.zip", files, honest=True)))
+    assert (forged["counts"], forged["sealed"]) == ({"done": 3}, False)
+    assert forged["head"] != check.check(str(honest))["head"]
+
+
+def rewrite(files: Files) -> None:
+    """Every chunk's chain, and the items with them: all succeeded at once."""
+    entries = [json.loads(line) for line in files["journal.jsonl"].splitlines()]
+    kept = [entry for entry in entries if entry["chain"] < 0]
+    (began,) = (entry for entry in kept if entry["kind"] == "ingested" and entry["says"].get("hi", 0) > 0)
+    ns, prev = range(began["says"]["hi"]), bytes.fromhex(began["hash"])
+    digests = bytes(32 * len(ns))
+    done = journal.Advanced(stage=0, items=journal.numbers(ns), digests=digests, queued=b"", seconds=b"", finished=True)
+    chunk = began["says"]["chunk"]
+    bodies = [journal.Claimed(lo=0, hi=len(ns), expires=0.0), journal.Checkpointed(advanced=[done], released=True)]
+    for seq, body in enumerate(bodies, 1):
+        entry = journal.link(prev, chain=chunk, batch=BatchId(1), seq=seq, kind="x", at=1.0, actor="x", fence=1,
+                             commit_id=b"", body=journal.encode_body(body))  # fmt: skip
+        kept.append(evidence._entry(entry))
+        prev = entry.hash
+    end = {"id": chunk, "lo": 0, "hi": len(ns), "parent": None, "seq": 2, "head": prev.hex()}
+    items = [json.loads(line) for line in files["items.jsonl"].splitlines()]
+    for item in items:
+        made = {"stage": "read", "epoch": 0, "digest": "00" * 32, "file": None, "file_sha256": None}
+        item.update(state="done", stage="end", code="", reason="", outputs=[made])
+    for name, rows in (("journal.jsonl", kept), ("chunks.jsonl", [end]), ("items.jsonl", items)):
+        files[name] = b"".join(evidence._json(row).encode() + b"\n" for row in rows)
+
+
+@pytest.mark.promise("E12")
+def test_a_bundle_made_later_of_the_same_batch_has_the_same_head(bundle: Path, folder: Path, book: hf.Pipeline) -> None:
+    batch = book.store.batch("moby")
+    assert batch is not None
+    again = evidence.write(book.store, batch, folder / "again.zip", {"unexplained": 0}, made_by="a later version")
+    first = check.check(str(bundle))["head"]
+    assert (again.head, check.check(str(folder / "again.zip"))["head"]) == (first, first)
+
+
+@pytest.mark.promise("E12")
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_happened_a_bundle_holds(seed: int, tmp_path: Path) -> None:
+    clock = Clock()
+    world = World(MemoryStore(clock=clock), clock)
+    live_a_little(world, seed, to_the_end=seed % 2 == 0)
+    evidence.write(world.store, world.batch, tmp_path / "e.zip", {})
+    assert sum(check.check(str(tmp_path / "e.zip"))["counts"].values()) == 63
+
+
+HOSTILE: dict[str, bytes] = {
+    "not an object": b"[]", "null": b"null", "a number": b"7", "nothing": b"", "deep": b"[" * 100_000,
+    "no fields": b"{}", "wrong types": b'{"format": 2, "quiet": 1, "batch": 3, "files": []}', "not text": b"\xff\xfe",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["MANIFEST.json", "chunks.jsonl", "journal.jsonl", "items.jsonl", "definition.json"])
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_bundle_is_refused_without_a_traceback(
+    name: str, what: str, bundle: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = parts(bundle)
+    files[name] = HOSTILE[what]
+    assert check.main([str(put(folder / "hostile.zip", files, honest=name != "MANIFEST.json"))]) == 1
     assert "DOES NOT HOLD" in capsys.readouterr().out
 
 

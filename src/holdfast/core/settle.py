@@ -292,7 +292,7 @@ class _Ledger:
         total = place.deferred if blameless else retry.deferred(place, outcome.wait)
         if total > policy.defer_within:
             why = f"{why} (deferred for {total:,.0f} s in all, it may be for {policy.defer_within:,.0f} s)"
-            after = move(place, Transition.BURY, stages=self.stages, due=0.0, attempt=place.attempt + 1, spent=spent,
+            after = move(place, Transition.BURY, stages=self.stages, attempt=place.attempt + 1, spent=spent,
                          code="deferred_too_long", reason=why)  # fmt: skip
             self._bury(outcome.item, after)
             self._keep(outcome, after, "bury", after.code, after.reason)
@@ -318,7 +318,7 @@ class _Ledger:
             self._keep(failed, after, "retry", code, message, trace=trace)
         else:
             why = message if decision.why == "permanent" else f"{message} ({decision.why})"
-            after = move(place, Transition.BURY, stages=self.stages, due=0.0, reason=why, **facts)
+            after = move(place, Transition.BURY, stages=self.stages, reason=why, **facts)
             self._bury(failed.item, after)
             self._keep(failed, after, "bury", code, why, trace=trace)
 

@@ -85,6 +85,8 @@ def move(
     target = place.stage if stage is None else stage
     _check_stage(place, transition, state, target, stages)
     epoch = place.epoch + 1 if transition in NEW_EPOCH else place.epoch
+    if state is not State.PENDING:
+        facts["due"] = 0.0  # a settled item waits for nothing
     return msgspec.structs.replace(place, state=state, stage=target, epoch=epoch, **facts)
 
 

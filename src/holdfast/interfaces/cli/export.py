@@ -66,4 +66,6 @@ def _export_evidence(there: Store, batch: Batch, out: Path | None, as_json: bool
     render.say(f"Evidence of {summary.items:,} items and {summary.entries:,} entries ({sealed}): {path}", render.GOOD)
     if not summary.is_quiet:
         render.say("Somebody worked on the batch meanwhile: items may be ahead of the journal in it.", render.CARE)
+    render.say(f"Head: {summary.head}")
+    render.say("Keep the head elsewhere: an archive in which anything was changed has another.", render.FAINT)
     render.say(f"Check it anywhere: unzip -o {path} check.py && python check.py {path}", render.FAINT)

@@ -116,7 +116,7 @@ def _clear_chunk(store: Store, batch: Batch, chunk: Chunk, by: By, code: str) ->
     stages, changed = len(lookup.stage_names(batch)), 0
 
     def change(item: StoredItem) -> Change:
-        place = move(item.place, Transition.CANCEL, stages=stages, due=0.0, code=code, reason=by.reason)
+        place = move(item.place, Transition.CANCEL, stages=stages, code=code, reason=by.reason)
         return change_of(item.n, item.place, place)
 
     rest = iter(each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING))

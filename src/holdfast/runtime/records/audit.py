@@ -20,7 +20,7 @@ from holdfast.core.errors import ChainBroken, Damaged, SinkError, UsageError
 from holdfast.core.model import Batch, Chunk, ChunkId, Course, Entry, Output, StoredItem, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.runtime.records.outputs import OutputReader
-from holdfast.runtime.records.projection import Projection
+from holdfast.runtime.records.projection import Projection, moment
 from holdfast.stores.base import Store, each_checkpoint, each_entry, each_item, each_output
 
 TRIES = 3
@@ -154,16 +154,19 @@ class _Auditor:
                     continue
                 yield entry.hash, body
         row = self._batch
-        facts = {
-            "definition": (journal.Opened(row.name, row.pipeline, row.definition), opened),
-            "items": (row.admitted, admitted),
-            "end of source": (row.ingested_at is not None, is_ended),
-            "course": ((row.course, row.ends_at), way),
-            "seal": (row.sealed_at is not None, seal is not None),
-        }
-        for name, (held, told) in facts.items():
+        if journal.Opened(row.name, row.pipeline, row.definition) != opened:
+            total.find(
+                "batch", f"batch {row.name!r}", "its name, pipeline or definition is not the one its journal has"
+            )
+        facts = (
+            ("it has", f"{row.admitted:,} items", f"{admitted:,} items"),
+            ("its source was", _read(row.ingested_at is not None), _read(is_ended)),
+            ("it is", _way(row.course, row.ends_at), _way(*way)),
+            ("it is", _sealed(row.sealed_at is not None), _sealed(seal is not None)),
+        )
+        for what, held, told in facts:
             if held != told:
-                total.find("batch", f"batch {row.name!r}", f"its {name}: {held}, but its journal says {told}")
+                total.find("batch", f"batch {row.name!r}", f"{what} {held}, but its journal says {told}")
         if seal is not None and seal.heads != course.cover(self._store.chunks(row.id)):
             total.find("seal", f"batch {row.name!r}", "its chains do not end where they ended when it was sealed")
 
@@ -358,6 +361,19 @@ class _Auditor:
 
     def _name(self, stage: int) -> str:
         return lookup.stage_title(self._stages, stage)
+
+
+def _read(to_its_end: bool) -> str:
+    return "read to its end" if to_its_end else "not read to its end"
+
+
+def _way(course_: str, ends_at: float | None) -> str:
+    end = "without an end" if ends_at is None else f"with its end at {moment(ends_at)}"
+    return f"{course_}, {end}"
+
+
+def _sealed(is_sealed: bool) -> str:
+    return "sealed" if is_sealed else "not sealed"
 
 
 def _within(chunks: Sequence[Chunk], group: journal.Ingested) -> list[Chunk]:

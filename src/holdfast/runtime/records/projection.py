@@ -5,6 +5,7 @@ group at a time is all that has to be in memory.
 """
 
 from array import array
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -197,15 +198,15 @@ class Projection:
         trouble = self._trouble.get(at, CLEAN)
         said = (place.code, place.reason) if trouble.said is not None else None
         held = Trouble(place.attempt, place.due, said, place.requeues)
-        if trouble != held:
-            return f"it is {held}, its journal says {trouble}"
-        return None
+        if place.state is not State.PENDING and not place.due:  # it waits no more, whatever it had waited for
+            held.due = trouble.due
+        return _trouble_words(held, trouble) if trouble != held else None
 
     def chunk_difference(self, chunk: Chunk) -> str | None:
         """How range, fence, owner and waiting time on a chunk's row differ from those of the journal, or None."""
         told = self._standing[chunk.id]
         held = Standing(chunk.lo, chunk.hi, chunk.fence if told.fence is not None else None, chunk.owner, chunk.due)
-        return None if held == told else f"it is {held}, but its journal says {told}"
+        return None if held == told else _standing_words(held, told)
 
     def count_difference(self, chunk: Chunk) -> str | None:
         """How the totals on a chunk's row differ from those of the journal, or None."""
@@ -243,3 +244,48 @@ def _span(at: int) -> slice:
 
 def _words(state: State, stage: int, epoch: int) -> str:
     return f"{state} at stage {stage} in epoch {epoch}"
+
+
+def _trouble_words(held: Trouble, told: Trouble) -> str:
+    """The facts about an item's trouble that differ, in words."""
+    return _differences(
+        ("it has had", _count(held.attempt, "attempt"), _count(told.attempt, "attempt")),
+        ("it is due", _due(held.due), _due(told.due)),
+        ("it says", _told(held.said), _told(told.said)),
+        ("it was requeued", _count(held.requeues, "time"), _count(told.requeues, "time")),
+    )
+
+
+def _standing_words(held: Standing, told: Standing) -> str:
+    """The facts about a chunk that differ, in words."""
+    return _differences(
+        ("it covers", f"items {held.lo} to {held.hi - 1}", f"items {told.lo} to {told.hi - 1}"),
+        ("its fence is", str(held.fence), str(told.fence)),
+        ("it is held by", held.owner or "nobody", told.owner or "nobody"),
+        ("it is due", _due(held.due), _due(told.due)),
+    )
+
+
+def _differences(*facts: tuple[str, str, str]) -> str:
+    wrong = [f"{what} {held}, but its journal says {told}" for what, held, told in facts if held != told]
+    return "; ".join(wrong)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _due(at: float) -> str:
+    return "at once" if not at else f"at {moment(at)}"
+
+
+def moment(at: float) -> str:
+    """Write a time to the microsecond, so that two times that differ hardly ever read alike."""
+    try:
+        return datetime.fromtimestamp(at, UTC).isoformat(sep=" ")
+    except (OverflowError, OSError, ValueError):  # a damaged number
+        return repr(at)
+
+
+def _told(said: tuple[str, str] | None) -> str:
+    return "nothing" if said is None or said == ("", "") else f"{said[0]!r} ({said[1]})"

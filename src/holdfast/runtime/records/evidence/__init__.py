@@ -16,16 +16,14 @@ from importlib import resources
 from pathlib import Path
 from typing import IO, Any
 
-import msgspec
-
 from holdfast.core import canonical, journal
 from holdfast.core.model import Batch, Chunk, Entry, StoredItem, chain_of_batch
 from holdfast.runtime import lookup
+from holdfast.runtime.records.evidence import check
 from holdfast.runtime.records.export import whole_or_absent
 from holdfast.runtime.sinks.base import Evidence as FileEvidence
 from holdfast.stores.base import Store, each_entry, each_item, each_output
 
-FORMAT = 1
 SUFFIX = ".zip"
 README = """\
 Evidence of a batch, made by Holdfast.
@@ -53,6 +51,8 @@ class Summary:
     is_sealed: bool
     is_quiet: bool
     """Nobody worked on the batch while it was written."""
+    head: str
+    """One digest over all that the archive says, as `check.py` prints it: keep it elsewhere."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -74,11 +74,11 @@ def write(
         bundle.add_json("definition.json", canonical.decode(batch.definition))
         bundle.add_json("reconciliation.json", reconciliation)
         if seal.body is not None:
-            bundle.add_json("seal.json", _readable(seal.body))
+            bundle.add_json("seal.json", seal.body)
         is_quiet = [(c.id, c.seq) for c in store.chunks(batch.id)] == [(c.id, c.seq) for c in chunks]
-        bundle.close(batch, made_by, is_quiet=is_quiet)
+        head = bundle.close(batch, made_by, is_quiet=is_quiet)
     return Summary(path=str(path), batch=batch.name, items=items, entries=entries, is_sealed=seal.body is not None,
-                   is_quiet=is_quiet)  # fmt: skip
+                   is_quiet=is_quiet, head=head)  # fmt: skip
 
 
 class _Bundle:
@@ -103,9 +103,10 @@ class _Bundle:
                 count += 1
         return count
 
-    def close(self, batch: Batch, made_by: str, *, is_quiet: bool) -> None:
+    def close(self, batch: Batch, made_by: str, *, is_quiet: bool) -> str:
+        """Write the manifest; return the head over all of it."""
         facts = {
-            "format": FORMAT, "made_by": made_by, "made_at": datetime.now(UTC).isoformat(),
+            "format": check.FORMAT, "made_by": made_by, "made_at": datetime.now(UTC).isoformat(),
             "quiet": is_quiet, "files": self._digests,
             "batch": {
                 "id": batch.id, "name": batch.name, "pipeline": batch.pipeline, "admitted": batch.admitted,
@@ -114,6 +115,7 @@ class _Bundle:
             },
         }  # fmt: skip
         self._archive.writestr("MANIFEST.json", _json(facts, indent=2) + "\n")
+        return check.head(facts)
 
     def _file(self, name: str) -> "_Part":
         return _Part(self._archive, name, self._digests)
@@ -143,14 +145,12 @@ class _Part:
 class _Seal:
     """Remembers the seal that is in force while the journal goes by."""
 
-    body: journal.Sealed | None = None
+    body: dict[str, Any] | None = None
 
     def watch(self, entry: Entry) -> Entry:
-        if entry.chain < 0 and (body := _body(entry)) is not None:
-            if isinstance(body, journal.Sealed):
-                self.body = body
-            elif isinstance(body, journal.Reopened):
-                self.body = None
+        kind = journal.decode_header(entry.head).kind if entry.chain < 0 else ""
+        if kind in ("sealed", "reopened"):
+            self.body = check.meaning(entry.body) if kind == "sealed" else None
         return entry
 
 
@@ -199,18 +199,9 @@ def _entry(entry: Entry) -> dict[str, Any]:
     header = journal.decode_header(entry.head)
     return {
         "chain": entry.chain, "seq": entry.seq, "head": _base64(entry.head), "body": _base64(entry.body),
-        "hash": entry.hash.hex(), "kind": header.kind, "at": _time(header.at), "actor": header.actor,
-        "fence": header.fence, "says": _readable(_body(entry)),
+        "hash": entry.hash.hex(), "kind": header.kind, "at": header.at, "actor": header.actor,
+        "fence": header.fence, "says": check.meaning(entry.body),
     }  # fmt: skip
-
-
-def _body(entry: Entry) -> journal.Body | None:
-    """What an entry says; None for a note that only its writer can read."""
-    try:
-        body: journal.Body = journal.decode_body(entry.body)
-    except msgspec.MsgspecError:
-        return None
-    return body
 
 
 def _chunk(chunk: Chunk) -> dict[str, Any]:
@@ -220,19 +211,11 @@ def _chunk(chunk: Chunk) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _readable(body: journal.Body | None) -> Any:
-    return msgspec.to_builtins(body, builtin_types=(bytes,)) if body is not None else None
-
-
 def _json(value: Any, indent: int | None = None) -> str:
     separators = None if indent else (",", ":")
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=separators, indent=indent, default=_plain)
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bytes):
-        return value.hex() if len(value) <= 64 else f"{value[:32].hex()}… ({len(value):,} bytes)"
-    return str(value)
+    return json.dumps(
+        value, sort_keys=True, ensure_ascii=False, separators=separators, indent=indent, default=check.plain
+    )
 
 
 def _base64(data: bytes) -> str:

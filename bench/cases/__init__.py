@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bench.case import Case, Size
-from bench.cases import alone, files, first, growth, memory, reconcile, resume, scan, syncs, throughput, waiting
+from bench.cases import alone, files, first, growth, looks, memory, reconcile, resume, scan, syncs, throughput, waiting
 
 CASES: dict[str, Callable[[Size], Case]] = {
     "throughput": throughput.case,
@@ -17,4 +17,5 @@ CASES: dict[str, Callable[[Size], Case]] = {
     "files": files.case,
     "reconcile": reconcile.case,
     "scan": scan.case,
+    "looks": looks.case,
 }

@@ -50,6 +50,17 @@ def test_status_lists_the_batches(world: World, holdfast: Command) -> None:
     assert answer.out.splitlines()[1].split()[:6] == ["moby-dick", "interrupted", "5", "1", "2", "1"]
 
 
+def test_status_lists_a_screens_worth_of_batches_and_says_how_many_are_older(world: World, holdfast: Command) -> None:
+    for number in range(40):
+        World(world.store, world.clock, batch=f"batch-{number}")
+    shown = holdfast("status").out
+    assert ("batch-39" in shown, "batch-10 " in shown, "batch-9 " in shown) == (True, True, False)
+    assert "and 11 older: holdfast status --limit 41" in shown
+    assert "older" not in holdfast("status", "--limit", "41").out
+    assert len(holdfast("status", "--json").document["batches"]) == 41
+    assert [each["batch"] for each in holdfast("status", "--json", "--limit", "1").document["batches"]] == ["batch-39"]
+
+
 def test_status_of_a_batch_adds_up(world: World, holdfast: Command) -> None:
     answer = holdfast("status", "moby-dick")
     assert "5 = 1 done + 1 skipped + 2 dead + 0 cancelled + 1 pending" in answer.out

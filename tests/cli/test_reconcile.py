@@ -90,7 +90,7 @@ def test_a_repair_shows_its_plan_asks_and_sends_back(app: str, here: Path, holdf
     (here / "out/5.json").unlink()
     (here / "out/99.json").write_text("mine")
     asked = holdfast("reconcile", "book", "--repair")
-    assert (asked.code, "say --yes and --reason" in asked.err) == (2, True)
+    assert (asked.code, "pass --yes and --reason" in asked.err) == (2, True)
     assert "1 item would begin again at 'write'" in asked.out
     assert "Left alone: 1 extra. Nothing is ever deleted." in asked.out
     planned = holdfast("reconcile", "book", "--repair", "--dry-run", "--json").document

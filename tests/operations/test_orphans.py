@@ -239,7 +239,7 @@ def test_failing_and_reviewing_keep_position_and_context_and_warn(world: World, 
     assert resolution.resolve(world.store, world.batch, BY, strategy).changed == 1
     after = world.store.items(world.id)[0].place
     assert (after.state, after.code, after.reason) == (State.DEAD, code, BY.reason)
-    assert (after.stage, after.epoch, after.attempt, after.due) == (1, before.epoch, before.attempt, before.due)
+    assert (after.stage, after.epoch, after.attempt, after.due) == (1, before.epoch, before.attempt, 0.0)
     (act,) = acts(world, "page")
     context = act.facts["context"]
     assert (context["stage"], context["attempts"], context["owner"]) == ("correct", 1, "host-a pid 4711")

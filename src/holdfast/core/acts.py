@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
 
 import msgspec
 
@@ -29,11 +28,16 @@ def change_of(n: ItemNo, before: Place, after: Place) -> Change:
 
 def by_chunk(act: Act, chunk_of: Callable[[ItemNo], Chunk]) -> Iterator[tuple[Chunk, list[Change]]]:
     """The changes of an act, chunk by chunk."""
-    ordered = sorted(act.at_items, key=lambda change: change.n)
-    found = [(chunk_of(change.n), change) for change in ordered]
-    for _, group in groupby(found, key=lambda pair: pair[0].id):
-        pairs = list(group)
-        yield pairs[0][0], [change for _, change in pairs]
+    chunk: Chunk | None = None
+    changes: list[Change] = []
+    for change in sorted(act.at_items, key=lambda change: change.n):
+        if chunk is None or change.n >= chunk.hi:
+            if chunk is not None:
+                yield chunk, changes
+            chunk, changes = chunk_of(change.n), []
+        changes.append(change)
+    if chunk is not None:
+        yield chunk, changes
 
 
 def may_come_again(act: Act) -> bool:

@@ -115,14 +115,14 @@ def agreed(what: str, manner: Manner, *, nothing_to_do: bool = False) -> By:
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not manner.as_json
     if not manner.yes and not asks:
         raise UsageError(
-            f"{what}: say --yes and --reason to do it, there is no terminal to ask at; nothing was changed"
+            f"{what}: there is no terminal to ask at; pass --yes and --reason to do it; nothing was changed"
         )
-    if not reason.strip():
-        if not asks:
-            raise UsageError(f"{what}: say why with --reason, the journal keeps it; nothing was changed")
-        reason = typer.prompt("Why? (the journal keeps it)")
+    if not reason.strip() and not asks:
+        raise UsageError(f"{what}: give the reason with --reason, the journal keeps it; nothing was changed")
     if not manner.yes and not typer.confirm(f"{what}?"):
         raise Declined
+    if not reason.strip():
+        reason = typer.prompt("Why? (the journal keeps it)")
     return By(actor=actor, reason=reason)
 
 

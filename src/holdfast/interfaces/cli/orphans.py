@@ -56,9 +56,10 @@ def _look(there: Store, batch: str | None, limit: int, manner: Manner) -> None:
     batches = there.batches() if batch is None else [lookup.batch_named(there, batch)]
     total, kinds, first, now = 0, Counter[str](), list[Orphan](), there.now()
     found: list[tuple[Batch, Counter[str]]] = []
+    who = manner.who
     for each in batches:
         seen = discovery.look(there, each, limit=limit - len(first))
-        discovery.announce(there, each, seen, actor=manner.who)
+        discovery.announce(there, each, seen, actor=who)
         total, kinds = total + seen.total, kinds + seen.kinds
         first += seen.first
         found += [(each, seen.kinds)] if seen.total else []

@@ -29,6 +29,8 @@ from holdfast.stores import owners
 from holdfast.stores.base import Store
 
 MANY_ATTEMPTS = 1_000_000
+LISTED = 30
+"""How many batches a list shows, unless told otherwise: a screen's worth."""
 NOT_CONVERGED = "complete, not converged"
 WORDS = {
     "sealed": render.GOOD,
@@ -60,19 +62,22 @@ def status(
             "--statistics/--no-statistics", help="By stage. Default: yes, below a million attempts.", show_default=False
         ),
     ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, help="List the newest only. Default: 30; all, with --json.", show_default=False),
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how a batch stands: counts, money, rate, time left, who works on it. Without a batch, list them all."""
+    """Show how a batch stands: counts, money, rate, time left, who works on it. Without a batch, list the newest."""
     with opened(store) as there:
         if watch and not as_json:
-            _watch(there, batch, every)
+            _watch(there, batch, every, LISTED if limit is None else limit)
+        elif batch is None and as_json:
+            seen = [standing.snapshot(there, each) for each in _newest(there, limit)]
+            render.document({"store": there.url, "batches": [each.as_dict() for each in seen]})
         elif batch is None:
-            seen = _look(there, None)
-            if as_json:
-                render.document({"store": there.url, "batches": [each.as_dict() for each in seen]})
-            else:
-                render.show(_list(there, seen))
+            render.show(_list(there, _look(there, None, LISTED if limit is None else limit)))
         else:
             _tell(there, lookup.batch_named(there, batch), numbers, as_json)
 
@@ -100,10 +105,16 @@ def _tell(there: Store, batch: Batch, numbers: bool | None, as_json: bool) -> No
         render.say(f"\nStatistics of {seen.totals.attempts:,} attempts: add --statistics", render.FAINT)
 
 
-def _look(there: Store, batch: str | None) -> list[standing.Status]:
-    """The batch, or all of them, as they stand now."""
-    batches = there.batches() if batch is None else [lookup.batch_named(there, batch)]
+def _look(there: Store, batch: str | None, limit: int) -> list[standing.Status]:
+    """Return the batch, or the newest of them, as they stand now."""
+    batches = _newest(there, limit) if batch is None else [lookup.batch_named(there, batch)]
     return [standing.snapshot(there, each) for each in batches]
+
+
+def _newest(there: Store, limit: int | None) -> list[Batch]:
+    """Return the batches that were opened last, the newest at the end."""
+    batches = there.batches()
+    return batches if limit is None else batches[-limit:]
 
 
 def _picture(there: Store, seen: standing.Status) -> RenderableType:
@@ -126,14 +137,14 @@ def _unconverged(there: Store, seen: standing.Status, batch: Batch) -> str:
     return outstanding(there, batch) if seen.is_complete and is_scan(batch) else ""
 
 
-def _watch(there: Store, batch: str | None, every: float) -> None:
+def _watch(there: Store, batch: str | None, every: float, limit: int) -> None:
     """Look again and again until all is complete; the last picture stays on the screen."""
     console = render.out()
     live = Live(console=console, auto_refresh=False) if console.is_terminal else None
     try:
         with live if live is not None else nullcontext():
             while True:
-                seen = _look(there, batch)
+                seen = _look(there, batch, limit)
                 shown = _picture(there, seen[0]) if batch is not None else _list(there, seen)
                 if live is not None:
                     live.update(shown, refresh=True)
@@ -327,7 +338,11 @@ def _list(there: Store, seen: list[standing.Status]) -> RenderableType:
         for each, word in zip(seen, words, strict=True)
     ]
     headers = ["batch", "state", "items", "done", "dead", "pending", "cost", "opened"]
-    return render.table(headers, rows, right=["items", "done", "dead", "pending", "cost"])
+    table = render.table(headers, rows, right=["items", "done", "dead", "pending", "cost"])
+    if not (older := len(there.batches()) - len(seen)):
+        return table
+    more = f"… and {older:,} older: holdfast status --limit {older + len(seen)}"
+    return render.together(table, Text(more, style=render.FAINT))
 
 
 def show(

@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.core import canonical
 from holdfast.core.errors import HoldfastError
-from holdfast.core.model import Batch, Chunk
+from holdfast.core.model import Batch, BatchId, Chunk
 from holdfast.runtime.durations import in_words
 from holdfast.runtime.reports import status
 from holdfast.runtime.sinks import names
@@ -294,7 +294,10 @@ def check_wal(path: Path) -> Check:
 def check_leases(store: Store, found: Sequence[Chunk], now: float) -> Check:
     """Leases that nobody lives behind, and items that nobody has looked at for long."""
     stale = [chunk for chunk in found if chunk.owner is not None and chunk.pending and not status.is_live(chunk, now)]
-    orphaned = sum(_orphaned(batch, [c for c in found if c.batch == batch.id], now) for batch in store.batches())
+    of_batch: dict[BatchId, list[Chunk]] = {}
+    for chunk in found:
+        of_batch.setdefault(chunk.batch, []).append(chunk)
+    orphaned = sum(_orphaned(batch, of_batch.get(batch.id, []), now) for batch in store.batches())
     judged = "" if store.capabilities.one_clock else ", as their owners' clocks tell"
     if stale or orphaned:
         parts = [f"{many(len(stale), 'chunk')} held by workers that are gone or overdue{judged}"] if stale else []

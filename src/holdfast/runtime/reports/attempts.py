@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from math import isfinite
 from operator import add
 from typing import Any
@@ -115,11 +116,18 @@ class Reader:
 def tally_up(body: journal.Checkpointed, tallies: dict[int, Tally]) -> None:
     """Count what is told apart by name."""
     for group in body.advanced:
-        tallies.setdefault(group.stage, Tally()).advanced(group)
+        _tally_of(group.stage, tallies).advanced(group)
     for attempt in body.attempts:
-        tallies.setdefault(attempt.stage, Tally()).attempted(attempt)
+        _tally_of(attempt.stage, tallies).attempted(attempt)
     for stage, spend in body.spends:
-        tallies.setdefault(stage, Tally()).spent(spend)
+        _tally_of(stage, tallies).spent(spend)
+
+
+def _tally_of(stage: int, tallies: dict[int, Tally]) -> Tally:
+    found = tallies.get(stage)
+    if found is None:
+        found = tallies[stage] = Tally()
+    return found
 
 
 def numbers_of(body: journal.Checkpointed, metrics: dict[str, None]) -> Iterator[tuple[int, str, Block]]:
@@ -128,8 +136,10 @@ def numbers_of(body: journal.Checkpointed, metrics: dict[str, None]) -> Iterator
         if not group.adopted:
             queued, took = unpack(FLOAT32, group.queued), unpack(FLOAT32, group.seconds)
             yield from _times(group.stage, queued, took)
-    for attempt in filter(was_run, body.attempts):
-        yield from _times(attempt.stage, [attempt.queued], [attempt.seconds])
+    runs = sorted(filter(was_run, body.attempts), key=lambda attempt: attempt.stage)
+    for stage, some in groupby(runs, key=lambda attempt: attempt.stage):
+        times = [(attempt.queued, attempt.seconds) for attempt in some]
+        yield from _times(stage, [queued for queued, _ in times], [took for _, took in times])
     for stage, spend in body.spends:
         if spend.usd or spend.tokens or spend.model or spend.usage:
             yield stage, "usd", [spend.usd]

@@ -48,7 +48,8 @@ class Counts:
     def __post_init__(self) -> None:
         assert self.expected == self.done + self.skipped + self.dead + self.cancelled + self.pending, self
         assert self.pending == self.ready + self.running + self.waiting + self.orphaned, self
-        assert min(asdict(self).values()) >= 0, self
+        settled = (self.done, self.skipped, self.dead, self.cancelled)
+        assert min(*settled, self.ready, self.running, self.waiting, self.orphaned) >= 0, self
 
     @property
     def settled(self) -> int:

@@ -36,8 +36,9 @@ class Seen:
 
 def look(store: Store, batch: Batch, *, limit: int) -> Seen:
     """Count what is stuck, keep the first, and see what of it is news."""
-    seen, told = Seen(), set(_told(store, batch.id))
+    seen, told = Seen(), None
     for orphan in find(store, batch):
+        told = set(_told(store, batch.id)) if told is None else told  # most batches have none: then it is not read
         seen.total += 1
         seen.kinds[orphan.kind.value] += 1
         if len(seen.first) < limit:

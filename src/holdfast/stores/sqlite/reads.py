@@ -1,8 +1,11 @@
 """What can be read of a SQLite store, each verb in one view of the database."""
 
 import time
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+
+import apsw
 
 from holdfast.core.canonical import key_hash
 from holdfast.core.errors import UsageError
@@ -17,6 +20,7 @@ from holdfast.core.model import (
     ItemNo,
     NewItem,
     Output,
+    Place,
     State,
     StoredEvent,
     StoredItem,
@@ -100,9 +104,10 @@ class SqliteReads:
                 first = further(self.url, rows[-1][0], first) + 1
             return found[:limit]
 
-    def _record(self, db: SqliteFile, batch: BatchId, n: ItemNo, stages: int) -> StoredItem:
+    def _places(self, db: SqliteFile, batch: BatchId, ns: Iterable[ItemNo], stages: int) -> dict[ItemNo, Place]:
         base = batch << ITEM_BITS
-        return stored_item_of(db.execute(SQL["records_any"], (base + n, base + n + 1, 1))[0], base, stages)
+        rows = db.execute(SQL["records_of"], (apsw.carray(array("q", [base + n for n in ns])),))
+        return {record.n: record.place for record in (stored_item_of(row, base, stages) for row in rows)}
 
     def checkpoints(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, limit: int = 1000) -> list[Checkpoint]:
         base = batch << ITEM_BITS

@@ -146,6 +146,12 @@ SELECT i.id, i.key, i.payload, i.salt, (SELECT max(id) FROM outputs WHERE id >= 
 FROM items AS i LEFT JOIN places AS p ON p.id = i.id
 WHERE i.id >= ? AND i.id < ? ORDER BY i.id LIMIT ?;
 
+-- name: records_of
+SELECT i.id, i.key, i.payload, i.salt, (SELECT max(id) FROM outputs WHERE id >= i.id * 64 AND id < i.id * 64 + 64),
+       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues, p.deferred, p.code, p.reason
+FROM items AS i LEFT JOIN places AS p ON p.id = i.id
+WHERE i.id IN (SELECT value FROM carray(?)) ORDER BY i.id;
+
 -- name: records_settled
 SELECT i.id, i.key, i.payload, i.salt, NULL,
        p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues, p.deferred, p.code, p.reason

@@ -340,7 +340,7 @@ class SqliteStore(SqliteBatches):
             if acts.may_come_again(act) and self._was_done(db, act, [chunk.id for chunk, _ in parts]):
                 return []
             for chunk, changes in parts:
-                places = {change.n: self._record(db, act.batch, change.n, stages).place for change in changes}
+                places = self._places(db, act.batch, [change.n for change in changes], stages)
                 changed += self._act_on(db, act, acts.apply(act, chunk, changes, places), chunk, now)
             self._tell(db, act.batch, acts.heard(act, changed))
         return changed

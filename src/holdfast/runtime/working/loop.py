@@ -3,13 +3,16 @@
 import asyncio
 import threading
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
 from holdfast.runtime.working.assignment import Answer, Assignment, clock
 from holdfast.runtime.working.pools import Finished
 from holdfast.runtime.working.runner import StageRunner
+
+LOOK_LONGEST = 1.0
+"""What counts, at most, of the time between two looks at a loop that does not turn."""
 
 
 class Loop:
@@ -22,8 +25,12 @@ class Loop:
         self._waiting: deque[tuple[StageRunner, Assignment, Item]] = deque()
         self._answers: dict[int, _Gathering] = {}
         self._running: dict[int, dict[int, tuple[asyncio.Task[None], Item]]] = {}
-        self._asked = 0.0
-        """When the loop was asked to turn, and has not yet."""
+        self._has_turned = True
+        """Since it was last asked to."""
+        self._at_hand: asyncio.Task[Any] | None = None
+        """What the loop was at when it was last looked at, and has not turned since."""
+        self._held = self._looked = 0.0
+        """For how long it was seen at that, and when it was last looked at."""
         threading.Thread(target=self._run, name="holdfast-loop", daemon=True).start()
 
     def submit(self, runner: StageRunner, work: Assignment) -> None:
@@ -109,18 +116,28 @@ class Loop:
             running.cancel()
 
     def blocked_by(self, seconds: float) -> Item | None:
-        """The item whose handler has kept the loop from turning for that long; asked again and again."""
-        if not self._asked:
-            self._asked = clock()
-            self._loop.call_soon_threadsafe(self._turned)
-        if clock() - self._asked <= seconds:
+        """The item whose handler has kept the loop from turning for that long; looked at again and again. Only what
+        was at hand at every look counts, and of a long time between two looks only a part: the process may have stood
+        still."""
+        if self._has_turned:
+            self._has_turned, self._at_hand = False, None
+            self._loop.call_soon_threadsafe(self.turned)
             return None
-        at_hand = asyncio.current_task(self._loop)
+        at_hand, now = asyncio.current_task(self._loop), clock()
+        if at_hand is None or at_hand is not self._at_hand:
+            self._at_hand, self._held, self._looked = at_hand, 0.0, now
+            return None
+        self._held += min(now - self._looked, LOOK_LONGEST)
+        self._looked = now
+        return self._item_of(at_hand) if self._held > seconds and not self._has_turned else None
+
+    def _item_of(self, at_hand: "asyncio.Task[Any]") -> Item | None:
         all_running = [pair for running in [*self._running.values()] for pair in [*running.values()]]
         return next((item for running, item in all_running if running is at_hand), None)
 
-    def _turned(self) -> None:
-        self._asked = 0.0
+    def turned(self) -> None:
+        """Called by the loop, when it comes to it."""
+        self._has_turned = True
 
 
 class _Gathering(NamedTuple):

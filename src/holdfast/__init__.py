@@ -2,6 +2,7 @@
 
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import (
+    Bad,
     ChainBroken,
     CommitUnknown,
     Conflict,
@@ -63,7 +64,7 @@ from holdfast.runtime.stage import Stage
 __version__ = "0.1.0"
 
 __all__ = [
-    "Breaker", "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Cursor", "Damaged",
+    "Bad", "Breaker", "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Cursor", "Damaged",
     "DeadLetter", "Defer", "DefinitionChanged", "File", "Files", "Finding", "FingerprintChanged", "Folder",
     "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotConverged", "NotOurs", "Object", "Objects", "Pages",
     "Parquet", "Part", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Query", "Readable", "Reader",

@@ -114,7 +114,7 @@ def test_a_repair_does_not_undo_much_unless_it_is_told_so(
     refused = holdfast("reconcile", "book", *sure)
     assert refused.code == 1
     assert "19 items of batch 'book' would go back, 100%" in refused.err
-    assert "say --undo 100%" in refused.err
+    assert "pass --undo 100%" in refused.err
     assert holdfast("status", "book", "--json").document["counts"]["pending"] == 0
     assert "19 items went back" in holdfast("reconcile", "book", *sure, "--undo", "100%").out
 
@@ -153,8 +153,8 @@ def test_a_batch_is_sealed_shown_refuses_and_is_reopened(app: str, holdfast: Com
     ("arguments", "code", "said"),
     [
         (("reconcile", "nobody"), 2, "there is no batch 'nobody'"),
-        (("reconcile", "book", "--undo", "much"), 2, "undo='much': a number of items"),
-        (("reconcile", "book", "--tolerate", "much"), 2, "--tolerate much"),
+        (("reconcile", "book", "--undo", "much"), 2, "undo='much': write a number of items"),
+        (("reconcile", "book", "--tolerate", "much"), 2, "tolerate='much': write a number of items"),
         (("reconcile", "book", "--repair", "--seal"), 2, "nothing to seal yet"),
         (("reconcile", "book", "--source", "app.py:bare"), 2, "belongs to pipeline 'book'"),
         (("reconcile", "book", "--source", "nowhere.py"), 2, "there is no file nowhere.py"),

@@ -41,7 +41,7 @@ def test_a_shelf_that_is_gone_is_told_and_nothing_is_undone_unless_it_is_meant(t
     (tmp_path / "broken").touch()
     unclear = python("run", "app.py", "--verify", "full", "--json", cwd=tmp_path)
     assert (unclear.code, unclear.document["unverified"], len(unclear.document["findings"])) == (1, 120, 20)
-    assert unclear.document["findings"][0]["stage"] == "put"
+    assert unclear.document["findings"][0]["what"] == "unverified"
     assert "LookupError: no such shelf" in unclear.document["findings"][0]["message"]
     (tmp_path / "broken").unlink()
     meant = python("run", "app.py", "--verify", "full", "--undo", "100%", cwd=tmp_path)

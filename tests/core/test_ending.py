@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.course import barrier, has_ended, is_exceeded, spare
+from holdfast.core.course import barrier, count_or_share, has_ended, is_exceeded, spare
 from holdfast.core.ending import End, end_of
+from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, BatchId, Course, Tolerance
 from tests.core.made import NOW
 
@@ -67,3 +68,17 @@ def test_how_many_more_may_die_is_the_least_of_what_is_said() -> None:
     assert spare(Tolerance(count=10), 40, batch()) == 0
     assert spare(Tolerance(count=10, share=0.05), 4, batch()) == 1
     assert spare(Tolerance(share=0.5, window=20), 40, batch()) == 10
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("100%", 1.0), ("30%", 0.3), ("0.5%", 0.005), (200, 200), ("200", 200), (0, 0)]
+)
+def test_so_many_is_a_number_of_items_or_a_share_with_its_percent_sign(said: object, meant: float) -> None:
+    assert count_or_share(said, "undo") == meant
+    assert type(count_or_share(said, "undo")) is type(meant)
+
+
+@pytest.mark.parametrize("said", ["much", -1, 1.0, 0.5, "0.25", 1.5, "150%", None, True, "", "%", float("nan"), "nan%"])
+def test_a_number_that_could_mean_either_is_refused_with_what_to_write(said: object) -> None:
+    with pytest.raises(UsageError, match=r"undo=.*a number of items such as 5, or a share such as '1%'"):
+        count_or_share(said, "undo")

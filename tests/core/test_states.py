@@ -201,3 +201,10 @@ def test_within_an_epoch_the_stage_never_decreases_whatever_is_asked(requests: l
         assert 0 <= after.stage <= STAGES
         assert after.state is not PENDING or after.stage < STAGES
         place = after
+
+
+@pytest.mark.parametrize("transition", [t for t, (_, after) in TABLE.items() if len(after) > 1])
+def test_a_transition_with_two_ends_is_told_which(transition: Transition) -> None:
+    before, _ = TABLE[transition]
+    with pytest.raises(UsageError, match=" or "):
+        move(Place(state=min(before)), transition, stages=2)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import UsageError
+from holdfast.core.course import count_or_share
 from holdfast.core.limits import REWINDS, UNDO_ITEMS, UNDO_SHARE
 from holdfast.core.model import Place, State
 from holdfast.core.verify import (
@@ -18,7 +18,6 @@ from holdfast.core.verify import (
     is_too_much,
     may_have_been_tried,
     next_to_ask,
-    parse_allowed,
     rewound,
 )
 from tests.core.made import PROPERTY
@@ -102,26 +101,12 @@ def test_going_back_is_a_new_epoch_and_ends_after_three_times(stage: int, rewind
 @PROPERTY
 @given(st.integers(0, 5_000), st.integers(0, 5_000))
 def test_a_tenth_of_a_hundred_or_more_is_too_much(bad: int, good: int) -> None:
-    looked_at = bad + good
-    assert is_too_much(bad, looked_at, UNDO_SHARE) == (bad >= UNDO_ITEMS and bad > looked_at / 10)
+    looked_at, tenth = bad + good, count_or_share(UNDO_SHARE, "undo")
+    assert is_too_much(bad, looked_at, tenth) == (bad >= UNDO_ITEMS and bad > looked_at / 10)
     assert not is_too_much(bad, looked_at, 1.0)
     assert is_too_much(bad, looked_at, 7) == (bad > 7)
-    if is_enough_to_judge(looked_at, UNDO_SHARE) and bad < UNDO_ITEMS:
-        assert not is_too_much(bad, looked_at, UNDO_SHARE)
-
-
-@pytest.mark.parametrize(
-    ("said", "meant"), [("100%", 1.0), ("30%", 0.3), (0.5, 0.5), (200, 200), ("200", 200), ("0.25", 0.25)]
-)
-def test_what_may_be_undone_is_a_number_or_a_share(said: object, meant: float) -> None:
-    assert parse_allowed(said) == meant
-    assert type(parse_allowed(said)) is type(meant)
-
-
-@pytest.mark.parametrize("said", ["much", -1, 1.5, "150%", None, True, "", "%", float("nan"), "nan%"])
-def test_other_words_for_it_are_refused(said: object) -> None:
-    with pytest.raises(UsageError, match="undo="):
-        parse_allowed(said)
+    if is_enough_to_judge(looked_at, tenth) and bad < UNDO_ITEMS:
+        assert not is_too_much(bad, looked_at, tenth)
 
 
 def test_an_item_may_have_been_tried_under_another_grant_or_before_in_this_one() -> None:

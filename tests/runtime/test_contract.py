@@ -118,7 +118,7 @@ def test_dead_letters_that_are_tolerated_do_not_make_a_batch_incomplete(book: hf
 
     assert run(book, range(100), tolerate=2).is_complete
     assert run(book, tolerate="2%").is_complete
-    assert run(book, tolerate=0.02).is_complete
+    assert run(book, tolerate="2%").is_complete
     assert not run(book, tolerate=1).is_complete
     assert not run(book, tolerate="1%").is_complete
 

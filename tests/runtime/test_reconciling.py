@@ -394,7 +394,7 @@ def test_a_repair_sends_back_exactly_what_is_wrong_and_deletes_nothing(finished:
     look = repairable(store, batch, None, "quick")
     wanted = repair.plan(batch, reconcile(store, batch), look)
     assert (wanted.items, wanted.by_stage, wanted.left) == (2, {"write": 2}, {"extra": 1})
-    repair.check_share(wanted)
+    repair.check_share(wanted, 0.10)
     assert repair.repair(store, batch, look, BY).changed == 2
     assert repair.repair(store, batch, look, BY).changed == 0, "done again, it changes nothing"
     assert everything() == before
@@ -434,7 +434,7 @@ def test_much_is_not_undone_without_being_told_so(book: hf.Pipeline, monkeypatch
     Path("out").rename("elsewhere")
     wanted = repair.plan(batch, reconcile(book.store, batch), repairable(book.store, batch, None, "quick"))
     with pytest.raises(hf.Refused, match=r"32 items .* 100% of the 32 that are done; .* at most 10%: is"):
-        repair.check_share(wanted)
+        repair.check_share(wanted, 0.10)
     repair.check_share(wanted, 1.0)
     assert book.report().counts.pending == 0
 

@@ -1,8 +1,10 @@
 """The report: a picture of a moment, which nobody can change."""
 
+import copy
 import dataclasses
 import io
 import json
+import pickle
 import sys
 from collections.abc import Callable
 from decimal import Decimal
@@ -239,3 +241,26 @@ def test_progress_survives_a_program_without_standard_error(
     closed.close()
     monkeypatch.setattr(sys, "stderr", None if stderr is None else closed)
     assert run(book, range(50), progress=True).is_complete
+
+
+def test_a_report_comes_out_of_a_pickle_as_it_went_in(asked: hf.Pipeline) -> None:
+    report = run(asked, range(5))
+    again = pickle.loads(pickle.dumps(report))
+    assert (again.as_dict(), str(again), again) == (report.as_dict(), str(report), report)
+    assert copy.deepcopy(report).counts == report.counts
+    with pytest.raises(hf.UsageError, match="knows no store"):
+        next(again.results())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        hf.Defer(30, "busy"), hf.Transient("later", code="http_503", after=7.0), hf.Permanent("gone", "no such page"),
+        hf.Skip("blank"), hf.Bad("expected 2, found 1"), hf.Incomplete("not yet", {"done": 1}), hf.LeaseLost("taken"),
+    ],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+def test_every_error_comes_out_of_a_pickle_as_it_went_in(error: hf.HoldfastError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.args, vars(again)) == (type(error), error.args, vars(error))
+    assert str(copy.copy(error)) == str(error)

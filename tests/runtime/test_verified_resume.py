@@ -118,8 +118,8 @@ def test_a_folder_in_the_place_of_an_output_does_not_stop_the_others(restart: Ca
     report = run(restart(definition(calls)), range(6))
     assert calls.seen == [4], "what has something in its way is not paid for again, and stays as it is"
     assert (report.counts.done, report.exit_code, report.unverified) == (6, 1, 1)
-    assert (report.findings[0].key, report.findings[0].stage) == (2, "read")
-    assert "page_0002.json: there is a folder in its place" in report.findings[0].message
+    assert (report.findings[0].key, report.findings[0].stage) == (2, 0)
+    assert "page_0002.json: there is a folder in its place" in report.findings[0].why
     assert "run again" in str(report)
     assert (page(2) / "mine.txt").read_text() == "keep me"
     assert page(4).is_file()
@@ -138,7 +138,7 @@ def test_a_folder_that_was_there_first_is_a_finding_and_what_was_made_is_kept(
     (page(2) / "mine").mkdir(parents=True)
     report = run(restart(definition(calls)), range(4))
     assert (report.counts.done, report.exit_code, report.findings[0].key) == (4, 1, 2)
-    assert "page_0002.json" in report.findings[0].message
+    assert "page_0002.json" in report.findings[0].why
     (page(2) / "mine").rmdir()
     page(2).rmdir()
     assert run(restart(definition(calls)), range(4)).is_complete
@@ -166,7 +166,7 @@ def test_an_output_that_cannot_be_read_is_a_finding(
         report = run(restart(definition(calls)), range(4), verify="full")
     assert calls.seen == [1]
     assert (report.exit_code, report.unverified, report.findings[0].key) == (1, 1, 2)
-    assert "page_0002.json: it cannot be read: Permission denied" in report.findings[0].message
+    assert "page_0002.json: it cannot be read: Permission denied" in report.findings[0].why
     assert run(restart(definition(calls)), range(4), verify="full").is_complete
     assert calls.seen == [1]
 
@@ -338,7 +338,7 @@ def test_a_verifier_that_raises_undoes_nothing(restart: Callable[..., hf.Pipelin
     broken = True
     report = run(restart(define), range(5), verify="full")
     assert (report.counts.done, report.this_run.rewound, report.exit_code) == (5, 0, 1)
-    assert [(each.key, each.stage) for each in report.findings] == [(3, "read")]
+    assert [(each.key, each.stage) for each in report.findings] == [(3, 0)]
     assert "it raised KeyError: 'no such rule'" in report.warnings[0]
     broken = False
     assert run(restart(define), range(5), verify="full").exit_code == 0

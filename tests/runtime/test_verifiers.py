@@ -10,6 +10,7 @@ from pydantic import BaseModel
 import holdfast as hf
 from holdfast.runtime.operating import operations
 from holdfast.runtime.operating.operations import By
+from holdfast.runtime.reports import story
 from tests.runtime.support import ONCE, SOON, Calls, codes, outputs, run
 
 NAMES = ["scan", "index", "tag", "file"]
@@ -411,3 +412,60 @@ def test_whatever_is_changed_in_passing_nobody_else_sees(restart: Callable[..., 
     assert run(book, docs(2)[1:], key="key").is_complete
     assert outputs(book) == {1: Doc(key=1, trail=["first"])}
     assert run(restart(define), verify="full").is_complete
+
+
+# -- what a verifier may answer -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("raises", [False, True], ids=["returned", "raised"])
+def test_a_verifier_may_give_its_reason(book: hf.Pipeline, raises: bool) -> None:
+    @book.stage(retry=ONCE)
+    def count(n: int) -> int:
+        return n
+
+    @count.verify
+    def two(out: int) -> bool | hf.Bad:
+        bad = hf.Bad(f"expected 2 rows, found {out}")
+        if out != 2 and raises:
+            raise bad
+        return True if out == 2 else bad
+
+    report = run(book, [1, 2])
+    assert [(letter.code, letter.reason) for letter in report.dead] == [
+        ("unverified", "the output of stage 'count' does not hold: expected 2 rows, found 1 (1 of 1 attempts used)")
+    ]
+
+
+@pytest.mark.promise("A5")
+def test_the_reason_of_a_verifier_is_in_the_journal_of_what_went_back(
+    world: World, restart: Callable[..., hf.Pipeline]
+) -> None:
+    run(restart(world.define), docs(2), key="key")
+    world.trouble = lambda stage, key: _object(stage, key, world)
+    again = restart(world.define)
+    world.lose(1, "file")
+    assert run(again, verify="full").this_run.rewound == 1
+    batch = again.store.batch("book")
+    assert batch is not None
+    told = " ".join(str(event) for event in story.tell(again.store, batch, "1").events)
+    assert "expected 1 row, found 0" in told
+
+
+def _object(stage: str, key: int, world: World) -> None:
+    if (stage, key) not in world.rows:
+        raise hf.Bad("expected 1 row, found 0")
+
+
+@pytest.mark.parametrize("answer", ["expected 2, found 1", "", None, 1, [True]], ids=repr)
+def test_an_answer_that_is_neither_yes_nor_no_is_not_taken_for_one(book: hf.Pipeline, answer: Any) -> None:
+    @book.stage(retry=ONCE)
+    def count(n: int) -> int:
+        return n
+
+    @count.verify
+    def odd(out: int) -> Any:
+        return answer
+
+    (letter,) = run(book, [1]).dead
+    assert letter.code == "verifier_failed"
+    assert "returns True, False, or hf.Bad(why)" in letter.reason

@@ -1,6 +1,7 @@
 """How a batch goes on and how it ends: paused, cancelled, sealed; and what a seal covers."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 
 from holdfast.core.canonical import decode
@@ -50,6 +51,19 @@ def is_exceeded(tolerance: Tolerance | None, dead: int, batch: Batch) -> bool:
     share = tolerance.share if tolerance.window is None and batch.ingested_at is not None else None
     too_many = tolerance.count is not None and dead > tolerance.count
     return too_many or (share is not None and dead > share_of(share, batch.admitted))
+
+
+def count_or_share(said: object, name: str) -> int | float:
+    """Return a number of items as an int, and a share of them, written "1%", as a float. A float is refused: one item
+    and all items would differ by a point."""
+    text = str(said).strip() if isinstance(said, str) else ""
+    if type(said) is int and said >= 0:
+        return said
+    if text.isdecimal():
+        return int(text)
+    if re.fullmatch(r"\d+(\.\d+)?\s*%", text) and (share := float(text.rstrip("% ")) / 100) <= 1:
+        return share
+    raise UsageError(f"{name}={said!r}: write a number of items such as 5, or a share such as '1%'")
 
 
 def share_of(share: float, count: int) -> int:

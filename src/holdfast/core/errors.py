@@ -25,7 +25,8 @@
         ├── Skip              not for us, and that is fine
         ├── Defer             not now; costs no attempt
         ├── Transient         may work next time
-        └── Permanent         will never work
+        ├── Permanent         will never work
+        └── Bad               an output does not hold, and why: returned or raised by a verifier
 
 Every message says what happened, to which id, and what to do next.
 """
@@ -34,7 +35,18 @@ from typing import Any
 
 
 class HoldfastError(Exception):
-    """The root of everything Holdfast raises."""
+    """The root of everything Holdfast raises. Every error can be pickled and copied."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[HoldfastError], args: tuple[Any, ...], facts: dict[str, Any]) -> HoldfastError:
+    """Make an error again as it was: what its class is called with is not what it keeps."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
 
 
 class UsageError(HoldfastError):
@@ -154,3 +166,7 @@ class Permanent(Signal):
     def __init__(self, code: str, message: str = "") -> None:
         super().__init__(message or code)
         self.code = code
+
+
+class Bad(Signal):
+    """The output does not hold. A verifier returns or raises it: `return Bad("expected 2 rows, found 1")`"""

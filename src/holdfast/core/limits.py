@@ -80,7 +80,7 @@ CHECK_SECONDS: Final = 60.0
 HUNG_CHECKS: Final = 100
 """Verifiers and adopters that hang at the same time, before no further one is asked."""
 
-UNDO_SHARE: Final = 0.10
+UNDO_SHARE: Final = "10%"
 """A run or a repair that would undo more than this share is refused, unless it is told that this is meant."""
 
 UNDO_ITEMS: Final = 100

@@ -29,6 +29,7 @@ class What(StrEnum):
     NEVER_CREATED = "never created"
     UNKNOWN = "unknown"
     MISCOUNTED = "miscounted"
+    UNVERIFIED = "unverified"
 
 
 REMEDIES = {
@@ -39,6 +40,7 @@ REMEDIES = {
     What.NEVER_CREATED: "run the batch again with its source: the item is admitted then",
     What.UNKNOWN: "ask why the source has it no more; nothing is taken back by itself",
     What.MISCOUNTED: "do not go on: look at the store with `holdfast audit verify`",
+    What.UNVERIFIED: "see to what is in the way of the check, then run the batch again; its item stays as it is",
 }
 REPAIRABLE = frozenset({What.MISSING, What.DIFFERENT})
 
@@ -185,7 +187,7 @@ class Reconciliation(Value, frozen=True, kw_only=True):
             "source": {"read": self.expected.read, "keys": self.expected.keys},
             "observed": {"how": self.observed.how, "outputs": self.observed.outputs, "files": self.observed.files,
                          "published": self.observed.published, "leftovers": self.observed.leftovers},
-            "found": {what.value: self.found.get(what, 0) for what in What},
+            "found": {what.value: self.found.get(what, 0) for what in What if what is not What.UNVERIFIED},
             "findings": [finding.as_dict() for finding in self.findings],
             "heads": self.heads,
         }  # fmt: skip

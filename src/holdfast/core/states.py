@@ -79,7 +79,9 @@ def move(
     before, after = TABLE[transition]
     if place.state not in before:
         raise UsageError(f"cannot {transition} an item that is {place.state}: only {_either(before)} can")
-    state = to if to is not None else next(iter(after))
+    if to is None and len(after) > 1:
+        raise UsageError(f"{transition} leads to {_either(after)}: give one of them")
+    state = next(iter(after)) if to is None else to
     if state not in after:
         raise UsageError(f"{transition} leads to {_either(after)}, not to {state}")
     target = place.stage if stage is None else stage

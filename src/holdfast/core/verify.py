@@ -9,7 +9,6 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core.errors import UsageError
 from holdfast.core.limits import REWINDS, UNDO_ITEMS
 from holdfast.core.model import Place, State
 from holdfast.core.states import Transition, go_back
@@ -103,17 +102,3 @@ def is_too_much(bad: int, looked_at: int, allowed: float) -> bool:
 def is_enough_to_judge(looked_at: int, allowed: float) -> bool:
     """Whether a look at so many items suffices to undo the bad ones before the others were looked at."""
     return isinstance(allowed, int) or allowed * looked_at >= UNDO_ITEMS or allowed >= 1
-
-
-def parse_allowed(undo: object) -> float:
-    """How much may be undone, as a user says it: 200 items, 0.3 or "30%"."""
-    said: object = undo
-    if isinstance(undo, str):
-        text = undo.strip()
-        try:
-            said = float(text[:-1]) / 100 if text.endswith("%") else int(text) if text.isdigit() else float(text)
-        except ValueError:
-            said = None
-    if (type(said) is int and said >= 0) or (type(said) is float and 0 <= said <= 1):
-        return said
-    raise UsageError(f'undo={undo!r}: a number of items such as 200, or a share such as 0.3 or "30%"')

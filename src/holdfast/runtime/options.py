@@ -2,17 +2,16 @@
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from holdfast.core import money
 from holdfast.core.changes import check_choice
+from holdfast.core.course import count_or_share
 from holdfast.core.errors import UsageError
 from holdfast.core.lease import check_times
 from holdfast.core.limits import UNDO_SHARE
-from holdfast.core.verify import parse_allowed
 from holdfast.runtime.checking import checker
 from holdfast.runtime.durations import Duration, moment, seconds
 from holdfast.runtime.ending.steering import Until
@@ -53,12 +52,12 @@ class Options:
         key: KeyFrom,
         workers: int = 16,
         budget: Budget | None = None,
-        tolerate: int | float | str | Tolerance = 0,
+        tolerate: int | str | Tolerance = 0,
         deadline: Duration | datetime | None = None,
         until: Duration | datetime | None = None,
         lease: Duration = "30s",
         verify: checker.Level = "quick",
-        undo: float | str = UNDO_SHARE,
+        undo: int | str = UNDO_SHARE,
         executor: Executor | str | None = None,
         progress: bool | Callable[[Any], None] | None = None,
         identity: Identity = "key",
@@ -86,31 +85,19 @@ class Options:
         check_identity(identity, changed)
         check_choice(code)
         return Options(
-            batch=batch, key=key, workers=workers, tolerate=share_of(tolerate), verify=verify, executor=executor,
-            undo=parse_allowed(undo), progress=progress, identity=identity, changed=changed, code=code, seal=seal,
-            cap=None if budget is None else money.to_units(budget.usd),
+            batch=batch, key=key, workers=workers, tolerate=tolerance_of(tolerate), verify=verify, executor=executor,
+            undo=count_or_share(undo, "undo"), progress=progress, identity=identity, changed=changed, code=code,
+            seal=seal, cap=None if budget is None else money.to_units(budget.usd),
             item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
             deadline=None if deadline is None else moment(deadline), until=Until.of(until), lease=lease_seconds(lease),
             heartbeat=beat,
         )  # fmt: skip
 
 
-def share_of(tolerate: int | float | str | Tolerance) -> int | float | Tolerance:
-    """How many dead letters are fine: a number of items, a share such as 0.01 or "1%", or a Tolerance that stops the
+def tolerance_of(tolerate: object) -> int | float | Tolerance:
+    """Return how many dead letters are fine: a number of items, a share written "1%", or a Tolerance, which stops the
     run when there are more."""
-    if isinstance(tolerate, Tolerance):
-        return tolerate
-    share: Any = tolerate
-    if isinstance(tolerate, str) and tolerate.endswith("%"):
-        with suppress(ValueError):
-            share = float(tolerate[:-1]) / 100
-    if type(share) is int and share >= 0:
-        return share
-    if type(share) is float and 0 <= share <= 1:
-        return share
-    raise UsageError(
-        f"tolerate={tolerate!r}: a number of items such as 5, a share such as 0.01 or '1%', or an hf.Tolerance"
-    )
+    return tolerate if isinstance(tolerate, Tolerance) else count_or_share(tolerate, "tolerate")
 
 
 def allowed(tolerate: int | float | Tolerance, expected: int) -> int:

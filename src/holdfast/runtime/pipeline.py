@@ -150,11 +150,11 @@ class Pipeline:
     # -- running ------------------------------------------------------------------------------------------------
 
     def run(self, items: Iterable[Any] | None = None, batch: str | None = None, key: KeyFrom = None, workers: int = 16,
-            budget: Budget | None = None, tolerate: int | float | str | Tolerance = 0,
+            budget: Budget | None = None, tolerate: int | str | Tolerance = 0,
             deadline: Duration | datetime | None = None, until: Duration | datetime | None = None,
             lease: Duration = "30s", verify: Level = "quick", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
-            changed: Changed = "refuse", undo: float | str = UNDO_SHARE,
+            changed: Changed = "refuse", undo: int | str = UNDO_SHARE,
             events: Sequence[Target] | Target = (), code: Code | None = None,
             seal: bool = False, heartbeat: Duration | None = None) -> Report:  # fmt: skip
         """Run the batch, or go on with it: nothing that is finished is done again.

@@ -64,7 +64,7 @@ class Run:
         self.control = Control(options.workers, options.deadline)
         self.finished: Finished = Finished()
         self.rewound = 0
-        self.findings = Findings()
+        self.findings = Findings([stage.name for stage in pipeline.stages])
         self.looker = Looker(pipeline.stages, pipeline=pipeline.name, batch=options.batch)
         self.key: KeyFrom = None
         """What identifies an item, as given or as the batch remembers it."""

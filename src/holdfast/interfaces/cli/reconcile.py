@@ -7,21 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.core.course import count_or_share
 from holdfast.core.ending import End
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import UNDO_SHARE
 from holdfast.core.model import Batch
 from holdfast.core.reconcile import Finding, How, Reconciliation, What
-from holdfast.core.verify import parse_allowed
 from holdfast.interfaces.cli import hints, render
 from holdfast.interfaces.cli.common import BatchArgument, Manner, agreed, opened, warn_of_end, with_manner
 from holdfast.interfaces.cli.loading import load
-from holdfast.interfaces.cli.run import tolerated
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors import glance
 from holdfast.runtime.durations import when
 from holdfast.runtime.ending import sealing
-from holdfast.runtime.options import allowed, share_of
+from holdfast.runtime.options import allowed, tolerance_of
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.reconciling import repair
 from holdfast.runtime.reconciling.reconciler import reconcile as look
@@ -47,14 +46,14 @@ def reconcile(
         typer.Option("--source", metavar="TARGET", help="Compare with the keys of its source, too: app.py:book."),
     ] = None,
     tolerate: Annotated[
-        str | None, typer.Option("--tolerate", metavar="N|SHARE", help="Dead letters that are fine: 5, 0.01 or 1%.")
+        str | None, typer.Option("--tolerate", metavar="N|SHARE", help="Dead letters that are fine: 5 or 1%.")
     ] = None,
     mend: Annotated[
         bool, typer.Option("--repair", help="Send items back whose output is missing or different.")
     ] = False,
     undo: Annotated[
         str, typer.Option("--undo", metavar="N|SHARE", help="How much of what is done a repair may send back.")
-    ] = f"{UNDO_SHARE:.0%}",
+    ] = UNDO_SHARE,
     seal: Annotated[bool, typer.Option("--seal", help="Finish it for good, if every item is accounted for.")] = False,
     *,
     manner: Manner,
@@ -62,7 +61,7 @@ def reconcile(
     """Compare what a batch should have, what is recorded, and what is there. Ends with 1 while it is unexplained."""
     if mend and seal:
         raise UsageError("--repair sends items back, so that there is nothing to seal yet: repair, run, then seal")
-    share, fine = parse_allowed(undo), share_of(tolerated(tolerate) if tolerate is not None else 0)
+    share, fine = count_or_share(undo, "undo"), tolerance_of(tolerate if tolerate is not None else 0)
     with _there(source, manner) as (there, pipeline):
         found = lookup.batch_named(there, batch)
         result = _look(there, found, pipeline, full)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from holdfast.core import typed
+from holdfast.core.course import count_or_share
 from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import hints, render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
@@ -33,7 +34,7 @@ def run(
         str | None, typer.Option("--budget", metavar="USD", help="What the batch may cost in all.")
     ] = None,
     tolerate: Annotated[
-        str | None, typer.Option("--tolerate", metavar="N|SHARE", help="Dead letters that are fine: 5, 0.01 or 1%.")
+        str | None, typer.Option("--tolerate", metavar="N|SHARE", help="Dead letters that are fine: 5 or 1%.")
     ] = None,
     deadline: Annotated[
         str | None, typer.Option("--deadline", metavar="TIME", help="End in time: 30s, 15m, 2h.")
@@ -214,28 +215,14 @@ def _until(text: str | None) -> str | datetime | None:
         ) from None
 
 
-def _tolerance(
-    stop_beyond: str | None, window: int | None, tolerate: str | None
-) -> int | float | str | Tolerance | None:
+def _tolerance(stop_beyond: str | None, window: int | None, tolerate: str | None) -> str | Tolerance | None:
     if stop_beyond is None:
         if window is not None:
             raise UsageError("--window belongs to --stop-beyond: say which share of those items may be dead")
-        return None if tolerate is None else tolerated(tolerate)
+        return tolerate
     if tolerate is not None:
-        raise UsageError("--tolerate judges at the end, --stop-beyond stops the run: say one of them")
-    limit = tolerated(stop_beyond)
-    if isinstance(limit, str):
-        limit = float(tolerated(limit[:-1])) / 100
+        raise UsageError("--tolerate judges at the end, --stop-beyond stops the run: pass one of them")
+    limit = count_or_share(stop_beyond, "--stop-beyond")
     if isinstance(limit, int):
         return Tolerance(count=limit, window=window)
     return Tolerance(share=limit, window=window)
-
-
-def tolerated(text: str) -> int | float | str:
-    """How many dead letters are fine, as it was typed."""
-    if text.endswith("%"):
-        return text
-    try:
-        return int(text) if text.isdigit() else float(text)
-    except ValueError:
-        raise UsageError(f"--tolerate {text}: a number of items such as 5, or a share such as 0.01 or 1%") from None

@@ -17,7 +17,7 @@ from holdfast.core.errors import UndoRefused, UsageError
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Batch, BatchId, Chunk, Item, ItemNo, Key, Output, State, StoredItem
 from holdfast.core.verify import Decision, GoesBack, Unclear
-from holdfast.runtime.checking.findings import Finding, Findings
+from holdfast.runtime.checking.findings import Findings
 from holdfast.runtime.checking.looking import IN_THE_WAY, Looker, Past
 from holdfast.runtime.checking.rewinding import Back, back, send_back
 from holdfast.runtime.reconciling.digests import Digests, recorded_digests
@@ -105,8 +105,7 @@ class Checker:
         return results
 
     def _note(self, past: Past, unclear: Unclear) -> None:
-        stage = self.looker.stages[unclear.seen.stage].name
-        self.findings.add(Finding(past.key, past.n, stage, unclear.seen.why))
+        self.findings.add(past.key, past.n, unclear.seen.stage, unclear.seen.why)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -195,16 +194,15 @@ def publish_leftovers(store: Store, batch: Batch, stages: Sequence[Stage], findi
             except OSError as error:
                 if error.errno not in IN_THE_WAY:
                     raise
-                findings.add(_unnamed(store, batch.id, output, stage, evidence, error))
+                item = store.items(batch.id, lo=output.n, hi=output.n + 1)[0]
+                findings.add(item.key, item.n, index, _in_the_way(evidence, error))
 
 
-def _unnamed(store: Store, batch: BatchId, output: Output, stage: Stage, evidence: Evidence, error: OSError) -> Finding:
-    item = store.items(batch, lo=output.n, hi=output.n + 1)[0]
-    message = (
+def _in_the_way(evidence: Evidence, error: OSError) -> str:
+    return (
         f"its output is safe in {evidence.staged}, but cannot get its name {evidence.final}: {error.strerror}; put "
         "that right, then run again"
     )
-    return Finding(item.key, item.n, stage.name, message)
 
 
 def refusal(batch: str, bad: int, looked_at: int, key: Key, why: str) -> UndoRefused:

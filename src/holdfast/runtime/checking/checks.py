@@ -4,11 +4,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.core.errors import Bad, HoldfastError, UsageError
 from holdfast.core.limits import CHECK_SECONDS
 from holdfast.runtime.durations import Duration, seconds
 
 Function = Callable[..., Any]
+UNSAID = "its verifier does not accept it"
+"""What is said of an output where the verifier gave no reason."""
 
 
 class CheckFailed(HoldfastError):
@@ -57,8 +59,17 @@ class Verifier(Check):
     def wants_item(self) -> bool:
         return self.count == 3
 
-    def holds(self, out: Any, item: Any, ctx: Any) -> bool:
-        return bool(self.function(out, item, ctx) if self.wants_item else self.function(out))
+    def objection(self, out: Any, item: Any, ctx: Any) -> str | None:
+        """Return what it has against the output; None where it accepts it."""
+        try:
+            answer = self.function(out, item, ctx) if self.wants_item else self.function(out)
+        except Bad as bad:
+            answer = bad
+        if isinstance(answer, Bad):
+            return str(answer) or UNSAID
+        if type(answer).__name__ not in ("bool", "bool_"):  # numpy has bools of its own
+            raise UsageError(f"it returned {_a(answer)}: a verifier returns True, False, or hf.Bad(why)")
+        return None if answer else UNSAID
 
 
 class Adopter(Check):
@@ -70,6 +81,10 @@ class Adopter(Check):
 
     def find(self, item: Any, ctx: Any) -> Any:
         return self.function(item, ctx)
+
+
+def _a(answer: object) -> str:
+    return "nothing" if answer is None else f"a value of type {type(answer).__name__}"
 
 
 def _count(function: Function, what: str) -> int:

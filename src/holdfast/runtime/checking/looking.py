@@ -148,12 +148,12 @@ class Looker:
             ctx = self._context(past, stage, data)
         try:
             here.batch = (self.pipeline, self.batch)
-            holds = self.asker.ask(verifier.holds, out, given, ctx, seconds=verifier.seconds)
+            objection = self.asker.ask(verifier.objection, out, given, ctx, seconds=verifier.seconds)
         except BaseException as error:  # noqa: BLE001 - the user's; it says nothing about the output
             return self._unknown(verifier, stage, error)
         finally:
             here.batch = None
-        return None if holds else self._fails(stage, "its verifier does not accept it")
+        return None if objection is None else self._fails(stage, objection)
 
     def search(self, past: Past, stage: int) -> Seen:
         """Whether the adopter of a stage finds an output for the item that counts: it holds where the schema and the

@@ -16,7 +16,7 @@ from holdfast.core.planning import Facts, Fate, Outlook, Reason, begins_at, outl
 from holdfast.core.verify import GoesBack, Unclear, Verdict, may_have_been_tried
 from holdfast.runtime import definition
 from holdfast.runtime.checking import checker
-from holdfast.runtime.checking.findings import Finding, Findings
+from holdfast.runtime.checking.findings import Findings
 from holdfast.runtime.checking.looking import Looker
 from holdfast.runtime.durations import when
 from holdfast.runtime.ingester import Ingester
@@ -83,7 +83,7 @@ class _Planner:
         self.past = Past.read(store, self.chunks)
         self.obstacles: list[str] = _obstacles(batch)
         self.notes: list[str] = []
-        self.unclear = Findings()
+        self.unclear = Findings([stage.name for stage in self.stages])
         self.now = store.now()
         self.done = Outlook(Fate.SKIP, len(self.stages), Reason.DONE)
         self.read_count = self.kept = self.twice = self.passed = 0
@@ -174,8 +174,7 @@ class _Planner:
             decision = self.looker.look_over(seen, full=full, digests=digests)
             bad = decision.stage if isinstance(decision, GoesBack) else None
             if isinstance(decision, Unclear) and not self.read_count:  # told once, before the source is read
-                at = self.stages[decision.seen.stage].name
-                self.unclear.add(Finding(item.key, item.n, at, decision.seen.why))
+                self.unclear.add(item.key, item.n, decision.seen.stage, decision.seen.why)
         if bad is None and place.state is State.DONE and self.rerun is None:
             return self.done
         goes_on = place.state is State.PENDING and bad is None and stage == place.stage
@@ -212,7 +211,7 @@ class _Planner:
             return False
         seen = self.looker.search(checker.past_of(self.store, self.batch.id, item, outputs, fence=0), at)
         if seen.verdict is Verdict.UNKNOWN and not self.read_count:
-            self.unclear.add(Finding(item.key, item.n, self.stages[at].name, seen.why))
+            self.unclear.add(item.key, item.n, at, seen.why)
         return seen.verdict is Verdict.HOLDS
 
     def _input(self, at: int, outputs: Sequence[Output]) -> bytes:

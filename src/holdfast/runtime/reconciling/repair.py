@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from holdfast.core.errors import Refused
-from holdfast.core.limits import ACT_ITEMS, UNDO_SHARE
+from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Batch, State
 from holdfast.core.reconcile import REPAIRABLE, Finding, Reconciliation
 from holdfast.core.verify import is_too_much
@@ -62,7 +62,7 @@ def plan(batch: Batch, found: Reconciliation, findings: Findings) -> Plan:
     )
 
 
-def check_share(wanted: Plan, share: float = UNDO_SHARE) -> None:
+def check_share(wanted: Plan, share: float) -> None:
     """Refuse to undo much without being told so: perhaps it is the disk that is missing, or the folder another one."""
     if is_too_much(wanted.items, wanted.done, share):
         percent = 100 * wanted.items / max(1, wanted.done)
@@ -70,7 +70,7 @@ def check_share(wanted: Plan, share: float = UNDO_SHARE) -> None:
         raise Refused(
             f"{many(wanted.items, 'item')} of batch {wanted.batch!r} would go back, {percent:.0f}% of the "
             f"{wanted.done:,} that are done; without being told so it is at most {most}: is the "
-            "disk there, and is this the folder that the batch ran in? If so, say --undo 100%; nothing was changed"
+            "disk there, and is this the folder that the batch ran in? If so, pass --undo 100%; nothing was changed"
         )
 
 

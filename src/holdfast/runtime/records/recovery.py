@@ -212,24 +212,26 @@ class _Finder:
             except (Invalid, SinkError, Permanent, UnicodeDecodeError) as error:
                 why = why if why is not None else str(error)
                 continue
-            if self._accepts(item, stage, value):
+            why = self._objection(item, stage, value)
+            if why is None:
                 return self._change(item, index, evidence, data)
-            why = "the verifier does not accept it"
         return f"the output of stage {stage.name!r}: {why}"
 
-    def _accepts(self, item: StoredItem, stage: Stage, value: Any) -> bool:
-        """What the verifier says; one that needs more than the output, or gives no answer, says nothing against it."""
+    def _objection(self, item: StoredItem, stage: Stage, value: Any) -> str | None:
+        """Return what the verifier has against an output; one that needs more than the output, or gives no answer, has
+        nothing against it."""
         verifier = stage.verifier
         if verifier is None or verifier.wants_item:
-            return True
+            return None
         here.batch = (self._pipeline, self._batch.name)
         try:
-            return bool(self._asker.ask(verifier.holds, value, None, None, seconds=verifier.seconds))
+            objection: str | None = self._asker.ask(verifier.objection, value, None, None, seconds=verifier.seconds)
+            return objection
         except Exception as error:  # noqa: BLE001 - a verifier of the user's may raise anything
             self.unverified_count += 1
             if len(self.unverified) < SHOWN:
                 self.unverified.append((canonical.key_text(item.key), f"{verifier.what}: {no_answer(error)}"))
-            return True
+            return None
         finally:
             here.batch = None
 

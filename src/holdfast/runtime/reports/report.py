@@ -1,7 +1,7 @@
 """What a run tells at its end: a picture of a moment, which nobody can change and nothing changes."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core import money
 from holdfast.core.errors import Incomplete, UsageError
 from holdfast.core.model import Key, State
-from holdfast.core.reconcile import Reconciliation
-from holdfast.runtime.checking.findings import Finding, Findings
+from holdfast.core.reconcile import Finding, Reconciliation
+from holdfast.runtime.checking.findings import Findings
 from holdfast.runtime.durations import in_words, when
 from holdfast.runtime.ending import verdict
 from holdfast.runtime.options import allowed as allowed_dead
@@ -183,7 +183,7 @@ class Report:
             "stages": {name: dict(facts) for name, facts in self.stages.items()},
             "warnings": list(self.warnings),
             "unverified": self.unverified,
-            "findings": [_fields(each) for each in self.findings],
+            "findings": [each.as_dict() for each in self.findings],
             "reconciliation": None if self.reconciliation is None else self.reconciliation.as_dict(),
         }
 
@@ -234,6 +234,11 @@ class Report:
 
         return f"<pre>{escape(str(self))}</pre>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A report that is pickled or copied keeps what it tells, and knows no store any more."""
+        facts = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "_pipeline"}
+        return _restore, ({**facts, "stages": {name: dict(told) for name, told in self.stages.items()}},)
+
     def _needed(self) -> "Pipeline":
         if self._pipeline is None:
             raise UsageError("this report was read from a file and knows no store")
@@ -243,6 +248,10 @@ class Report:
     def of(pipeline: "Pipeline", batch: str) -> "Report":
         """How a batch stands, without a run."""
         return make(pipeline, batch, run=None, reason="", tolerated=0)
+
+
+def _restore(facts: dict[str, Any]) -> Report:
+    return Report(**{**facts, "stages": _frozen(facts["stages"])})
 
 
 def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
@@ -357,7 +366,11 @@ def _dead(store: Store, batch: Any, stages: tuple[str, ...]) -> tuple[DeadLetter
 def _stage_facts(store: Store, batch: Any) -> Mapping[str, Mapping[str, Any]]:
     from holdfast.runtime.completion import completed_stages
 
-    return MappingProxyType({name: MappingProxyType(facts) for name, facts in completed_stages(store, batch).items()})
+    return _frozen(completed_stages(store, batch))
+
+
+def _frozen(stages: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    return MappingProxyType({name: MappingProxyType(dict(facts)) for name, facts in stages.items()})
 
 
 def _fields(value: Any) -> dict[str, Any]:

@@ -221,8 +221,8 @@ class StageRunner:
         if len(data) > OUTPUT_BYTES:
             raise _too_large(data)
         spend = ctx.said(item.n)
-        if not self._accepts(item, data, ctx, work):
-            raise Unverified(f"the verifier of stage {stage.name!r} did not accept the output")
+        if (objection := self._objection(item, data, ctx, work)) is not None:
+            raise Unverified(f"the output of stage {stage.name!r} does not hold: {objection}")
         file = self._stage(item, work, data, _bill(spend))
         digest = canonical.digest(item.salt, data)
         if file is not None and len(data) > CARRIED_BYTES:
@@ -236,14 +236,15 @@ class StageRunner:
     def too_late(self) -> TimeoutError:
         return TimeoutError(f"stage {self.stage.name!r} did not answer within {self.stage.timeout:g} s")
 
-    def _accepts(self, item: Item, data: bytes, ctx: Context, work: Assignment) -> bool:
-        """Whether the verifier, if there is one, says yes. It gets values of its own: nobody else sees what it does to
-        them."""
+    def _objection(self, item: Item, data: bytes, ctx: Context, work: Assignment) -> str | None:
+        """Return what the verifier, if there is one, has against an output. It gets values of its own: nobody else sees
+        what it does to them."""
         stage, verifier = self.stage, self.stage.verifier
         if verifier is None:
-            return True
+            return None
         given = stage.input.decode(item.input) if verifier.wants_item else None
-        return bool(self._ask(verifier, verifier.holds, work, stage.output.decode(data), given, ctx))
+        objection: str | None = self._ask(verifier, verifier.objection, work, stage.output.decode(data), given, ctx)
+        return objection
 
     def _ask(self, check: Check, function: Callable[..., Any], work: Assignment, *args: Any) -> Any:
         """Ask something of the user's; its time is limited by itself, and not taken from the handler's."""
@@ -281,7 +282,7 @@ class StageRunner:
             self.stage.output.decode(data)
         except (SinkError, Invalid, OSError):
             return None
-        if not self._accepts(item, data, self.context(item, work), work):
+        if self._objection(item, data, self.context(item, work), work) is not None:
             return None
         paid = _paid(item, sink.note(file))
         return Done(item, data, canonical.digest(item.salt, data), 0.0, 0.0, paid, file.encode(), True)
@@ -302,8 +303,8 @@ class StageRunner:
         except Invalid as error:
             ctx.log.warning("%s found something for item %r that is no output: %s", adopter.what, item.key, error)
             return None
-        if not self._accepts(item, data, self.context(item, work), work):
-            ctx.log.warning("%s found something for item %r that its verifier refuses", adopter.what, item.key)
+        if (objection := self._objection(item, data, self.context(item, work), work)) is not None:
+            ctx.log.warning("%s found something for item %r that does not hold: %s", adopter.what, item.key, objection)
             return None
         file = self._stage(item, work, data, b"")
         digest = canonical.digest(item.salt, data)

@@ -42,7 +42,7 @@ def test_a_shelf_that_is_gone_is_told_and_nothing_is_undone_unless_it_is_meant(t
     unclear = python("run", "app.py", "--verify", "full", "--json", cwd=tmp_path)
     assert (unclear.code, unclear.document["unverified"], len(unclear.document["findings"])) == (1, 120, 20)
     assert unclear.document["findings"][0]["what"] == "unverified"
-    assert "LookupError: no such shelf" in unclear.document["findings"][0]["message"]
+    assert "LookupError: no such shelf" in unclear.document["findings"][0]["why"]
     (tmp_path / "broken").unlink()
     meant = python("run", "app.py", "--verify", "full", "--undo", "100%", cwd=tmp_path)
     assert meant.code == 0, meant.err

@@ -1,13 +1,14 @@
 """Which items are stuck, exactly at the bounds; and what becomes of one when somebody decides."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import DEAD_AGE, ORPHAN_GRACE, REQUEUES
-from holdfast.core.model import Course, Place, State
-from holdfast.core.orphans import Facts, Kind, Strategy, idle_since, judge, resolve
+from holdfast.core.model import BatchId, Chunk, ChunkId, Course, ItemNo, Place, State
+from holdfast.core.orphans import Facts, Kind, Strategy, begun, judge, resolve, still_since
 from holdfast.core.states import checkpoint
 
 NOW = 1_700_000_000.0
@@ -20,38 +21,49 @@ def kind(facts: Facts, *, now: float = NOW, grace: float = ORPHAN_GRACE, dead_af
 
 
 @pytest.mark.promise("A9")
-@given(
-    grace=whole, over=st.floats(0.001, 1e6), due=st.integers(-1_000_000, 0), held=st.none() | st.integers(-(10**6), 0)
-)
-def test_an_orphan_stood_still_for_longer_than_the_grace_period_and_never_exactly_as_long(
-    grace: int, over: float, due: int, held: int | None
+@given(grace=whole, over=st.floats(0.001, 1e6), due=st.integers(-1_000_000, 0), written=st.integers(0, 1_000_000))
+def test_a_dropped_item_is_an_orphan_past_the_grace_period_and_not_at_it_whatever_its_batch_does(
+    grace: int, over: float, due: int, written: int
 ) -> None:
     """Whole seconds, so that the bound itself is met exactly."""
     began = NOW - 2_000_000
     facts = Facts(
-        state=State.PENDING,
-        progressed_at=began,
-        due=began + due,
-        held_since=None if held is None else began + held,
+        state=State.PENDING, progressed_at=began, due=began + due, was_claimed=True, written_at=began + written
     )
-    assert idle_since(facts) == began
+    assert still_since(facts) == began
     assert kind(facts, now=began + grace, grace=grace) is None
     assert kind(facts, now=began + grace + over, grace=grace) is Kind.STUCK
 
 
 @pytest.mark.promise("A9")
-@given(grace=whole, later=whole, waits=st.booleans())
-def test_a_wait_and_a_fresh_grant_are_not_standing_still(grace: int, later: int, waits: bool) -> None:
+@given(grace=whole, over=st.floats(0.001, 1e6), written=st.integers(0, 1_000_000), hands=st.booleans())
+def test_what_waits_its_turn_or_is_held_is_an_orphan_only_when_nothing_is_written_in_its_batch(
+    grace: int, over: float, written: int, hands: bool
+) -> None:
+    began = NOW - 2_000_000
+    facts = Facts(
+        state=State.PENDING, progressed_at=began, was_claimed=hands, is_held=hands, written_at=began + written
+    )
+    assert kind(facts, now=began + written + grace, grace=grace) is None
+    assert kind(facts, now=began + written + grace + over, grace=grace) is Kind.STUCK
+
+
+@pytest.mark.promise("A9")
+@given(grace=whole, later=whole, dropped=st.booleans())
+def test_a_planned_wait_is_not_standing_still(grace: int, later: int, dropped: bool) -> None:
     began = NOW - 3 * grace
     moment = began + later
-    facts = Facts(
-        state=State.PENDING,
-        progressed_at=began,
-        due=moment if waits else 0.0,
-        held_since=None if waits else moment,
-    )
+    facts = Facts(state=State.PENDING, progressed_at=began, due=moment, was_claimed=dropped)
     assert kind(facts, now=moment + grace, grace=grace) is None
     assert kind(facts, now=moment + grace + 1, grace=grace) is Kind.STUCK
+
+
+@pytest.mark.promise("A9")
+def test_begun_is_told_by_the_chain_of_the_chunk_and_never_by_its_fence() -> None:
+    rest = Chunk(id=ChunkId(2), batch=BatchId(1), parent=ChunkId(1), lo=ItemNo(5), hi=ItemNo(9), fence=7)
+    assert not begun(rest, Place())
+    assert begun(rest, Place(stage=1))
+    assert begun(msgspec.structs.replace(rest, seq=1), Place())
 
 
 @pytest.mark.promise("A9")
@@ -76,8 +88,8 @@ def test_a_dead_letter_is_unanswered_past_its_age_limit_and_not_at_it(age: int, 
 
 @pytest.mark.promise("A10")
 def test_in_a_cancelled_batch_what_is_pending_is_stranded_at_once() -> None:
-    for held in (None, NOW):
-        facts = Facts(state=State.PENDING, course=Course.CANCELLED, progressed_at=NOW, held_since=held)
+    for held in (False, True):
+        facts = Facts(state=State.PENDING, course=Course.CANCELLED, progressed_at=NOW, is_held=held, written_at=NOW)
         assert kind(facts) is Kind.STRANDED
     assert kind(Facts(state=State.PENDING, course=Course.PAUSED, progressed_at=NOW)) is None
 

@@ -1,22 +1,26 @@
 """Orphans on every store: found and shown together, resolved with one entry each, harmless twice, owners fenced."""
 
 import itertools
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from holdfast.core import canonical, journal
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import DEAD_AGE, FOUND_EACH, ORPHAN_GRACE, REQUEUES
-from holdfast.core.model import Course, State, chain_of_batch
+from holdfast.core.model import Course, ItemNo, State, Want, chain_of_batch
 from holdfast.core.orphans import Kind, Strategy
 from holdfast.runtime.operating import operations
+from holdfast.runtime.operating.doctor import check_leases
 from holdfast.runtime.operating.operations import By
+from holdfast.runtime.reconciling.reconciler import reconcile
 from holdfast.runtime.records.audit import verify
 from holdfast.runtime.reports import status, story
 from holdfast.runtime.stuck import discovery, orphans, resolution
 from holdfast.runtime.stuck.orphans import Orphan
-from holdfast.stores.base import each_entry
-from tests.operations.world import World, deferred, done, failed
+from holdfast.stores.base import Idle, each_entry
+from tests.operations.world import Clock, World, deferred, done, failed, make_store
 
 BY = By(actor="ada", reason="the host was rebooted")
 OTHER = "host-b/boot/ns/5/6/cafe"
@@ -290,6 +294,121 @@ def test_failing_one_item_does_not_hide_those_beside_it(world: World) -> None:
     world.clock.advance(ORPHAN_GRACE + 1.0)
     resolution.resolve(world.store, world.batch, BY, Strategy.FAIL, ["a"])
     assert kinds(world) == {"b": "stuck"}
+
+
+# -- a healthy queue ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["memory", "sqlite", "bucket"])
+def queue(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[World]:
+    """Six items in two chunks, and a grace period of a minute."""
+    store = make_store(request.param, tmp_path, clock)
+    world = World(store, clock, orphan_after=60.0)
+    world.add("a", "b", "c", ended=False)
+    world.add("d", "e", "f")
+    yield world
+    store.close()
+
+
+def pass_time(world: World, times: int = 1) -> None:
+    """Somebody works on the first item that can be had, every half minute."""
+    for _ in range(times):
+        world.clock.advance(30.0)
+        world.work(lambda item: deferred(item, 0.0), limit=1, owner=OTHER)
+
+
+def counted(world: World) -> dict[str, int]:
+    counts = status.snapshot(world.store, world.batch, is_dead=nobody_dead).counts.as_dict()
+    return {name: counts[name] for name in ("ready", "running", "waiting", "orphaned") if counts[name]}
+
+
+@pytest.mark.promise("A9")
+def test_an_item_whose_turn_has_not_come_is_not_an_orphan_while_anybody_works_on_its_batch(queue: World) -> None:
+    pass_time(queue, 5)
+    assert kinds(queue) == {}
+    assert counted(queue) == {"ready": 6}
+    assert not announce(queue)
+    assert resolution.preview(queue.store, queue.batch, Strategy.FAIL).items == 0
+    assert resolution.resolve(queue.store, queue.batch, BY, Strategy.FAIL).changed == 0
+    assert resolution.resolve(queue.store, queue.batch, BY, Strategy.FAIL, ["f"]).changed == 0
+    recorded = reconcile(queue.store, queue.batch).recorded
+    assert (recorded.ready, recorded.orphaned) == (6, 0)
+    assert "without progress" not in check_leases(queue.store, queue.store.chunks(queue.id), queue.clock()).message
+    assert now_of(queue, "f").startswith("ready at 'ocr'")
+
+
+@pytest.mark.promise("A9")
+def test_an_item_that_was_begun_and_dropped_is_an_orphan_though_its_batch_lives(queue: World) -> None:
+    queue.claim(2, seconds=10.0)
+    for _ in range(3):  # whoever works on the batch meanwhile has the last chunk in its hands
+        queue.clock.advance(20.0)
+        act_on_last(queue)
+    assert kinds(queue) == {}
+    queue.clock.advance(1.0)
+    assert kinds(queue) == {"a": "stuck", "b": "stuck"}
+    assert counted(queue) == {"orphaned": 2, "ready": 4}
+    rest = next(chunk for chunk in queue.store.chunks(queue.id) if (chunk.lo, chunk.hi) == (2, 3))
+    assert (rest.fence, rest.seq, rest.parent is not None) == (0, 0, True)
+    shown = resolution.preview(queue.store, queue.batch, Strategy.FAIL)
+    assert (shown.items, shown.never_begun) == (2, 0)
+    resolution.resolve(queue.store, queue.batch, BY, Strategy.FAIL, ["a"])
+    assert kinds(queue) == {"b": "stuck"}  # taken from its owner, and still dropped
+    assert announce(queue) is True
+
+
+def act_on_last(world: World) -> None:
+    """Progress in the last chunk, which leaves the first to whoever had it."""
+    store, last = world.store, world.store.chunks(world.id)[-1]
+    claim = store.claim(Want(batch=world.id, owner=OTHER, limit=3, seconds=30.0, only=ItemNo(last.lo)))
+    assert not isinstance(claim, Idle)
+    assert world.commit(claim, [deferred(item, 0.0) for item in world.items(claim)]).landed
+
+
+@pytest.mark.promise("A9")
+def test_a_part_that_was_cut_off_a_claimed_one_has_its_fence_and_was_not_begun(queue: World) -> None:
+    for _ in range(2):
+        queue.claim(2, seconds=1.0)
+        queue.clock.advance(2.0)
+    queue.claim(1, seconds=1.0)
+    queue.clock.advance(61.0)
+    act_on_last(queue)
+    found_now = found(queue)
+    assert set(found_now) <= {"a", "b"}
+    assert {key for key, orphan in found_now.items() if not orphan.was_begun} == set()
+
+
+@pytest.mark.promise("A9")
+def test_of_a_batch_that_nobody_works_on_everything_is_an_orphan_and_the_preview_tells_what_was_never_begun(
+    queue: World,
+) -> None:
+    queue.claim(2, seconds=10.0)
+    queue.clock.advance(60.0)
+    assert kinds(queue) == {}
+    queue.clock.advance(0.5)
+    assert set(kinds(queue)) == set("abcdef")
+    shown = resolution.preview(queue.store, queue.batch, Strategy.FAIL)
+    assert (shown.items, shown.never_begun) == (6, 4)
+    assert resolution.preview(queue.store, queue.batch, Strategy.FAIL, ["f"]).never_begun == 1
+
+
+@pytest.mark.promise("A9")
+def test_a_claim_alone_is_a_sign_of_life_for_those_in_line(queue: World) -> None:
+    queue.clock.advance(600.0)
+    assert len(kinds(queue)) == 6
+    queue.claim(2, seconds=10_000.0)
+    assert kinds(queue) == {}
+    queue.clock.advance(60.0)
+    assert kinds(queue) == {}
+    queue.clock.advance(0.5)
+    assert len(kinds(queue)) == 6
+
+
+@pytest.mark.promise("A9", "A10")
+def test_in_a_cancelled_batch_every_look_counts_what_is_pending_as_orphaned(queue: World) -> None:
+    queue.claim(2)
+    queue.store.steer(queue.id, Course.CANCELLED, actor="ada", reason="not needed")
+    assert set(kinds(queue).values()) == {"stranded"}
+    assert counted(queue) == {"orphaned": 6}
 
 
 # -- announcing -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from holdfast.core.journal import Spend
 from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, ItemNo
 from holdfast.core.model import Counts as ChunkCounts
 from holdfast.runtime.reports import status
+from holdfast.runtime.stuck.activity import Activity
 from tests.operations.world import World, deferred, done, failed, skipped
 
 NOW = 1_700_000_000.0
@@ -26,8 +27,8 @@ def nobody_dead(owner: str) -> bool:
     return False
 
 
-def words(given_chunk: Chunk, is_dead: status.IsDead = nobody_dead) -> dict[str, int]:
-    counts = status.count([given_chunk], now=NOW, is_dead=is_dead).as_dict()
+def words(*given_chunks: Chunk, is_dead: status.IsDead = nobody_dead) -> dict[str, int]:
+    counts = status.count(given_chunks, Activity(given_chunks, now=NOW, is_dead=is_dead)).as_dict()
     return {name: counts[name] for name in ("ready", "running", "waiting", "orphaned") if counts[name]}
 
 
@@ -58,9 +59,12 @@ def test_an_orphan_made_no_progress_for_longer_than_the_grace_period_and_not_exa
 
 
 @pytest.mark.promise("A9")
-def test_what_is_held_by_a_live_owner_is_no_orphan() -> None:
-    assert words(chunk(touched_at=NOW - 2 * GRACE, owner="a", expires=NOW + 1)) == {"running": 10}
-    assert words(chunk(touched_at=NOW - 2 * GRACE, owner="a", expires=NOW - 1)) == {"orphaned": 10}
+def test_what_was_claimed_and_dropped_is_an_orphan_and_what_is_in_hand_is_not_while_its_batch_lives() -> None:
+    lively = chunk(id=ChunkId(2), lo=ItemNo(10), hi=ItemNo(11), touched_at=NOW)
+    held = {"touched_at": NOW - 2 * GRACE, "owner": "a", "seq": 1, "progressed": False}
+    assert words(chunk(**held, expires=NOW + 1), lively) == {"running": 10, "ready": 1}
+    assert words(chunk(**held, expires=NOW - 1), lively) == {"orphaned": 10, "ready": 1}
+    assert words(chunk(touched_at=NOW - 2 * GRACE, fence=3), lively) == {"ready": 11}
 
 
 @pytest.mark.promise("A9")
@@ -87,7 +91,8 @@ chunks = st.lists(
 @given(chunks)
 @settings(max_examples=200, deadline=None)
 def test_the_counts_always_add_up(given_chunks: list[Chunk]) -> None:
-    counts = status.count(given_chunks, now=NOW, is_dead=lambda owner: owner == "dead")
+    activity = Activity(given_chunks, now=NOW, is_dead=lambda owner: owner == "dead")
+    counts = status.count(given_chunks, activity)
     assert counts.expected == counts.done + counts.skipped + counts.dead + counts.cancelled + counts.pending
     assert counts.pending == counts.ready + counts.running + counts.waiting + counts.orphaned
     assert counts.expected == sum(each.size for each in given_chunks)

@@ -12,6 +12,8 @@ from holdfast.core.model import Batch, BatchId, Claim, Item, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.stores.base import Idle, Receipt, Store
+from holdfast.stores.bucket import BucketStore
+from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 
@@ -122,4 +124,6 @@ def deferred(item: Item, wait: float = 60.0) -> Deferred:
 def make_store(kind: str, folder: Path, clock: Clock) -> Store:
     if kind == "memory":
         return MemoryStore(clock=clock)
+    if kind == "bucket":
+        return BucketStore(MemoryBucket(), clock=clock, monotonic=clock, is_dead=lambda owner: False)
     return SqliteStore(folder / ".holdfast" / "state.db", clock=clock)

@@ -1,8 +1,11 @@
 """Which items are stuck and in which way, and what becomes of one when somebody decides.
 
-An orphan is pending, at whatever stage, and made no progress for longer than the grace period. In a cancelled batch
-nothing takes it any more, so there it is one at once. A dead letter is never an orphan, but is shown with them when
-nobody answered it for longer than its age limit: all three wait for a person.
+An orphan is pending, waits for nothing, and made no progress for longer than the grace period; and either it was begun
+and dropped, which is to say that its chunk was claimed since it last made progress and nobody alive holds it, or
+nothing at all was written in its batch for that long. So an item in line behind others is not an orphan while anybody
+works on its batch. In a cancelled batch nothing takes an item any more, so there it is one at once. A dead letter is
+never an orphan, but is shown with them when nobody answered it for longer than its age limit: all three wait for a
+person.
 """
 
 from enum import StrEnum
@@ -12,7 +15,7 @@ import msgspec
 
 from holdfast.core.canonical import storable
 from holdfast.core.limits import REQUEUES
-from holdfast.core.model import Course, Place, State
+from holdfast.core.model import START, Chunk, Course, Place, State
 from holdfast.core.states import Transition, move
 
 
@@ -49,14 +52,25 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """When its chunk last made progress; of a dead letter, when it was buried."""
     due: float = 0.0
     """Until when it waits."""
-    held_since: float | None = None
-    """Since when somebody who is alive holds it; None where nobody does."""
+    was_claimed: bool = False
+    """Whether its chunk was claimed since it last made progress."""
+    is_held: bool = False
+    """Whether somebody who is alive holds its chunk."""
+    written_at: float = 0.0
+    """When anything was last written in its batch: a commit, a claim, an admission."""
 
 
-def idle_since(facts: Facts) -> float:
-    """Since when nothing happened that should have: neither a wait nor a fresh grant is idle."""
-    held = facts.held_since
-    return max(facts.progressed_at, facts.due, facts.progressed_at if held is None else held)
+def still_since(facts: Facts) -> float:
+    """Return since when nothing happened that should have: to a dropped item its own progress, to one in line
+    anything in its batch. A wait that is planned is not standing still."""
+    own = max(facts.progressed_at, facts.due)
+    return own if facts.was_claimed and not facts.is_held else max(own, facts.written_at)
+
+
+def begun(chunk: Chunk, place: Place) -> bool:
+    """Return whether anybody ever took the item: its chunk has a chain of its own, or it left the start. The fence
+    does not tell, because a part that is cut off inherits it."""
+    return chunk.seq > 0 or place != START
 
 
 def judge(facts: Facts, *, now: float, grace: float, dead_after: float) -> Kind | None:
@@ -67,7 +81,7 @@ def judge(facts: Facts, *, now: float, grace: float, dead_after: float) -> Kind 
         return None
     if facts.course is Course.CANCELLED:
         return Kind.STRANDED
-    return Kind.STUCK if now - idle_since(facts) > grace else None
+    return Kind.STUCK if now - still_since(facts) > grace else None
 
 
 def resolve(place: Place, strategy: Strategy, *, stages: int, reason: str, course: Course = Course.OPEN) -> Place | str:

@@ -129,6 +129,8 @@ def _show(shown: resolution.Preview) -> None:
     if shown.buried:
         often = ", because they were re-enqueued too often" if shown.strategy == Strategy.REQUEUE.value else ""
         rows.append(("buried", f"{shown.buried:,}, as dead letters{often}"))
+    if shown.never_begun:
+        rows.append(("never begun", f"{shown.never_begun:,} of them: nobody ever took them, a run still would"))
     if shown.in_flight:
         whom = ", ".join(shown.owners)
         rows.append(("fenced off", f"{whom}, alive, with {shown.in_flight:,} of them: what it does will not count"))

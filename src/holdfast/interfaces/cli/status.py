@@ -150,11 +150,16 @@ def _watch(there: Store, batch: str | None, every: float, limit: int) -> None:
                     live.update(shown, refresh=True)
                 else:
                     render.show(shown)
-                if seen and all(each.end is not None and not each.counts.running for each in seen):
+                if seen and all(each.end is not None and not _in_hands(each) for each in seen):
                     return
                 time.sleep(every)
     except KeyboardInterrupt:
         return
+
+
+def _in_hands(seen: standing.Status) -> bool:
+    """Whether somebody who is alive still has items, be it only to finish them after a cancel."""
+    return any(lease.is_live for lease in seen.leases)
 
 
 Facts = list[tuple[str, str | Text]]
@@ -248,7 +253,8 @@ def _facts(seen: standing.Status, scan: glance.Overview | None) -> list[tuple[st
         rows.append(("dead", Text(render.told(f"{codes}  (holdfast dead list {seen.batch})"), style=render.BAD)))
     if c.orphaned:
         again = "run the batch again, or " if seen.course is Course.OPEN else ""
-        rows.append(("orphaned", f"no progress for long: {again}see holdfast orphans {seen.batch}"))
+        why = "left in a cancelled batch" if seen.course is Course.CANCELLED else "no progress for long"
+        rows.append(("orphaned", f"{why}: {again}see holdfast orphans {seen.batch}"))
     return rows
 
 

@@ -19,12 +19,11 @@ import msgspec
 
 from holdfast.core import canonical
 from holdfast.core.errors import HoldfastError
-from holdfast.core.model import Batch, BatchId, Chunk
+from holdfast.core.model import BatchId, Chunk
 from holdfast.runtime.durations import in_words
 from holdfast.runtime.reports import status
 from holdfast.runtime.sinks import names
 from holdfast.runtime.sinks.files import Files
-from holdfast.runtime.stuck.patience import Patience
 from holdfast.runtime.words import many
 from holdfast.stores import filesystem
 from holdfast.stores.base import Store
@@ -297,7 +296,11 @@ def check_leases(store: Store, found: Sequence[Chunk], now: float) -> Check:
     of_batch: dict[BatchId, list[Chunk]] = {}
     for chunk in found:
         of_batch.setdefault(chunk.batch, []).append(chunk)
-    orphaned = sum(_orphaned(batch, of_batch.get(batch.id, []), now) for batch in store.batches())
+    orphaned = sum(
+        status.count_of(store, batch, of_batch[batch.id], now=now).orphaned
+        for batch in store.batches()
+        if batch.id in of_batch
+    )
     judged = "" if store.capabilities.one_clock else ", as their owners' clocks tell"
     if stale or orphaned:
         parts = [f"{many(len(stale), 'chunk')} held by workers that are gone or overdue{judged}"] if stale else []
@@ -305,10 +308,6 @@ def check_leases(store: Store, found: Sequence[Chunk], now: float) -> Check:
         return _warn("leases", " and ".join(parts), "run the batch again: it takes them over")
     held = sum(1 for chunk in found if chunk.owner is not None and chunk.pending)
     return _ok("leases", f"{held:,} held, none stale{judged if held else ''}")
-
-
-def _orphaned(batch: Batch, chunks: Sequence[Chunk], now: float) -> int:
-    return status.count(chunks, now=now, grace=Patience.of(batch).orphan_after).orphaned
 
 
 def check_leftovers(folders: Iterable[Path], now: float) -> Check:

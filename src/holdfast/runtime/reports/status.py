@@ -1,12 +1,11 @@
 """A batch at a glance, from its chunks and the ends of their chains: cheap while the batch runs, whatever its size.
 
-Every item is counted once, by what its chunk says about it. An item whose chunk made no progress for longer than the
-grace period is an orphan, unless somebody took it since. In a chunk that somebody holds it is running; in a free one it
-waits until it is due, and is ready otherwise.
+Every item is counted once, by what its chunk says about it. An item is orphaned by the rule of `core.orphans`. In a
+chunk that somebody holds it is running; in a free one it waits until it is due, and is ready otherwise.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -15,13 +14,13 @@ from typing import Any
 
 from holdfast.core import course, journal, money, orphans
 from holdfast.core.ending import ENDED, End, end_of
-from holdfast.core.limits import DEAD_SEEN, ORPHAN_GRACE
-from holdfast.core.model import Batch, Chunk, ChunkId, Course, State
+from holdfast.core.limits import DEAD_SEEN
+from holdfast.core.model import Batch, Chunk, Course, State
 from holdfast.runtime import lookup
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.reports import statistics
-from holdfast.runtime.stuck.grants import last_grant
-from holdfast.runtime.stuck.patience import Patience
+from holdfast.runtime.stuck import grants
+from holdfast.runtime.stuck.activity import Activity
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item
 
@@ -144,7 +143,8 @@ class Status:
         }
 
 
-IsDead = Callable[[str], bool]
+IsDead = grants.IsDead
+is_live = grants.is_live
 
 
 def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> Status:
@@ -198,26 +198,14 @@ def count_of(
     store: Store, batch: Batch, chunks: Sequence[Chunk], *, now: float, is_dead: IsDead = owners.is_dead
 ) -> Counts:
     """Every item of a batch once, with the patience that the batch was last run with."""
-    grace = Patience.of(batch).orphan_after
-    held = {chunk.id: held_since(store, chunk, now=now, grace=grace, is_dead=is_dead) for chunk in chunks}
-    return count(chunks, now=now, grace=grace, is_dead=is_dead, held=held)
+    return count(chunks, Activity.of(store, batch, chunks, now=now, is_dead=is_dead))
 
 
-def count(
-    chunks: Sequence[Chunk],
-    *,
-    now: float,
-    grace: float = ORPHAN_GRACE,
-    is_dead: IsDead = owners.is_dead,
-    held: Mapping[ChunkId, float | None] = MappingProxyType({}),
-) -> Counts:
-    """Every item once. The rows of the chunks are enough, and were read together, so the sum holds. `held` says since
-    when a chunk is in the hands of somebody who is alive, where that is known."""
+def count(chunks: Sequence[Chunk], activity: Activity) -> Counts:
+    """Every item once. The rows of the chunks were read together, so the sum holds."""
     pending: Counter[str] = Counter()
     for chunk in chunks:
-        live = is_live(chunk, now, is_dead)
-        since = held.get(chunk.id)
-        pending[_word(chunk, now, grace, live, now if live and since is None else since)] += chunk.pending
+        pending[_word(chunk, activity)] += chunk.pending
     return Counts(
         expected=sum(chunk.size for chunk in chunks),
         done=sum(chunk.counts.done for chunk in chunks),
@@ -232,37 +220,15 @@ def count(
     )
 
 
-def is_live(chunk: Chunk, now: float, is_dead: IsDead = owners.is_dead) -> bool:
-    """Whether somebody holds the chunk: under a lease that has not ended, in a process not known to be dead."""
-    return chunk.owner is not None and chunk.expires >= now and not is_dead(chunk.owner)
-
-
-def held_since(
-    store: Store, chunk: Chunk, *, now: float, grace: float, is_dead: IsDead = owners.is_dead
-) -> float | None:
-    """Since when somebody who is alive holds the chunk; None where nobody does. The journal is asked only where the
-    chunk's own row leaves it open whether its owner hangs."""
-    if not is_live(chunk, now, is_dead):
-        return None
-    if now - chunk.touched_at <= grace:
-        return chunk.touched_at
-    grant = last_grant(store, chunk)
-    return chunk.touched_at if grant is None else grant.at
-
-
-def facts_of(chunk: Chunk, held: float | None) -> orphans.Facts:
-    """What a chunk's row says about the pending items in it."""
-    return orphans.Facts(state=State.PENDING, progressed_at=chunk.touched_at, due=chunk.due, held_since=held)
-
-
-def _word(chunk: Chunk, now: float, grace: float, live: bool, held: float | None) -> str:
+def _word(chunk: Chunk, activity: Activity) -> str:
     if not chunk.pending:
         return "settled"
-    if orphans.judge(facts_of(chunk, held), now=now, grace=grace, dead_after=0.0) is not None:
+    facts = activity.facts(chunk)
+    if orphans.judge(facts, now=activity.now, grace=activity.grace, dead_after=0.0) is not None:
         return "orphaned"
-    if live:
+    if facts.is_held:
         return "running"
-    return "waiting" if chunk.due > now else "ready"
+    return "waiting" if chunk.due > activity.now else "ready"
 
 
 def _held(chunk: Chunk, now: float, is_dead: IsDead, one_clock: bool) -> Held:

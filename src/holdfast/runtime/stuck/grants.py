@@ -1,12 +1,16 @@
-"""Who last had a chunk, and since when: the newest `claimed` entry of its chain."""
+"""Who has a chunk, who last had it, and since when: its lease, and the newest `claimed` entry of its chain."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.core import journal
 from holdfast.core.model import Chunk
+from holdfast.stores import owners
 from holdfast.stores.base import Store
 
 LOOK_BACK = 16
+
+IsDead = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +19,11 @@ class LastGrant:
 
     owner: str
     at: float
+
+
+def is_live(chunk: Chunk, now: float, is_dead: IsDead = owners.is_dead) -> bool:
+    """Whether somebody holds the chunk: under a lease that has not ended, in a process not known to be dead."""
+    return chunk.owner is not None and chunk.expires >= now and not is_dead(chunk.owner)
 
 
 def last_grant(store: Store, chunk: Chunk) -> LastGrant | None:

@@ -1,6 +1,6 @@
 """What is stuck and since when: items without progress, items left in a cancelled batch, dead letters nobody answers.
 
-Chunks that made progress lately are passed over without reading an item; the rest is read in pages, so memory stays
+Chunks of which no item can be stuck are passed over without reading one; the rest is read in pages, so memory stays
 flat however many there are.
 """
 
@@ -13,9 +13,9 @@ from holdfast.core import orphans as core
 from holdfast.core.model import Batch, Chunk, Key, Place, State, StoredItem
 from holdfast.core.orphans import Kind
 from holdfast.runtime import lookup
-from holdfast.runtime.reports import status
+from holdfast.runtime.stuck.activity import Activity
 from holdfast.runtime.stuck.burials import Burials, families
-from holdfast.runtime.stuck.grants import last_grant
+from holdfast.runtime.stuck.grants import IsDead, last_grant
 from holdfast.runtime.stuck.patience import Patience
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item
@@ -31,13 +31,16 @@ class Orphan:
     stage: str
     kind: Kind
     since: float
-    """When something last happened to it that counts as progress, or its wait ended; when it was buried."""
+    """Since when it stands still: its last progress, the end of its wait, or the last that was written in its batch;
+    of a dead letter, when it was buried."""
     owner: str
     """Who has it, or had it last; empty where nobody ever did."""
     is_held: bool
     """Whether that owner is alive, under a lease that has not ended."""
     place: Place
     chunk: int
+    was_begun: bool = True
+    """Whether anybody ever took it."""
 
     @property
     def error(self) -> str:
@@ -50,11 +53,11 @@ class Orphan:
             "batch": self.batch, "key": self.key, "n": self.n, "stage": self.stage, "kind": self.kind.value,
             "since": self.since, "owner": self.owner, "held": self.is_held, "error": self.error,
             "attempts": self.place.attempt, "epoch": self.place.epoch, "requeues": self.place.requeues,
-            "usd": format(money.to_usd(self.place.spent), "f"),
+            "begun": self.was_begun, "usd": format(money.to_usd(self.place.spent), "f"),
         }  # fmt: skip
 
 
-def find(store: Store, batch: Batch, *, is_dead: status.IsDead = owners.is_dead) -> Iterator[Orphan]:
+def find(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> Iterator[Orphan]:
     """Everything in the batch that is stuck, in the order of the items of each chunk."""
     eye = Eye(store, batch, is_dead=is_dead)
     for family in families(eye.chunks):
@@ -64,9 +67,10 @@ def find(store: Store, batch: Batch, *, is_dead: status.IsDead = owners.is_dead)
 class Eye:
     """Looks at a batch as it stands at one moment."""
 
-    def __init__(self, store: Store, batch: Batch, *, is_dead: status.IsDead = owners.is_dead) -> None:
-        self._store, self._batch, self._is_dead = store, batch, is_dead
+    def __init__(self, store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> None:
+        self._store, self._batch = store, batch
         self.now, self.chunks = store.now(), store.chunks(batch.id)
+        self._activity = Activity.of(store, batch, self.chunks, now=self.now, is_dead=is_dead)
         self._patience = Patience.of(batch)
         self._names = lookup.stage_names(batch)
         self._burials = Burials(store, batch)
@@ -87,29 +91,26 @@ class Eye:
         chunk = next(c for c in family if c.lo <= item.n < c.hi)
         if item.place.state is State.DEAD:
             at = self._buried_at(item, self._burials.of(family))
-            found = self._judge(item, chunk, core.Facts(state=State.DEAD, progressed_at=at), "", held=False)
+            found = self._judge(item, chunk, core.Facts(state=State.DEAD, progressed_at=at), "")
             return found if found is not None else "a dead letter: see `holdfast dead`"
         if item.place.state is not State.PENDING:
             return f"{item.place.state}, not pending"
-        owner, held = self._hands(chunk)
-        owner = owner if owner else self._last_owner(chunk)
-        found = self._judge(item, chunk, self._facts(chunk, held, item.place), owner, held=held is not None)
-        return found if found is not None else "no orphan: it made progress, or was taken, within the grace period"
+        found = self._judge(item, chunk, self._activity.facts(chunk, item.place), self._owner(chunk))
+        return found if found is not None else "not an orphan: it, or its batch, made progress within the grace period"
 
     def _pending(self, chunk: Chunk) -> Iterator[Orphan]:
-        owner, held = self._hands(chunk)
-        if self._kind(self._facts(chunk, held)) is None:
+        if self._kind(self._activity.facts(chunk)) is None:
             return
-        owner = owner if owner else self._last_owner(chunk)
+        owner = self._owner(chunk)
         for item in each_item(self._store, self._batch.id, state=State.PENDING, lo=chunk.lo, hi=chunk.hi):
-            found = self._judge(item, chunk, self._facts(chunk, held, item.place), owner, held=held is not None)
+            found = self._judge(item, chunk, self._activity.facts(chunk, item.place), owner)
             if found is not None:
                 yield found
 
     def _dead(self, chunk: Chunk, buried: dict[int, float]) -> Iterator[Orphan]:
         for item in each_item(self._store, self._batch.id, state=State.DEAD, lo=chunk.lo, hi=chunk.hi):
             facts = core.Facts(state=State.DEAD, progressed_at=self._buried_at(item, buried))
-            found = self._judge(item, chunk, facts, "", held=False)
+            found = self._judge(item, chunk, facts, "")
             if found is not None:
                 yield found
 
@@ -120,27 +121,18 @@ class Eye:
     def _may_be_unanswered(self) -> bool:
         return self.now - self._batch.opened_at > self._patience.dead_after
 
-    def _hands(self, chunk: Chunk) -> tuple[str, float | None]:
-        """Who has the chunk, and since when if that one is alive."""
-        grace = self._patience.orphan_after
-        held = status.held_since(self._store, chunk, now=self.now, grace=grace, is_dead=self._is_dead)
-        return chunk.owner or "", held
-
-    def _last_owner(self, chunk: Chunk) -> str:
+    def _owner(self, chunk: Chunk) -> str:
+        """Who has the chunk, or had it last."""
+        if chunk.owner is not None:
+            return chunk.owner
         grant = last_grant(self._store, chunk)
         return "" if grant is None else grant.owner
-
-    def _facts(self, chunk: Chunk, held: float | None, place: Place | None = None) -> core.Facts:
-        due = chunk.due if place is None else max(chunk.due, place.due)
-        return core.Facts(
-            state=State.PENDING, course=self._batch.course, progressed_at=chunk.touched_at, due=due, held_since=held
-        )
 
     def _kind(self, facts: core.Facts) -> Kind | None:
         grace, dead_after = self._patience.orphan_after, self._patience.dead_after
         return core.judge(facts, now=self.now, grace=grace, dead_after=dead_after)
 
-    def _judge(self, item: StoredItem, chunk: Chunk, facts: core.Facts, owner: str, *, held: bool) -> Orphan | None:
+    def _judge(self, item: StoredItem, chunk: Chunk, facts: core.Facts, owner: str) -> Orphan | None:
         kind = self._kind(facts)
         if kind is None:
             return None
@@ -150,9 +142,10 @@ class Eye:
             key=item.key,
             stage=lookup.stage_title(self._names, item.place.stage),
             kind=kind,
-            since=facts.progressed_at if kind is Kind.UNANSWERED else core.idle_since(facts),
+            since=facts.progressed_at if kind is Kind.UNANSWERED else core.still_since(facts),
             owner=owners.short(owner),
-            is_held=held,
+            is_held=facts.is_held,
             place=item.place,
             chunk=chunk.id,
+            was_begun=core.begun(chunk, item.place),
         )

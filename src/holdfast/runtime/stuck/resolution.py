@@ -43,6 +43,8 @@ class Preview:
     buried: int
     in_flight: int
     """Of all these, items in the hands of an owner that is alive: it will be fenced off."""
+    never_begun: int
+    """Of all these, items that nobody ever took."""
     owners: tuple[str, ...]
     first: tuple[str, ...]
     left_alone: tuple[tuple[str, int], ...]
@@ -71,13 +73,14 @@ def preview(store: Store, batch: Batch, strategy: Strategy, items: Sequence[str]
     counts, left = Counter[State](), Counter[str]()
     owners: dict[str, None] = {}
     first: list[str] = []
-    held = 0
+    held = untouched = 0
     for orphan in _chosen(store, batch, items, left):
         place = _decide(batch, orphan, strategy, "…")
         if isinstance(place, str):
             left[place] += 1
             continue
         counts[place.state] += 1
+        untouched += not orphan.was_begun
         if orphan.is_held:
             held += 1
             owners[orphan.owner] = None
@@ -85,7 +88,7 @@ def preview(store: Store, batch: Batch, strategy: Strategy, items: Sequence[str]
             first.append(canonical.key_text(orphan.key))
     return Preview(
         batch=batch.name, strategy=strategy.value, requeued=counts[State.PENDING], buried=counts[State.DEAD],
-        in_flight=held, owners=tuple(owners), first=tuple(first), left_alone=tuple(left.items()),
+        in_flight=held, never_begun=untouched, owners=tuple(owners), first=tuple(first), left_alone=tuple(left.items()),
         warning=sealing.end_in_the_way(store, batch) if counts[State.PENDING] else "",
     )  # fmt: skip
 

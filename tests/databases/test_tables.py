@@ -106,7 +106,7 @@ def test_a_table_is_split_in_one_walk_however_many_ranges_there_are(folder: Path
 
     @sa.event.listens_for(engine, "before_cursor_execute")
     def note(_: Any, __: Any, statement: str, parameters: Any, ___: Any, ____: Any) -> None:
-        if "OFFSET" in statement:
+        if "OFFSET" in statement and parameters[-1]:
             passed.append(parameters[-1])
 
     assert len(hf.Table(engine, "orders", cursor="at", key="id").split(50)) == 50

@@ -8,7 +8,7 @@
     │   ├── DefinitionChanged the pipeline is not the one the batch was opened with
     │   ├── FingerprintChanged  a scan would go on in another source than it was begun with
     │   ├── PayloadChanged    a known key came with another payload
-    │   ├── SourceChanged     what a half-done scan reads is not what it began with
+    │   ├── SourceChanged     what a scan reads, or has read, is not what it was
     │   ├── UndoRefused       more of what is recorded would be undone than is likely to be meant
     │   ├── ChainBroken       the journal does not verify
     │   ├── NotOurs           the file is not a Holdfast store
@@ -78,7 +78,7 @@ class PayloadChanged(Refused):
 
 
 class SourceChanged(Refused):
-    """What a half-done scan reads is not what it began with."""
+    """The source of a scan, half-done or finished, is not what it was when the scan began."""
 
 
 class UndoRefused(Refused):

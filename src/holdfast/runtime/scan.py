@@ -147,17 +147,17 @@ class Scan:
                 f"scan {self.name!r}, code='rerun': its ranges stand at their checkpoints. Reset them to their start "
                 f"(holdfast reset {name} --from-start), or scan under a new batch name"
             )
-        known = self.pipeline.store.batch(name)
+        known, notes = self.pipeline.store.batch(name), tuple[str, ...]()
         if known is not None:
             if accept_source:  # a file that is another one is not made the old one by a reason
                 refuse_changed_batch(self.source, self.pipeline.store, known)
             following.accept_source(self.pipeline, known, stage, accept_source, owners.new_owner())
-            refuse_changed_batch(self.source, self.pipeline.store, known)
-        ranges = None if known is not None and known.ingested_at is not None else planned.ranges(self)
+            notes = refuse_changed_batch(self.source, self.pipeline.store, known)
+        ranges = None if known is not None and known.ingested_at is not None else planned.Ranges(self)
         run = self.pipeline.run(ranges, name, key="range", workers=workers if workers is not None else self.partitions,
                                 deadline=deadline, lease=lease, executor=executor, progress=progress,
                                 heartbeat=heartbeat, code=code)  # fmt: skip
-        return self._ended(name, run)
+        return self._ended(name, replace(run, warnings=(*run.warnings, *notes)) if notes else run)
 
     def tick(self, batch: str | None = None, *, deadline: Duration | datetime | None = None, lease: Duration = "30s",
              accept_source: str | None = None, heartbeat: Duration | None = None) -> Tick:  # fmt: skip

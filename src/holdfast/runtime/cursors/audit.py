@@ -18,6 +18,7 @@ from holdfast.core.passes import Pass, Span, in_order, order
 from holdfast.core.tally import WHOLE, Many, Tally, times_in
 from holdfast.runtime.cursors.standing import borders, source_of, standings
 from holdfast.runtime.cursors.totals import story_of
+from holdfast.runtime.scans.unchanged import refuse_changed_batch
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.words import many
 from holdfast.stores.base import Store, each_item
@@ -130,6 +131,7 @@ def audit(store: Store, batch: Batch, source: Readable) -> Audit:
             f"the source is not the one that {batch.name!r} scans: {described!r} here, {known!r} there; its cursors "
             "mean something else"
         )
+    refuse_changed_batch(source, store, batch)
     parts: list[Count] = []
     gaps: list[Gap] = []
     for at in standings(store, batch):

@@ -24,31 +24,42 @@ def plan(scan: "Scan", batch: str, *, workers: int | None = None, **options: Any
     """Which partitions would be run and why, how many rows are behind them, and what would be in the way."""
     store = scan.pipeline.store_if_there()
     known = store.batch(batch) if store is not None else None
-    items = None if known is not None and known.ingested_at is not None else ranges(scan)
+    items = None if known is not None and known.ingested_at is not None else Ranges(scan)
     made = scan.pipeline.plan(items, batch, key="range", workers=workers if workers is not None else scan.partitions,
                               **options)  # fmt: skip
     if store is None or known is None:
         return made
-    return replace(made, obstacles=(*made.obstacles, *_obstacles(scan, store, known)),
-                   notes=(*made.notes, _behind(store, known)))  # fmt: skip
+    obstacles, notes = _looked_at(scan, store, known)
+    return replace(made, obstacles=(*made.obstacles, *obstacles),
+                   notes=(*made.notes, *notes, _behind(store, known)))  # fmt: skip
 
 
-def ranges(scan: "Scan") -> Iterator[dict[str, Any]]:
-    """The partitions that the scan has, as items."""
-    if scan.follow:
-        yield {"range": following.KEY, **payload_of(Span())}
-        return
-    for number, span in enumerate(scan.source.split(scan.partitions)):
-        yield {"range": number, **payload_of(span)}
+class Ranges:
+    """The partitions of a scan, as items. They have a size, so that they are admitted together: a source that changes
+    while half of them are known would be divided in two ways."""
+
+    def __init__(self, scan: "Scan") -> None:
+        self._scan = scan
+
+    def __len__(self) -> int:
+        return self._scan.partitions
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        if self._scan.follow:
+            yield {"range": following.KEY, **payload_of(Span())}
+            return
+        for number, span in enumerate(self._scan.source.split(self._scan.partitions)):
+            yield {"range": number, **payload_of(span)}
 
 
-def _obstacles(scan: "Scan", store: Store, known: Batch) -> Iterator[str]:
+def _looked_at(scan: "Scan", store: Store, known: Batch) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is in the way of a run, and what there is to know of the source."""
     resets, anew = following.how_it_begins(store, known)
     try:
         sources.check(known, scan.source.describe(), anew, resets=resets)
-        refuse_changed_batch(scan.source, store, known)
+        return (), refuse_changed_batch(scan.source, store, known)
     except (FingerprintChanged, SourceChanged) as error:
-        yield str(error)
+        return (str(error),), ()
 
 
 def _behind(store: Store, known: Batch) -> str:

@@ -1,13 +1,15 @@
-"""Whether a source is still what it was when a scan of it began: asked before another row is read."""
+"""Whether a source is still what it was when a scan of it began: asked before another row is read, and before a scan
+that is finished is called complete again."""
 
 from collections.abc import Iterator
 
 from holdfast.core.errors import HoldfastError, SourceChanged
-from holdfast.core.model import Batch, State
+from holdfast.core.model import Batch, Course, State
+from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.scans.stage import span_of
-from holdfast.runtime.sources.base import Identified, Readable, Span
+from holdfast.runtime.sources.base import Identified, Inventoried, NotThereError, Readable, Since, Span
 from holdfast.runtime.words import many
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, each_checkpoint, each_item
 
 
 def refuse_changed(source: Readable, span: Span, what: str) -> None:
@@ -22,27 +24,77 @@ def refuse_changed(source: Readable, span: Span, what: str) -> None:
         )
 
 
-def refuse_changed_batch(source: Readable, store: Store, batch: Batch) -> None:
-    """The same for a batch that is not done, before anything is claimed."""
-    for item in store.items(batch.id, state=State.PENDING, limit=1):
-        if item.payload:
-            refuse_changed(source, span_of(item.payload), f"batch {batch.name!r}")
+def refuse_changed_batch(source: Readable, store: Store, batch: Batch) -> tuple[str, ...]:
+    """The same for a whole batch, before anything is claimed. Of one that is finished, what was added is told."""
+    span = _first_span(store, batch)
+    if span is None or span.identity is None or batch.course is Course.CANCELLED:
+        return ()
+    if _has_open_ranges(store, batch):
+        refuse_changed(source, span, f"batch {batch.name!r}")
+        return ()
+    found = _since(source, store, batch, span)
+    if found.changed and not _was_repaired(store, batch):
+        raise SourceChanged(
+            f"batch {batch.name!r} is finished, and {source!r} is not what it was then: {found.changed}. What the "
+            "batch holds was made from the old one: put that back, or scan the new one under a batch name of its own "
+            "(--batch NAME). If rows were buried and you corrected them in place, redrive them first: holdfast dead "
+            f"redrive {batch.name}"
+        )
+    return (grown_by(source, batch, found),) if found.more else ()
+
+
+def grown_by(source: Readable, batch: Batch, found: Since) -> str:
+    """What to know of a source that others added to."""
+    return (
+        f"{source!r} has grown by {many(found.more, found.noun)} since batch {batch.name!r} began: they are in none of "
+        "its partitions; follow it (hf.Scan(…, follow=True)), or scan it under a new batch name, to read them"
+    )
+
+
+def _since(source: Readable, store: Store, batch: Batch, span: Span) -> Since:
+    """What became of the source of a finished scan. One of an older version, or of a source that cannot tell, has
+    nothing to compare with."""
+    assert span.identity is not None
+    try:
+        if isinstance(source, Identified):
+            changed = source.changed(span.identity)
+            return Since(changed if changed is not None else "")
+        if isinstance(source, Inventoried):
+            return source.since(span.identity, _handled(store, batch))
+    except NotThereError as error:
+        return Since(f"{error}")
+    return Since()
+
+
+def _first_span(store: Store, batch: Batch) -> Span | None:
+    """The first range: its identity is that of all."""
+    item = next(iter(store.items(batch.id, limit=1)), None)
+    return span_of(item.payload) if item is not None and item.payload else None
+
+
+def _has_open_ranges(store: Store, batch: Batch) -> bool:
+    pending = next(iter(store.items(batch.id, state=State.PENDING, limit=1)), None)
+    return batch.ingested_at is None or (pending is not None and not is_row(pending.key))
+
+
+def _was_repaired(store: Store, batch: Batch) -> bool:
+    """Whether rows that were buried are on their way again, or were: whoever redrives them has corrected the file."""
+    return any(is_row(item.key) and item.place.state is not State.DEAD for item in each_item(store, batch.id))
+
+
+def _handled(store: Store, batch: Batch) -> int:
+    rows = {item.n for item in each_item(store, batch.id) if is_row(item.key)}
+    return sum(at.rows for at in each_checkpoint(store, batch.id) if at.n not in rows)
 
 
 def grown(source: Readable, store: Store, batch: Batch) -> Iterator[str]:
-    """What was appended to a source after it was divided into ranges that come to an end: no range has it."""
-    if not isinstance(source, Identified):
-        return
-    item = next(iter(store.items(batch.id, limit=1)), None)
-    span = span_of(item.payload) if item is not None and item.payload else None
-    if span is None or span.until is None or not isinstance(span.identity, dict):
+    """What was appended to a file after it was divided into ranges that come to an end: no range has it."""
+    span = _first_span(store, batch)
+    if span is None or span.until is None or not isinstance(span.identity, dict) or not isinstance(source, Identified):
         return
     try:
-        more = source.identity()["size"] - span.identity["size"]
+        changed, more = source.changed(span.identity), source.identity()["size"] - span.identity["size"]
     except (HoldfastError, KeyError, TypeError):
         return  # it is gone, or has no size
-    if more > 0:
-        yield (
-            f"{source!r} has grown by {many(more, 'byte')} since batch {batch.name!r} began: they are in none of its "
-            "partitions; scan it under a new batch name, or follow it, to read them"
-        )
+    if more > 0 and changed is None:
+        yield grown_by(source, batch, Since(more=more, noun="byte"))

@@ -89,8 +89,31 @@ class Identified(Protocol):
         ...
 
     def changed(self, before: dict[str, Any]) -> str | None:
-        """What is another than before, in words; None while a half-done scan may go on."""
+        """What is another than before, in words; None while a half-done scan may resume, and a finished one holds."""
         ...
+
+
+class Since(msgspec.Struct, frozen=True):
+    """What became of a source since a scan of it began."""
+
+    changed: str = ""
+    """Why it is another source, or a smaller one; empty where it is not."""
+    more: int = 0
+    """How many rows it has that are in none of the ranges."""
+    noun: str = "row"
+
+
+@runtime_checkable
+class Inventoried(Protocol):
+    """A source that others add to: asked once a scan of it is finished. A Readable may be one."""
+
+    def since(self, before: dict[str, Any], handled: int) -> Since:
+        """Compare what it holds with its identity of then; so many rows were handled in all."""
+        ...
+
+
+class NotThereError(UsageError):
+    """There is no such file or folder."""
 
 
 def one_range(source: Any, parts: int, why: str, identity: dict[str, Any] | None = None) -> list[Span]:
@@ -148,7 +171,7 @@ def told(what: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise UsageError(f"{what}: there is no such file: check the path, and the folder you start from") from None
+        raise NotThereError(f"{what}: there is no such file: check the path, and the folder you start from") from None
     except IsADirectoryError:
         raise UsageError(f"{what}: this is a folder: use Folder, or name a file in it") from None
     except PermissionError:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.runtime.sources import names
-from holdfast.runtime.sources.base import Malformed, Page, Span, logical_name
+from holdfast.runtime.sources.base import Malformed, NotThereError, Page, Since, Span, logical_name
 
 
 class File(BaseModel):
@@ -75,7 +75,11 @@ class Folder:
 
     def split(self, parts: int) -> Sequence[Span]:
         """Ranges of about as many files each; the last one ends with the last name there is now."""
-        return names.split((name for name, _ in self._named(None)), parts)
+        return names.divided(self._named(None), parts, self.describe())
+
+    def since(self, before: dict[str, Any], handled: int) -> Since:
+        """What became of the files since they were listed. Times of files do not count: `touch` changes no content."""
+        return names.since(self._named(None), before, handled, self.describe(), "file")
 
     def _named(self, after: str | None) -> Iterator[tuple[str, File | Malformed]]:
         """Names and items in the order of their names; folders that lie before the cursor are not looked into."""
@@ -118,7 +122,8 @@ class Folder:
         except FileNotFoundError:
             if folder != self.path:
                 return []  # it was taken away while we read
-            raise UsageError(f"{self._what}: there is no such folder: check the path, and where you start") from None
+            why = f"{self._what}: there is no such folder: check the path, and where you start"
+            raise NotThereError(why) from None
         except NotADirectoryError:
             raise UsageError(f"{self._what}: {folder} is not a folder") from None
         except PermissionError:

@@ -1,5 +1,6 @@
-"""What a file was when a scan of it began: its size, and digests of a few places. So a file that was rewritten or
-shortened under a half-done scan is noticed before another row is read, at the price of a few small reads."""
+"""What a file was when a scan of it began: its size, and digests of some places. So a file that was rewritten or
+shortened under a scan is noticed before another row is read, at the price of some small reads. Of a file of up to one
+mebibyte every byte counts."""
 
 import hashlib
 from pathlib import Path
@@ -7,15 +8,16 @@ from typing import IO, Any
 
 SAMPLES = 5
 SAMPLE_BYTES = 4096
+PLACES = 256
+"""Places, evenly over the file, that share one digest."""
 
 
 def identity_of(path: Path) -> dict[str, Any]:
     """The size, and from where to where it was looked at, with a digest."""
     with path.open("rb") as stream:
         size = stream.seek(0, 2)
-        most = max(0, size - SAMPLE_BYTES)
-        starts = sorted({most * part // (SAMPLES - 1) for part in range(SAMPLES)})
-        return {"size": size, "samples": [[at, *_digest(stream, at, min(SAMPLE_BYTES, size - at))] for at in starts]}
+        samples = [[at, *_digest(stream, at, min(SAMPLE_BYTES, size - at))] for at in _starts(size, SAMPLES)]
+        return {"size": size, "samples": samples, "places": _overall(stream, size)}
 
 
 def difference(path: Path, before: dict[str, Any]) -> str | None:
@@ -27,7 +29,25 @@ def difference(path: Path, before: dict[str, Any]) -> str | None:
         for at, count, digest in before["samples"]:
             if _digest(stream, at, count) != [count, digest]:
                 return f"the bytes {at:,} to {at + count:,} of it are not what they were: it was rewritten"
+        if "places" in before and _overall(stream, before["size"]) != before["places"]:
+            return f"somewhere in its first {before['size']:,} bytes it is not what it was: it was rewritten"
     return None
+
+
+def _starts(size: int, count: int) -> list[int]:
+    """So many places, evenly over the file, or as many as it has."""
+    most = max(0, size - SAMPLE_BYTES)
+    count = min(count, max(2, -(-size // SAMPLE_BYTES)))
+    return sorted({most * part // (count - 1) for part in range(count)})
+
+
+def _overall(stream: IO[bytes], size: int) -> str:
+    """One digest over many places of the first so many bytes."""
+    found = hashlib.sha256()
+    for at in _starts(size, PLACES):
+        stream.seek(at)
+        found.update(stream.read(min(SAMPLE_BYTES, size - at)))
+    return found.hexdigest()[:32]
 
 
 def _digest(stream: IO[bytes], at: int, count: int) -> list[Any]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Permanent, SourceChanged, Transient, UsageError
 from holdfast.runtime.sources import names
-from holdfast.runtime.sources.base import Malformed, Page, Span, logical_name
+from holdfast.runtime.sources.base import Malformed, Page, Since, Span, logical_name
 from holdfast.runtime.sources.folder import File, Folder
 from holdfast.stores.buckets import places
 
@@ -32,6 +32,11 @@ class Object(BaseModel):
     etag: str | None = None
 
     _options: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def content_mark(self) -> str:
+        """What changes with the content: the tag; of a file the size, because its tag holds its time."""
+        return str(self.size) if self.etag is None or self.url.startswith("file:") else self.etag
 
     def read_bytes(self) -> bytes:
         """The content. Credentials come from the environment, or from the source's options."""
@@ -76,7 +81,11 @@ class Objects:
 
     def split(self, parts: int) -> Sequence[Span]:
         """Ranges of about as many objects each, by one listing; the last one ends with the last name there is now."""
-        return names.split((name for name, _ in self._named(None)), parts)
+        return names.divided(self._named(None), parts, self.describe())
+
+    def since(self, before: dict[str, Any], handled: int) -> Since:
+        """What became of the objects since they were listed."""
+        return names.since(self._named(None), before, handled, self.describe(), "object")
 
     def describe(self) -> dict[str, Any]:
         """The bucket and the place in it."""

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
+from holdfast.core import cursor as cursors
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Key
 from holdfast.runtime.durations import Duration, seconds
-from holdfast.runtime.sources.base import Final, Span
+from holdfast.runtime.sources import names
+from holdfast.runtime.sources.base import Final, Since, Span
 from holdfast.runtime.sources.sql import keyset
 from holdfast.runtime.sources.sql.database import Database, sqlalchemy
 from holdfast.runtime.sources.sql.final import BEFORE, Settling, Where
@@ -130,20 +132,61 @@ class SqlSource:
     def split(self, parts: int) -> Sequence[Span]:
         """Ranges of about as many rows each. The first begins before every row and the last never ends, so that no row
         falls outside, whatever is written meanwhile."""
-        if parts == 1:
-            return [Span()]
+        described = names.of(self.describe())
         with self.database.connect() as connection:
             shape = self._shaped(connection)
-            sa = sqlalchemy()
-            values = self._values(shape)
-            count = connection.execute(sa.select(sa.func.count()).select_from(values.subquery())).scalar() or 0
+            known = self._identity(connection, shape) | {"of": described}
+            if parts == 1:
+                return [Span(identity=known)]
+            count = self._count(connection, shape)
             borders: list[Cursor] = []
             if count:
                 ends = [count * part // min(parts, count) for part in range(1, min(parts, count))]
                 borders = list(self._borders(connection, shape, [hi - lo for lo, hi in pairwise([0, *ends])]))
         edges: list[Cursor | None] = [None, *borders, None]
         each = count // max(1, len(edges) - 1)
-        return [Span(after=lo, until=hi, rows=each) for lo, hi in pairwise(edges)]
+        return [Span(after=lo, until=hi, rows=each, identity=known) for lo, hi in pairwise(edges)]
+
+    def since(self, before: dict[str, Any], handled: int) -> Since:
+        """What became of the rows since they were counted. A row whose cursor is its key stays where it is; any other
+        may have moved on by an update, so that only their number tells."""
+        if before.get("of") != names.of(self.describe()):
+            return Since()
+        with self.database.connect() as connection:
+            shape = self._shaped(connection)
+            now = self._identity(connection, shape)
+            last = None if before["last"] is None else cursors.from_plain(before["last"])
+            stays = last is not None and (not shape.key or self.cursor in shape.key)
+            held = now["rows"]
+            if stays:
+                held = self._count(connection, shape, last) + self._nulls(connection, shape)
+        if held < before["rows"]:
+            among = " among those it had" if now["rows"] >= before["rows"] else ""
+            return Since(
+                f"it has {many(held, 'row')}{among}, and had {before['rows']:,}: rows were deleted, or replaced"
+            )
+        return Since(more=max(0, now["rows"] - max(before["rows"], handled)))
+
+    def _identity(self, connection: "Connection", shape: Shape) -> dict[str, Any]:
+        """How many rows there are, and the last of them."""
+        newest = self._newest(connection)
+        last = None if newest is None else cursors.to_plain(newest)
+        return {"rows": self._count(connection, shape) + self._nulls(connection, shape), "last": last}
+
+    def _nulls(self, connection: "Connection", shape: Shape) -> int:
+        """Rows without a cursor that are delivered."""
+        if self.nulls != "first" or not shape.may_be_null:
+            return 0
+        sa = sqlalchemy()
+        asked = self._filter(sa.select(sa.func.count()).select_from(shape.origin), shape)
+        return int(connection.execute(asked.where(shape.order[0].is_(None))).scalar_one())
+
+    def _count(self, connection: "Connection", shape: Shape, until: Cursor | None = None) -> int:
+        """How many rows have a cursor, up to one and with it."""
+        sa, values = sqlalchemy(), self._values(shape)
+        if until is not None:
+            values = values.where(keyset.until(shape.order, self._place(until), self.database.dialect))
+        return connection.execute(sa.select(sa.func.count()).select_from(values.subquery())).scalar() or 0
 
     def _borders(self, connection: "Connection", shape: Shape, widths: Sequence[int]) -> Iterator[Cursor]:
         """The last row of each range. From one to the next, so that the index is walked once however many there are."""
@@ -159,6 +202,10 @@ class SqlSource:
             yield _cursor(tuple(found), shape.key)
 
     # -- statements ---------------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """What the source is, as data."""
+        raise NotImplementedError
 
     def _shape_of(self, connection: "Connection") -> Shape:
         raise NotImplementedError

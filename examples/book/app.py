@@ -65,4 +65,4 @@ def a_full_page(out: Text) -> bool:
 if __name__ == "__main__":
     report = book.run(batch="moby-dick", key="number", workers=16)
     print(report)
-    report.raise_unless_complete()
+    raise SystemExit(report.exit_code)

@@ -18,4 +18,4 @@ if __name__ == "__main__":
 
     report = squares.run(range(10), progress=False)
     print(report)
-    report.raise_unless_complete()
+    raise SystemExit(report.exit_code)

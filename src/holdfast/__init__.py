@@ -12,6 +12,7 @@ from holdfast.core.errors import (
     FingerprintChanged,
     HoldfastError,
     Incomplete,
+    Interrupted,
     LeaseLost,
     NotConverged,
     NotOurs,
@@ -66,9 +67,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Bad", "Breaker", "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Cursor", "Damaged",
     "DeadLetter", "Defer", "DefinitionChanged", "File", "Files", "Finding", "FingerprintChanged", "Folder",
-    "HoldfastError", "Incomplete", "JsonLines", "LeaseLost", "NotConverged", "NotOurs", "Object", "Objects", "Pages",
-    "Parquet", "Part", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Query", "Readable", "Reader",
-    "Reconciliation", "Refused", "Report", "Result", "Retry", "Scan", "ScanReport", "SchemaTooNew", "SinkError", "Skip",
-    "Source", "SourceChanged", "Span", "Stage", "StoreError", "StoreUnavailable", "StoreUnusable", "Table", "Tick",
-    "Tolerance", "Transient", "UndoRefused", "UsageError", "lambda_handler",
+    "HoldfastError", "Incomplete", "Interrupted", "JsonLines", "LeaseLost", "NotConverged", "NotOurs", "Object",
+    "Objects", "Pages", "Parquet", "Part", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Query",
+    "Readable", "Reader", "Reconciliation", "Refused", "Report", "Result", "Retry", "Scan", "ScanReport",
+    "SchemaTooNew", "SinkError", "Skip", "Source", "SourceChanged", "Span", "Stage", "StoreError", "StoreUnavailable",
+    "StoreUnusable", "Table", "Tick", "Tolerance", "Transient", "UndoRefused", "UsageError", "lambda_handler",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Answer, clean_environment, python
+from tests.runtime.support import wait_for
 
 APP = """
 import os, time
@@ -30,6 +31,10 @@ def first(row: Row) -> Row:
 @rows.stage
 def second(row: Row, ctx: hf.Context) -> dict:
     time.sleep(float(os.environ.get("SLEEP", "0")))
+    if row.id >= int(os.environ.get("HELD", "1000")):
+        open("held", "w").close()
+        while not ctx.stopping:
+            time.sleep(0.002)
     ctx.spend(usd="0.01")
     if row.id in map(int, os.environ.get("BAD", "").split()):
         raise hf.Permanent("bad_row")
@@ -126,8 +131,8 @@ def wait_for_progress(app: Path, at_least: int) -> None:
 
 @pytest.mark.promise("A7", "P10")
 def test_ctrl_c_drains_ends_with_75_and_the_next_run_goes_on(app: Path) -> None:
-    child = start(app, SLEEP="0.05", ITEMS="200")
-    wait_for_progress(app, 3)
+    child = start(app, HELD="20", ITEMS="200")  # from which on they end once the run stops, not before
+    wait_for((app / "held").exists)
     child.send_signal(signal.SIGINT)
     said, _ = child.communicate(timeout=30)
     assert child.returncode == 75

@@ -158,7 +158,8 @@ def run(given: argparse.Namespace) -> int:
         stop_between_writes(parcels.store, given.stop)
     items = source(given.items) if given.items else None
     report = parcels.run(items, batch=BATCH, key="number", workers=given.workers, lease=given.lease, tolerate=1_000,
-                         deadline=given.deadline, verify=given.verify, progress=False, seal=given.seal)  # fmt: skip
+                         deadline=given.deadline, verify=given.verify, progress=False, seal=given.seal,
+                         signals="report")  # fmt: skip
     print(json.dumps(report.as_dict(), default=str))  # noqa: T201 - what the test reads
     return report.exit_code
 

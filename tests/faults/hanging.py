@@ -92,7 +92,7 @@ def numbers() -> Iterator[int]:
 def main(argv: list[str]) -> int:
     options: dict[str, Any] = json.loads(argv[0]) if argv else {}
     sqlite_file.BUSY_MS = 20_000
-    report = hanging.run(workers=4, progress=False, **options)
+    report = hanging.run(workers=4, progress=False, signals="report", **options)
     print(json.dumps(report.as_dict(), default=str))  # noqa: T201 - what the test reads
     return report.exit_code
 

@@ -118,6 +118,6 @@ def main(argv: list[str]) -> int:
     given = parser.parse_args(argv)
     os.environ["SCAN_APP_CONVERGE"] = given.converge
     scan = scan_of(given.shape, given.partitions, given.every, given.broken, given.kill_at, given.store)
-    report = scan.run(progress=False, lease=given.lease)
+    report = scan.run(progress=False, lease=given.lease, signals="report")
     print(json.dumps({"rows": report.rows, "result": report.result, "done": report.counts.done}))  # noqa: T201
     return int(report.exit_code)

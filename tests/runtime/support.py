@@ -21,8 +21,8 @@ ONCE = hf.Retry(attempts=1)
 
 
 def run(pipeline: hf.Pipeline, items: Iterable[Any] | None = None, **options: Any) -> hf.Report:
-    """A run that shows no progress."""
-    return pipeline.run(items, **{"progress": False, **options})
+    """A run that shows no progress, and gives its report after Ctrl-C, too."""
+    return pipeline.run(items, **{"progress": False, "signals": "report", **options})
 
 
 def outputs(pipeline: hf.Pipeline, batch: str | None = None) -> dict[Any, Any]:

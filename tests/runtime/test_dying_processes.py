@@ -30,7 +30,7 @@ def wait_for(name):
 
 TAIL = """
 if __name__ == "__main__":
-    report = book.run(range({items}), workers=2, progress=False)
+    report = book.run(range({items}), workers=2, progress=False, signals="report")
     dead = [f"{{each.key}}: {{each.code}} {{each.reason}}" for each in report.dead]
     print(report.counts.done, report.counts.dead, *dead)
     sys.exit(report.exit_code)

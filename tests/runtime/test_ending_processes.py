@@ -138,6 +138,31 @@ def read(number: int, ctx: hf.Context) -> int:
     assert out.split() == ["2", "0"], "what was begun is finished"
 
 
+@pytest.mark.slow
+@pytest.mark.promise("A7", "E2")
+@pytest.mark.parametrize(
+    ("executor", "number"), [("threads", signal.SIGINT), ("threads", signal.SIGTERM), ("processes", signal.SIGTERM)]
+)
+def test_programs_that_die_of_a_signal_to_everybody_bury_no_items(folder: Path, executor: str, number: int) -> None:
+    stage = f"""
+import subprocess
+
+@book.stage(executor={executor!r})
+def read(number: int) -> int:
+    if not Path("go").exists():
+        subprocess.run(["sh", "-c", f"touch program-{{number}}; exec sleep 60"], check=True)
+    return number
+"""
+    process = program(folder, stage).start(start_new_session=True)
+    wait_for(lambda: len(list(folder.glob("program-*"))) == 2)
+    os.killpg(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == RUN_AGAIN, err
+    assert out.split() == ["0", "0"], "nothing is done, and nobody is buried"
+    (folder / "go").touch()
+    assert program(folder, stage).run().stdout.split() == ["12", "0"]
+
+
 @pytest.mark.promise("A7")
 def test_a_suspect_that_is_killed_while_the_run_stops_is_not_to_blame(folder: Path) -> None:
     stage = """

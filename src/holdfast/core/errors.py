@@ -28,6 +28,9 @@
         ├── Permanent         will never work
         └── Bad               an output does not hold, and why: returned or raised by a verifier
 
+    KeyboardInterrupt         (Python's own)
+    └── Interrupted           Ctrl-C ended a run, after what was in flight came to its checkpoint
+
 Every message says what happened, to which id, and what to do next.
 """
 
@@ -131,6 +134,14 @@ class Incomplete(HoldfastError):
 
 class NotConverged(Incomplete):
     """Every range of a scan is done, and its `converge` failed; the next run calls it again."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C ended a run at its checkpoints; `report` is what `run()` would have returned."""
+
+    def __init__(self, message: str = "", report: Any = None) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class Signal(HoldfastError):

@@ -177,3 +177,7 @@ WINDOW_ITEMS: Final = 10_000
 FLIGHT_SECONDS: Final = 3600.0
 """Seconds that what is in flight may take to its checkpoint when its batch ends or is cancelled; then the run ends
 without it."""
+
+SIGNAL_SECONDS: Final = 0.2
+"""Seconds that a failure waits, where a program of the handler's died of SIGINT, SIGTERM or SIGHUP, for the run to be
+told to stop; then it counts as any other."""

@@ -44,6 +44,8 @@ class Deferred(msgspec.Struct, frozen=True, tag=True, gc=False):
     """It was not the handler's wish: the output could not be written, and the run shall stop."""
     by_breaker: bool = False
     """Nor was it: its stage pauses."""
+    excused: bool = False
+    """Nor was it: the attempt failed for a reason that is not the item's, such as a run that was told to stop."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -72,3 +74,11 @@ class Lost(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 Outcome = Done | Skipped | Deferred | Failed | Lost
+
+
+def excuse(outcome: Outcome, why: str) -> Outcome:
+    """A failure that costs its item nothing: no attempt, and no time. What was paid for it is kept."""
+    if not isinstance(outcome, Failed):
+        return outcome
+    told = f"{why}: {outcome.code}: {outcome.message}"
+    return Deferred(outcome.item, 0.0, told, outcome.queued, outcome.seconds, outcome.spend, excused=True)

@@ -97,6 +97,8 @@ TRANSIENT_CODES = frozenset({
 })  # fmt: skip
 """Of services that answer 400 where they mean 429."""
 CAUSES = 8
+GROUP_SIGNALS = frozenset({-1, -2, -15, 129, 130, 143})
+"""Return codes of programs that SIGHUP, SIGINT or SIGTERM ended, as Python and as shells tell them."""
 
 
 def classify(error: BaseException) -> tuple[bool, str]:
@@ -127,6 +129,12 @@ def _causes(error: BaseException) -> list[BaseException]:
         if len(found) >= CAUSES:
             break
     return found[:CAUSES]
+
+
+def died_of_a_signal(error: BaseException) -> bool:
+    """Whether a program that was run died of a signal that every process of a terminal or a service gets."""
+    codes = [_attribute(each, name) for each in _causes(error) for name in ("returncode", "status")]
+    return any(isinstance(code, int) and code in GROUP_SIGNALS for code in codes)
 
 
 def _by_fact(error: BaseException) -> tuple[bool, str] | None:

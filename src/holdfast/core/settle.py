@@ -284,11 +284,11 @@ class _Ledger:
         )
 
     def _deferred(self, outcome: Deferred, spent: int) -> None:
-        """Later, at no cost of an attempt; but not for ever. Neither a disk that fails nor a stage that pauses is held
-        against the item."""
+        """Later, at no cost of an attempt; but not for ever. Neither a disk that fails, nor a stage that pauses, nor a
+        run that was told to stop is held against the item."""
         place = outcome.item.place
         policy, why = self.policies[place.stage], _cut(outcome.why)
-        blameless = outcome.trouble or outcome.by_breaker
+        blameless = outcome.trouble or outcome.by_breaker or outcome.excused
         total = place.deferred if blameless else retry.deferred(place, outcome.wait)
         if total > policy.defer_within:
             why = f"{why} (deferred for {total:,.0f} s in all, it may be for {policy.defer_within:,.0f} s)"

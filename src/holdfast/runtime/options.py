@@ -17,6 +17,7 @@ from holdfast.runtime.durations import Duration, moment, seconds
 from holdfast.runtime.ending.steering import Until
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom, check_identity
 from holdfast.runtime.policy import Budget, Tolerance
+from holdfast.runtime.working.interrupts import Signals, check_signals
 
 WORKERS = 10_000
 Code = Literal["keep", "rerun", "refuse"]
@@ -44,6 +45,7 @@ class Options:
     code: Code | None
     seal: bool = False
     heartbeat: float | None = None
+    signals: Signals = "raise"
 
     @staticmethod
     def check(
@@ -65,6 +67,7 @@ class Options:
         code: Code | None = None,
         seal: bool = False,
         heartbeat: Duration | None = None,
+        signals: Signals = "raise",
     ) -> "Options":
         if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= WORKERS:
             raise UsageError(f"workers={workers!r}: a whole number from 1 to {WORKERS:,}")
@@ -84,13 +87,14 @@ class Options:
         checker.check_level(verify)
         check_identity(identity, changed)
         check_choice(code)
+        check_signals(signals)
         return Options(
             batch=batch, key=key, workers=workers, tolerate=tolerance_of(tolerate), verify=verify, executor=executor,
             undo=count_or_share(undo, "undo"), progress=progress, identity=identity, changed=changed, code=code,
             seal=seal, cap=None if budget is None else money.to_units(budget.usd),
             item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
             deadline=None if deadline is None else moment(deadline), until=Until.of(until), lease=lease_seconds(lease),
-            heartbeat=beat,
+            heartbeat=beat, signals=signals,
         )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ from holdfast.runtime.sources.base import Source
 from holdfast.runtime.stage import Stage, Where
 from holdfast.runtime.stuck.patience import Patience
 from holdfast.runtime.working import remote
+from holdfast.runtime.working.interrupts import Signals
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.open import capabilities_of, is_there, open_store, path_of
@@ -156,10 +157,12 @@ class Pipeline:
             progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
             changed: Changed = "refuse", undo: int | str = UNDO_SHARE,
             events: Sequence[Target] | Target = (), code: Code | None = None,
-            seal: bool = False, heartbeat: Duration | None = None) -> Report:  # fmt: skip
+            seal: bool = False, heartbeat: Duration | None = None,
+            signals: Signals = "raise") -> Report:  # fmt: skip
         """Run the batch, or go on with it: nothing that is finished is done again.
 
-        Without items, the pipeline's own source is read; where it has none, what is stored is finished.
+        Without items, the pipeline's own source is read; where it has none, what is stored is finished. Ctrl-C drains
+        what is in flight and then raises `Interrupted`, unless `signals` tells otherwise.
         """
         if remote.in_worker():
             raise UsageError(
@@ -168,14 +171,17 @@ class Pipeline:
         options = self._options(
             batch, key, workers=workers, budget=budget, tolerate=tolerate, deadline=deadline, lease=lease,
             verify=verify, executor=executor, progress=progress, identity=identity, changed=changed, code=code,
-            undo=undo, seal=seal, until=until, heartbeat=heartbeat,
+            undo=undo, seal=seal, until=until, heartbeat=heartbeat, signals=signals,
         )  # fmt: skip
         if here.batch == (self.name, options.batch):
             raise UsageError(f"batch {options.batch!r} was run by one of its own handlers: it would wait for itself")
         everybody = [*self.receivers, *receivers(events)]
         capabilities.check(capabilities_of(self._where if self._store is None else self._store), options, everybody)
         with delivering(lambda: self.store, self.name, everybody, options.deadline):
-            return Run(self, options).go(self._items(items))
+            run = Run(self, options)
+            report = run.go(self._items(items))
+        run.interrupts.pass_on(report)
+        return report
 
     def plan(self, items: Iterable[Any] | None = None, batch: str | None = None, key: KeyFrom = None, workers: int = 16,
              verify: Level = "quick", identity: Identity = "key", changed: Changed = "refuse",

@@ -34,7 +34,7 @@ from holdfast.runtime.reports.report import Report, make
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.working.control import ENDED_FOR_GOOD, Control
 from holdfast.runtime.working.heartbeat import Heartbeat
-from holdfast.runtime.working.interrupts import Interrupted, Interrupts
+from holdfast.runtime.working.interrupts import BrokenOff, Interrupts
 from holdfast.runtime.working.lanes import open_lanes
 from holdfast.runtime.working.ledger import Ledger, Letters
 from holdfast.runtime.working.pools import Finished
@@ -70,7 +70,7 @@ class Run:
         """What identifies an item, as given or as the batch remembers it."""
         self.warnings: list[str] = []
         self.failures = FailureHooks(pipeline, options.batch, self.warnings)
-        self.interrupts = Interrupts(self.control, self._wake)
+        self.interrupts = Interrupts(self.control, self._wake, options.signals)
         self.closing = Closing(self.store, pipeline.stages, options, self.owner)
 
     def _count_rows(self, batch: Batch, ledger: Ledger) -> None:
@@ -193,7 +193,7 @@ class Run:
                 self._ingester(batch).read(items, self.control, ledger, self._wake)
             else:
                 ledger.ingested = batch.ingested_at is not None and not self.control.stopping
-        except Interrupted:
+        except BrokenOff:
             pass
         except Refused as error:
             self._stop_if_barred(batch)  # it may have been cancelled while the source was read

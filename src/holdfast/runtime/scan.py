@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.errors import NotConverged, UsageError
+from holdfast.core.errors import Interrupted, NotConverged, UsageError
 from holdfast.core.model import Batch
 from holdfast.runtime.cursors.totals import remarks
 from holdfast.runtime.durations import Duration, moment, seconds
@@ -33,6 +33,7 @@ from holdfast.runtime.scans.unchanged import grown, refuse_changed_batch
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.sources.growth import Growing
 from holdfast.runtime.stage import Where
+from holdfast.runtime.working.interrupts import Signals, check_signals
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.buckets import places
@@ -125,20 +126,21 @@ class Scan:
             lease: Duration = "30s", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, poll: Duration | None = None,
             accept_source: str | None = None, heartbeat: Duration | None = None,
-            code: Code | None = None) -> Any:  # fmt: skip
+            code: Code | None = None, signals: Signals = "raise") -> Any:  # fmt: skip
         """Scan the source, or go on with it at its checkpoints: no row before them is handled again.
 
         A scan that follows stays, looks every `poll` for what is new, and tells at its end how the last look went. With
         `progress` it shows every look that found something: a line, or the tick is given to a function of yours.
         """
         stage, name = self._stage(), check_name(batch if batch is not None else self.name, "batch")
+        check_signals(signals)
         if self.follow:
             if poll is None:
                 raise UsageError(f'scan {self.name!r} follows its source: say run(poll="30s"), or call tick()')
             every, stop = seconds(poll, "poll"), Stop(None if deadline is None else moment(deadline))
             with self._delivering(stop):
                 show = progress if callable(progress) else following.show_line if progress else _hide
-                return self._followed(name, lease, accept_source, heartbeat).stay(every, stop, show)
+                return self._followed(name, lease, accept_source, heartbeat).stay(every, stop, show, signals)
         if poll is not None:
             raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True polls")
         heartbeat_seconds(lease, heartbeat)  # refused before anything is written
@@ -154,21 +156,27 @@ class Scan:
             following.accept_source(self.pipeline, known, stage, accept_source, owners.new_owner())
             notes = refuse_changed_batch(self.source, self.pipeline.store, known)
         ranges = None if known is not None and known.ingested_at is not None else planned.Ranges(self)
-        run = self.pipeline.run(ranges, name, key="range", workers=workers if workers is not None else self.partitions,
-                                deadline=deadline, lease=lease, executor=executor, progress=progress,
-                                heartbeat=heartbeat, code=code)  # fmt: skip
-        return self._ended(name, replace(run, warnings=(*run.warnings, *notes)) if notes else run)
+        try:
+            run = self.pipeline.run(ranges, name, key="range", executor=executor, progress=progress, code=code,
+                                    workers=workers if workers is not None else self.partitions, deadline=deadline,
+                                    lease=lease, heartbeat=heartbeat, signals=signals)  # fmt: skip
+        except Interrupted as error:
+            error.report = self._ended(name, error.report, notes)
+            raise
+        return self._ended(name, run, notes)
 
     def tick(self, batch: str | None = None, *, deadline: Duration | datetime | None = None, lease: Duration = "30s",
-             accept_source: str | None = None, heartbeat: Duration | None = None) -> Tick:  # fmt: skip
+             accept_source: str | None = None, heartbeat: Duration | None = None,
+             signals: Signals = "raise") -> Tick:  # fmt: skip
         """One look at a source that is followed: what is new is handled and committed, or not at all."""
         if not self.follow:
             raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True has ticks")
         self._stage()
+        check_signals(signals)
         name = check_name(batch if batch is not None else self.name, "batch")
         stop = Stop(None if deadline is None else moment(deadline))
         with self._delivering(stop):
-            return self._followed(name, lease, accept_source, heartbeat).tick(stop)
+            return self._followed(name, lease, accept_source, heartbeat).tick(stop, signals)
 
     def _delivering(self, stop: Stop) -> AbstractContextManager[None]:
         """Events, such as those of buried rows, reach their receivers beside a tick."""
@@ -214,10 +222,10 @@ class Scan:
             return ScanReport(run, gathered.rows, gathered.decoded(), unconverged=why, run_again=True)
         return self._told(run, gathered, None if there is None else there.result)
 
-    def _ended(self, name: str, run: Report) -> ScanReport:
+    def _ended(self, name: str, run: Report, notes: tuple[str, ...] = ()) -> ScanReport:
         """After a run: once all ranges are done, and not before, their results are brought together."""
         found = self._known(name)
-        run = self._noted(run, found)
+        run = self._noted(replace(run, warnings=(*run.warnings, *notes)) if notes else run, found)
         gathered = gather(self.pipeline.store, found)
         if self._converge is None or not gathered.is_whole:
             return self._told(run, gathered, None)

@@ -121,6 +121,7 @@ def run(
         "tolerate": _tolerance(stop_beyond, window, tolerate),
         "budget": _budget(budget),
         "progress": False if as_json and progress is None else progress,
+        "signals": "report",
     }
     options = {name: value for name, value in said.items() if value is not None}
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():

@@ -185,13 +185,15 @@ class Follower(Handling):
         return Ended.CAUGHT_UP, "", None
 
     def _failed(self, holding: Holding, outcome: Outcome) -> tuple[Ended, str, float | None]:
-        settled = settle([outcome], stages=1, policies=[self.stage.policy], now=self.store.now())
+        settled = settle([self.stop.fairly(outcome)], stages=1, policies=[self.stage.policy], now=self.store.now())
         place = settled.moves[0].place
         waits = place.due if place.state is State.PENDING else 0.0
         holding.left -= settled.counts.settled
         if not self.write(holding, settled, release=True, due=waits):
             return Ended.LOST, LOST, None
         why = f"{place.code}: {place.reason}"
+        if self.stop.signalled and place.state is State.PENDING:
+            return Ended.STOPPED, why, None
         if place.state is State.PENDING:
             return Ended.WAITING, why, place.due
         return Ended.DEAD, f"{why}; see to it, then: holdfast dead redrive {self.batch.name}", None

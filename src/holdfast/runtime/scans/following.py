@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core import canonical, ingest, journal, sources
 from holdfast.core.canonical import SALT_BYTES
@@ -29,6 +29,7 @@ from holdfast.runtime.scans.tick import Ended, Tick
 from holdfast.runtime.sources.base import Span
 from holdfast.runtime.sources.sql.database import UNAVAILABLE
 from holdfast.runtime.words import many
+from holdfast.runtime.working.interrupts import Signals, give_back, handled, interrupted
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.follow")
 
+T = TypeVar("T")
 KEY = "follow"
 ANEW = "it begins at its first row"
 QUIET = frozenset({Ended.NOTHING_NEW, Ended.CAUGHT_UP, Ended.HELD})
@@ -56,15 +58,23 @@ class Following:
                                  heartbeat=heartbeat)  # fmt: skip
         self.failures = FailureHooks(pipeline, batch, [])
 
-    def tick(self, stop: Stop) -> Tick:
+    def tick(self, stop: Stop, signals: Signals) -> Tick:
         """What is new, committed or not at all. The first SIGTERM or SIGINT drains to the next checkpoint."""
-        with _signals(stop), self._telling():
-            return self.follower.tick(stop)
+        with _signals(stop, signals), self._telling():
+            told = self.follower.tick(stop)
+        return self._passed_on(told, stop, signals)
 
     def redriven(self, stop: Stop) -> int:
         """Handle rows that were buried and redriven, without looking for new ones; how many were."""
-        with _signals(stop), self._telling():
-            return self.follower.redriven(stop)
+        with _signals(stop, "raise"), self._telling():
+            count = self.follower.redriven(stop)
+        return self._passed_on(count, stop, "raise")
+
+    def _passed_on(self, told: T, stop: Stop, signals: Signals) -> T:
+        """How it ended; Ctrl-C was meant for the caller, too."""
+        if stop.ctrl_c and signals == "raise":
+            raise interrupted(f"batch {self.follower.batch.name!r} was interrupted: {told}", told)
+        return told
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -74,22 +84,26 @@ class Following:
         finally:
             self.failures.tell(self.follower.buried)
 
-    def stay(self, poll: float, stop: Stop, show: Callable[[Tick], None]) -> Tick:
+    def stay(self, poll: float, stop: Stop, show: Callable[[Tick], None], signals: Signals) -> Tick:
         """Tick for ever: until somebody says stop, the time is up, or a person has to act. A tick that did something,
         or ended in another way than the one before, is shown."""
+        with _signals(stop, signals):
+            told = self._tick_on(poll, stop, show)
+        return self._passed_on(told, stop, signals)
+
+    def _tick_on(self, poll: float, stop: Stop, show: Callable[[Tick], None]) -> Tick:
         sum_ = Tick(Ended.NOTHING_NEW)
-        with _signals(stop):
-            while True:
-                with self._telling():
-                    last = self._try(stop, sum_)
-                if last.did_something or _is_news(last.ended, sum_.ended):
-                    show(last)
-                sum_ = replace(last, rows=sum_.rows + last.rows, dead=sum_.dead + last.dead,
-                               redriven=sum_.redriven + last.redriven)  # fmt: skip
-                if last.ended is Ended.DEAD:
-                    return sum_
-                if stop.now or not stop.wait(self._pause(last, poll)):
-                    return sum_ if last.again else replace(sum_, ended=_end(stop))
+        while True:
+            with self._telling():
+                last = self._try(stop, sum_)
+            if last.did_something or _is_news(last.ended, sum_.ended):
+                show(last)
+            sum_ = replace(last, rows=sum_.rows + last.rows, dead=sum_.dead + last.dead,
+                           redriven=sum_.redriven + last.redriven)  # fmt: skip
+            if last.ended is Ended.DEAD:
+                return sum_
+            if stop.now or not stop.wait(self._pause(last, poll)):
+                return sum_ if last.again else replace(sum_, ended=_end(stop))
 
     def _try(self, stop: Stop, before: Tick) -> Tick:
         """A tick. A database or a store that does not answer for now is looked at again; where the scan stands is known
@@ -184,21 +198,17 @@ def _end(stop: Stop) -> Ended:
 
 
 @contextmanager
-def _signals(stop: Stop) -> Iterator[None]:
+def _signals(stop: Stop, signals: Signals) -> Iterator[None]:
     """The first signal drains to the next checkpoint; the second has its usual effect."""
-    if threading.current_thread() is not threading.main_thread():
+    if signals == "ignore" or threading.current_thread() is not threading.main_thread():
         yield
         return
+    before: dict[int, Any] = {}
 
     def drain(number: int, _: object) -> None:
-        stop.say()
-        signal.signal(number, before[signal.Signals(number)])
+        stop.signal(ctrl_c=number == signal.SIGINT)
+        give_back(before)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, drain)
-    try:
+    with handled(drain) as earlier:
+        before.update(earlier)
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

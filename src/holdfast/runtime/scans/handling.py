@@ -15,6 +15,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.limits import ORPHAN_GRACE
 from holdfast.core.model import Batch, Claim, Commit, Item, ItemNo
+from holdfast.core.outcome import Outcome, excuse
 from holdfast.core.settle import NOTHING, Reached, commit
 from holdfast.runtime.scans.burial import Burial
 from holdfast.runtime.scans.runner import RangeRunner
@@ -42,9 +43,21 @@ class Stop:
         self.deadline = math.inf if deadline is None else deadline
         self._began = time.monotonic()
         self._said = threading.Event()
+        self.signalled = False
+        """A signal said so: what fails from now on may have got the same signal."""
+        self.ctrl_c = False
 
     def say(self) -> None:
         self._said.set()
+
+    def signal(self, *, ctrl_c: bool) -> None:
+        """A signal says so."""
+        self.signalled, self.ctrl_c = True, self.ctrl_c or ctrl_c
+        self.say()
+
+    def fairly(self, outcome: Outcome) -> Outcome:
+        """The outcome as it shall count: what failed after a signal was interrupted."""
+        return excuse(outcome, "interrupted") if self.signalled else outcome
 
     @property
     def was_said(self) -> bool:

@@ -13,6 +13,7 @@ from holdfast.core.retry import Policy, classify
 from holdfast.runtime.scans.burial import Burial, Buried
 from holdfast.runtime.scans.walk import Parked, Walk
 from holdfast.runtime.working.explanation import with_place
+from holdfast.runtime.working.interrupts import await_stop
 
 Tries = Generator[tuple[list[Any], bytes | None], Any, bytes | None]
 """Asks for calls with some rows and what was accumulated before them; gets the answer, or what the handler raised."""
@@ -102,6 +103,9 @@ class IsolatingWalk(Walk):
         except (LeaseLost, Parked, Defer, UsageError):
             raise
         except Exception as error:
+            await_stop(error, self._stopping)
+            if self._stopping():  # it may have got the signal that ends the run: the range stays at its checkpoint
+                raise Parked from error
             if whole and self._may_work_next_time(error):
                 raise
             if len(some) == 1:

@@ -119,6 +119,7 @@ class Redriving:
         outcomes, reached = self._tried(holding, item, fence)
         if not outcomes:
             return told._replace(left=True) if handling.stop.now else _waits(told, None)
+        outcomes = [handling.stop.fairly(outcome) for outcome in outcomes]
         settled = settle(outcomes, stages=1, policies=[handling.stage.policy], now=handling.store.now())
         if not handling.write(holding, settled, reached=reached if settled.counts.done else None, release=True):
             return _waits(told, None)

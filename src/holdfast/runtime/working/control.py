@@ -27,6 +27,8 @@ class Control:
         self.reason = ""
         """Why the run stops: interrupted, deadline, budget, paused, cancelled, until, tolerance, breaker, trouble."""
         self.trouble: BaseException | None = None
+        self.signalled = False
+        """A signal told the run to stop: what fails from now on may have got the same signal."""
         self.at_once = False
         self.stopping = False
         self.crowded = True

@@ -27,6 +27,7 @@ from holdfast.runtime.sinks.base import Evidence, Provenance
 from holdfast.runtime.stage import Stage
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.explanation import InputLost, SinkTrouble, Unverified, explain
+from holdfast.runtime.working.interrupts import await_stop, await_stop_async
 from holdfast.stores import faults
 
 CARRIED_BYTES = 64 * 1024
@@ -177,7 +178,8 @@ class StageRunner:
         except BaseException as error:  # noqa: BLE001 - see above
             if isinstance(error, TimeoutError) and limit.expired():
                 return self.timed_out(item, work, began, ctx)
-            return self._explain(item, error, work, began, ctx)
+            await await_stop_async(error, self.stopping)
+            return self._explain(item, error, work, began, ctx, waits=False)
 
     def is_short(self, work: Assignment) -> bool:
         """Whether its coroutines may take the short way."""
@@ -197,7 +199,8 @@ class StageRunner:
                 raise _too_large(data)
         except BaseException as error:  # noqa: BLE001 - see above
             self._stay_parent(item)
-            return self._explain(item, error, work, began, None)
+            await await_stop_async(error, self.stopping)
+            return self._explain(item, error, work, began, None, waits=False)
         queued = max(0.0, began - work.ready_at)
         return Done(item, data, canonical.digest(item.salt, data), queued, clock() - began)
 
@@ -332,8 +335,11 @@ class StageRunner:
         )  # fmt: skip
 
     def _explain(
-        self, item: Item, error: BaseException, work: Assignment, began: float, ctx: Context | None
-    ) -> Outcome:
+        self, item: Item, error: BaseException, work: Assignment, began: float, ctx: Context | None, *,
+        waits: bool = True,
+    ) -> Outcome:  # fmt: skip
+        if waits:
+            await_stop(error, self.stopping)
         return explain(item, error, queued=max(0.0, began - work.ready_at), seconds=clock() - began, draw=self._draw(),
                        spend=ctx.paid(item.n) if ctx is not None else None)  # fmt: skip
 

@@ -17,7 +17,7 @@ from holdfast.core import lease as leases
 from holdfast.core.errors import StoreError, UsageError
 from holdfast.core.limits import LOAD_BYTES, LOAD_ITEMS, SUSPECT
 from holdfast.core.model import Commit, Item, Want
-from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
+from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, excuse
 from holdfast.core.settle import NOTHING, Settled, commit, settle, start
 from holdfast.runtime.checking.gate import Gate, Passed
 from holdfast.runtime.ending import sealing
@@ -167,6 +167,8 @@ class Worker:
         count = len(outcomes) + len(unrun)
         self._answered.append((work, count))
         lane.pace.learn(outcomes)
+        if self.control.signalled:
+            outcomes = [excuse(outcome, "interrupted") for outcome in outcomes]
         odd = [outcome for outcome in outcomes if not isinstance(outcome, Done)]
         if odd or not lane.breaker.is_calm:
             outcomes = self.pauses.judge(lane, outcomes)

@@ -26,6 +26,7 @@ from holdfast.core.errors import (
     StoreError,
     StoreUnavailable,
     StoreUnusable,
+    Superseded,
     Transient,
     UndoRefused,
     UsageError,
@@ -71,5 +72,6 @@ __all__ = [
     "Objects", "Pages", "Parquet", "Part", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Query",
     "Readable", "Reader", "Reconciliation", "Refused", "Report", "Result", "Retry", "Scan", "ScanReport",
     "SchemaTooNew", "SinkError", "Skip", "Source", "SourceChanged", "Span", "Stage", "StoreError", "StoreUnavailable",
-    "StoreUnusable", "Table", "Tick", "Tolerance", "Transient", "UndoRefused", "UsageError", "lambda_handler",
+    "StoreUnusable", "Superseded", "Table", "Tick", "Tolerance", "Transient", "UndoRefused", "UsageError",
+    "lambda_handler",
 ]  # fmt: skip

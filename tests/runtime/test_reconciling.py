@@ -363,14 +363,19 @@ def test_a_staged_output_of_an_item_that_has_none_recorded_is_extra(finished: hf
     "template", ["out/{key}.json", "out/{key}/text.json", "out/{batch}/{stage}-{key}.json", "{key}.o"]
 )
 def test_files_of_another_batch_and_hidden_ones_are_nobodys_business(template: str, folder: Path) -> None:
-    book = hf.Pipeline("book", store=folder / "state.db")
+    def book_of(template: str) -> hf.Pipeline:
+        made = hf.Pipeline("book", store=folder / "state.db")
 
-    @book.stage(sink=hf.Files(template))
-    def write(key: str) -> str:
-        return key
+        @made.stage(sink=hf.Files(template))
+        def write(key: str) -> str:
+            return key
 
+        return made
+
+    book = book_of(template)
     run(book, ["a", "b"], batch="one")
-    run(book, ["c", "..", "ä/ö", "x" * 300], batch="two")
+    other = book_of(template if "{batch}" in template else template.replace("{key}", "{key}~"))
+    run(other, ["c", "..", "ä/ö", "x" * 300], batch="two")
     Path("out").mkdir(exist_ok=True)
     Path("out/.hidden").write_text("")
     assert book.reconcile("one").is_explained

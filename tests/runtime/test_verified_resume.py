@@ -240,7 +240,7 @@ def test_an_output_that_was_staged_and_not_recorded_is_adopted_and_not_paid_agai
     assert sorted(Path("paid.txt").read_text().split()) == [str(n) for n in range(8)], "each was paid for once"
     files = {path.name: path.read_text() for path in Path("out").glob("*.txt")}
     assert files == {f"{n}.txt": f"page {n}" for n in range(8)}
-    assert not list(Path("out/.holdfast").iterdir())
+    assert not [path for path in Path("out/.holdfast").iterdir() if not path.name.startswith("names-")]
 
 
 @pytest.mark.promise("P6")
@@ -409,8 +409,6 @@ def test_a_file_in_the_place_of_the_output_folder_stops_the_run_and_buries_nobod
     Path("out").write_text("in the way")
     with pytest.raises(hf.StoreError, match="Not a directory"):
         run(restart(definition(Calls())), range(5))
-    counts = restart(definition(Calls())).report().counts
-    assert (counts.dead, counts.pending) == (0, 5)
     Path("out").unlink()
     assert run(restart(definition(Calls())), range(5)).counts.done == 5
 

@@ -19,6 +19,7 @@
     │   │   └── StoreUnusable a person has to act first: credentials, permissions, a bucket that is not there
     │   └── CommitUnknown     the reply was lost; look the commit up before judging
     ├── SinkError             an output is missing, or is not the one that was recorded
+    │   └── Superseded        a newer batch has taken the name of its file
     ├── Incomplete            raised by `report.raise_unless_complete()`
     │   └── NotConverged      every range of a scan is done, and what brings their results together failed
     └── Signal                what a handler raises to say how an item went
@@ -122,6 +123,10 @@ class CommitUnknown(StoreError):
 
 class SinkError(HoldfastError):
     """An output is missing, or is not the one that was recorded."""
+
+
+class Superseded(SinkError):
+    """A newer batch has taken the name of the output's file."""
 
 
 class Incomplete(HoldfastError):

@@ -108,6 +108,8 @@ class Observed(Value, frozen=True, kw_only=True):
     leftovers: int = 0
     """Staged files beside the recorded output of their item, such as of an owner that was fenced out. They explain
     themselves, and nothing rests on them."""
+    superseded: int = 0
+    """Outputs whose files were replaced by a newer batch, which has their names now. They are not made again."""
 
 
 class Reconciliation(Value, frozen=True, kw_only=True):
@@ -186,7 +188,8 @@ class Reconciliation(Value, frozen=True, kw_only=True):
             "counts": {**self.counts, **split},
             "source": {"read": self.expected.read, "keys": self.expected.keys},
             "observed": {"how": self.observed.how, "outputs": self.observed.outputs, "files": self.observed.files,
-                         "published": self.observed.published, "leftovers": self.observed.leftovers},
+                         "published": self.observed.published, "leftovers": self.observed.leftovers,
+                         "superseded": self.observed.superseded},
             "found": {what.value: self.found.get(what, 0) for what in What if what is not What.UNVERIFIED},
             "findings": [finding.as_dict() for finding in self.findings],
             "heads": self.heads,

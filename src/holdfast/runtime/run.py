@@ -14,7 +14,7 @@ from holdfast.core import course, ending
 from holdfast.core.errors import HoldfastError, Refused, StoreError, UsageError
 from holdfast.core.model import Batch, Course, ItemNo, NewItem, State, Want
 from holdfast.core.reconcile import Reconciliation
-from holdfast.runtime import definition
+from holdfast.runtime import definition, ownership
 from holdfast.runtime.checking import checker, renewal
 from holdfast.runtime.checking.findings import Findings
 from holdfast.runtime.checking.gate import Gate
@@ -27,6 +27,7 @@ from holdfast.runtime.failures import FailureHooks
 from holdfast.runtime.ingester import Ingester, KeyFrom
 from holdfast.runtime.operating.operations import By
 from holdfast.runtime.options import Options
+from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.plans import changed_code
 from holdfast.runtime.policy import Tolerance
 from holdfast.runtime.reports.progress import Progress
@@ -72,6 +73,7 @@ class Run:
         self.failures = FailureHooks(pipeline, options.batch, self.warnings)
         self.interrupts = Interrupts(self.control, self._wake, options.signals)
         self.closing = Closing(self.store, pipeline.stages, options, self.owner)
+        self.owned = Ownership()
 
     def _count_rows(self, batch: Batch, ledger: Ledger) -> None:
         """Of a scan, progress is told in rows; rows that were buried are items, and no partitions."""
@@ -84,12 +86,20 @@ class Run:
 
     def go(self, items: Iterable[Any] | None) -> Report:
         """Open, verify, read, work, finish. Whatever happens, what was acknowledged is kept."""
+        try:
+            return self._go(items)
+        finally:
+            self.owned.close()
+
+    def _go(self, items: Iterable[Any] | None) -> Report:
         batch = steering.set_end(self.store, self._open(items), self.options.until, actor=self.owner)
         ledger = Ledger(self.store.chunks(batch.id), cap=self.options.cap, item_cost=self.options.item_cost)
         if batch.sealed_at is not None:
             found = self.closing.again(batch, items, self.key)
             ledger.ingested = True
             return self._report(batch, ledger, found)
+        if self.owned.superseded:
+            items = None
         self.closing.begin(batch)
         if any(stage.takes_ranges for stage in self.pipeline.stages):
             self._count_rows(batch, ledger)
@@ -149,10 +159,18 @@ class Run:
                 known = steering.set_end(self.store, known, options.until, actor=self.owner)
             if self._is_over(known):  # what goes back now would be cancelled
                 return known
+            self._own()
             settled = changed_code.settle(self.store, known, described, options.code, actor=self.owner)
             described = settled.definition
             self.warnings += settled.warnings
+        else:
+            self._own()
         return self.store.open_batch(options.batch, pipeline.name, described, actor=self.owner)
+
+    def _own(self) -> None:
+        """Take the names of the batch's files, or refuse, before anything is written or paid."""
+        self.owned = ownership.own(self.store, self.pipeline.name, self.options.batch, self.pipeline.stages)
+        self.warnings += self.owned.notes(self.options.batch)
 
     def _is_over(self, batch: Batch) -> bool:
         return course.barrier(batch, self.store.now()) in ENDED_FOR_GOOD

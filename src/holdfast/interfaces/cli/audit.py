@@ -49,5 +49,9 @@ def _show(found: auditing.Audit) -> None:
             render.say(f"  … and {len(found.findings) - SHOWN:,} more; --json has them", render.FAINT)
     if found.files_unread:
         render.say(f"  {found.files_unread:,} outputs stand in files; --full reads those, too.", render.FAINT)
+    if found.superseded:
+        render.say(
+            f"  {found.superseded:,} outputs were superseded: a newer batch has replaced their files.", render.FAINT
+        )
     if found.busy:
         render.say(f"  {found.busy:,} groups changed all the time; audit again when less is going on.", render.CARE)

@@ -182,6 +182,8 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, *, foll
     closely = "read" if seen.how == "full" else "looked at"
     named = f"; {seen.published:,} got their final names now" if seen.published else ""
     rows.append(("observed", f"{seen.outputs:,} outputs {closely}, {seen.files:,} of them in files{named}"))
+    if seen.superseded:
+        rows.append(("superseded", f"{seen.superseded:,} outputs, whose files a newer batch has replaced"))
     if seen.leftovers:
         beside = "in .holdfast/, of attempts that were overtaken; nothing needs them"
         rows.append(("leftovers", f"{render.many(seen.leftovers, 'staged file')} {beside}"))

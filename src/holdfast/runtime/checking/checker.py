@@ -22,6 +22,7 @@ from holdfast.runtime.checking.looking import IN_THE_WAY, Looker, Past
 from holdfast.runtime.checking.rewinding import Back, back, send_back
 from holdfast.runtime.reconciling.digests import Digests, recorded_digests
 from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.stage import Stage
 from holdfast.stores.base import Store, each_output
 
@@ -189,6 +190,8 @@ def publish_leftovers(store: Store, batch: Batch, stages: Sequence[Stage], findi
             evidence = Evidence.decode(output.file) if output.file is not None else None
             if evidence is None or evidence.staged not in staged or stage.sink is None:
                 continue
+            if isinstance(stage.sink, Files) and stage.sink.taken_by(evidence) is not None:
+                continue  # the name is not its own any more
             try:
                 stage.sink.publish([evidence])
             except OSError as error:

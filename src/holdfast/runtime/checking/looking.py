@@ -15,7 +15,7 @@ from holdfast.runtime.checking.asking import Asker, here
 from holdfast.runtime.checking.checks import Verifier
 from holdfast.runtime.context import Context
 from holdfast.runtime.schema import Invalid
-from holdfast.runtime.sinks.base import Evidence, Obstructed
+from holdfast.runtime.sinks.base import Evidence, Obstructed, TakenOver
 from holdfast.runtime.stage import Stage
 from holdfast.runtime.working.explanation import SinkTrouble, no_answer
 from holdfast.stores.base import Store
@@ -114,6 +114,8 @@ class Looker:
             return None
         evidence = Evidence.decode(output.file)
         reason = sink.check(evidence, full=full, publish=self.publishes)
+        if isinstance(reason, TakenOver):
+            return Seen(stage, Verdict.HOLDS, reason)  # its item keeps what it was: nothing is made again
         if isinstance(reason, Obstructed):
             why = f"{evidence.final}: {reason}; put that right, then run again"
             return Seen(stage, Verdict.UNKNOWN, why, SinkTrouble(why))

@@ -19,13 +19,13 @@ from weakref import WeakSet
 from holdfast.core import ingest
 from holdfast.core import lease as leases
 from holdfast.core.canonical import SALT_BYTES
-from holdfast.core.errors import HoldfastError, Refused, StoreError
+from holdfast.core.errors import HoldfastError, Refused, StoreError, Superseded
 from holdfast.core.limits import LOAD_BYTES, ORPHAN_GRACE, SUSPECT
 from holdfast.core.model import Batch, Claim, Commit, Course, Item, ItemNo, NewItem, State, StoredItem, Want
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
 from holdfast.core.settle import NOTHING, Settled, commit, settle, start
 from holdfast.core.verify import GoesBack
-from holdfast.runtime import definition
+from holdfast.runtime import definition, ownership
 from holdfast.runtime.checking import checker, renewal
 from holdfast.runtime.checking.gate import ask
 from holdfast.runtime.checking.looking import Looker
@@ -70,6 +70,7 @@ class Processor:
         self.lease = lease
         self.deadline = math.inf if deadline is None else deadline
         self.key: KeyFrom = None
+        self.owned = ownership.own(self.store, pipeline.name, batch, self.stages)
         self.batch = self._open(batch, key)
         self.ingester = Ingester(self.store, self.batch, self.stages[0].input, key=self.key, identity="key",
                                  changed=changed, owner=self.owner, rerun=self._rerun)  # fmt: skip
@@ -89,6 +90,7 @@ class Processor:
     ) -> None:
         if self._heartbeat is not None:
             self._heartbeat.stop()
+        self.owned.close()
         self.inline.close()
         self.looker.close()
         for runner in self.runners:
@@ -99,6 +101,7 @@ class Processor:
         item = self.ingester.freeze(raw, os.urandom(SALT_BYTES), None)
         known = self.store.known(self.batch.id, [item])
         if not known:
+            self.owned.check_idle(self.batch.name)
             admitted = self.store.add_items(self.batch.id, [item], actor=self.owner)
             known = {} if admitted.added else self.store.known(self.batch.id, [item])
         if known:
@@ -159,6 +162,7 @@ class Processor:
         stored = self._verified(n)
         if stored.place.state is not State.PENDING:
             return self._answer(stored)
+        self.owned.check_idle(self.batch.name)
         if stored.place.due > self.store.now():
             return self._waiting(stored, stored.place.due)
         if not self._has_time(stored.place.stage):
@@ -336,7 +340,10 @@ class Processor:
     def _answer(self, stored: StoredItem) -> Processed:
         output = None
         if stored.place.state is State.DONE:
-            output = processed.output_of(self.store, self.batch.id, stored, self.stages)
+            try:
+                output = processed.output_of(self.store, self.batch.id, stored, self.stages)
+            except Superseded as error:
+                return processed.describe(stored, self.stages, why=str(error))
         return processed.describe(stored, self.stages, output=output)
 
     def _waiting(self, stored: StoredItem, due: float, why: str = "") -> Processed:

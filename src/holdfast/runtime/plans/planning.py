@@ -14,7 +14,7 @@ from holdfast.core.errors import DefinitionChanged, Permanent, SinkError, UsageE
 from holdfast.core.model import Batch, Chunk, Course, ItemNo, NewItem, Output, Place, State, StoredItem
 from holdfast.core.planning import Facts, Fate, Outlook, Reason, begins_at, outlook, outlook_of_changed, outlook_of_new
 from holdfast.core.verify import GoesBack, Unclear, Verdict, may_have_been_tried
-from holdfast.runtime import definition
+from holdfast.runtime import definition, ownership
 from holdfast.runtime.checking import checker
 from holdfast.runtime.checking.findings import Findings
 from holdfast.runtime.checking.looking import Looker
@@ -60,6 +60,8 @@ def make(pipeline: "Pipeline", options: Options, items: Iterable[Any] | None) ->
     stand_in = MemoryStore()
     batch = known if known is not None else stand_in.open_batch(options.batch, pipeline.name, described, actor="plan")
     planner = _Planner(pipeline, options, stand_in if known is None or store is None else store, batch, described)
+    planner.obstacles += ownership.obstacles(planner.store if store is None else store, pipeline.name, options.batch,
+                                             pipeline.stages)  # fmt: skip
     try:
         planner.look_at_what_is_stored()
         if items is not None:

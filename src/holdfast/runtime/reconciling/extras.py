@@ -20,6 +20,7 @@ from holdfast.runtime.records.outputs import sinks_of
 from holdfast.runtime.sinks import glance, names
 from holdfast.runtime.sinks.base import Evidence, Provenance
 from holdfast.runtime.sinks.files import Files
+from holdfast.runtime.sinks.holder import Holder
 from holdfast.stores.base import Store, each_output
 
 NOT_NAMED = "no item of any batch in this store names it"
@@ -29,10 +30,17 @@ class Extras:
     """The files of the sinks of one batch."""
 
     def __init__(self, store: Store, batch: Batch, sinks: Mapping[int, Files], seen: Observer) -> None:
-        self._store, self._batch, self._sinks, self._seen = store, batch, sinks, seen
+        self._store, self._batch, self._seen = store, batch, seen
         self._stages = lookup.stage_names(batch)
+        self._sinks = {stage: sink for stage, sink in sinks.items() if not self._is_taken(stage, sink)}
         self.leftovers = 0
         """Staged files of items whose output at that stage is recorded: of an owner that was fenced out, mostly."""
+
+    def _is_taken(self, stage: int, sink: Files) -> bool:
+        """Whether the names of a stage belong to a newer batch: then the files are not this one's to judge."""
+        held = sink.names_of(self._stages[stage])
+        holder = held.holder() if held is not None else None
+        return holder not in (None, Holder(self._batch.pipeline, self._batch.name))
 
     def findings(self) -> Iterator[Finding]:
         """Extra and duplicated files."""

@@ -14,7 +14,7 @@ from holdfast.core.model import Batch, Chunk, Output, State, StoredItem
 from holdfast.core.reconcile import GONE, Finding, How, What, judge
 from holdfast.runtime import lookup
 from holdfast.runtime.reconciling.digests import recorded_digests
-from holdfast.runtime.sinks.base import Evidence, Sink
+from holdfast.runtime.sinks.base import Evidence, Sink, TakenOver
 from holdfast.runtime.sinks.files import Files
 from holdfast.stores.base import Store
 
@@ -41,7 +41,7 @@ class Observer:
         self._moving = any(chunk.owner is not None for chunk in chunks)
         self._page = PAGE if how == "files" or self._last in sinks else FIRST_PAGE
         self.states: Counter[State] = Counter()
-        self.outputs = self.files = self.published = 0
+        self.outputs = self.files = self.published = self.superseded = 0
         self.in_place: Counter[int] = Counter()
         """Files that are recorded and stand where the sink's files stand, by stage."""
         self.at_second_glance = 0
@@ -122,11 +122,11 @@ class Observer:
     def _of(
         self, item: StoredItem, rows: Sequence[Output], digests: Mapping[tuple[int, int], bytes] | None
     ) -> Iterator[Finding]:
-        seen = {row.stage: self._look(item, row, digests) for row in rows}
+        seen = {row.stage: self._counted(row, self._look(item, row, digests)) for row in rows}
         found = list(judge(item.place, len(self._names), seen))
         if found and self._moving:
             item, rows = self._as_it_is_now(item)
-            seen = {row.stage: self._why(item, row, digests) for row in rows}
+            seen = {row.stage: _unless_taken(self._why(item, row, digests)) for row in rows}
             found = list(judge(item.place, len(self._names), seen))
         files = {row.stage: Evidence.decode(row.file).final for row in rows if row.file is not None}
         for stage, what, why in found:
@@ -138,14 +138,19 @@ class Observer:
         (fresh,) = self._store.items(self._batch.id, lo=item.n, hi=item.n + 1, limit=1)
         return fresh, self._store.outputs(self._batch.id, lo=item.n, hi=item.n + 1)
 
-    def _look(self, item: StoredItem, row: Output, digests: Mapping[tuple[int, int], bytes] | None) -> str | None:
-        """Why an output does not count, or None; counted."""
+    def _counted(self, row: Output, why: str | None) -> str | None:
+        """Count an output that was looked at, apart from those whose names a newer batch has: those are left alone."""
+        if isinstance(why, TakenOver):
+            self.superseded += 1
+            return None
         self.outputs += 1
+        self.files += row.file is not None and row.stage in self._sinks
+        return why
+
+    def _look(self, item: StoredItem, row: Output, digests: Mapping[tuple[int, int], bytes] | None) -> str | None:
+        """Why an output does not count, or None."""
         sink = self._sinks.get(row.stage)
-        if row.file is None or sink is None:
-            return self._why(item, row, digests)
-        self.files += 1
-        if not isinstance(sink, Files):
+        if row.file is None or not isinstance(sink, Files):
             return self._why(item, row, digests)
         final, stage = Evidence.decode(row.file).final, self._names[row.stage]
         at_a_glance = not sink.changed([row.file], batch=self._batch.name, stage=stage)
@@ -182,6 +187,10 @@ class Observer:
         if told is not None and canonical.digest(item.salt, data) != told:
             return "it is not what the journal recorded"
         return None
+
+
+def _unless_taken(why: str | None) -> str | None:
+    return None if isinstance(why, TakenOver) else why
 
 
 def spans(chunks: Sequence[Chunk]) -> Iterator[Span]:

@@ -133,6 +133,7 @@ class _Reconciler:
                 files=seen.files,
                 published=seen.published,
                 leftovers=self._leftovers,
+                superseded=seen.superseded,
             ),
             heads=course.cover(chunks).hex(),
             found=dict(self._found),

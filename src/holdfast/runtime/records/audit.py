@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import canonical, course, journal
-from holdfast.core.errors import ChainBroken, Damaged, SinkError, UsageError
+from holdfast.core.errors import ChainBroken, Damaged, SinkError, Superseded, UsageError
 from holdfast.core.model import Batch, Chunk, ChunkId, Course, Entry, Output, StoredItem, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.runtime.records.outputs import OutputReader
@@ -52,6 +52,8 @@ class Audit:
     busy: int
     """Groups that changed all the time while they were checked; audit again when less is going on."""
     findings: tuple[Finding, ...]
+    superseded: int = 0
+    """Outputs whose files were replaced by a newer batch, which has their names now."""
     more_findings: bool = False
 
     @property
@@ -83,13 +85,14 @@ class _Tally:
     items: int = 0
     outputs: int = 0
     files_unread: int = 0
+    superseded: int = 0
     findings: list[Finding] = field(default_factory=list)
 
     def find(self, kind: str, where: str, message: str) -> None:
         self.findings.append(Finding(kind=kind, where=where, message=message))
 
     def add(self, other: "_Tally") -> None:
-        for name in ("chains", "entries", "items", "outputs", "files_unread"):
+        for name in ("chains", "entries", "items", "outputs", "files_unread", "superseded"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.findings += other.findings[: FINDINGS + 1 - len(self.findings)]
 
@@ -118,6 +121,7 @@ class _Auditor:
             items=total.items,
             outputs=total.outputs,
             files_unread=total.files_unread,
+            superseded=total.superseded,
             busy=busy,
             findings=tuple(total.findings[:FINDINGS]),
             more_findings=len(total.findings) > FINDINGS,
@@ -350,9 +354,12 @@ class _Auditor:
         if output.file is not None and not self._full:
             seen.files_unread += 1
             return
-        seen.outputs += 1
         try:
             data = self._reader.read(output)
+            seen.outputs += 1
+        except Superseded:
+            seen.superseded += 1
+            return
         except (SinkError, OSError) as error:
             seen.find("output", where, f"its output of {name!r} cannot be read: {error}")
             return

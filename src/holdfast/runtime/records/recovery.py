@@ -19,7 +19,7 @@ from holdfast.core import canonical
 from holdfast.core.errors import Damaged, Permanent, Refused, SinkError, UsageError
 from holdfast.core.model import Batch, Change, Output, State, StoredItem
 from holdfast.core.states import Transition, move
-from holdfast.runtime import definition
+from holdfast.runtime import definition, ownership
 from holdfast.runtime.checking.asking import Asker, here
 from holdfast.runtime.ingester import Identity, Ingester, KeyFrom
 from holdfast.runtime.operating import operations
@@ -108,6 +108,7 @@ def recover(
 ) -> Recovery:
     """Admit the items of the source, and record how far each has come by the outputs that are there; in the pipeline's
     own store, unless another is given."""
+    is_preview = store is not None
     store, stages = store if store is not None else pipeline.store, pipeline.stages
     if not any(stage.sink is not None for stage in stages):
         raise UsageError(
@@ -116,6 +117,8 @@ def recover(
         )
     _check_absent(store, batch)
     described = definition.describe(pipeline.name, stages, definition.keyed_by(key, identity), pipeline.patience)
+    if not is_preview:
+        ownership.adopt(store, pipeline.name, batch, stages)
     opened = store.open_batch(batch, pipeline.name, described, actor=by.actor)
     ingester = Ingester(store, opened, stages[0].input, key=key, identity=identity, changed="keep", owner=by.actor,
                         rerun=lambda _n, _item: None)  # fmt: skip

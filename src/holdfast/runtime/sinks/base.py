@@ -68,6 +68,12 @@ class Obstructed(str):
     __slots__ = ()
 
 
+class TakenOver(str):
+    """Why an output is not under its name any more, and is never made again: a newer batch has taken the name."""
+
+    __slots__ = ()
+
+
 class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     """A file of ours that a crash, or a commit that was refused, left behind."""
 

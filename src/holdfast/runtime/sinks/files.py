@@ -24,10 +24,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.errors import SinkError, UsageError
+from holdfast.core.errors import SinkError, Superseded, UsageError
 from holdfast.runtime.sinks import disk, glance, names, patterns
-from holdfast.runtime.sinks.base import Evidence, Leftover, Obstructed, Provenance
+from holdfast.runtime.sinks.base import Evidence, Leftover, Obstructed, Provenance, TakenOver
 from holdfast.runtime.sinks.content import decode_content, encode_content
+from holdfast.runtime.sinks.holder import Holder, Names
 from holdfast.stores import faults
 
 
@@ -36,11 +37,15 @@ class Files:
 
     `.json` files hold JSON; in others a text output stands as it is. A relative path starts where the sink was
     defined. With `sync=False` outputs survive the death of the process, but not a power loss.
+
+    Names without `{batch}` belong to the first batch that recorded a file under them. With `replaces=True` a new batch
+    takes them from the one before it, whose outputs are superseded then.
     """
 
-    def __init__(self, template: str | os.PathLike[str], *, sync: bool = True) -> None:
+    def __init__(self, template: str | os.PathLike[str], *, sync: bool = True, replaces: bool = False) -> None:
         self.template = names.parse(_as_text(template))
         self.sync = sync
+        self.replaces = replaces
         self._base = _here()
         self._folder_written = str(Path(self.template.folder, names.FOLDER))
         self._folder = self._at(self._folder_written)
@@ -152,9 +157,13 @@ class Files:
         found = disk.difference(final, evidence, full=full)
         if found is None:
             return None
+        taken = self.taken_by(evidence)
         if disk.difference(staged, evidence, full=full) is not None:
-            return disk.difference(final, evidence, full=full)  # another run may have published it between our looks
+            again = disk.difference(final, evidence, full=full)  # another run may have published it between our looks
+            return again if again is None or taken is None else TakenOver(_superseded(taken))
         try:
+            if taken is not None:
+                return None  # it keeps its staged name: the other is not its own any more
             if publish:
                 self.publish([evidence])
         except OSError:
@@ -171,8 +180,25 @@ class Files:
                 data = path.read_bytes()
                 if sha256(data).digest() == evidence.digest:
                     return decode_content(data, is_text=evidence.is_text)
+        if (taken := self.taken_by(evidence)) is not None:
+            raise Superseded(f"{evidence.final}: {_superseded(taken)}")
         reason = disk.difference(final, evidence, full=True) or "it was changed while it was read"
         raise SinkError(f"{evidence.final}: {reason}; verify the batch to make this output again")
+
+    def names_of(self, stage: str) -> Names | None:
+        """The names of its files that one batch holds; None where every batch has its own."""
+        return None if self.template.has_batch else Names(self._folder, self.template.shared(stage))
+
+    def taken_by(self, evidence: Evidence) -> Holder | None:
+        """The batch that has taken the name of an output since; None where it still has its name."""
+        staged = names.parse_staged(os.path.basename(evidence.staged))
+        held = self.names_of(staged.stage) if staged is not None else None
+        holder = held.holder() if held is not None else None
+        return None if holder is None or staged is None or holder.made(staged) else holder
+
+    def is_as_left(self, evidence: Evidence) -> bool:
+        """Whether the file is the one that was recorded, at a glance."""
+        return disk.is_as_left(os.path.join(self._base, evidence.final), evidence)
 
     def changed(self, evidence: Sequence[bytes], *, batch: str, stage: str) -> list[int]:
         """The positions of those outputs that a quick look does not confirm: one `stat` for each of them."""
@@ -288,6 +314,10 @@ class Files:
                 yield from entries
         except FileNotFoundError:
             return
+
+
+def _superseded(holder: Holder) -> str:
+    return f"it was superseded by batch {holder.batch!r} of pipeline {holder.pipeline!r}, which has its name now"
 
 
 def _as_text(template: object) -> str:

@@ -61,6 +61,22 @@ class Template(msgspec.Struct, frozen=True):
     """The folder before the first field, as written: outputs are staged in it."""
 
     @property
+    def tail(self) -> str:
+        """What follows the folder, as written."""
+        return self.text if self.folder == "." else self.text[len(self.folder) :]
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether every batch has names of its own."""
+        return any(isinstance(part, Field) and part.name == "batch" for part in self.parts)
+
+    def shared(self, stage: str) -> str:
+        """What tells the names that it makes for a stage from those of other templates in its folder; two formats of
+        the key can make the same name."""
+        return "".join([part if isinstance(part, str) else "{key}" if part.name == "key" else f"{{{short(stage)}}}"
+                        for part in self.parts])[0 if self.folder == "." else len(self.folder) :]  # fmt: skip
+
+    @property
     def is_json(self) -> bool:
         """Whether the names it makes end in `.json`."""
         return self.text.lower().endswith(".json")
@@ -198,7 +214,7 @@ _STAGED = re.compile(
     r"\.(?P<note>[A-Za-z0-9_-]*)\.(?P<form>text|json)"
 )
 _TEMP = re.compile(r"tmp-\d+-[0-9a-f]{16}")
-_SHORT = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_SHORT = re.compile(r"[A-Za-z0-9_-]{1,32}|~[0-9a-f]{24}")
 
 
 class StagedName(msgspec.Struct, frozen=True):
@@ -212,6 +228,16 @@ class StagedName(msgspec.Struct, frozen=True):
     """The first half of the digest of its bytes."""
     note: bytes
     is_text: bool
+
+    @property
+    def whose(self) -> str:
+        """Its pipeline and batch, as `whose` spells them."""
+        return self.origin.split(".", 1)[0]
+
+    @property
+    def stage(self) -> str:
+        """Its stage, as `short` spells it."""
+        return self.origin.split(".", 2)[1]
 
 
 def temp_name() -> str:
@@ -228,8 +254,13 @@ def kind_of(name: str) -> Literal["temp", "staged"] | None:
 
 def origin(place: Provenance) -> str:
     """The part of a staged name that an output is adopted by."""
-    whose = f"{place.pipeline}/{place.batch}" if place.pipeline else place.batch
-    return f"{_short(whose)}.{_short(place.stage)}.{place.n}.{place.epoch}.{place.input_digest.hex()[:32]}"
+    made_by = whose(place.pipeline, place.batch)
+    return f"{made_by}.{short(place.stage)}.{place.n}.{place.epoch}.{place.input_digest.hex()[:32]}"
+
+
+def whose(pipeline: str, batch: str) -> str:
+    """The part of a staged name that tells the batch."""
+    return short(f"{pipeline}/{batch}" if pipeline else batch)
 
 
 def staged_name(place: Provenance, digest: bytes, note: bytes = b"", *, is_text: bool) -> str:
@@ -248,8 +279,9 @@ def parse_staged(name: str) -> StagedName | None:
 
 
 @lru_cache(maxsize=256)
-def _short(text: str) -> str:
-    """A batch or stage name without dots and of bounded length; a digest where it is not so already."""
+def short(text: str) -> str:
+    """A batch or stage name without dots and of bounded length; a digest where it is not so already. It is its own
+    short name."""
     if _SHORT.fullmatch(text):
         return text
     return "~" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]

@@ -1,0 +1,101 @@
+"""The note beside output files of which batch holds their names.
+
+Names that a template makes without `{batch}` are the same for every batch, so one batch holds them: the note says which
+one, and whoever works on it keeps a lock on the note, which the system drops when the process ends. Decisions about the
+note are made in turn, under a lock on its folder. A file system without locks leaves the note alone to decide.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from holdfast.runtime.sinks import disk, names
+
+WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
+READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """The batch that holds some names."""
+
+    pipeline: str
+    batch: str
+
+    def made(self, staged: names.StagedName) -> bool:
+        """Whether an output with this staged name is one of its own."""
+        return staged.whose in (names.whose(self.pipeline, self.batch), names.whose("", self.batch))
+
+
+class Names:
+    """The names that a template makes for one stage, and the note of who holds them."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        self.folder = folder
+        self.path = folder / f"names-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+    def holder(self) -> Holder | None:
+        """The batch that the note names; None without a note, or with one that says nothing."""
+        with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, msgspec.MsgspecError):
+            return msgspec.json.decode(self.path.read_bytes(), type=Holder)
+        return None
+
+    @contextmanager
+    def in_turn(self) -> Iterator[bool]:
+        """Decide about the note while nobody else does; False where the folder cannot be written to."""
+        try:
+            disk.make_folder(self.folder, mode=0o700)
+            handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno not in READ_ONLY:
+                raise
+            yield False
+            return
+        try:
+            _lock(handle, fcntl.LOCK_EX)
+            yield True
+        finally:
+            os.close(handle)
+
+    def is_in_use(self) -> bool:
+        """Whether a process at work keeps the note."""
+        try:
+            with self.path.open("rb") as file:
+                return not _lock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def write(self, holder: Holder) -> None:
+        """Make a batch the holder, on the disk."""
+        temp = self.folder / names.temp_name()
+        try:
+            disk.write_new(str(temp), msgspec.json.encode(holder) + b"\n", sync=True)
+            temp.replace(self.path)
+        finally:
+            temp.unlink(missing_ok=True)
+
+    def keep(self) -> IO[bytes] | None:
+        """Keep the note until the file is closed: nobody takes the names meanwhile."""
+        with suppress(FileNotFoundError, PermissionError):
+            file = self.path.open("rb")
+            _lock(file.fileno(), fcntl.LOCK_SH)
+            return file
+        return None
+
+
+def _lock(handle: int, how: int) -> bool:
+    """Lock; False if somebody else has it and the caller does not wait."""
+    try:
+        fcntl.flock(handle, how)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise
+    return True

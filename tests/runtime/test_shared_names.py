@@ -1,0 +1,326 @@
+"""Two batches never overwrite each other's files: names belong to the first batch that recorded a file under them."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import holdfast as hf
+from holdfast.core.reconcile import What
+from holdfast.runtime.operating import operations
+from holdfast.runtime.operating.operations import By
+from holdfast.runtime.records import audit
+from holdfast.runtime.records.recovery import set_aside
+from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.sinks.names import FOLDER
+
+from .support import Calls, run
+
+BY = By(actor="tester", reason="a test")
+
+
+def pipeline(
+    calls: Calls, *, store: str = "state.db", name: str = "p", template: str = "out/{key}.txt", replaces: bool = False
+) -> hf.Pipeline:
+    made = hf.Pipeline(name, store=store)
+
+    @made.stage(sink=hf.Files(template, replaces=replaces))
+    def write(n: int, ctx: hf.Context) -> str:
+        if n < 0:
+            raise hf.Permanent("below_zero")
+        calls((n, ctx.batch))
+        return f"{n} of {ctx.batch}, call {len(calls)}"
+
+    return made
+
+
+def contents() -> dict[str, str]:
+    return {path.name: path.read_text() for path in Path("out").iterdir() if path.is_file()}
+
+
+def test_a_second_batch_is_refused_before_anything_is_paid() -> None:
+    calls = Calls()
+    p = pipeline(calls)
+    run(p, [1, 2, 3], batch="monday")
+    before = contents()
+    with pytest.raises(hf.Refused, match=r"'monday'.*\{batch\}.*replaces=True") as refused:
+        run(p, [1, 2, 3], batch="tuesday")
+    assert "out/{key}.txt" in str(refused.value)
+    assert (len(calls), contents()) == (3, before)
+    assert p.store.batch("tuesday") is None
+    assert run(p, [1, 2, 3], batch="monday").is_complete
+    assert len(calls) == 3
+
+
+def test_messages_are_refused_too() -> None:
+    calls = Calls()
+    p = pipeline(calls)
+    p.process(1, batch="monday")
+    with pytest.raises(hf.Refused, match="'monday'"):
+        p.process(1, batch="tuesday")
+    assert p.process(1, batch="monday").state == "done"
+    assert p.process(2, batch="monday").state == "done"
+    assert calls.seen == [(1, "monday"), (2, "monday")]
+
+
+@pytest.mark.parametrize("template", ["out/{batch}/{key}.txt", "out/{batch}_{key}.txt"])
+def test_with_batch_in_the_name_each_has_its_own(template: str) -> None:
+    p = pipeline(Calls(), template=template)
+    assert run(p, [1, 2], batch="monday").is_complete
+    assert run(p, [1, 2], batch="tuesday").is_complete
+
+
+@pytest.mark.parametrize("other", [{"store": "other.db"}, {"name": "q"}, {"store": "other.db", "name": "q"}])
+def test_another_store_or_pipeline_is_refused(other: dict[str, str]) -> None:
+    calls = Calls()
+    run(pipeline(calls), [1], batch="monday")
+    with pytest.raises(hf.Refused, match="'monday'"):
+        run(pipeline(calls, **other), [1], batch="tuesday")  # type: ignore[arg-type]
+    assert len(calls) == 1
+
+
+def test_other_spellings_of_the_names_are_the_same_names(tmp_path: Path) -> None:
+    calls = Calls()
+    run(pipeline(calls), [1], batch="monday")
+    for template in ("./out/{key}.txt", "out/{key:02d}.txt", f"{tmp_path}/out/{{key}}.txt"):
+        with pytest.raises(hf.Refused):
+            run(pipeline(calls, template=template), [1], batch="tuesday")
+    assert run(pipeline(calls, template="out/{key}.json"), [1], batch="tuesday").is_complete
+
+
+def test_names_under_which_nothing_was_recorded_are_free() -> None:
+    calls = Calls()
+    p = pipeline(calls)
+    assert not run(p, [-1], batch="monday", tolerate=1).counts.done
+    assert run(p, [1], batch="tuesday").is_complete
+    with pytest.raises(hf.Refused, match="'tuesday'"):
+        run(p, [1], batch="monday")
+
+
+def test_the_store_knows_when_the_note_beside_the_files_is_gone() -> None:
+    calls = Calls()
+    p = pipeline(calls)
+    run(p, [1], batch="monday")
+    forget_names()
+    with pytest.raises(hf.Refused, match="'monday'"):
+        run(p, [1], batch="tuesday")
+    assert run(p, [1], batch="monday").is_complete
+    assert len(calls) == 1
+
+
+def forget_names() -> None:
+    """As an earlier version left the folder, or as somebody cleaned it."""
+    for path in Path("out", FOLDER).rglob("*"):
+        if path.is_file():
+            path.unlink()
+
+
+def test_a_folder_that_was_moved_away_leaves_the_names_free() -> None:
+    calls = Calls()
+    p = pipeline(calls)
+    run(p, [1], batch="monday")
+    Path("out").rename("archive")
+    assert run(p, [1], batch="tuesday").is_complete
+    assert Path("archive", "1.txt").exists()
+
+
+def test_all_of_it_moved_elsewhere_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls()
+    (tmp_path / "one").mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    first = pipeline(calls)
+    run(first, [1, 2], batch="monday")
+    first.store.close()
+    (tmp_path / "one").rename(tmp_path / "two")
+    monkeypatch.chdir(tmp_path / "two")
+    again = pipeline(calls)
+    assert run(again, [1, 2, 3], batch="monday").is_complete
+    assert len(calls) == 3
+    with pytest.raises(hf.Refused, match="'monday'"):
+        run(again, [1], batch="tuesday")
+
+
+def test_two_that_begin_at_once_have_one_winner() -> None:
+    calls, barrier = Calls(), threading.Barrier(2)
+    results: dict[str, object] = {}
+
+    def begin(batch: str) -> None:
+        p = pipeline(calls, store=f"{batch}.db")
+        p.store  # noqa: B018 - opened before both begin
+        barrier.wait(10)
+        try:
+            results[batch] = run(p, range(50), batch=batch)
+        except hf.Refused as refused:
+            results[batch] = refused
+
+    threads = [threading.Thread(target=begin, args=(batch,)) for batch in ("monday", "tuesday")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    won = [batch for batch, result in results.items() if isinstance(result, hf.Report)]
+    assert len(won) == 1
+    assert {batch for _, batch in calls.seen} == set(won)
+
+
+def test_a_batch_that_has_recorded_nothing_yet_holds_the_names_while_it_is_at_work() -> None:
+    begun, go_on, found = threading.Event(), threading.Event(), []
+    first = hf.Pipeline("p", store="state.db")
+
+    @first.stage(name="write", sink=hf.Files("out/{key}.txt"))
+    def wait(n: int) -> str:
+        begun.set()
+        go_on.wait(30)
+        return "first"
+
+    thread = threading.Thread(target=lambda: found.append(run(first, [1], batch="monday")))
+    thread.start()
+    assert begun.wait(30)
+    for replaces in (False, True):
+        with pytest.raises(hf.Refused, match="'monday'"):
+            run(pipeline(Calls(), store="other.db", replaces=replaces), [1], batch="tuesday")
+    go_on.set()
+    thread.join(30)
+    assert found[0].is_complete
+    assert contents() == {"1.txt": "first"}
+
+
+# -- replaces=True ----------------------------------------------------------------------------------------------------
+
+
+def test_replaces_takes_the_names_and_nobody_pays_twice() -> None:
+    calls = Calls()
+    p = pipeline(calls, replaces=True)
+    for batch in ("monday", "tuesday", "monday", "tuesday", "monday"):
+        report = run(p, [1, 2, 3], batch=batch)
+        assert report.is_complete
+        assert report.exit_code == 0
+    assert len(calls) == 6
+    assert all("tuesday" in text for text in contents().values())
+    assert any("superseded" in told and "'tuesday'" in told for told in report.warnings)
+
+
+def test_superseded_is_neither_missing_nor_different() -> None:
+    calls = Calls()
+    p = pipeline(calls, replaces=True)
+    run(p, [1, 2, 3, 4], batch="monday")
+    run(p, [1, 2, 3], batch="tuesday")
+    Path("out/2.txt").unlink()  # of tuesday: missing there, and superseded on monday
+    report = run(p, [1, 2, 3, 4], batch="monday", verify="full")
+    assert (report.exit_code, len(calls)) == (0, 7)
+    for full in (False, True):
+        found = p.reconcile("monday", full=full)
+        assert found.is_explained, found.findings
+        assert (found.observed.superseded, found.observed.files) == (3, 1)
+        assert not found.found.get(What.EXTRA)
+    checked = audit.verify(p.store, p.store.batch("monday"), full=True)  # type: ignore[arg-type]
+    assert checked.holds, checked.findings
+    assert checked.superseded == 3
+    assert p.reconcile("tuesday").found[What.MISSING] == 1
+    with pytest.raises(hf.Superseded, match="'tuesday'"):
+        list(p.results("monday"))
+    assert p.process(1, batch="monday").state == "done"
+    assert len(calls) == 7
+
+
+def test_a_superseded_batch_with_work_left_is_refused() -> None:
+    calls = Calls()
+    p = pipeline(calls, replaces=True)
+    run(p, [1, 2], batch="monday")
+    run(p, [1, 2], batch="tuesday")
+    monday = p.store.batch("monday")
+    assert monday is not None
+    operations.reset(p.store, monday, BY, "1", to_stage="write")
+    with pytest.raises(hf.Refused, match=r"'tuesday'.*cancel"):
+        run(p, [1, 2], batch="monday")
+    with pytest.raises(hf.Refused, match="'tuesday'"):
+        p.process(3, batch="monday")
+    assert len(calls) == 4
+
+
+def test_the_source_of_a_superseded_batch_is_not_read() -> None:
+    calls = Calls()
+    p = pipeline(calls, replaces=True)
+    run(p, [1, 2], batch="monday")
+    run(p, [1, 2], batch="tuesday")
+    assert run(p, [1, 2, 3], batch="monday").exit_code == 0
+    assert len(calls) == 4
+
+
+def test_a_staged_output_of_a_superseded_batch_never_takes_the_name_back() -> None:
+    calls = Calls()
+    p = pipeline(calls, replaces=True)
+    run(p, [1], batch="monday")
+    monday = p.store.batch("monday")
+    assert monday is not None
+    (output,) = p.store.outputs(monday.id)
+    assert output.file is not None
+    Path("out/1.txt").rename(Evidence.decode(output.file).staged)  # as a crash between commit and rename leaves it
+    run(p, [1], batch="tuesday")
+    assert run(p, [1], batch="monday").is_complete
+    p.reconcile("monday", full=True)
+    assert contents()["1.txt"].startswith("1 of tuesday")
+    assert [result.output for result in p.results("monday")] == ["1 of monday, call 1"]
+
+
+def test_sealed_outputs_are_never_replaced() -> None:
+    calls = Calls()
+    run(pipeline(calls), [1], batch="monday", seal=True)
+    before = contents()
+    for replaces in (False, True):
+        with pytest.raises(hf.Refused, match="'monday'"):
+            run(pipeline(calls, replaces=replaces), [1], batch="tuesday")
+    assert (contents(), len(calls)) == (before, 1)
+
+
+def test_a_plan_says_what_the_run_would_refuse() -> None:
+    calls = Calls()
+    p = pipeline(calls)
+    run(p, [1], batch="monday")
+    (obstacle,) = p.plan([1], batch="tuesday").obstacles
+    assert "'monday'" in obstacle
+    assert not pipeline(calls, replaces=True).plan([1], batch="tuesday").obstacles
+    assert p.store.batch("tuesday") is None
+    assert run(p, [1], batch="monday").is_complete
+
+
+# -- what has to keep working -----------------------------------------------------------------------------------------
+
+
+def test_a_record_is_rebuilt_from_the_files_under_the_same_name_and_under_another(tmp_path: Path) -> None:
+    calls = Calls()
+    first = pipeline(calls)
+    run(first, [1, 2], batch="monday")
+    first.store.close()
+    set_aside(tmp_path / "state.db")
+    again = pipeline(calls)
+    assert again.recover([1, 2], by=BY, batch="monday").recovered == {"write": 2}
+    assert run(again, [1, 2], batch="monday").is_complete
+    elsewhere = pipeline(calls, store="new.db")
+    assert elsewhere.recover([1, 2], by=BY, batch="rebuilt", dry_run=True).recovered == {"write": 2}
+    assert run(again, [1, 2], batch="monday").is_complete
+    assert elsewhere.recover([1, 2], by=BY, batch="rebuilt").recovered == {"write": 2}
+    assert run(elsewhere, [1, 2], batch="rebuilt").is_complete
+    assert len(calls) == 2
+
+
+def test_files_of_a_batch_in_this_store_are_not_rebuilt_as_those_of_another() -> None:
+    calls = Calls()
+    p = pipeline(calls)
+    run(p, [1], batch="monday")
+    with pytest.raises(hf.Refused, match="'monday'"):
+        p.recover([1], by=BY, batch="tuesday")
+
+
+def test_of_batches_that_shared_names_before_the_one_whose_files_are_there_has_them() -> None:
+    """As an earlier version left them: both recorded, and the files are those of the second."""
+    calls = Calls()
+    p = pipeline(calls, replaces=True)
+    run(p, [1, 2], batch="monday")
+    run(p, [1, 2], batch="tuesday")
+    forget_names()
+    plain = pipeline(calls)
+    assert run(plain, [1, 2], batch="monday").exit_code == 0
+    assert run(plain, [1, 2], batch="tuesday").is_complete
+    assert len(calls) == 4
+    assert all("tuesday" in text for text in contents().values())

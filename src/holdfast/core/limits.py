@@ -62,6 +62,12 @@ LOAD_BYTES: Final = 32 * 1024 * 1024
 SLICE_ITEMS: Final = 2_000
 """Items handed to an executor at once."""
 
+SLOW_SECONDS: Final = 0.2
+"""A handler that keeps other items waiting for longer continues without them: they are handed to others."""
+
+WATCH_SECONDS: Final = 0.05
+"""How often the thread that would take over looks whether one does."""
+
 SUSPECT: Final = 2
 """Grants of a chunk that ended in a dead process before it is handed out in halves and its items are run alone."""
 

@@ -5,9 +5,9 @@ and deadlines reach both through the control.
 """
 
 import logging
-import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import course, ending
@@ -39,6 +39,7 @@ from holdfast.runtime.working.interrupts import BrokenOff, Interrupts
 from holdfast.runtime.working.lanes import open_lanes
 from holdfast.runtime.working.ledger import Ledger, Letters
 from holdfast.runtime.working.pools import Finished
+from holdfast.runtime.working.role import HandedOn, Role
 from holdfast.runtime.working.worker import Worker
 from holdfast.stores import owners
 from holdfast.stores.base import each_checkpoint, each_item
@@ -116,16 +117,17 @@ class Run:
             gate = Gate(self.store, self.looker, self.options.verify, workers=self.options.workers,
                         allowed=self.options.undo, control=self.control, finished=self.finished)  # fmt: skip
             worker = Worker(self.store, lanes, self.control, ledger, heartbeat, self.finished, self._want(batch), gate)
-            thread = threading.Thread(target=self._work, args=(worker,), name="holdfast-worker", daemon=True)
+            role = Role(partial(self._work, worker), at_end=self.interrupts.break_in, on_trouble=self.control.fail)
+            worker.serve(role)
             progress = Progress(batch.name, ledger, self.options.progress)
             heartbeat.start()
             progress.start()
             try:
-                self._feed(batch, items, ledger, thread)
-                self._wait(thread, ledger)
+                self._feed(batch, items, ledger, role)
+                self._wait(role, ledger)
             finally:
                 self.control.stop("ended")
-                self._join(thread)
+                self._join(role)
                 heartbeat.stop()
                 progress.stop()
                 gate.close()
@@ -185,17 +187,18 @@ class Run:
             tolerance=self.options.tolerate.facts() if isinstance(self.options.tolerate, Tolerance) else None,
         )
 
-    def _work(self, worker: Worker) -> None:
+    def _work(self, worker: Worker, first: Callable[[], None]) -> None:
         try:
+            first()
             worker.work()
+        except HandedOn:
+            raise
         except BaseException as error:  # noqa: BLE001 - the thread that called run() raises it
             self.control.fail(error)
             with suppress(HoldfastError):  # perhaps the store is what failed: then the lease must run out
                 worker.release_all()
-        finally:
-            self.interrupts.break_in()
 
-    def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger, worker: threading.Thread) -> None:
+    def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger, worker: Role) -> None:
         """On the calling thread: look at what is recorded, then read the source. The worker begins beside it; a full
         look comes first, because what the worker holds could not be sent back under its hands."""
         try:
@@ -219,7 +222,7 @@ class Run:
                 self.control.fail(error)
         except BaseException as error:  # noqa: BLE001 - whatever a source raises reaches the caller after a clean end
             self.control.fail(error)
-        if worker.ident is None:
+        if not worker.is_begun:
             worker.start()  # it finds that the run ends, and ends
         self.control.reading = False
         self.control.ingested = True
@@ -254,21 +257,21 @@ class Run:
         return Ingester(self.store, batch, self.pipeline.stages[0].input, key=self.key, identity=options.identity,
                         changed=options.changed, owner=self.owner, rerun=rerun)  # fmt: skip
 
-    def _wait(self, thread: threading.Thread, ledger: Ledger) -> None:
+    def _wait(self, worker: Role, ledger: Ledger) -> None:
         told = False
-        while thread.is_alive() and not self.control.at_once:
-            thread.join(0.2)
-            if self.interrupts.any_came and not told and thread.is_alive():
+        while not worker.is_over and not self.control.at_once:
+            worker.wait(0.2)
+            if self.interrupts.any_came and not told and not worker.is_over:
                 told = True
                 log.warning("interrupted: waiting for what is in flight; a second Ctrl-C or SIGTERM ends it at once")
-            self.control.watch_deadline(0.0)  # the worker does too, unless a handler hangs on its thread
+            self.control.watch_deadline(0.0)  # the worker does too, unless a hook or a hanging disk keeps it
             self.failures.tell(ledger.buried)
 
-    def _join(self, thread: threading.Thread) -> None:
-        """Wait for the worker; after a second signal, no longer than a moment: a handler may hang on its thread."""
+    def _join(self, worker: Role) -> None:
+        """Wait for the worker; after a second signal, no longer than a moment: something may keep it."""
         waited = 0.0
-        while thread.is_alive() and waited < LAST_SECONDS:
-            thread.join(0.1)
+        while not worker.is_over and waited < LAST_SECONDS:
+            worker.wait(0.1)
             waited += 0.1 if self.control.at_once else 0.0
 
     def _finish(self, batch: Batch, ledger: Ledger) -> Report:

@@ -1,6 +1,7 @@
 """Items of one stage on their way through a pool and back."""
 
 import math
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -21,6 +22,9 @@ class Assignment:
     """Some items of one stage under one fence, on their way through an executor and back."""
 
     __slots__ = (
+        "_answered",
+        "_lock",
+        "_told",
         "abandoned",
         "ctx",
         "cut",
@@ -70,12 +74,48 @@ class Assignment:
         """How long its lease lasts, unless it is renewed. Not looked at where it had ended when this was handed over:
         leases may be shorter than the store takes to renew them."""
         self.cut = False
-        """The run stops: no further item of it is begun."""
+        """No further item of it is begun: the run stops, or it was split."""
+        self._told: int | None = None
+        """How many outcomes were handed in when it was split."""
+        self._answered = False
+        self._lock = threading.Lock()
 
     @property
     def is_vain(self) -> bool:
         """Whether nothing that still comes of it can be committed: it was given up, or its lease was lost."""
         return self.abandoned or (self.holding is not None and self.holding.lost)
+
+    @property
+    def is_split(self) -> bool:
+        return self._told is not None
+
+    def split(self) -> "Answer | None":
+        """Take from under a slow handler what is finished and what was not begun; None if it has answered, or was split
+        before. Whoever runs it looks at `cut` before each item: at most the one behind those finished is running."""
+        with self._lock:
+            if self._answered or self.is_split:
+                return None
+            self.cut = True
+            self._told = told = len(self.outcomes)
+        return Answer(self, self.outcomes[:told], self.items[told + 1 :])
+
+    def answer(self) -> "Answer | None":
+        """Everything that came of it, or after it was split the rest; None where nothing is left."""
+        with self._lock:
+            self._answered = True
+        first, last = self.owed
+        if first == last:
+            return None
+        return Answer(self, self.outcomes[first:], self.items[len(self.outcomes) : last])
+
+    @property
+    def owed(self) -> tuple[int, int]:
+        """The first of its items that was not handed in, and the end of them."""
+        return (0, len(self.items)) if self._told is None else (self._told, min(self._told + 1, len(self.items)))
+
+    def is_slow(self, since: float) -> bool:
+        """Whether others wait behind an item that was begun before `since`."""
+        return len(self.items) > 1 and 0.0 < self.started < since and not (self.is_split or self.abandoned)
 
     def is_late(self, now: float) -> bool:
         """Whether its lease ran out before it was begun: another process may have its items by now."""

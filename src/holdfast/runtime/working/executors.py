@@ -42,8 +42,8 @@ class BorrowedThreads(Borrowed):
             self._finished.put(Broken(work, BrokenExecutor("it was shut down"), final=True))
         elif (error := future.exception()) is not None:
             self._finished.put(Unable(error))
-        else:
-            self._finished.put(Answer(work, work.outcomes, work.items[len(work.outcomes) :]))
+        elif (answer := work.answer()) is not None:
+            self._finished.put(answer)
 
 
 class Tried(NamedTuple):

@@ -1,9 +1,12 @@
 """A lane: one stage on its way through a pool, with its pace, its share of the workers and what is in flight."""
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 from holdfast.core.errors import StoreError, UsageError
+from holdfast.core.limits import SLOW_SECONDS
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Settled
@@ -13,17 +16,18 @@ from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.stage import Stage
 from holdfast.runtime.working.assignment import Answer, Assignment, clock
 from holdfast.runtime.working.control import Control
-from holdfast.runtime.working.executors import BorrowedProcesses
+from holdfast.runtime.working.executors import BorrowedProcesses, BorrowedThreads
 from holdfast.runtime.working.holding import Holding
 from holdfast.runtime.working.loop import Loop
 from holdfast.runtime.working.pace import Pace
-from holdfast.runtime.working.pools import Finished, Pool, Threads
+from holdfast.runtime.working.pools import Finished, Pool, Threads, Unable
 from holdfast.runtime.working.processes import Processes
+from holdfast.runtime.working.role import HandedOn, Role
 from holdfast.runtime.working.runner import StageRunner
 
 log = logging.getLogger("holdfast.lane")
 
-INLINE_PATIENCE = 0.2
+INLINE_PATIENCE = SLOW_SECONDS / 2
 """After this time on the committing thread, handlers are not as quick as they were taken for."""
 LOOP_PATIENCE = 2.0
 """What the event loop may be late by before a handler is said to block it."""
@@ -59,6 +63,10 @@ class Lane:
         self.used = 0
         """Slots this lane holds."""
         self.active: dict[int, Assignment] = {}
+        self.role: Role | None = None
+        """Moves on where a handler on the committing thread is slow."""
+        self._surprised = False
+        """One was: none of this stage is run there again in this run."""
         self._begun = False
         self._unpublished = False
         """Some outputs did not get their final names; that was said once, and the end of the run says it again."""
@@ -102,10 +110,61 @@ class Lane:
         return 0
 
     def _run_here(self, work: Assignment) -> None:
-        """Run items on this thread. If they turn out to be slow after all, the rest is left for other threads."""
+        """Run items on this thread. If they turn out to be slow after all, the rest is left for other threads. If one
+        of them is so slow that another thread took the role, this one hands in what became of it, and leaves."""
         work.patience = INLINE_PATIENCE
-        self.runner.run(work)
-        self.finished.put(Answer(work, work.outcomes, work.items[len(work.outcomes) :]))
+        if self.role is not None:
+            self.role.lend(self, work)
+        trouble = None
+        try:
+            self.runner.run(work)
+        except BaseException as error:  # noqa: BLE001 - raised below, on whichever thread has the role by then
+            trouble = error
+        answer = work.answer()
+        if work.is_split:
+            self._leave(answer, trouble)
+        if self.role is not None:
+            self.role.keep()
+        if trouble is not None:
+            raise trouble
+        self.finished.put(answer)
+
+    def _leave(self, answer: Answer | None, trouble: BaseException | None) -> NoReturn:
+        """Another thread has the role: hand in what it waits for, and touch nothing else."""
+        try:
+            if isinstance(self.pool, Threads):
+                self.pool.take_back()
+        except BaseException as error:  # noqa: BLE001 - no thread can be had for what waits in the pool
+            trouble = trouble or error
+        if trouble is not None:
+            self.finished.put(Unable(trouble))
+        elif answer is not None:
+            self.finished.put(answer)
+        raise HandedOn
+
+    def handed_on(self, work: Assignment, answer: Answer) -> None:
+        """On the thread that took the role: an item is slow. It holds its slot and the place of a worker until it ends,
+        and its stage is not run inline again."""
+        self._surprised = True
+        self.active[id(work)] = work
+        if isinstance(self.pool, Threads):
+            self.pool.lend()
+        self.control.pace_ingest(False)
+        self.finished.put(answer)
+
+    def split_slow(self) -> Iterator[Answer]:
+        """What is finished before a slow item on another thread, and what waits behind it."""
+        if isinstance(self.pool, Threads | BorrowedThreads):
+            since = clock() - SLOW_SECONDS
+            slow = [work.split() for work in self.active.values() if work.is_slow(since)]
+            yield from (answer for answer in slow if answer is not None)
+
+    def until_slow(self) -> float:
+        """How long until one of those may have to be split."""
+        if not isinstance(self.pool, Threads | BorrowedThreads):
+            return math.inf
+        oldest = min((work.started for work in self.active.values() if work.is_slow(math.inf)), default=math.inf)
+        return oldest + SLOW_SECONDS - clock()
 
     def _pool_is_idle(self) -> bool:
         return self.pool.is_idle if isinstance(self.pool, Processes) else self.used == 0
@@ -119,7 +178,12 @@ class Lane:
             return False
         if self.stage.takes_ranges:  # its checkpoints wait for the committing thread
             return False
-        return isinstance(self.pool, Threads) and self.pace.quick
+        return self.is_inline
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether its handlers are so quick that they run on the committing thread."""
+        return isinstance(self.pool, Threads) and self.pace.quick and not self._surprised
 
     def _how_many(self, holding: Holding, inline: bool) -> int:
         ready = holding.ready[self.index].count
@@ -162,12 +226,11 @@ class Lane:
         for work in [w for w in self.active.values() if w.started and clock() - w.started > timeout + grace]:
             work.abandoned = True
             self.pool.abandon(work)
+            first, last = work.owed
             outcomes = list(work.outcomes)
-            if len(outcomes) == len(work.items):
-                yield work, outcomes, []
-                continue
-            outcomes.append(self.runner.timed_out(work.items[len(outcomes)], work, work.started, work.ctx))
-            yield work, outcomes, work.items[len(outcomes) :]
+            if len(outcomes) < last:
+                outcomes.append(self.runner.timed_out(work.items[len(outcomes)], work, work.started, work.ctx))
+            yield work, outcomes[first:], work.items[len(outcomes) : last]
 
     def _watch_loop(self, loop: Loop, timeout: float) -> None:
         """The loop times out its handlers itself, unless one of them keeps it from turning."""

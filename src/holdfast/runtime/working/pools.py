@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Item
-from holdfast.runtime.working.assignment import Answer, Assignment
+from holdfast.runtime.working.assignment import Assignment
 from holdfast.runtime.working.runner import StageRunner
 
 Finished = queue.SimpleQueue[Any]
@@ -100,6 +100,25 @@ class Hands(ABC):
                 self._count -= 1
                 self._start_one()
 
+    def lend(self) -> None:
+        """A handler runs on a thread that is not one of these, in the place of one of them."""
+        with self._lock:
+            self._size -= 1
+
+    def take_back(self) -> None:
+        """That handler has ended."""
+        with self._lock:
+            self._size += 1
+            self._start_one()
+
+    def _is_one_too_many(self) -> bool:
+        """Whether this thread leaves, because the place of one was lent."""
+        with self._lock:
+            if self._count <= self._size:
+                return False
+            self._count -= 1
+            return True
+
     @property
     def is_idle(self) -> bool:
         return not self._open
@@ -128,7 +147,8 @@ class Hands(ABC):
         """Hand back what came of it; False if it was given up, and another thread has the place of this one."""
         if not self._strike_off(work):
             return False
-        self._finished.put(Answer(work, work.outcomes, work.items[len(work.outcomes) :]))
+        if (answer := work.answer()) is not None:
+            self._finished.put(answer)
         return True
 
     def _strike_off(self, work: Assignment) -> bool:
@@ -145,6 +165,9 @@ class Threads(Hands):
 
     def _loop(self) -> None:
         while (todo := self._todo.get()) is not None:
+            if self._is_one_too_many():
+                self._todo.put(todo)
+                return
             runner, work = todo
             runner.run(work)
             if not self._answer(work):

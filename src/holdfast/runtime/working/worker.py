@@ -33,6 +33,7 @@ from holdfast.runtime.working.holding import Holding
 from holdfast.runtime.working.lane import Lane
 from holdfast.runtime.working.ledger import Ledger
 from holdfast.runtime.working.pools import Broken, Finished, Unable
+from holdfast.runtime.working.role import Role
 from holdfast.runtime.working.saving import Refusal, Saving
 from holdfast.runtime.working.writing import write
 from holdfast.stores.base import Idle, Receipt, Store
@@ -69,9 +70,16 @@ class Worker:
         """Whether that was asked after the source was read: what is admitted in the meantime is not in the answer."""
         self.look_again_at = 0.0
         self.appetite = Appetite(lanes, control)
+        self._role: Role | None = None
         self._gave_back = False
         self._answered: list[tuple[Assignment, int]] = []
         """What came back and holds its slots until it is committed: so far may the workers run ahead of the disk."""
+
+    def serve(self, role: Role) -> None:
+        """Work under a role, which moves to another thread where a handler keeps this one."""
+        self._role = role
+        for lane in self.lanes:
+            lane.role = role
 
     # -- the round ----------------------------------------------------------------------------------------------
 
@@ -117,6 +125,7 @@ class Worker:
             return 0.0
         now = self.store.now()
         times = [due - now for h in self.holdings if (due := h.next_due()) is not None]
+        times += [lane.until_slow() for lane in self.lanes]
         return max(0.0, min([IDLE_SECONDS, self.control.patience(IDLE_SECONDS), *times]))
 
     # -- collect, settle, commit ----------------------------------------------------------------------------------
@@ -215,6 +224,7 @@ class Worker:
 
     def _commit(self) -> None:
         """Everything that is finished, in one write; each chunk with its own guard."""
+        assert self._role is None or self._role.is_mine, "two threads have the role of the worker"
         for holding in [h for h in self.holdings if h.lost]:
             self._drop(holding, "the lease was lost")
         now = self.store.now()
@@ -380,7 +390,7 @@ class Worker:
         if self.control.stopping or any(h.alone for h in self.holdings):
             return
         for lane in reversed(self.lanes):
-            for holding in self._startable() if not lane.pace.quick else []:
+            for holding in self._startable() if not lane.is_inline else []:
                 while lane.can_start(holding):
                     lane.start(holding)
 
@@ -388,6 +398,8 @@ class Worker:
         for lane in self.lanes:
             for work, outcomes, rest in lane.overdue():
                 self._finish(work, outcomes, rest)
+            for answer in lane.split_slow():
+                self._finish(*answer)
 
     # -- letting go -----------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from holdfast.core.model import Claim, Commit, Item, Want
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import NOTHING, Holder, commit
 from holdfast.runtime.working import lane, pace, role
+from holdfast.runtime.working.appetite import Appetite
 from holdfast.runtime.working.assignment import Answer, Assignment
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.heartbeat import Heartbeat
@@ -28,7 +29,7 @@ from holdfast.stores.base import Receipt
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import Calls, Crowd, outputs, run, wait_for
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 COUNT = 400
 
 
@@ -189,6 +190,7 @@ def test_an_item_that_is_slow_on_a_thread_holds_up_none_that_travel_with_it(
 ) -> None:
     monkeypatch.setattr(pace.Pace, "quick", False)
     monkeypatch.setattr(pace.Pace, "slice", lambda self, inline: 50)
+    monkeypatch.setattr(Appetite, "portion", lambda self: COUNT)
     options: dict[str, Any] = {"workers": 2} if given is None else {"executor": ThreadPoolExecutor(given), "workers": 2}
     with Scene(store, {60}, **options) as scene:
         scene.wait_until_all_others_are_durable()

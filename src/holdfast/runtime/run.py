@@ -119,7 +119,8 @@ class Run:
             worker = Worker(self.store, lanes, self.control, ledger, heartbeat, self.finished, self._want(batch), gate)
             role = Role(partial(self._work, worker), at_end=self.interrupts.break_in, on_trouble=self.control.fail)
             worker.serve(role)
-            progress = Progress(batch.name, ledger, self.options.progress)
+            progress = Progress(batch.name, ledger, self.options.progress, lambda: self.store.chunks(batch.id),
+                                dear=not self.store.capabilities.one_clock)  # fmt: skip
             heartbeat.start()
             progress.start()
             try:
@@ -211,7 +212,7 @@ class Run:
             elif self.rewound:
                 self._wake()
             if items is not None:
-                self._ingester(batch).read(items, self.control, ledger, self._wake)
+                self._ingester(batch, ledger).read(items, self.control, ledger, self._wake)
             else:
                 ledger.ingested = batch.ingested_at is not None and not self.control.stopping
         except BrokenOff:
@@ -241,18 +242,19 @@ class Run:
                 self.rewound = check.recheck()
         finally:
             ledger.buried += check.buried
-        ledger.undone, ledger.looking = self.rewound, ""
+            ledger.send_back(State.DONE, check.undone)
+            ledger.looking = ""
 
     def _stop_if_barred(self, batch: Batch) -> None:
         fresh = self.store.batch(batch.name)
         if fresh is not None and (barred := course.barrier(fresh, self.store.now())):
             self.control.stop(barred)
 
-    def _ingester(self, batch: Batch) -> Ingester:
+    def _ingester(self, batch: Batch, ledger: Ledger) -> Ingester:
         options = self.options
 
         def rerun(n: ItemNo, item: NewItem) -> None:
-            renewal.renew(self.store, batch, n, item, actor=self.owner)
+            ledger.send_back(renewal.renew(self.store, batch, n, item, actor=self.owner))
 
         return Ingester(self.store, batch, self.pipeline.stages[0].input, key=self.key, identity=options.identity,
                         changed=options.changed, owner=self.owner, rerun=rerun)  # fmt: skip
@@ -298,7 +300,7 @@ class Run:
         return make(self.pipeline, batch.name, run=ledger.figures() if ledger is not None else None,
                     reason=self.control.reason, tolerated=self.options.tolerate, rewound=self.rewound,
                     warnings=(*self.warnings, *self.closing.warnings), findings=self.findings,
-                    compared=found)  # fmt: skip
+                    compared=found, began_with=ledger.began_with if ledger is not None else ())  # fmt: skip
 
     def _cancel_the_rest(self, batch: Batch) -> None:
         """The batch was cancelled, or its end has come: whatever nobody holds is cancelled now."""

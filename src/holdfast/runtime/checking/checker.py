@@ -65,6 +65,8 @@ class Checker:
         self.looked_at = 0
         self.buried: list[ItemNo] = []
         """Items that had gone back too often, and are dead letters now."""
+        self.undone = 0
+        """Of the items that went back, those that were done."""
 
     def recheck(self) -> int:
         """Look at everything, then send back what does not hold; returns how many items went back."""
@@ -159,6 +161,7 @@ class Checker:
     def _send(self, group: Sequence[Back], reason: str) -> int:
         sent = send_back(self.store, self.batch.id, group, reason=reason, actor=self.actor)
         self.buried += sent.buried
+        self.undone += sent.done
         return sent.changed
 
     def _again(self, bad: "array[int]") -> Iterator[Group]:

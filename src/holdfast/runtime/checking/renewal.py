@@ -12,8 +12,9 @@ from holdfast.core.states import Transition, go_back
 from holdfast.stores.base import Store
 
 
-def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, *, actor: str) -> None:
-    """Replace the stored payload and send the item to the first stage in a new epoch; an owner at work is fenced."""
+def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, *, actor: str) -> State:
+    """Replace the stored payload and send the item to the first stage in a new epoch; an owner at work is fenced.
+    Return the state that it leaves."""
     stored = store.items(batch.id, lo=n, hi=n + 1)[0]
     stages = len(canonical.decode(batch.definition)["stages"])
     reason = _reason(stored.payload, item.payload)
@@ -33,6 +34,7 @@ def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, *, actor: str) -
             events=(events.item_dead(n, stored.key, place),) if place.state is State.DEAD else (),
         )
     )
+    return stored.place.state
 
 
 def _reason(before: bytes, after: bytes) -> str:

@@ -21,6 +21,8 @@ class Sent(NamedTuple):
     changed: int
     buried: list[ItemNo]
     """Of those changed, items that had gone back too often and are dead letters now."""
+    done: int
+    """Of those changed, items that were done."""
 
 
 def back(key: Key, n: ItemNo, place: Place, stage: int, stages: int, *, reason: str) -> Back:
@@ -39,7 +41,8 @@ def send_back(store: Store, batch: BatchId, items: Sequence[Back], *, reason: st
         (kept if any(lo <= change.n < hi for lo, hi in held) else free).append((key, change))
     changed = [n for some in (free, kept) if some for n in _send(store, batch, some, reason, actor, seize=some is free)]
     buried = {change.n for _, change in items if change.place.state is State.DEAD}
-    return Sent(len(changed), [n for n in changed if n in buried])
+    done = {change.n for _, change in items if change.state is State.DONE}
+    return Sent(len(changed), [n for n in changed if n in buried], sum(n in done for n in changed))
 
 
 def _send(store: Store, batch: BatchId, items: Sequence[Back], reason: str, actor: str, *, seize: bool) -> list[ItemNo]:

@@ -2,7 +2,7 @@
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -27,6 +27,13 @@ class StageForecast:
     seconds: float | None
     """Of handlers, over all its items."""
     usd: Decimal | None
+    together: int = 1
+    """How many of its items may run at the same time."""
+
+    @property
+    def alone(self) -> float:
+        """How long it would take if there were no other stage."""
+        return (self.seconds or 0.0) / max(1, min(self.together, self.items))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +57,11 @@ class RunForecast:
 
     @property
     def seconds(self) -> float:
-        """How long it would take with all workers busy."""
-        return self.work_seconds / self.workers
+        """How long it would take: no stage is quicker than what may run of it together, and none than one item."""
+        known = [each for each in self.stages if each.items and each.seconds]
+        one_item = sum((each.seconds or 0.0) / each.items for each in known)
+        narrowest = max((each.alone for each in known), default=0.0)
+        return max(self.work_seconds / self.workers, narrowest, one_item)
 
     @property
     def usd(self) -> Decimal:
@@ -84,6 +94,10 @@ class Cost:
         """By how many to divide: what failed attempts cost is a part of what an item costs."""
         return self.ended if self.ended else self.attempts
 
+    def of(self, items: int) -> tuple[float, int]:
+        """Return the seconds, and the money in units, that so many items take here."""
+        return self.seconds * items / self.items, round(Fraction(self.spent * items, self.items))
+
 
 @dataclass(slots=True)
 class Past:
@@ -98,6 +112,23 @@ class Past:
         wanted = n << STAGE_BITS | stage
         at = bisect_left(self._redriven, wanted)
         return at < len(self._redriven) and self._redriven[at] == wanted
+
+    @staticmethod
+    def of(bodies: Iterable[journal.Checkpointed]) -> "Past":
+        """Learn from these commits."""
+        past = Past()
+        for body in bodies:
+            past.learn(body)
+        return past
+
+    def cost(self, work: Mapping[int, int]) -> tuple[float, int] | None:
+        """Return the seconds, and the money in units, that so many items at each stage take; None where the cost of a
+        stage with something to do is not known."""
+        busy = {stage: items for stage, items in work.items() if items}
+        if any(stage not in self.costs or not self.costs[stage].items for stage in busy):
+            return None
+        each = [self.costs[stage].of(items) for stage, items in busy.items()]
+        return sum(seconds for seconds, _ in each), sum(spent for _, spent in each)
 
     @staticmethod
     def read(store: Store, chunks: Sequence[Chunk]) -> "Past":
@@ -128,17 +159,20 @@ class Past:
 
 
 def forecast(
-    stages: Sequence[str], work: Mapping[int, int], past: Past, *, workers: int, learned_from: str | None
-) -> RunForecast:
-    """What `work`, the number of items at each stage, would take and cost."""
+    stages: Sequence[str], work: Mapping[int, int], past: Past, *, workers: int, learned_from: str | None,
+    together: Sequence[int | None],
+) -> RunForecast:  # fmt: skip
+    """Return what `work`, the number of items at each stage, would take and cost; `together` is how many of a stage may
+    run at the same time, where it has a limit of its own."""
     found = []
     for index, name in enumerate(stages):
         items, cost = work.get(index, 0), past.costs.get(index)
+        limit = min(workers, together[index] or workers)
         if cost is None or not cost.items:
-            found.append(StageForecast(stage=name, items=items, seconds=None, usd=None))
+            found.append(StageForecast(stage=name, items=items, seconds=None, usd=None, together=limit))
             continue
-        usd = money.to_usd(round(Fraction(cost.spent * items, cost.items)))
-        found.append(StageForecast(stage=name, items=items, seconds=cost.seconds * items / cost.items, usd=usd))
+        seconds, spent = cost.of(items)
+        found.append(StageForecast(stage=name, items=items, seconds=seconds, usd=money.to_usd(spent), together=limit))
     known = any(each.seconds is not None for each in found)
     return RunForecast(stages=tuple(found), workers=workers, learned_from=learned_from if known else None)
 

@@ -284,8 +284,9 @@ class _Planner:
         if any(row.fate in (Fate.RUN, Fate.REWIND, Fate.ADOPT) for row in rows):
             self.obstacles += _end_in_the_way(self.batch, self.now)
         told = forecast(
-            names, self.tally.work(len(names)), past, workers=self.options.workers, learned_from=learned_from
-        )
+            names, self.tally.work(len(names)), past, workers=self.options.workers, learned_from=learned_from,
+            together=[stage.concurrency for stage in self.stages],
+        )  # fmt: skip
         return Plan(
             pipeline=self.pipeline.name, batch=self.batch.name, is_new=is_new, verify=self.options.verify, rows=rows,
             read=self.read_count, forecast=told, obstacles=tuple(self.obstacles), notes=tuple(self.notes),

@@ -4,10 +4,13 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from holdfast.core import money
+from holdfast.core.errors import HoldfastError
+from holdfast.core.model import Chunk
 from holdfast.runtime.durations import in_words
 from holdfast.runtime.words import many
 from holdfast.runtime.working.ledger import Figures, Ledger
@@ -16,13 +19,20 @@ log = logging.getLogger("holdfast.progress")
 
 LIVE_SECONDS = 0.1
 LOG_SECONDS = 10.0
+LOOK_SECONDS = 1.0
+"""How often a run looks at what others do beside it, at most."""
 
 
 class Progress:
     """Shows the figures of a ledger from a thread of its own, until it is stopped."""
 
-    def __init__(self, batch: str, ledger: Ledger, shown: "bool | Callable[[Any], None] | None") -> None:
+    def __init__(self, batch: str, ledger: Ledger, shown: "bool | Callable[[Any], None] | None",
+                 chunks: Callable[[], Sequence[Chunk]], *, dear: bool) -> None:  # fmt: skip
         self._ledger = ledger
+        self._chunks = chunks
+        self._dear = dear
+        """Whether a look at the store costs money: then only the last figures are those of the whole batch."""
+        self._look_at = 0.0
         self._stop = threading.Event()
         self._show, every = _choose(batch, shown)
         self._thread = threading.Thread(target=self._run, args=(every,), name="holdfast-progress", daemon=True)
@@ -40,10 +50,20 @@ class Progress:
         assert self._show is not None
         try:
             while not self._stop.wait(every):
+                if not self._dear and time.monotonic() >= self._look_at:
+                    self._look()
                 self._show(self._ledger.figures(), False)
+            self._look()
             self._show(self._ledger.figures(), True)
         except Exception as error:  # noqa: BLE001 - a function of the user's, or a terminal that went away; the work goes on
             log.warning("progress is no longer shown: %s: %s", type(error).__name__, error)
+
+    def _look(self) -> None:
+        """Take in what others do beside this run; a look takes a twentieth of the time at most."""
+        began, known = time.monotonic(), self._ledger.figures().now
+        with suppress(HoldfastError):  # the run itself tells what is wrong with the store
+            self._ledger.see(self._chunks(), known)
+        self._look_at = time.monotonic() + max(LOOK_SECONDS, 20 * (time.monotonic() - began))
 
 
 Show = Callable[[Figures, bool], None]
@@ -67,8 +87,8 @@ def _choose(batch: str, shown: "bool | Callable[[Any], None] | None") -> tuple[S
 def sentence(batch: str, figures: Figures) -> str:
     """The figures in one line."""
     before, now = figures.before, figures.now
-    rate = now.settled / figures.seconds if figures.seconds > 0 else 0.0
-    done = before.settled - figures.undone + now.settled
+    rate = (now.settled + figures.elsewhere.settled) / figures.seconds if figures.seconds > 0 else 0.0
+    done = min(figures.whole.settled, figures.admitted)
     left = figures.admitted - done
     if figures.counts_rows and not figures.admitted and not figures.ingested:
         return f"{batch}: nothing is known of its source yet"
@@ -81,11 +101,13 @@ def sentence(batch: str, figures: Figures) -> str:
         if before.done:
             parts.append(f"{before.done:,} done before")
         parts.append(f"{now.done:,} done now")
+        if figures.elsewhere.done:
+            parts.append(f"{figures.elsewhere.done:,} by others")
         parts.append(f"{rate:,.1f}/s")
     if rate > 0 and left > 0 and figures.ingested and not figures.counts_rows:
         parts.append(f"about {in_words(left / rate)} left")
-    if before.spent + now.spent:
-        parts.append(f"${money.to_usd(before.spent + now.spent):.2f}")
+    if spent := figures.whole.spent:
+        parts.append(f"${money.to_usd(spent):.2f}")
     parts += _dead(figures)
     if figures.looking:
         parts.append(figures.looking)
@@ -96,7 +118,7 @@ def sentence(batch: str, figures: Figures) -> str:
 
 def _dead(figures: Figures) -> list[str]:
     """What died: of a scan, partitions and rows apart."""
-    dead, rows = figures.before.dead + figures.now.dead, figures.letters.dead
+    dead, rows = figures.whole.dead, figures.letters.dead
     if not figures.counts_rows:
         return [f"{dead:,} dead"] if dead else []
     told = [f"{many(dead - rows, 'partition')} dead"] if dead > rows else []
@@ -154,8 +176,8 @@ class _Terminal:
         self.recent: list[tuple[float, int]] = []
 
     def __call__(self, figures: Figures, last: bool) -> None:
-        done = figures.before.settled - figures.undone + figures.now.settled
-        self.recent = [*self.recent[-50:], (time.monotonic(), figures.now.settled)]
+        done = min(figures.whole.settled, figures.admitted)
+        self.recent = [*self.recent[-50:], (time.monotonic(), figures.now.settled + figures.elsewhere.settled)]
         total = figures.admitted if figures.ingested or last else max(figures.admitted, done + 1)
         rows = figures.letters
         facts, count = self._facts(figures, total - done), f"{done - rows.settled:,} of {total - rows.count:,}"
@@ -176,10 +198,11 @@ class _Terminal:
             parts = _rows(figures)
         else:
             before = f"{figures.before.done:,} before" if figures.before.done else ""
-            parts = [before, f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"]
+            others = f"{figures.elsewhere.done:,} by others" if figures.elsewhere.done else ""
+            parts = [before, others, f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"]
         if rate > 0 and left > 0 and not figures.counts_rows:
             parts.append(f"{in_words(left / rate)} left" if figures.ingested else "still reading")
-        spent = figures.before.spent + figures.now.spent
+        spent = figures.whole.spent
         parts.append(f"${money.to_usd(spent):.2f}" if spent else "")
         parts += [f"[red]{each}[/red]" for each in _dead(figures)]
         parts.append(figures.looking)

@@ -1,6 +1,6 @@
 """What a run tells at its end: a picture of a moment, which nobody can change and nothing changes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from types import MappingProxyType
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core import money
 from holdfast.core.errors import Incomplete, UsageError
-from holdfast.core.model import Key, State
+from holdfast.core.model import Chunk, Key, State
 from holdfast.core.reconcile import Finding, Reconciliation
 from holdfast.runtime.checking.findings import Findings
 from holdfast.runtime.durations import in_words, when
 from holdfast.runtime.ending import verdict
 from holdfast.runtime.options import allowed as allowed_dead
+from holdfast.runtime.plans.forecast import Past
 from holdfast.runtime.policy import Tolerance
 from holdfast.runtime.reconciling.reconciler import reconcile
 from holdfast.runtime.reports import statistics, status
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline
 
 DEAD_SHOWN = 20
+SAVED_ENTRIES = 2_000
+"""Commits from before a run that are read to tell what it did not have to do again."""
 FINDINGS = "finished with findings"
 
 
@@ -257,7 +260,7 @@ def _restore(facts: dict[str, Any]) -> Report:
 def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
          tolerated: int | float | Tolerance, rewound: int = 0,
          warnings: tuple[str, ...] = (), findings: Findings | None = None,
-         compared: Reconciliation | None = None) -> Report:  # fmt: skip
+         compared: Reconciliation | None = None, began_with: Sequence[Chunk] = ()) -> Report:  # fmt: skip
     """The report of a batch as it stands in the store."""
     store = pipeline.store
     batch = store.batch(name)
@@ -282,7 +285,7 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
         totals=now.totals,
         forecast=now.forecast,
         this_run=_this_run(run, rewound, now.counts.done),
-        saved=_saved(run, rewound, now.counts.done),
+        saved=_saved(store, run, began_with, len(now.stages)),
         dead=_dead(store, batch.id, now.stages) if now.counts.dead else (),
         stages=_stage_facts(store, batch.id),
         tolerated=allowed,
@@ -344,12 +347,13 @@ def _this_run(run: Figures | None, rewound: int, done: int) -> ThisRun:
     )
 
 
-def _saved(run: Figures | None, rewound: int, done: int) -> Saved:
-    """What was done before and is not done again: not rewound, and not renewed by another payload."""
-    items = 0 if run is None else min(run.before.done - rewound, done - run.now.done)
-    if run is None or items <= 0:
+def _saved(store: Store, run: Figures | None, began_with: Sequence[Chunk], stages: int) -> Saved:
+    """Return what was done before and is not done again, at what its stages cost an item before this run."""
+    if run is None or run.before.done <= 0:
         return Saved(0, Decimal(0), 0.0)
-    return Saved(items, money.to_usd(run.before.spent), run.before.seconds)
+    past = Past.of(body for _, body in status.recent_commits(store, began_with, SAVED_ENTRIES))
+    seconds, spent = past.cost({stage: run.before.done for stage in range(stages) if stage in past.costs}) or (0.0, 0)
+    return Saved(run.before.done, money.to_usd(spent), seconds)
 
 
 def _dead(store: Store, batch: Any, stages: tuple[str, ...]) -> tuple[DeadLetter, ...]:

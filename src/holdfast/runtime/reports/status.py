@@ -5,7 +5,7 @@ chunk that somebody holds it is running; in a free one it waits until it is due,
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -18,15 +18,18 @@ from holdfast.core.limits import DEAD_SEEN
 from holdfast.core.model import Batch, Chunk, Course, State
 from holdfast.runtime import lookup
 from holdfast.runtime.ending import sealing
+from holdfast.runtime.plans.forecast import Past
 from holdfast.runtime.reports import statistics
 from holdfast.runtime.stuck import grants
 from holdfast.runtime.stuck.activity import Activity
 from holdfast.stores import owners
-from holdfast.stores.base import Store, each_item
+from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_item, further
 
-RECENT_CHUNKS = 16
-RECENT_ENTRIES = 64
+RECENT_ENTRIES = 1_000
+CHUNK_ENTRIES = 64
 RATE_ENTRIES = 200
+SAMPLED_ITEMS = 1_000
+"""Pending items that are looked at to tell at which stages the rest stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +80,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What is left, at the rate and the cost of what is settled. None where nothing is settled yet."""
+    """What is left, at the rate and the cost of the last commits. None where they do not tell."""
 
     left: int
     rate: float | None
@@ -171,7 +174,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         stages=tuple(lookup.stage_names(batch)),
         counts=counts,
         totals=totals,
-        forecast=_forecast(store, chunks, counts, totals),
+        forecast=_forecast(store, batch, chunks, counts),
         leases=tuple(
             _held(chunk, now, is_dead, store.capabilities.one_clock)
             for chunk in chunks
@@ -246,26 +249,52 @@ def _held(chunk: Chunk, now: float, is_dead: IsDead, one_clock: bool) -> Held:
     )
 
 
-def _forecast(store: Store, chunks: Sequence[Chunk], counts: Counts, totals: statistics.Totals) -> Forecast:
-    left, speed = counts.pending, rate(store, chunks)
-    work = None if totals.mean_seconds is None else totals.mean_seconds * left
-    usd = None
-    if totals.settled:
-        spent = sum(chunk.counts.spent for chunk in chunks)
-        usd = money.to_usd(round(Fraction(spent * left, totals.settled)))
-    eta = left / speed if speed and (counts.running or not left) else None
-    return Forecast(left=left, rate=speed, seconds=eta, work_seconds=work, usd=usd)
+def _forecast(store: Store, batch: Batch, chunks: Sequence[Chunk], counts: Counts) -> Forecast:
+    left, past, settled = counts.pending, Past(), list[tuple[float, int]]()
+    for at, body in recent_commits(store, chunks, RECENT_ENTRIES):
+        past.learn(body)
+        settled.append((at, settled_in(body)))
+    speed = rate(settled)
+    cost = past.cost(_work_left(store, batch, chunks, left)) if past.costs else None
+    return Forecast(
+        left=left, rate=speed, seconds=left / speed if speed and (counts.running or not left) else None,
+        work_seconds=None if cost is None else cost[0], usd=None if cost is None else money.to_usd(cost[1]),
+    )  # fmt: skip
 
 
-def rate(store: Store, chunks: Sequence[Chunk]) -> float | None:
-    """Items settled per second over the last commits, whoever made them; None before there are two."""
-    seen: list[tuple[float, int]] = []
-    for chunk in sorted(chunks, key=lambda chunk: chunk.touched_at)[-RECENT_CHUNKS:]:
-        for entry in store.entries(chunk.id, after=max(0, chunk.seq - RECENT_ENTRIES), limit=RECENT_ENTRIES):
-            body = journal.decode_body(entry.body)
-            if isinstance(body, journal.Checkpointed):
-                seen.append((journal.decode_header(entry.head).at, settled_in(body)))
-    seen = sorted(seen)[-RATE_ENTRIES:]
+def recent_commits(store: Store, chunks: Sequence[Chunk], entries: int) -> Iterator[tuple[float, journal.Checkpointed]]:
+    """Yield the last commits of a batch with their times, whoever made them: from the chunks that were written last, at
+    least some of each, about so many entries in all, and none that came after these chunks were read."""
+    for chunk in sorted(chunks, key=lambda chunk: chunk.touched_at, reverse=True):
+        if entries <= 0:
+            return
+        after = max(0, chunk.seq - max(CHUNK_ENTRIES, entries // 2))
+        entries -= chunk.seq - after
+        while after < chunk.seq:
+            page = store.entries(chunk.id, after=after, limit=min(ENTRIES_AT_A_TIME, chunk.seq - after))
+            if not page:
+                break
+            after = further(store.url, page[-1].seq, after + 1)
+            for entry in page:
+                body = journal.decode_body(entry.body)
+                if isinstance(body, journal.Checkpointed):
+                    yield journal.decode_header(entry.head).at, body
+
+
+def _work_left(store: Store, batch: Batch, chunks: Sequence[Chunk], left: int) -> dict[int, int]:
+    """Return how many items have to run at each stage, judged by where the first pending ones are."""
+    stages, sample = len(lookup.stage_names(batch)), Counter[int]()
+    for chunk in chunks:
+        if chunk.pending and sample.total() < SAMPLED_ITEMS:
+            some = store.items(batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING, limit=SAMPLED_ITEMS)
+            sample.update(item.place.stage for item in some)
+    seen = max(1, sample.total())
+    return {stage: round(Fraction(left * sum(sample[at] for at in range(stage + 1)), seen)) for stage in range(stages)}
+
+
+def rate(settled: Sequence[tuple[float, int]]) -> float | None:
+    """Items settled per second over the last commits; None before there are two."""
+    seen = sorted(settled)[-RATE_ENTRIES:]
     if len(seen) < 2 or seen[-1][0] <= seen[0][0]:
         return None
     return sum(items for _, items in seen[1:]) / (seen[-1][0] - seen[0][0])

@@ -2,10 +2,10 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.core.model import Admitted, Chunk, Counts, ItemNo
+from holdfast.core.model import Admitted, Chunk, Counts, ItemNo, State
 from holdfast.core.settle import Settled
 
 
@@ -24,8 +24,8 @@ class Figures:
     ingested: bool
     rewound: int = 0
     """Items that this run sent back while it was at work."""
-    undone: int = 0
-    """Of what was done before, items that the look at what is recorded sent back."""
+    elsewhere: Counts = field(default_factory=Counts)
+    """What other processes have done since the run began, as far as it is known."""
     looking: str = ""
     """How far the look at what is recorded has come, while there is one."""
     paused: tuple[str, ...] = ()
@@ -42,6 +42,11 @@ class Figures:
     """How many rows there are in all, where that is known."""
     letters: "Letters" = field(default_factory=lambda: Letters())  # noqa: PLW0108 - it is defined below
     """Of the items of a scan, those that are no partitions."""
+
+    @property
+    def whole(self) -> Counts:
+        """The batch: what was there before, what this run did and what others did beside it."""
+        return self.before.plus(self.now).plus(self.elsewhere)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,10 @@ class Ledger:
     """Adds up what lands. Written by the worker and the ingester, read by anyone."""
 
     def __init__(self, chunks: list[Chunk], *, cap: int | None = None, item_cost: int | None = None) -> None:
+        self.began_with = chunks
+        """The chunks as they were before the run."""
         self.before = Counts()
+        """What was done before, less what this run sent back."""
         for chunk in chunks:
             self.before = self.before.plus(chunk.counts)
         self.now = Counts()
@@ -72,7 +80,7 @@ class Ledger:
         self.ingested = False
         self.rewound = 0
         self.adopted = 0
-        self.undone = 0
+        self.elsewhere = Counts()
         self.looking = ""
         self.cap = cap
         self.began = time.monotonic()
@@ -143,6 +151,22 @@ class Ledger:
                     self.letters = self.letters.plus(len(group.dead), len(group.dead), len(group.dead))
                 self.buried += group.dead
 
+    def send_back(self, state: State, count: int = 1) -> None:
+        """So many items were in that state before the run, and have to be done again."""
+        if state is not State.PENDING and count:
+            with self._lock:
+                self.before = self.before.minus(Counts(**{state.value: count}))
+
+    def see(self, chunks: Sequence[Chunk], known: Counts) -> None:
+        """Take in the batch as the store has it: what neither was there before nor is in `known`, which this run had
+        done when it was asked, is the work of others."""
+        whole = Counts()
+        for chunk in chunks:
+            whole = whole.plus(chunk.counts)
+        with self._lock:
+            self.elsewhere = _at_least_nothing(whole.minus(self.before).minus(known))
+            self.admitted = max(self.admitted, sum(chunk.size for chunk in chunks))
+
     def figures(self) -> Figures:
         self._ask_for_rows()
         with self._lock:
@@ -155,7 +179,7 @@ class Ledger:
                 time.monotonic() - self.began,
                 self.ingested,
                 self.rewound,
-                self.undone,
+                self.elsewhere,
                 self.looking,
                 self.paused,
                 self.adopted,
@@ -210,5 +234,10 @@ class Ledger:
         return sum(self._cheapest.values()) if self._cheapest else self._mean_before()
 
     def _mean_before(self) -> int:
-        settled = self.before.done + self.before.dead
+        settled = sum(chunk.counts.done + chunk.counts.dead for chunk in self.began_with)
         return self.before.spent // settled if settled else 0
+
+
+def _at_least_nothing(counts: Counts) -> Counts:
+    """Others may have sent items back: what they did is not told as less than nothing."""
+    return Counts(**{name: max(0, getattr(counts, name)) for name in Counts.__struct_fields__})

@@ -1,0 +1,186 @@
+"""Numbers that people read, in stories of ordinary days: reruns, rewinds, two terminals. Each against the ledger."""
+
+import threading
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+import holdfast as hf
+from holdfast.runtime.reports.progress import sentence
+from holdfast.runtime.working.ledger import Figures
+from tests.runtime.support import run, wait_for
+
+Restart = Callable[..., hf.Pipeline]
+
+
+def paying(price: str, *, version: int = 0) -> Callable[[hf.Pipeline], None]:
+    def define(book: hf.Pipeline) -> None:
+        if version:
+
+            @book.stage(sink=hf.Files("out/{key}.json"))
+            def page(n: int, ctx: hf.Context) -> int:
+                ctx.spend(usd=price)
+                return n + version
+        else:
+
+            @book.stage(sink=hf.Files("out/{key}.json"))
+            def page(n: int, ctx: hf.Context) -> int:
+                ctx.spend(usd=price)
+                return n
+
+    return define
+
+
+class Watcher:
+    """Keeps every figure that a run shows."""
+
+    def __init__(self) -> None:
+        self.seen: list[Figures] = []
+
+    def __call__(self, figures: Figures) -> None:
+        self.seen.append(figures)
+
+    @property
+    def last(self) -> Figures:
+        return self.seen[-1]
+
+
+@pytest.mark.promise("P8")
+def test_what_was_made_again_was_not_saved(restart: Restart) -> None:
+    run(restart(paying("1")), range(10))
+    for n in range(5):
+        Path(f"out/{n}.json").unlink()
+    watch = Watcher()
+    report = run(restart(paying("1")), range(10), progress=watch)
+    assert (report.this_run.rewound, report.this_run.done, report.this_run.done_before) == (5, 5, 5)
+    assert (report.saved.items, report.saved.usd, report.totals.usd) == (5, 5, 15)
+    assert watch.last.whole.settled == watch.last.admitted == 10
+    assert "10 of 10 settled, 5 done before, 5 done now" in sentence("book", watch.last)
+
+
+def test_a_batch_that_was_made_again_as_a_whole_has_nothing_from_before(restart: Restart) -> None:
+    run(restart(paying("1")), range(3))
+    for n in range(3):
+        Path(f"out/{n}.json").unlink()
+    report = run(restart(paying("1")), range(3))
+    assert (report.this_run.done, report.this_run.done_before, report.saved.items) == (3, 0, 0)
+    assert "saved" not in str(report)
+
+
+def test_a_payload_that_changed_is_not_counted_twice(book: hf.Pipeline) -> None:
+    @book.stage
+    def page(row: dict[str, int], ctx: hf.Context) -> int:
+        ctx.spend(usd="0.10")
+        return row["n"]
+
+    run(book, [{"id": n, "n": n} for n in range(4)], key="id")
+    watch = Watcher()
+    changed = [{"id": n, "n": n + (n < 3)} for n in range(4)]
+    report = run(book, changed, key="id", changed="rerun", progress=watch)
+    assert (report.this_run.done, report.this_run.done_before, report.saved.usd) == (3, 1, Decimal("0.10"))
+    assert watch.last.whole.settled == watch.last.admitted == 4
+
+
+@pytest.mark.promise("P13")
+def test_status_report_and_plan_agree_on_what_the_rest_of_a_rerun_costs(restart: Restart) -> None:
+    run(restart(paying("0.10")), range(10))
+    book = restart(paying("0.10", version=1))
+    report = run(book, range(10), code="rerun", budget=hf.Budget(usd="1.50", item="0.10"))
+    assert (report.totals.usd, report.counts.pending) == (Decimal("1.50"), 5)
+    assert report.forecast.usd == book.report().forecast.usd == Decimal("0.50")
+    assert book.plan(range(10)).forecast.usd == Decimal("0.50")
+    again = run(book, range(10))
+    assert (again.this_run.done, again.this_run.done_before) == (5, 5)
+    assert (again.saved.items, again.saved.usd) == (5, Decimal("0.50"))
+
+
+def test_what_is_left_costs_what_its_own_stages_cost(book: hf.Pipeline) -> None:
+    @book.stage
+    def cheap(n: int, ctx: hf.Context) -> int:
+        ctx.spend(usd="0.01")
+        return n
+
+    @book.stage
+    def dear(n: int, ctx: hf.Context) -> int:
+        if n >= 4:
+            raise hf.Defer(3600)
+        ctx.spend(usd="1")
+        return n
+
+    deferred = run(book, range(10), deadline="30s", workers=1, progress=Stop(book, 10))
+    assert (deferred.counts.done, deferred.counts.pending) == (4, 6)
+    assert deferred.forecast.usd == Decimal("6.00"), "their first stage is paid for"
+
+
+class Stop:
+    """Pauses the batch once every item came through its first stage."""
+
+    def __init__(self, book: hf.Pipeline, items: int) -> None:
+        self.book, self.items, self.asked = book, items, False
+
+    def __call__(self, figures: Figures) -> None:
+        batch = self.book.store.batch("book")
+        if batch is None or self.asked:
+            return
+        passed = [item for item in self.book.store.items(batch.id) if item.place.stage >= 1 and item.place.due != 0]
+        if len(passed) + figures.whole.settled == self.items:
+            self.asked = True
+            self.book.pause("book", reason="looked at")
+
+
+def test_the_plan_knows_how_many_of_a_stage_may_run_together(restart: Restart) -> None:
+    def define(book: hf.Pipeline) -> None:
+        @book.stage(concurrency=3)
+        def scan(n: int) -> int:
+            return n
+
+        @book.stage
+        def read(n: int) -> int:
+            return n
+
+    book = restart(define)
+    run(book, range(8))
+    many = book.plan(range(24), workers=16).forecast
+    scan, read = many.stages
+    assert (scan.items, scan.together, read.together) == (16, 3, 16)
+    assert scan.seconds is not None
+    assert many.seconds >= scan.seconds / 3
+    one = book.plan(range(9), workers=16).forecast
+    assert one.seconds == pytest.approx(one.work_seconds), "sixteen workers do not share one item"
+
+
+@pytest.mark.promise("P1")
+def test_two_runs_side_by_side_each_show_the_whole_batch(restart: Restart) -> None:
+    held, freed = threading.Event(), threading.Event()
+
+    def start(watch: Watcher) -> threading.Thread:
+        def define(book: hf.Pipeline) -> None:
+            @book.stage
+            def page(n: int, ctx: hf.Context) -> int:
+                ctx.spend(usd="0.10")
+                if watch is first:
+                    held.set()
+                    assert freed.wait(30)
+                return n
+
+        book = restart(define)
+        thread = threading.Thread(target=lambda: reports.append(run(book, range(200), workers=2, progress=watch)))
+        thread.start()
+        return thread
+
+    first, second, reports = Watcher(), Watcher(), list[hf.Report]()
+    threads = [start(first)]
+    assert held.wait(30)
+    threads.append(start(second))
+    wait_for(lambda: second.seen and second.last.now.settled)
+    freed.set()
+    for thread in threads:
+        thread.join(60)
+    assert [report.state for report in reports] == ["complete", "complete"]
+    assert first.last.now.done + second.last.now.done == 200
+    for each in (first, second):
+        assert each.last.whole.done == each.last.admitted == 200
+        assert (each.last.whole.spent, each.last.elsewhere.done) == (first.last.whole.spent, 200 - each.last.now.done)
+        assert "200 of 200 settled" in sentence("book", each.last)

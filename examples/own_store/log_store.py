@@ -51,7 +51,7 @@ ARGUMENTS: dict[str, Any] = {
     "open_batch": tuple[str, str, bytes, str],
     "note": tuple[BatchId, str, bytes, str, bool, list[Event]],
     "add_items": tuple[BatchId, list[NewItem], bool, str],
-    "steer": tuple[BatchId, Course, str, str, float | None],
+    "steer": tuple[BatchId, Course | None, str, str, float | None, int | None, bool],
     "seal": tuple[BatchId, str, bytes, str, list[Event]],
     "reopen": tuple[BatchId, str, str],
     "delivered": tuple[str, int],
@@ -95,8 +95,11 @@ class LogStore:
     ) -> bool:
         return self._call("note", batch, kind, body, actor, once, events)
 
-    def steer(self, batch: BatchId, course: Course, *, actor: str, reason: str, ends_at: float | None = None) -> Batch:
-        return self._call("steer", batch, course, actor, reason, ends_at)
+    def steer(
+        self, batch: BatchId, course: Course | None, *, actor: str, reason: str, ends_at: float | None = None,
+        expected: int | None = None, close: bool = False,
+    ) -> Batch:  # fmt: skip
+        return self._call("steer", batch, course, actor, reason, ends_at, expected, close)
 
     def seal(
         self, batch: BatchId, *, actor: str, reconciliation: bytes, reason: str = "", events: Sequence[Event] = ()
@@ -133,6 +136,8 @@ class LogStore:
             "load",
             "landed",
             "chunks",
+            "chunk_of",
+            "is_settled",
             "items",
             "find",
             "known",
@@ -214,8 +219,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "note": lambda store, batch, kind, body, actor, once, events: store.note(
         batch, kind, body, actor=actor, once=once, events=events
     ),
-    "steer": lambda store, batch, course, actor, reason, ends_at: store.steer(
-        batch, course, actor=actor, reason=reason, ends_at=ends_at
+    "steer": lambda store, batch, course, actor, reason, ends_at, expected, close: store.steer(
+        batch, course, actor=actor, reason=reason, ends_at=ends_at, expected=expected, close=close
     ),
     "seal": lambda store, batch, actor, reconciliation, reason, events: store.seal(
         batch, actor=actor, reconciliation=reconciliation, reason=reason, events=events

@@ -62,6 +62,7 @@ def main(argv: list[str]) -> int:
     if given.count:
         count_points(given.count)
     letters = build(given.killer)
+    letters.expect(BATCH, given.keys)
     if given.together:
         with letters.processor(batch=BATCH) as one:
             items = [one.ingester.freeze(number, os.urandom(16), None) for number in range(given.keys)]

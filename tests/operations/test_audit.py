@@ -291,6 +291,8 @@ TAMPERINGS = {
     "the pipeline": ("UPDATE batches SET pipeline = 'brook'", "batch", "'moby-dick'"),
     "how many items there are": ("UPDATE batches SET admitted = admitted + 1", "batch", "'moby-dick'"),
     "that the source was read to its end": ("UPDATE batches SET ingested_at = NULL", "batch", "'moby-dick'"),
+    "how many items are expected": ("UPDATE batches SET expected = 64", "batch", "'moby-dick'"),
+    "that it was closed": ("UPDATE batches SET closed_at = 1.0", "batch", "'moby-dick'"),
     "how often an item was tried": ("UPDATE places SET attempt = attempt + 1 WHERE state = 'skipped'", "place", "item"),
     "when an item is due": ("UPDATE places SET due = 9e12 WHERE state = 'skipped'", "place", "item"),
     "why an item was skipped": ("UPDATE places SET reason = 'lazy' WHERE code = 'skipped'", "place", "item"),

@@ -248,8 +248,9 @@ def test_failing_and_reviewing_keep_position_and_context_and_warn(world: World, 
     context = act.facts["context"]
     assert (context["stage"], context["attempts"], context["owner"]) == ("correct", 1, "host-a pid 4711")
     assert (context["last_code"], context["last_error"]) == ("http_503", "overloaded")
-    assert told(world) == [("orphan.resolved", "page"), ("item.dead", "page"), ("warning", "page")]
-    warning = canonical.decode(world.store.events()[-1].body)
+    ended = ("batch.finished", None)  # it was the last item that was left
+    assert told(world) == [("orphan.resolved", "page"), ("item.dead", "page"), ("warning", "page"), ended]
+    warning = canonical.decode(world.store.events()[-2].body)
     assert warning["code"] == code
     assert warning["context"]["last_error"] == "overloaded"
     assert verify(world.store, world.batch).holds

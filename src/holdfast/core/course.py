@@ -4,21 +4,68 @@ import hashlib
 import re
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.core.canonical import decode
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.journal import Sealed, Steered
 from holdfast.core.model import Batch, Chunk, Counts, Course, Tolerance
 
+replace = msgspec.structs.replace
 
-def steer(batch: Batch, course: Course, *, reason: str, ends_at: float | None) -> Steered | None:
-    """The body of the entry that gives a batch another course; None where nothing changes."""
+
+def steer(
+    batch: Batch, course: Course | None, *, reason: str, ends_at: float | None, expected: int | None = None,
+    close: bool = False,
+) -> Steered | None:  # fmt: skip
+    """Return the body of the entry that gives a batch another course or end, the number of its items, or closes it;
+    None where nothing changes. Without a course, course and end stay as they are."""
+    to, end = (batch.course, batch.ends_at) if course is None else (course, ends_at)
+    total, closed = batch.expected if expected is None else expected, close or batch.closed_at is not None
+    before = (batch.course, batch.ends_at, batch.expected, batch.closed_at is not None)
+    if course is None and before == (to, end, total, closed):
+        return None
     if batch.sealed_at is not None:
         raise Refused(f"batch {batch.name!r} is sealed: it is finished; reopen it first")
     if batch.course is Course.CANCELLED and course is not Course.CANCELLED:
         raise UsageError(f"batch {batch.name!r} was cancelled, for good: choose another batch name")
-    if (batch.course, batch.ends_at) == (course, ends_at):
+    if batch.expected not in (None, total) and not reason.strip():
+        raise UsageError(
+            f"batch {batch.name!r} is expected to have {batch.expected:,} items: another number needs a reason, which "
+            "the journal keeps; nothing was changed"
+        )
+    if before == (to, end, total, closed):
         return None
-    return Steered(course=course, reason=reason, ends_at=ends_at)
+    return Steered(course=to, reason=reason, ends_at=end, expected=total, closed=closed)
+
+
+def steered(batch: Batch, body: Steered, now: float) -> Batch:
+    """Return the batch as it is after that entry."""
+    read = is_read(batch.ingested_at is not None, batch.expected, body, batch.admitted)
+    return replace(
+        batch, course=Course(body.course), ends_at=body.ends_at, expected=body.expected,
+        closed_at=(batch.closed_at if batch.closed_at is not None else now) if body.closed else None,
+        ingested_at=(batch.ingested_at if batch.ingested_at is not None else now) if read else None,
+    )  # fmt: skip
+
+
+def is_read(was_read: bool, expected: int | None, body: Steered, admitted: int) -> bool:
+    """Return whether all items of a batch are there after it was steered: it was closed, or has as many as a new
+    number says. `expected`: the number before."""
+    if body.closed:
+        return True
+    return was_read if body.expected in (None, expected) else admitted >= body.expected
+
+
+def is_last(batch: Batch, fresh: int) -> bool:
+    """Return whether admitting so many new items reaches the number that a batch is expected to have."""
+    return batch.ingested_at is None and batch.expected is not None and batch.admitted + fresh >= batch.expected
+
+
+def check_takes_new(batch: Batch, fresh: int) -> None:
+    """Refuse new items for a batch that was closed; those it has may come again."""
+    if fresh and batch.closed_at is not None:
+        raise Refused(f"batch {batch.name!r} was closed: it takes no new items; send this one to another batch")
 
 
 def has_ended(batch: Batch, now: float) -> bool:
@@ -87,7 +134,7 @@ def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, *, no
     if batch.sealed_at is not None:
         return "it is sealed already"
     if batch.ingested_at is None and batch.course is not Course.CANCELLED and not has_ended(batch, now):
-        return "its source was not read to its end: run it again"
+        return missing_items(batch)
     pending = sum(chunk.pending for chunk in chunks)
     if pending:
         return f"{pending:,} of its items are pending: run it again, or cancel it"
@@ -98,6 +145,14 @@ def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, *, no
     if seen is not None and seen != cover(chunks).hex():
         return "it changed while it was reconciled: try again"
     return None
+
+
+def missing_items(batch: Batch) -> str:
+    """Return why it is not known that all items of a batch are there, and what to do."""
+    if batch.expected is None:
+        return "its source was not read to its end: run it again; if messages bring its items, close it"
+    missing = batch.expected - batch.admitted
+    return f"{missing:,} of {batch.expected:,} expected items have not come: wait for them, or close it"
 
 
 def seal(chunks: Sequence[Chunk], reconciliation: bytes, reason: str = "") -> Sealed:

@@ -1,7 +1,7 @@
 """How a batch ended, derived from facts: its course, its end, what its items came to.
 
 cancelled                     a person called it off
-stopped                       its end came while there was work left
+stopped                       its end came while there was work left, or items that were expected never came
 complete with dead letters    every item is settled, some of them are dead
 complete                      every item is settled, and none is dead
 """
@@ -26,14 +26,18 @@ class End(StrEnum):
 
 
 def end_of(
-    course: Course, *, over: bool, was_read: bool, pending: int, dead: int, cut_short: bool = False
-) -> End | None:
+    course: Course, *, over: bool, was_read: bool, pending: int, dead: int, cut_short: bool = False,
+    short: bool = False,
+) -> End | None:  # fmt: skip
     """The end of a batch, or None while it may still go on. `over`: its end has come; `was_read`: its source was read
-    to its end; `cut_short`: items were cancelled because its end had come."""
+    to its end, or it was closed; `cut_short`: items were cancelled because its end had come; `short`: it has fewer
+    items than were expected."""
     if course is Course.CANCELLED:
         return End.CANCELLED
     if over and (pending or cut_short or not was_read):
         return End.STOPPED
     if pending or not was_read:
         return None
+    if short:
+        return End.STOPPED
     return End.WITH_DEAD if dead else End.COMPLETE

@@ -222,6 +222,10 @@ class Steered(msgspec.Struct, frozen=True, omit_defaults=True, tag="steered"):
     course: str
     reason: str
     ends_at: float | None = None
+    expected: int | None = None
+    """How many items it is said to have in all."""
+    closed: bool = False
+    """It takes no new items from now on."""
 
 
 class Sealed(msgspec.Struct, frozen=True, omit_defaults=True, tag="sealed"):

@@ -52,11 +52,16 @@ class Batch(Value, frozen=True, kw_only=True):
     admitted: int
     """How many items were admitted: the next item gets this number."""
     ingested_at: float | None = None
-    """When the source was last read to its end; None while it never was."""
+    """When it was known that all of its items are there: its source was read to its end, the expected number was
+    reached, or it was closed. None while more may come."""
     course: Course = Course.OPEN
     ends_at: float | None = None
     """When it ends, be it complete or not; None for a batch that may take as long as it likes."""
     sealed_at: float | None = None
+    expected: int | None = None
+    """How many items it is said to have in all, where somebody did: see `expect` in the glossary."""
+    closed_at: float | None = None
+    """Since when it takes no new items; those it has may come again."""
     seq: int = 0
     head: bytes = b""
 

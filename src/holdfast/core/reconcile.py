@@ -27,6 +27,7 @@ class What(StrEnum):
     EXTRA = "extra"
     DUPLICATED = "duplicated"
     NEVER_CREATED = "never created"
+    UNEXPECTED = "unexpected"
     UNKNOWN = "unknown"
     MISCOUNTED = "miscounted"
     UNVERIFIED = "unverified"
@@ -38,10 +39,19 @@ REMEDIES = {
     What.EXTRA: "look at it, and move or delete it yourself if nobody needs it: Holdfast never does",
     What.DUPLICATED: "give the sink a template that tells the items apart, then run the batch with --code rerun",
     What.NEVER_CREATED: "run the batch again with its source: the item is admitted then",
+    What.UNEXPECTED: "find out where they came from; if they belong to it, put the right number on record: "
+    "`holdfast expect BATCH N --reason …`",
     What.UNKNOWN: "ask why the source has it no more; nothing is taken back by itself",
     What.MISCOUNTED: "do not go on: look at the store with `holdfast audit verify`",
     What.UNVERIFIED: "see to what is in the way of the check, then run the batch again; its item stays as it is",
 }
+NEVER_CAME = (
+    "find out why they never came, and send what is still wanted to another batch; if the number was wrong, put the "
+    "right one on record: `holdfast expect BATCH N --reason …`"
+)
+"""What to do about items of which nothing is known but their number."""
+OF_NUMBER = frozenset({What.NEVER_CREATED, What.UNEXPECTED})
+"""Findings that leave every admitted item accounted for."""
 REPAIRABLE = frozenset({What.MISSING, What.DIFFERENT})
 
 
@@ -59,7 +69,8 @@ class Finding(Value, frozen=True, kw_only=True):
     @property
     def remedy(self) -> str:
         """What to do about it."""
-        return REMEDIES[self.what]
+        of_number = self.what is What.NEVER_CREATED and self.key is None
+        return NEVER_CAME if of_number else REMEDIES[self.what]
 
     def as_dict(self) -> dict[str, Any]:
         return {"what": self.what.value, "item": self.key, "number": self.n, "stage": self.stage, "file": self.file,
@@ -74,6 +85,8 @@ class Expected(Value, frozen=True, kw_only=True):
     """The source was read to its end, or the batch was cancelled or its end came, and it takes no more."""
     keys: int | None = None
     """How many keys the source has, where it was compared."""
+    total: int | None = None
+    """How many items the batch was said to have, where somebody did."""
 
 
 class Recorded(Value, frozen=True, kw_only=True):
@@ -135,14 +148,23 @@ class Reconciliation(Value, frozen=True, kw_only=True):
         reasons = [f"{count:,} {what}" for what, count in self.found.items() if count]
         if self.recorded.pending:
             reasons.append(f"{self.recorded.pending:,} pending")
-        if not self.expected.read:
+        if not self.expected.read and self.expected.total is None:
             reasons.append("the source was not read to its end")
+        elif not self.expected.read and self.expected.total is not None:
+            missing = self.expected.total - self.expected.admitted
+            reasons.append(f"{missing:,} of {self.expected.total:,} expected items have not come")
         return tuple(reasons)
 
     @property
     def is_explained(self) -> bool:
         """Whether every item is accounted for."""
         return not self.unexplained
+
+    @property
+    def is_told(self) -> bool:
+        """Whether others hear of the end: every item that was admitted is accounted for, be there more or fewer of them
+        than were expected."""
+        return self.is_ended and not any(count for what, count in self.found.items() if what not in OF_NUMBER)
 
     @property
     def is_ended(self) -> bool:
@@ -187,6 +209,7 @@ class Reconciliation(Value, frozen=True, kw_only=True):
             "end": self.end if self.is_ended else None,
             "counts": {**self.counts, **split},
             "source": {"read": self.expected.read, "keys": self.expected.keys},
+            "expected": self.expected.total,
             "observed": {"how": self.observed.how, "outputs": self.observed.outputs, "files": self.observed.files,
                          "published": self.observed.published, "leftovers": self.observed.leftovers,
                          "superseded": self.observed.superseded},
@@ -232,5 +255,18 @@ def conclude(
         counted[What.MISCOUNTED] = counted.get(What.MISCOUNTED, 0) + 1
         why = f"{expected.admitted:,} items were admitted, the states of all items sum up to {recorded.total:,}"
         listed.insert(0, Finding(what=What.MISCOUNTED, why=why))
+    for what, count, why in _of_number(expected, course, counted.get(What.NEVER_CREATED, 0)):
+        counted[what] = counted.get(what, 0) + count
+        listed.insert(0, Finding(what=what, why=why))
     return Reconciliation(batch=batch, course=course, stopped=stopped, expected=expected, recorded=recorded,
                           observed=observed, heads=heads, found=counted, findings=tuple(listed))  # fmt: skip
+
+
+def _of_number(expected: Expected, course: Course, named: int) -> Iterator[tuple[What, int, str]]:
+    """Yield by how many items the batch differs from the number it was said to have; `named`: how many of those that
+    were never created a source has named."""
+    total, admitted = expected.total, expected.admitted
+    if total is not None and admitted > total:
+        yield What.UNEXPECTED, admitted - total, f"{admitted:,} items came, {total:,} were expected"
+    if total is not None and admitted + named < total and expected.read and course is not Course.CANCELLED:
+        yield What.NEVER_CREATED, total - admitted - named, f"{total:,} items were expected, {admitted:,} came"

@@ -18,7 +18,7 @@ from holdfast.runtime import capabilities, lookup
 from holdfast.runtime.checking.asking import here
 from holdfast.runtime.checking.checker import Level
 from holdfast.runtime.durations import Duration
-from holdfast.runtime.ending import sealing, steering
+from holdfast.runtime.ending import sealing, steering, totals
 from holdfast.runtime.events.outbox import delivering
 from holdfast.runtime.events.receivers import Target, receivers
 from holdfast.runtime.hooks import Hooks
@@ -31,6 +31,7 @@ from holdfast.runtime.plans import planning
 from holdfast.runtime.plans.plan import Plan
 from holdfast.runtime.policy import Breaker, Budget, Retry, Tolerance
 from holdfast.runtime.reconciling import comparison
+from holdfast.runtime.reconciling.reconciler import sinks_among
 from holdfast.runtime.records.recovery import Recovery, preview, recover
 from holdfast.runtime.reports.report import Report
 from holdfast.runtime.run import Run
@@ -222,6 +223,19 @@ class Pipeline:
         sealing.publish_end(self.store, named, found, actor=owners.new_owner())
         return found
 
+    def expect(self, batch: str | None, expected: int, *, reason: str = "", actor: str = "") -> None:
+        """Put on record how many items the batch has in all, counted by their keys: the last of them ends it. The batch
+        is opened if need be. Another number than before needs a reason."""
+        totals.check_total(expected)
+        with self.processor(batch) as opened:
+            totals.expect(self.store, opened.batch, expected, actor=_actor(actor), reason=reason,
+                          sinks=sinks_among(self.stages))  # fmt: skip
+
+    def close(self, batch: str | None = None, *, reason: str = "", actor: str = "") -> None:
+        """Take no new items from now on; those that are there may come again, and once they are settled it ends."""
+        totals.close(self.store, self._known(batch), actor=_actor(actor), reason=reason,
+                     sinks=sinks_among(self.stages))  # fmt: skip
+
     def pause(self, batch: str | None = None, *, reason: str, actor: str = "") -> None:
         """Hand out nothing more: workers stop at their next checkpoint, and no run goes on before `resume`."""
         steering.pause(self.store, self._known(batch), _by(actor, reason))
@@ -345,4 +359,8 @@ def check_name(name: str, what: str) -> str:
 
 def _by(actor: str, reason: str) -> By:
     """Who acts from Python: this process, unless somebody is named."""
-    return By(actor=actor if actor else owners.short(owners.new_owner()), reason=reason)
+    return By(actor=_actor(actor), reason=reason)
+
+
+def _actor(actor: str) -> str:
+    return actor if actor else owners.short(owners.new_owner())

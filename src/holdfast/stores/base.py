@@ -117,7 +117,9 @@ class Store(Protocol):
         Guard: no two items of a batch share a key.
         Guarantee: items, keys, chunk and entry are written together; known keys change nothing and are reported,
             with those whose payload differs. Of those that are dead letters at once, events are written.
-        Raises: UsageError if the batch is unknown, Refused if it is sealed.
+            The one that reaches the expected number records that all are there, as the source's end does.
+        Raises: UsageError if the batch is unknown, Refused if it is sealed or cancelled, or was closed and a key is
+            new.
         """
         ...
 
@@ -186,12 +188,17 @@ class Store(Protocol):
         is there; says whether it was written."""
         ...
 
-    def steer(self, batch: BatchId, course: Course, *, actor: str, reason: str, ends_at: float | None = None) -> Batch:
-        """Pause a batch, let it go on, cancel it, or give it an end.
+    def steer(
+        self, batch: BatchId, course: Course | None, *, actor: str, reason: str, ends_at: float | None = None,
+        expected: int | None = None, close: bool = False,
+    ) -> Batch:  # fmt: skip
+        """Pause a batch, let it go on, cancel it, give it an end, say how many items it has in all, or close it.
+        Without a course, course and end stay as they are.
 
         Guarantee: from now on nothing is claimed of a batch that is not open, and a cancelled one takes no more items;
             what is in flight may still commit. One entry in the batch's chain; none where nothing changes.
-        Raises: UsageError if the batch is unknown, or cancelled and shall go on; Refused if it is sealed.
+        Raises: UsageError if the batch is unknown, or cancelled and shall go on, or expects another number and there
+            is no reason; Refused if it is sealed.
         """
         ...
 
@@ -221,6 +228,14 @@ class Store(Protocol):
 
     def chunks(self, batch: BatchId) -> list[Chunk]:
         """Every chunk of the batch with lease and totals, in the order of their items."""
+        ...
+
+    def chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
+        """The chunk that holds an item. Raises UsageError if there is no such item."""
+        ...
+
+    def is_settled(self, batch: BatchId) -> bool:
+        """Whether no item of the batch is pending. In a database one probe of an index, however many chunks it has."""
         ...
 
     def items(

@@ -230,6 +230,15 @@ class Comparison(RuleBasedStateMachine):
     def steer(self, course: Course, end: float | None) -> None:
         self.both(lambda store: store.steer(self.batch, course, actor="op", reason="so", ends_at=end))
 
+    @rule(expected=st.sampled_from([1, 5, 40]), reason=st.sampled_from(["", "so"]))
+    def expect(self, expected: int, reason: str) -> None:
+        self.both(lambda store: store.steer(self.batch, None, actor="op", reason=reason, expected=expected))
+
+    @precondition(lambda self: self.ids > LATE)
+    @rule()
+    def close(self) -> None:
+        self.both(lambda store: store.steer(self.batch, None, actor="op", reason="so", close=True))
+
     @precondition(lambda self: self.ids > LATE)
     @rule()
     def cancel(self) -> None:
@@ -254,7 +263,7 @@ class Comparison(RuleBasedStateMachine):
 
     @invariant()
     def both_have_written_the_same(self) -> None:
-        self.both(lambda store: (store.batches(), store.chunks(self.batch)))
+        self.both(lambda store: (store.batches(), store.chunks(self.batch), store.is_settled(self.batch)))
 
     def teardown(self) -> None:
         try:

@@ -104,6 +104,8 @@ class _Teller:
         self.stages = len(decode(batch.definition)["stages"])
         self.course = Course.OPEN
         self.ends_at: float | None = None
+        self.total: tuple[int | None, bool] = (None, False)
+        self.is_read = False
         self.seal: journal.Sealed | None = None
         self.story = Story(items={}, links={}, advanced={}, attempts={}, spends=[], given=set(), waits=[],
                            adopted=set(), buried=[], acted=[], positions=[])  # fmt: skip
@@ -134,11 +136,15 @@ class _Teller:
         match body:
             case journal.Ingested():
                 _must(self.course is not Course.CANCELLED or body.lo == body.hi, f"{where} admits to a cancelled batch")
+                _must(not self.total[1] or body.lo == body.hi, f"{where} admits to a batch that was closed")
                 self._ingested(entry, body)
+                self.is_read = self.is_read or body.ended
             case journal.Steered():
                 allowed = self.course is not Course.CANCELLED or body.course == Course.CANCELLED
                 _must(allowed, f"{where} lets a cancelled batch go on")
                 self.course, self.ends_at = Course(body.course), body.ends_at
+                self.is_read = course.is_read(self.is_read, self.total[0], body, len(self.story.items))
+                self.total = (body.expected, body.closed)
             case journal.Sealed():
                 _must(self.seal is None, f"{where} seals what is sealed")
                 self.seal = body
@@ -150,9 +156,12 @@ class _Teller:
 
     def _check_course(self) -> None:
         """The row of the batch, and what its seal covers, against its chain."""
-        row, told = self.batch, (self.course, self.ends_at, self.seal is not None)
-        held = (row.course, row.ends_at, row.sealed_at is not None)
-        _must(held == told, f"the batch is (course, end, sealed) {held}, its journal says {told}")
+        row, told = self.batch, (self.course, self.ends_at, self.seal is not None, *self.total, self.is_read)
+        held = (row.course, row.ends_at, row.sealed_at is not None, row.expected, row.closed_at is not None,
+                row.ingested_at is not None)  # fmt: skip
+        _must(
+            held == told, f"the batch is (course, end, sealed, expected, closed, read) {held}, its journal says {told}"
+        )
         if self.seal is None:
             return
         chunks = self.store.chunks(row.id)

@@ -33,6 +33,7 @@ from holdfast.interfaces.cli import (
     run,
     status,
     steering,
+    totals,
     why,
 )
 from holdfast.interfaces.cli.common import Declined
@@ -59,6 +60,8 @@ app.command("events")(events.events)
 app.command("reset")(reset.reset)
 app.command("reconcile")(reconcile.reconcile)
 app.command("reopen")(reconcile.reopen)
+app.command("expect")(totals.expect)
+app.command("close")(totals.close)
 app.command("pause")(steering.pause)
 app.command("cancel")(steering.cancel)
 app.add_typer(audit.app, name="audit")

@@ -14,7 +14,7 @@ GROUPS = {
 }
 SINGLE = (
     "run", "plan", "status", "show", "why", "orphans", "events", "reset", "reconcile", "reopen", "pause", "cancel",
-    "export", "import", "doctor",
+    "expect", "close", "export", "import", "doctor",
 )  # fmt: skip
 _verbs = [*(f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs), *SINGLE]
 _COMMAND = re.compile(rf"(?<![\w./-])holdfast (?:{'|'.join(_verbs)})(?![\w-])(?! --store)")

@@ -167,12 +167,14 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, *, foll
     render.show(render.heading(f"{found.batch}", word, render.GOOD if found.is_explained else render.BAD))
     counts, r = found.counts, found.recorded
     sums = " + ".join(f"{counts[name]:,} {name}" for name in ("done", "skipped", "dead", "cancelled", "pending"))
-    source = "read to its end" if found.expected.read else "not read to its end: run it again"
+    source = "source read to its end" if found.expected.read else "source not read to its end: run it again"
     if found.end in (End.STOPPED, End.CANCELLED):
-        source = f"read until it was {found.end}"
+        source = f"source read until it was {found.end}"
+    if found.expected.total is not None:
+        source = f"of {found.expected.total:,}"
     if found.expected.keys is not None:
         source += f"; {found.expected.keys:,} keys compared"
-    rows = [("expected", f"{counts['expected']:,} admitted, source {source}"), ("recorded", f"{r.total:,} = {sums}")]
+    rows = [("expected", f"{counts['expected']:,} admitted, {source}"), ("recorded", f"{r.total:,} = {sums}")]
     if r.pending:
         split = f"{r.ready:,} ready + {r.running:,} running + {r.waiting:,} waiting + {r.orphaned:,} orphaned"
         rows.append(("pending", split))

@@ -43,6 +43,7 @@ WORDS = {
     "stopped": render.BAD,
     "cancelled": render.BAD,
     "paused": render.CARE,
+    "open": render.CARE,
     "interrupted": render.CARE,
     "orphaned": render.BAD,
     "not begun": render.FAINT,
@@ -203,12 +204,15 @@ def state_of(seen: standing.Status) -> str:
         return "orphaned"
     if counts.waiting and not counts.ready:
         return "waiting"
+    if counts.settled and not counts.pending:
+        return "open"
     return "interrupted" if counts.settled or seen.totals.attempts else "not begun"
 
 
 def _facts(seen: standing.Status, scan: glance.Overview | None) -> list[tuple[str, str | Text]]:
     c, totals, forecast = seen.counts, seen.totals, seen.forecast
-    reading = "" if seen.ingested_at is not None else "; the source was not read to its end yet"
+    more = "; more may come" if scan is None else "; the source was not read to its end yet"
+    reading = "" if seen.ingested_at is not None or seen.expected is not None else more
     states = {"done": c.done, "skipped": c.skipped, "dead": c.dead, "cancelled": c.cancelled, "pending": c.pending}
     rows: Facts = []
     if scan is None:
@@ -292,6 +296,16 @@ def _leases(seen: standing.Status, noun: str) -> list[tuple[str, str | Text]]:
 def _course(seen: standing.Status) -> list[tuple[str, str | Text]]:
     """Whether it may go on, and when it ends."""
     rows: list[tuple[str, str | Text]] = []
+    if seen.expected is not None:
+        missing = seen.expected - seen.counts.expected
+        short = (
+            f", {missing:,} {'never came' if seen.ingested_at is not None else 'have not come yet'}"
+            if missing > 0
+            else ""
+        )
+        rows.append(("expected", f"{seen.expected:,}{short}" + (f", {-missing:,} more came" if missing < 0 else "")))
+    if seen.closed_at is not None:
+        rows.append(("closed", f"since {when(seen.closed_at)}: it takes no new items"))
     if seen.course is Course.PAUSED:
         text = f"paused by a person; to go on: holdfast pause {seen.batch} --off --reason …, then run it"
         rows.append(("course", Text(render.clean(text), style=render.CARE)))

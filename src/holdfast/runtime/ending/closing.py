@@ -56,7 +56,7 @@ class Closing:
         tolerated = allowed(self._options.tolerate, found.expected.admitted)
         if batch.sealed_at is not None:
             return
-        if found.end not in (End.COMPLETE, End.WITH_DEAD):
+        if found.end not in (End.COMPLETE, End.WITH_DEAD) and found.is_explained:
             as_it_is = f"to seal it as it is: `holdfast reconcile {batch.name} --seal`"
             self.warnings.append(f"not sealed: it was {found.end} before it was complete; {as_it_is}")
             return

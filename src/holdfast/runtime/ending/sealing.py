@@ -44,13 +44,13 @@ class Seal:
 
 
 def publish_end(store: Store, batch: Batch, found: Reconciliation, *, actor: str) -> bool:
-    """Note how a batch that came to its end was reconciled and, if every item is accounted for, tell that it is
-    finished: both together, once for each end. Says whether that is new."""
+    """Note how a batch that came to its end was reconciled and, if every item that came is accounted for, tell that it
+    is finished: both together, once for each end. Says whether that is new."""
     if not found.is_ended:
         return False
     said = "every item is accounted for" if found.is_explained else ", ".join(found.unexplained)
     body = journal.encode_body(journal.Acted(reason=said, note=found.facts()))
-    told = [events.finished(found.end, found.counts)] if found.is_explained else []
+    told = [events.finished(found.end, found.counts)] if found.is_told else []
     return store.note(batch.id, RECONCILED, body, actor=actor, once=True, events=told)
 
 

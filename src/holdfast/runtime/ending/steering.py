@@ -21,6 +21,7 @@ from holdfast.core.model import Act, Batch, Change, Chunk, Course, State, Stored
 from holdfast.core.states import Transition, move
 from holdfast.runtime import lookup
 from holdfast.runtime.durations import Duration, seconds
+from holdfast.runtime.ending import finish
 from holdfast.runtime.operating.operations import By, Result
 from holdfast.runtime.reports import status
 from holdfast.stores import owners
@@ -48,7 +49,9 @@ def cancel(store: Store, batch: Batch, by: By, *, at_once: bool = False) -> Resu
     if is_finished(store, batch):
         return Result(kind="cancelled", batch=batch.name, changed=0)
     store.steer(batch.id, Course.CANCELLED, actor=by.actor, reason=by.reason, ends_at=batch.ends_at)
-    return clear(store, batch, by, code=CANCELLED, at_once=at_once)
+    result = clear(store, batch, by, code=CANCELLED, at_once=at_once)
+    finish.look(store, batch, actor=by.actor)
+    return result
 
 
 def is_finished(store: Store, batch: Batch) -> bool:

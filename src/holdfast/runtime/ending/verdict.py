@@ -42,6 +42,11 @@ def _cancelled(now: Status) -> str:
 
 def _stopped(now: Status) -> str:
     counts = now.counts
+    if now.is_complete and now.expected is not None and now.expected > counts.expected:
+        return (
+            f"{now.expected - counts.expected:,} of {many(now.expected, 'expected item')} never came: see `holdfast "
+            f"reconcile {now.batch}`; if the number was wrong, `holdfast expect {now.batch} N --reason …`."
+        )
     unread = "" if now.ingested_at is not None else " before its source was read to its end"
     flight = f", {counts.pending:,} still in flight" if counts.pending else ""
     return (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import StoreError, UsageError
 from holdfast.runtime.durations import Duration, seconds
+from holdfast.runtime.ending import totals
 from holdfast.runtime.ingester import Changed, KeyFrom
 from holdfast.runtime.messages.processed import Processed
 from holdfast.runtime.messages.processing import Processor
@@ -29,12 +30,15 @@ def lambda_handler(
     changed: Changed = "refuse",
     lease: Duration = "30s",
     margin: Duration = "2s",
+    expected: int | None = None,
 ) -> Handler:
     """A function `(event, context)` that handles SQS messages item by item, and timer events with a run.
 
     Messages that are not finished are answered as `batchItemFailures`, so that the queue delivers those again, and no
-    others. A dead letter counts as handled, because it is recorded; with `fail_dead` it does not.
+    others. A dead letter counts as handled, because it is recorded; with `fail_dead` it does not. `expected` is put on
+    record as the number of items, unless the batch has one: `expect` changes it then.
     """
+    total = None if expected is None else totals.check_total(expected)
     said: dict[str, Any] = {"changed": changed, "lease": lease}
     spare = seconds(margin, "margin")
 
@@ -47,6 +51,8 @@ def lambda_handler(
             return _failures([message["messageId"] for message in messages])
         try:
             with pipeline.processor(batch, key, deadline=left, **said) as processor:
+                if total is not None and processor.batch.expected is None:
+                    totals.expect(pipeline.store, processor.batch, total, actor=processor.owner)
                 return _failures(_unfinished(processor, messages, fail_dead=fail_dead))
         except StoreError as error:
             log.warning("%d messages are delivered again: %s", len(messages), error)

@@ -21,7 +21,7 @@ from holdfast.core import lease as leases
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.errors import HoldfastError, Refused, StoreError, Superseded
 from holdfast.core.limits import LOAD_BYTES, ORPHAN_GRACE, SUSPECT
-from holdfast.core.model import Batch, Claim, Commit, Course, Item, ItemNo, NewItem, State, StoredItem, Want
+from holdfast.core.model import Admitted, Batch, Claim, Commit, Course, Item, ItemNo, NewItem, State, StoredItem, Want
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
 from holdfast.core.settle import NOTHING, Settled, commit, settle, start
 from holdfast.core.verify import GoesBack
@@ -30,6 +30,7 @@ from holdfast.runtime.checking import checker, renewal
 from holdfast.runtime.checking.gate import ask
 from holdfast.runtime.checking.looking import Looker
 from holdfast.runtime.checking.rewinding import back, send_back
+from holdfast.runtime.ending import finish, totals
 from holdfast.runtime.ingester import Changed, Ingester, KeyFrom
 from holdfast.runtime.messages import processed
 from holdfast.runtime.messages.inline import Inline
@@ -79,6 +80,8 @@ class Processor:
         self.runners = [self._runner(index) for index in range(len(self.stages))]
         self._heartbeat: Heartbeat | None = None
         self._holding: Holding | None = None
+        self._has_written = False
+        """Whether anything was written for the item at hand."""
         self._trouble = ""
         self._slowest: dict[int, float] = {}
 
@@ -97,19 +100,42 @@ class Processor:
             runner.close()
 
     def process(self, raw: Any) -> Processed:
-        """Admit the item, or find it; then bring it as far as it comes."""
+        """Admit the item, or find it; then bring it as far as it comes. Whoever brings the last one sees to the end."""
         item = self.ingester.freeze(raw, os.urandom(SALT_BYTES), None)
         known = self.store.known(self.batch.id, [item])
         if not known:
             self.owned.check_idle(self.batch.name)
-            admitted = self.store.add_items(self.batch.id, [item], actor=self.owner)
+            admitted = self._admit(item)
             known = {} if admitted.added else self.store.known(self.batch.id, [item])
         if known:
             self.ingester.settle_changed([item], ingest.sort_out([item], known, 0)[1])
         n = known[0][0] if known else admitted.lo
         if not known and admitted.dead:
             self._tell_failure(n)
-        return self._bring_on(n)
+        self._has_written = not known
+        result = self._bring_on(n)
+        if result.is_finished:
+            self._look_for_end(n)
+        return result
+
+    def _admit(self, item: NewItem) -> Admitted:
+        try:
+            return self.store.add_items(self.batch.id, [item], actor=self.owner)
+        except Refused:
+            now = self.store.batch(self.batch.name)
+            if now is not None and now.closed_at is not None and now.sealed_at is None:
+                totals.note_turned_away(self.store, now, actor=self.owner)
+            raise
+
+    def _look_for_end(self, n: ItemNo) -> None:
+        """Publish the end of the batch, if it has come. An item that was settled before may come again for ever: then
+        an end that was noted since says enough. What goes wrong here is for the next look: the item is finished."""
+        sinks = {index: stage.sink for index, stage in enumerate(self.stages) if stage.sink is not None}
+        try:
+            again = None if self._has_written else n
+            finish.look(self.store, self.batch, actor=self.owner, sinks=sinks, again=again)
+        except HoldfastError as error:
+            log.warning("whether batch %s has come to its end could not be seen: %s", self.batch.name, error)
 
     # -- finding it ---------------------------------------------------------------------------------------------
 
@@ -295,6 +321,7 @@ class Processor:
     def _write(self, holding: Holding, written: Commit) -> None:
         (receipt,) = write(self.store, [written])
         if receipt.landed:
+            self._has_written = True
             holding.version += 1
             holding.progressed_at = time.monotonic()
             return

@@ -21,7 +21,7 @@ from holdfast.core.limits import ACT_ITEMS, OUTPUT_BYTES
 from holdfast.core.model import Act, Batch, Change, Chunk, Output, Place, State, StoredItem
 from holdfast.core.states import Transition, go_back, move, redriven
 from holdfast.runtime import lookup
-from holdfast.runtime.ending import sealing
+from holdfast.runtime.ending import finish, sealing
 from holdfast.runtime.reports import status
 from holdfast.stores.base import Store, each_item
 
@@ -228,6 +228,7 @@ def act_on(
             changed += landed
             left["it moved on meanwhile"] += len(changes) - landed
     warning = sealing.end_in_the_way(store, batch) if changed and kind in SENT_BACK else ""
+    finish.look(store, batch, actor=by.actor)
     return Result(kind=kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()), warning=warning)
 
 

@@ -125,7 +125,7 @@ class _Reconciler:
             batch.name,
             batch.course,
             stopped=stopped,
-            expected=Expected(admitted=batch.admitted, read=read, keys=keys),
+            expected=Expected(admitted=batch.admitted, read=read, keys=keys, total=batch.expected),
             recorded=Recorded(**states),
             observed=Observed(
                 how=self._how,

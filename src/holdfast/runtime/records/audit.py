@@ -141,13 +141,14 @@ class _Auditor:
     def _groups(self, total: _Tally) -> Iterator[tuple[bytes, journal.Ingested]]:
         """The batch's own chain, checked: what was ingested, each with the hash that its chunk starts at."""
         at, opened, admitted, is_ended = chain_of_batch(self._batch.id), None, 0, False
-        way: tuple[str, float | None] = (Course.OPEN, None)
+        way = journal.Steered(Course.OPEN, "")
         seal: journal.Sealed | None = None
         for entry, _, body in self._chain(at, journal.GENESIS, self._batch.head, self._batch.seq, total):
             if isinstance(body, journal.Opened):
                 opened = body
             if isinstance(body, journal.Steered):
-                way = (body.course, body.ends_at)
+                is_ended = course.is_read(is_ended, way.expected, body, admitted)
+                way = body
             if isinstance(body, journal.Sealed | journal.Reopened):
                 seal = body if isinstance(body, journal.Sealed) else None
             if isinstance(body, journal.Ingested):
@@ -165,7 +166,9 @@ class _Auditor:
         facts = (
             ("it has", f"{row.admitted:,} items", f"{admitted:,} items"),
             ("its source was", _read(row.ingested_at is not None), _read(is_ended)),
-            ("it is", _way(row.course, row.ends_at), _way(*way)),
+            ("it is", _way(row.course, row.ends_at), _way(way.course, way.ends_at)),
+            ("it is expected to have", _total(row.expected), _total(way.expected)),
+            ("it is", _closed(row.closed_at is not None), _closed(way.closed)),
             ("it is", _sealed(row.sealed_at is not None), _sealed(seal is not None)),
         )
         for what, held, told in facts:
@@ -377,6 +380,14 @@ def _read(to_its_end: bool) -> str:
 def _way(course_: str, ends_at: float | None) -> str:
     end = "without an end" if ends_at is None else f"with its end at {moment(ends_at)}"
     return f"{course_}, {end}"
+
+
+def _total(expected: int | None) -> str:
+    return "any number of items" if expected is None else f"{expected:,} items"
+
+
+def _closed(is_closed: bool) -> str:
+    return "closed" if is_closed else "not closed"
 
 
 def _sealed(is_sealed: bool) -> str:

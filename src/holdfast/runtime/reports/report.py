@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import money
+from holdfast.core.ending import End
 from holdfast.core.errors import Incomplete, UsageError
 from holdfast.core.model import Chunk, Key, State
 from holdfast.core.reconcile import Finding, Reconciliation
@@ -272,7 +273,8 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
     if compared is None and run is None and now.is_complete:
         compared = reconcile(store, batch, sinks={}, how="sums")
     kinds = kinds_of(store, batch, now.counts)
-    state, why = _state(now, reason, allowed, read=run is None or run.ingested, found=compared, kinds=kinds)
+    state, why = _state(now, reason, allowed, read=run is None or run.ingested, found=compared, kinds=kinds,
+                        has_source=pipeline.has_source)  # fmt: skip
     found = findings if findings is not None else Findings()
     if found.count:
         why = f"{why} {many(found.count, 'output')} could not be verified."
@@ -301,11 +303,13 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
 
 
 def _state(
-    now: status.Status, reason: str, tolerated: int, *, read: bool, found: Reconciliation | None, kinds: Kinds
-) -> tuple[str, str]:
+    now: status.Status, reason: str, tolerated: int, *, read: bool, found: Reconciliation | None, kinds: Kinds,
+    has_source: bool,
+) -> tuple[str, str]:  # fmt: skip
     """`read`: this run came to the end of its source, where it had one."""
     counts = now.counts
-    if now.is_complete and read and found is not None and not found.is_explained:
+    is_short = now.end is End.STOPPED and found is not None and found.is_told
+    if now.is_complete and read and found is not None and not found.is_explained and not is_short:
         what = ", ".join(found.unexplained)
         return FINDINGS, f"Nothing is left to do, but {what}: see `holdfast reconcile {now.batch}`."
     barred = verdict.of(now, reason, read=read)
@@ -317,13 +321,26 @@ def _state(
         see = f"; see `holdfast dead list {now.batch}`, then redrive, resolve or discard them"
         beyond = "" if counts.dead <= tolerated else see
         return "complete with dead letters", f"{kinds.died()} died{beyond}."
-    left = f"{kinds.pending()} left to do" if counts.pending else "the source was not read to its end"
+    left = f"{kinds.pending()} left to do" if counts.pending else _to_come(now)
     if reason == "budget":
         return "paused", f"The budget is used up, {left}: raise it and run again."
     if reason in ("interrupted", "deadline", "trouble"):
         word = {"interrupted": "It was interrupted", "deadline": "Its time was up", "trouble": "It met trouble"}[reason]
         return "interrupted", f"{word}, {left}: run again to go on."
-    return "open", f"{left[0].upper()}{left[1:]}: run it to go on."
+    if counts.pending or (has_source and now.expected is None):
+        return "open", f"{left[0].upper()}{left[1:]}: run it to go on."
+    if now.expected is not None:
+        return "open", f"{left[0].upper()}{left[1:]}: wait for them, or `holdfast close {now.batch}`."
+    return "open", (
+        f"More items may come: run it with its source to read the rest; if messages bring them, `holdfast expect "
+        f"{now.batch} N` says how many there are, and `holdfast close {now.batch}` that these were all."
+    )
+
+
+def _to_come(now: status.Status) -> str:
+    if now.expected is None:
+        return "the source was not read to its end"
+    return f"{now.expected - now.counts.expected:,} of {many(now.expected, 'expected item')} have not come"
 
 
 def _this_run(run: Figures | None, rewound: int, done: int) -> ThisRun:

@@ -116,10 +116,14 @@ class Status:
     dead_codes_complete: bool
     seal: sealing.Seal | None = None
     """Who sealed it, and what came after that."""
+    expected: int | None = None
+    """How many items it was said to have in all, where somebody did; `counts.expected` are those that came."""
+    closed_at: float | None = None
+    """Since when it takes no new items."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the source was read to its end and nothing is left to do."""
+        """Whether all items are there, as far as is known, and nothing is left to do."""
         return self.ingested_at is not None and self.counts.pending == 0
 
     def as_dict(self) -> dict[str, Any]:
@@ -130,6 +134,8 @@ class Status:
             "opened_at": self.opened_at,
             "ingested_at": self.ingested_at,
             "sealed_at": self.sealed_at,
+            "expected": self.expected,
+            "closed_at": self.closed_at,
             "seal": None if self.seal is None else asdict(self.seal),
             "course": self.course.value,
             "ends_at": self.ends_at,
@@ -183,6 +189,8 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         dead_codes=MappingProxyType(dict(codes.most_common())),
         dead_codes_complete=counts.dead <= DEAD_SEEN,
         seal=sealing.seal_of(store, batch),
+        expected=batch.expected,
+        closed_at=batch.closed_at,
     )
 
 
@@ -194,6 +202,7 @@ def end_of_batch(store: Store, batch: Batch, counts: Counts, now: float) -> End 
     return end_of(
         batch.course, over=over, was_read=batch.ingested_at is not None, pending=counts.pending, dead=counts.dead,
         cut_short=any(item.place.code == ENDED for item in cancelled),
+        short=batch.expected is not None and batch.admitted < batch.expected,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Event, ItemNo, Place, State
 from holdfast.core.orphans import Kind, Strategy
 from holdfast.runtime import lookup
-from holdfast.runtime.ending import sealing
+from holdfast.runtime.ending import finish, sealing
 from holdfast.runtime.operating.operations import By, Result
 from holdfast.runtime.stuck.orphans import Eye, Orphan, find
 from holdfast.stores.base import Store
@@ -110,6 +110,7 @@ def resolve(
                 buried += landed if state is State.DEAD and strategy is Strategy.REQUEUE else 0
                 left["it moved on meanwhile"] += len(some) - landed
     warning = sealing.end_in_the_way(store, batch) if changed > buried and strategy is Strategy.REQUEUE else ""
+    finish.look(store, batch, actor=by.actor)
     return Result(
         kind=KINDS[strategy], batch=batch.name, changed=changed, left_alone=tuple((+left).items()), buried=buried,
         warning=warning,

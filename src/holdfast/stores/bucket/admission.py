@@ -38,6 +38,7 @@ class BucketAdmission(BucketSeal):
             if not fresh and not (ended and found.ingested_at is None):
                 return answer
             course.check_open_to_items(found)
+            course.check_takes_new(found, len(fresh))
             if found.admitted + len(fresh) > BUCKET_ITEMS:
                 raise UsageError(
                     f"batch {found.name!r} would have more than {BUCKET_ITEMS:,} items, the most that a bucket takes: "
@@ -46,7 +47,7 @@ class BucketAdmission(BucketSeal):
             if turn == 0:
                 faults.reach("add_items.before")
             try:
-                self._admit(held, fresh, ended=ended, actor=actor)
+                self._admit(held, fresh, ended=ended or course.is_last(found, len(fresh)), actor=actor)
             except Raced:
                 continue
             return answer

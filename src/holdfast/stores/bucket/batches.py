@@ -76,14 +76,17 @@ class BucketBatches(BucketReads):
         return written
 
     @patient
-    def steer(self, batch: BatchId, to: Course, *, actor: str, reason: str, ends_at: float | None = None) -> Batch:
+    def steer(
+        self, batch: BatchId, to: Course | None, *, actor: str, reason: str, ends_at: float | None = None,
+        expected: int | None = None, close: bool = False,
+    ) -> Batch:  # fmt: skip
         faults.reach("steer.before")
 
         def decide(at: BatchDocument) -> Amendment | None:
-            body = course.steer(at.batch, to, reason=reason, ends_at=ends_at)
+            body = course.steer(at.batch, to, reason=reason, ends_at=ends_at, expected=expected, close=close)
             if body is None:
                 return None
-            steered = replace(at, batch=replace(at.batch, course=to, ends_at=ends_at))
+            steered = replace(at, batch=course.steered(at.batch, body, self.now()))
             entry = self._entry_of_batch(at.batch, "steered", journal.encode_body(body), actor)
             return Amendment(document=steered, entry=entry)
 

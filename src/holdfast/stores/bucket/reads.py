@@ -88,6 +88,16 @@ class BucketReads:
         held = self._find_batch(batch)
         return [] if held is None else [self._sight.told(seen, self.now()) for seen in self._sight.sweep(held)]
 
+    @patient
+    def chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
+        for seen in self._sight.sweep(self._known_batch(batch), n, n + 1):
+            if seen.chunk.lo <= n < seen.chunk.hi:
+                return self._sight.told(seen, self.now())
+        raise UsageError(f"batch number {batch} has no item number {n}")
+
+    def is_settled(self, batch: BatchId) -> bool:
+        return not any(chunk.pending for chunk in self.chunks(batch))
+
     # -- items --------------------------------------------------------------------------------------------------
 
     @patient

@@ -104,13 +104,16 @@ class MemoryBatches:
             self._tell(batch, events)
             return True
 
-    def steer(self, batch: BatchId, to: Course, *, actor: str, reason: str, ends_at: float | None = None) -> Batch:
+    def steer(
+        self, batch: BatchId, to: Course | None, *, actor: str, reason: str, ends_at: float | None = None,
+        expected: int | None = None, close: bool = False,
+    ) -> Batch:  # fmt: skip
         with self._lock:
             found = self._known_batch(batch)
-            body = course.steer(found, to, reason=reason, ends_at=ends_at)
+            body = course.steer(found, to, reason=reason, ends_at=ends_at, expected=expected, close=close)
             if body is not None:
                 self._link_batch(batch, "steered", journal.encode_body(body), actor)
-                self._batches[batch] = replace(self._batches[batch], course=to, ends_at=ends_at)
+                self._batches[batch] = course.steered(self._batches[batch], body, self.now())
             return self._batches[batch]
 
     def seal(
@@ -137,6 +140,9 @@ class MemoryBatches:
     def chunks(self, batch: BatchId) -> list[Chunk]:
         with self._lock:
             return sorted((c for c in self._chunks.values() if c.batch == batch), key=lambda c: c.lo)
+
+    def is_settled(self, batch: BatchId) -> bool:
+        return not any(chunk.pending for chunk in self.chunks(batch))
 
     def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
         with self._lock:

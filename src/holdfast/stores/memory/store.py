@@ -54,7 +54,8 @@ class MemoryStore(MemoryBatches):
             if not fresh and not (ended and found.ingested_at is None):
                 return answer
             course.check_open_to_items(found)
-            self._admit(found, fresh, ended, actor)
+            course.check_takes_new(found, len(fresh))
+            self._admit(found, fresh, ended or course.is_last(found, len(fresh)), actor)
             return answer
 
     def known(self, batch: BatchId, items: Sequence[NewItem]) -> ingest.Known:
@@ -319,6 +320,10 @@ class MemoryStore(MemoryBatches):
         if found is None:
             raise UsageError(f"batch number {batch} has no item number {n}")
         return found
+
+    def chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
+        with self._lock:
+            return self._chunk_of(batch, n)
 
     def _place(self, batch: BatchId, n: ItemNo) -> Place:
         """The stored place, or where the outputs say the item stands."""

@@ -59,13 +59,18 @@ class SqliteBatches(SqliteReads):
             self._tell(db, batch, events)
         return True
 
-    def steer(self, batch: BatchId, to: Course, *, actor: str, reason: str, ends_at: float | None = None) -> Batch:
+    def steer(
+        self, batch: BatchId, to: Course | None, *, actor: str, reason: str, ends_at: float | None = None,
+        expected: int | None = None, close: bool = False,
+    ) -> Batch:  # fmt: skip
         faults.reach("steer.before")
         with self._file.writing("steer") as db:
             found = self._known_batch(db, batch)
-            body = course.steer(found, to, reason=reason, ends_at=ends_at)
+            body = course.steer(found, to, reason=reason, ends_at=ends_at, expected=expected, close=close)
             if body is not None:
-                db.execute(SQL["steer_batch"], (to, ends_at, batch))
+                now = course.steered(found, body, self.now())
+                row = (now.course, now.ends_at, now.expected, now.closed_at, now.ingested_at, batch)
+                db.execute(SQL["steer_batch"], row)
                 self._link_batch(db, batch, found.seq, found.head, "steered", journal.encode_body(body), actor)
             return self._known_batch(db, batch)
 

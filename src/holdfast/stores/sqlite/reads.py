@@ -84,6 +84,14 @@ class SqliteReads:
         with self._file.reading() as db:
             return [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch,))]
 
+    def chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
+        with self._file.reading() as db:
+            return self._chunk_of(db, batch, n)
+
+    def is_settled(self, batch: BatchId) -> bool:
+        with self._file.reading() as db:
+            return not db.execute(SQL["any_pending"], (batch,))[0][0]
+
     def items(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
                 limit: int = 1000) -> list[StoredItem]:  # fmt: skip
         base = batch << ITEM_BITS

@@ -31,7 +31,8 @@ PLAIN_PLACES = [START, *(Place(stage=stage) for stage in range(1, STAGE_MASK + 1
 
 NUMBER, WHOLE, TEXT, BYTES, NOTHING = (float, int), (int,), (str,), (bytes,), type(None)
 MOMENT = (float, NOTHING)
-BATCH_SHAPE = (WHOLE, TEXT, TEXT, BYTES, NUMBER, WHOLE, MOMENT, TEXT, MOMENT, MOMENT, WHOLE, BYTES)
+BATCH_SHAPE = (WHOLE, TEXT, TEXT, BYTES, NUMBER, WHOLE, MOMENT, TEXT, MOMENT, MOMENT, (int, NOTHING), MOMENT,
+               WHOLE, BYTES)  # fmt: skip
 CHUNK_SHAPE = (*[WHOLE] * 4, (int, NOTHING), WHOLE, WHOLE, (str, NOTHING), NUMBER, NUMBER, *[WHOLE] * 10, NUMBER, WHOLE,
                BYTES, NUMBER)  # fmt: skip
 EVENT_SHAPE = (WHOLE, WHOLE, NUMBER, TEXT, BYTES, (int, NOTHING))
@@ -55,11 +56,12 @@ def state_of(word: Any) -> State:
 
 
 def batch_of(row: Any) -> Batch:
-    (id_, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at, seq,
-     head) = checked(row, BATCH_SHAPE)  # fmt: skip
+    (id_, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at,
+     expected, closed_at, seq, head) = checked(row, BATCH_SHAPE)  # fmt: skip
     return Batch(
         id=BatchId(id_), name=name, pipeline=pipeline, definition=definition, opened_at=opened_at, admitted=admitted,
-        ingested_at=ingested_at, course=Course(course), ends_at=ends_at, sealed_at=sealed_at, seq=seq, head=head,
+        ingested_at=ingested_at, course=Course(course), ends_at=ends_at, sealed_at=sealed_at,
+        expected=expected, closed_at=closed_at, seq=seq, head=head,
     )  # fmt: skip
 
 

@@ -1,11 +1,11 @@
 -- name: batch_by_name
-SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at, seq, head FROM batches WHERE name = ?;
+SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at, expected, closed_at, seq, head FROM batches WHERE name = ?;
 
 -- name: batch_by_id
-SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at, seq, head FROM batches WHERE id = ?;
+SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at, expected, closed_at, seq, head FROM batches WHERE id = ?;
 
 -- name: all_batches
-SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at, seq, head FROM batches ORDER BY id;
+SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at, expected, closed_at, seq, head FROM batches ORDER BY id;
 
 -- name: insert_batch
 INSERT INTO batches (name, pipeline, definition, stages, opened_at, head) VALUES (?, ?, ?, ?, ?, ?) RETURNING id;
@@ -20,7 +20,7 @@ UPDATE batches SET seq = ?, head = ? WHERE id = ?;
 UPDATE batches SET admitted = ?, ingested_at = coalesce(?, ingested_at) WHERE id = ?;
 
 -- name: steer_batch
-UPDATE batches SET course = ?, ends_at = ? WHERE id = ?;
+UPDATE batches SET course = ?, ends_at = ?, expected = ?, closed_at = ?, ingested_at = ? WHERE id = ?;
 
 -- name: seal_batch
 UPDATE batches SET sealed_at = ? WHERE id = ?;
@@ -79,6 +79,9 @@ SELECT * FROM chunks WHERE id = ?;
 -- name: chunks_of_batch
 SELECT * FROM chunks WHERE batch = ? ORDER BY lo;
 
+-- name: any_pending
+SELECT EXISTS (SELECT 1 FROM chunks INDEXED BY chunks_open WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled);
+
 -- name: chunk_of_item
 SELECT * FROM chunks WHERE batch = ? AND lo <= ? ORDER BY lo DESC LIMIT 1;
 
@@ -100,7 +103,7 @@ ORDER BY lo;
 -- name: idle_facts
 SELECT coalesce(sum(hi - lo - done - skipped - dead - cancelled), 0),
        min(CASE WHEN owner IS NULL THEN due ELSE max(due, expires) END)
-FROM chunks WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled;
+FROM chunks INDEXED BY chunks_open WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled;
 
 -- name: money_spent
 SELECT coalesce(sum(spent), 0) FROM chunks WHERE batch = ?;

@@ -76,6 +76,8 @@ class SqliteStore(SqliteBatches):
                     return ingest.sort_out(items, there, found.admitted)[1]
             course.check_open_to_items(found)
             fresh, answer = self._index(db, found, items, look_first=bool(known))
+            course.check_takes_new(found, len(fresh))
+            ended = ended or course.is_last(found, len(fresh))
             if found.admitted + len(fresh) > ITEMS:
                 raise UsageError(f"batch {found.name!r} would have more than {ITEMS:,} items: split it")
             if fresh or (ended and found.ingested_at is None):

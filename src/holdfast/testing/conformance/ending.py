@@ -70,6 +70,99 @@ def steering_where_a_batch_goes_already_changes_nothing(kit: Kit) -> None:
         kit.store.steer(NOBODY, Course.PAUSED, actor="operator", reason="nobody there")
 
 
+# -- how many there are -----------------------------------------------------------------------------------------------
+
+
+@proves("A14")
+def the_last_expected_item_says_that_all_are_there(kit: Kit) -> None:
+    kit.admit("a")
+    assert kit.expect(3).ingested_at is None
+    kit.admit("a", "b")
+    assert kit.store.batches()[0].ingested_at is None
+    kit.admit("c")
+    assert kit.store.batches()[0].ingested_at == kit.clock()
+    kit.admit("d")  # more than expected are taken: whoever compares finds out
+    assert kit.store.batches()[0].admitted == 4
+    kit.check()
+
+
+@proves("A14")
+def a_number_that_was_reached_already_says_it_at_once_and_a_greater_one_takes_it_back(kit: Kit) -> None:
+    kit.admit("a", "b", ended=True)
+    assert kit.expect(2).ingested_at is not None
+    assert kit.expect(3, reason="one more").ingested_at is None
+    kit.admit("c")
+    assert kit.store.batches()[0].ingested_at is not None
+    assert kit.expect(2, reason="one too many").ingested_at is not None
+    assert kit.last() == Steered(course="open", reason="one too many", expected=2)
+    kit.check()
+
+
+@proves("A14")
+def another_number_needs_a_reason_and_the_same_one_changes_nothing(kit: Kit) -> None:
+    kit.expect(3)
+    before = kit.everything()
+    kit.expect(3)
+    with pytest.raises(UsageError, match="needs a reason"):
+        kit.expect(4)
+    assert kit.everything() == before
+    with pytest.raises(UsageError):
+        kit.store.steer(NOBODY, None, actor="operator", reason="so", expected=1)
+
+
+@proves("A14")
+def a_closed_batch_refuses_new_keys_and_takes_known_ones(kit: Kit) -> None:
+    kit.admit("a", "b")
+    kit.expect(3)
+    closed = kit.store.steer(kit.batch, None, actor="operator", reason="that was all", close=True)
+    assert (closed.closed_at, closed.ingested_at) == (kit.clock(), kit.clock())
+    before = kit.everything()
+    for keys in (["c"], ["a", "c"]):
+        with pytest.raises(Refused, match="was closed"):
+            kit.admit(*keys)
+    assert kit.admit("b", "a").known == 2
+    kit.store.steer(kit.batch, None, actor="operator", reason="again", close=True)
+    assert kit.everything() == before
+    kit.finish(kit.claim())
+    kit.check()
+
+
+@proves("A14")
+def steering_otherwise_keeps_the_number_and_the_close(kit: Kit) -> None:
+    kit.admit("a")
+    kit.expect(1)
+    kit.store.steer(kit.batch, None, actor="operator", reason="that was all", close=True)
+    paused = kit.store.steer(kit.batch, Course.PAUSED, actor="operator", reason="later", ends_at=kit.clock() + 60)
+    assert (paused.expected, paused.closed_at) == (1, kit.clock())
+    kit.store.steer(kit.batch, None, actor="operator", reason="2 after all", expected=2)
+    found = kit.store.batches()[0]
+    assert (found.course, found.ends_at, found.expected) == (Course.PAUSED, kit.clock() + 60, 2)
+    assert found.ingested_at is not None  # closed: however many are expected, no more come
+    kit.check()
+
+
+@proves("A14")
+def a_batch_is_settled_while_nothing_is_pending(kit: Kit) -> None:
+    assert kit.store.is_settled(kit.batch)
+    kit.admit("a", "b")
+    held = kit.claim()
+    assert not kit.store.is_settled(kit.batch)
+    kit.land(held, [done(item) for item in kit.load(held)[:1]])
+    assert not kit.store.is_settled(kit.batch)
+    kit.finish(held, version=1)
+    assert kit.store.is_settled(kit.batch)
+
+
+@proves("A14")
+def the_chunk_of_an_item_is_found(kit: Kit) -> None:
+    kit.admit("a", "b", "c")
+    kit.claim(limit=1)
+    for chunk in kit.store.chunks(kit.batch):
+        assert [kit.store.chunk_of(kit.batch, ItemNo(n)) for n in range(chunk.lo, chunk.hi)] == [chunk] * chunk.size
+    with pytest.raises(UsageError):
+        kit.store.chunk_of(kit.batch, ItemNo(3))
+
+
 @proves("A15")
 def nothing_is_handed_out_from_the_end_of_a_batch_on(kit: Kit) -> None:
     kit.admit("a", "b")

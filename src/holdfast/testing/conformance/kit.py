@@ -11,6 +11,7 @@ from holdfast.core.journal import Body, Spend, decode_body, decode_header
 from holdfast.core.model import (
     Act,
     Admitted,
+    Batch,
     BatchId,
     Change,
     Chunk,
@@ -155,6 +156,10 @@ class Kit:
             beyond=beyond,
         )
         return self.store.act(act)
+
+    def expect(self, expected: int, reason: str = "") -> Batch:
+        """Say how many items the batch has in all."""
+        return self.store.steer(self.batch, None, actor="operator", reason=reason, expected=expected)
 
     # -- words for what there is ------------------------------------------------------------------------------------
 

@@ -1,0 +1,78 @@
+"""`holdfast expect` and `holdfast close`, as a person types and sees them."""
+
+from pathlib import Path
+
+import pytest
+
+import holdfast as hf
+from tests.cli.conftest import Command
+
+WHY = ("--reason", "because", "--actor", "ada", "--yes")
+
+
+@pytest.fixture
+def letters(here: Path) -> hf.Pipeline:
+    """The default store with a batch of two items that came as messages."""
+    made = hf.Pipeline("letters", store=here / ".holdfast" / "state.db")
+
+    @made.stage
+    def bind(number: int) -> str:
+        return f"letter {number}"
+
+    for number in (1, 2):
+        made.process(number)
+    return made
+
+
+@pytest.mark.promise("A14", "A15")
+def test_the_number_of_items_is_put_on_record_and_ends_the_batch(letters: hf.Pipeline, holdfast: Command) -> None:
+    shown = holdfast("status", "letters").out
+    assert "open" in shown.splitlines()[0]
+    assert "more may come" in shown
+    assert "not read to its end" not in shown
+    dry = holdfast("expect", "letters", "3", "--dry-run", "--json").document
+    assert dry == {"batch": "letters", "expected": 3, "before": None, "admitted": 2}
+    assert "would be expected to have 3 items" in holdfast("expect", "letters", "3", "--dry-run").out
+    answer = holdfast("expect", "letters", "3")
+    assert (answer.code, answer.out) == (0, "letters is expected to have 3 items.\n")
+    assert "already: nothing was changed" in holdfast("expect", "letters", "3").out
+    assert "3, 1 have not come yet" in holdfast("status", "letters").out
+    assert "1 of 3 expected items have not come" in holdfast("reconcile", "letters").out
+    refused = holdfast("expect", "letters", "2")
+    assert (refused.code, "--reason" in refused.err) == (2, True)
+    found = holdfast("expect", "letters", "2", "--json", *WHY).document
+    assert found == {
+        "batch": "letters", "expected": 2, "closed_at": None, "admitted": 2, "changed": True, "end": "complete",
+        "unexplained": [],
+    }  # fmt: skip
+    assert holdfast("reconcile", "letters", "--seal", *WHY).code == 0
+    assert "sealed" in holdfast("status", "letters").out.splitlines()[0]
+
+
+@pytest.mark.promise("A14", "A15")
+def test_a_close_tells_what_never_came_and_ends_with_1(letters: hf.Pipeline, holdfast: Command) -> None:
+    holdfast("expect", "letters", "5")
+    dry = holdfast("close", "letters", "--dry-run")
+    assert "3 of 5 expected never came. It would take no new ones" in dry.out
+    assert holdfast("close", "letters").code == 2  # there is no terminal to ask at
+    assert letters.store.batches()[0].closed_at is None
+    answer = holdfast("close", "letters", *WHY)
+    assert answer.code == 1
+    assert "come to its end: stopped: 3 never created" in answer.out
+    assert holdfast("reconcile", "letters").code == 1
+    shown = holdfast("status", "letters").out
+    assert "stopped" in shown.splitlines()[0]
+    assert "5, 3 never came" in shown
+    assert "it takes no new items" in shown
+    assert holdfast("reconcile", "letters", "--seal", *WHY).code == 1
+    assert holdfast("expect", "letters", "2", *WHY).code == 0
+    assert holdfast("close", "letters").code == 0  # closed already: nothing to agree to
+    assert holdfast("reconcile", "letters", "--seal", *WHY).code == 0
+    assert holdfast("audit", "verify").code == 0
+
+
+def test_what_is_not_a_number_or_a_batch_is_refused(letters: hf.Pipeline, holdfast: Command) -> None:
+    assert holdfast("expect", "letters", "many").code == 2
+    assert "between 0 and" in holdfast("expect", "letters", "--", "-1").err
+    assert "did you mean 'letters'" in holdfast("expect", "leters", "3").err
+    assert "did you mean 'letters'" in holdfast("close", "leters", *WHY).err

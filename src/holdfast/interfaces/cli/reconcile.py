@@ -162,19 +162,22 @@ def _repair(
     return {"plan": wanted.as_dict(), **done.as_dict()}
 
 
-def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, *, follows: bool) -> None:
-    word = "every item is accounted for" if found.is_explained else "not explained: " + ", ".join(found.unexplained)
-    render.show(render.heading(f"{found.batch}", word, render.GOOD if found.is_explained else render.BAD))
-    counts, r = found.counts, found.recorded
-    sums = " + ".join(f"{counts[name]:,} {name}" for name in ("done", "skipped", "dead", "cancelled", "pending"))
+def _expected(found: Reconciliation) -> str:
+    """Return how much of what should be there is known to have come."""
     source = "source read to its end" if found.expected.read else "source not read to its end: run it again"
     if found.end in (End.STOPPED, End.CANCELLED):
         source = f"source read until it was {found.end}"
     if found.expected.total is not None:
         source = f"of {found.expected.total:,}"
-    if found.expected.keys is not None:
-        source += f"; {found.expected.keys:,} keys compared"
-    rows = [("expected", f"{counts['expected']:,} admitted, {source}"), ("recorded", f"{r.total:,} = {sums}")]
+    return source + ("" if found.expected.keys is None else f"; {found.expected.keys:,} keys compared")
+
+
+def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, *, follows: bool) -> None:
+    word = "every item is accounted for" if found.is_explained else "not explained: " + ", ".join(found.unexplained)
+    render.show(render.heading(f"{found.batch}", word, render.GOOD if found.is_explained else render.BAD))
+    counts, r = found.counts, found.recorded
+    sums = " + ".join(f"{counts[name]:,} {name}" for name in ("done", "skipped", "dead", "cancelled", "pending"))
+    rows = [("expected", f"{counts['expected']:,} admitted, {_expected(found)}"), ("recorded", f"{r.total:,} = {sums}")]
     if r.pending:
         split = f"{r.ready:,} ready + {r.running:,} running + {r.waiting:,} waiting + {r.orphaned:,} orphaned"
         rows.append(("pending", split))

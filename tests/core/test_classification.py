@@ -8,6 +8,7 @@ import json
 import socket
 import ssl
 import subprocess
+import tarfile
 import urllib.error
 from types import SimpleNamespace
 from typing import Any
@@ -32,9 +33,9 @@ class FalsyResponse:
         return False
 
 
-def kind(name: str, *bases: type, **fields: Any) -> type[Exception]:
-    """A class of another library."""
-    return type(name, bases or (Exception,), fields)
+def kind(name: str, *bases: type, of: str = "") -> type[Exception]:
+    """A class of another library: of the package that is named, or of the same one as its base."""
+    return type(name, bases or (Exception,), {"__module__": of if of else bases[0].__module__})
 
 
 def carrying(error: Exception, **fields: Any) -> Exception:
@@ -53,18 +54,18 @@ def caused(error: BaseException, *causes: BaseException) -> BaseException:
 
 
 # httpx
-HTTPError = kind("HTTPError")
+HTTPError = kind("HTTPError", of="httpx")
 StatusError = kind("HTTPStatusError", HTTPError)
 TransportError = kind("TransportError", HTTPError)
 TimeoutException = kind("TimeoutException", TransportError)
 NetworkError = kind("NetworkError", TransportError)
 # requests: every error is an OSError without a number
-RequestException = kind("RequestException", OSError)
+RequestException = kind("RequestException", OSError, of="requests.exceptions")
 RequestsHTTPError = kind("HTTPError", RequestException)
 RequestsConnectionError = kind("ConnectionError", RequestException)
 RequestsTimeout = kind("Timeout", RequestException)
 # boto
-ClientError = kind("ClientError")
+ClientError = kind("ClientError", of="botocore.exceptions")
 
 
 def boto(status: int, code: str, made_by: type[Exception] = ClientError) -> Exception:
@@ -93,6 +94,10 @@ TRANSIENT: dict[str, tuple[BaseException, str]] = {
     "httpx: time-out of the pool": (kind("PoolTimeout", TimeoutException)(), "PoolTimeout"),
     "httpx: no connection": (kind("ConnectError", NetworkError)("refused"), "ConnectError"),
     "httpx: an unknown kind of it": (kind("OddNetworkError", NetworkError)(), "NetworkError"),
+    "httpx: one that the user derived": (
+        kind("OurReadError", kind("ReadError", NetworkError), of="app")(),
+        "ReadError",
+    ),
     "requests: 502": (carrying(RequestsHTTPError(), response=FalsyResponse(502)), "http_502"),
     "requests: no connection": (RequestsConnectionError("Max retries exceeded"), "ConnectionError"),
     "requests: time-out": (kind("ReadTimeout", RequestsTimeout)(), "ReadTimeout"),
@@ -106,17 +111,35 @@ TRANSIENT: dict[str, tuple[BaseException, str]] = {
         ),
         "ProvisionedThroughputExceededException",
     ),
-    "boto: no endpoint": (kind("EndpointConnectionError")("could not connect"), "EndpointConnectionError"),
-    "aiohttp: 504": (carrying(kind("ClientResponseError")(), status=504, headers={}), "http_504"),
-    "aiohttp: the server hung up": (kind("ServerDisconnectedError")(), "ServerDisconnectedError"),
+    "boto: no endpoint": (
+        kind("EndpointConnectionError", of="botocore.exceptions")("could not connect"),
+        "EndpointConnectionError",
+    ),
+    "aiohttp: 504": (
+        carrying(kind("ClientResponseError", of="aiohttp.client_exceptions")(), status=504, headers={}),
+        "http_504",
+    ),
+    "aiohttp: the server hung up": (
+        kind("ServerDisconnectedError", of="aiohttp.client_exceptions")(),
+        "ServerDisconnectedError",
+    ),
     "urllib: 429": (urllib.error.HTTPError("http://example.org", 429, "slow", {}, None), "http_429"),  # type: ignore[arg-type]
     "urllib: a name that is not found": (urllib.error.URLError(socket.gaierror(-2, "unknown")), "dns"),
-    "a model's API: rate limit": (carrying(kind("RateLimitError")(), status_code=429), "http_429"),
-    "a model's API: overloaded": (carrying(kind("OverloadedError")(), status_code=529), "http_529"),
-    "a model's API: no connection": (kind("APIConnectionError")("Connection error."), "APIConnectionError"),
-    "a model's API: rate limit without a status": (kind("RateLimitError")(), "RateLimitError"),
+    "a model's API: rate limit": (carrying(kind("RateLimitError", of="openai")(), status_code=429), "http_429"),
+    "a model's API: overloaded": (
+        carrying(kind("OverloadedError", of="anthropic._exceptions")(), status_code=529),
+        "http_529",
+    ),
+    "a model's API: no connection": (
+        kind("APIConnectionError", of="openai")("Connection error."),
+        "APIConnectionError",
+    ),
+    "a model's API: rate limit without a status": (kind("RateLimitError", of="openai")(), "RateLimitError"),
     "a status that is an enum": (carrying(ValueError(), status=http.HTTPStatus.BAD_GATEWAY), "http_502"),
-    "urllib3: an error around an error": (kind("ProtocolError")("aborted", ConnectionResetError()), "connection"),
+    "urllib3: an error around an error": (
+        kind("ProtocolError", of="urllib3.exceptions")("aborted", ConnectionResetError()),
+        "connection",
+    ),
     "the cause was a time-out": (caused(RuntimeError("page 3"), TimeoutError()), "timeout"),
     "the cause of the cause was": (caused(ValueError(), RuntimeError(), ConnectionResetError()), "connection"),
     "the handler wrapped a 503": (caused(ValueError(), carrying(StatusError(), status_code=503)), "http_503"),
@@ -134,6 +157,10 @@ PERMANENT: dict[str, tuple[BaseException, str]] = {
     "a lack of memory": (MemoryError(), "MemoryError"),
     "a file that is missing": (FileNotFoundError(errno.ENOENT, "no file"), "FileNotFoundError"),
     "a full disk": (OSError(errno.ENOSPC, "full"), "OSError"),
+    "an archive that cannot be read": (tarfile.ReadError("bad checksum"), "ReadError"),
+    "a class of the user's that is called as one of httpx": (kind("NetworkError", of="app.errors")(), "NetworkError"),
+    "a class of the user's in a module named after httpx": (kind("ReadError", of="httpxtras")(), "ReadError"),
+    "another class of a known package": (kind("InvalidURL", of="httpx")(), "InvalidURL"),
     "a program that failed": (subprocess.CalledProcessError(1, "ocr"), "CalledProcessError"),
     "a certificate": (ssl.SSLCertVerificationError(1, "self-signed"), "tls_certificate"),
     "httpx: 404": (carrying(StatusError("x"), response=SimpleNamespace(status_code=404)), "http_404"),
@@ -143,9 +170,9 @@ PERMANENT: dict[str, tuple[BaseException, str]] = {
     "boto: 403": (boto(403, "AccessDenied"), "http_403"),
     "boto: no such key": (boto(404, "NoSuchKey", kind("NoSuchKey", ClientError)), "http_404"),
     "boto: an answer without a status": (carrying(ClientError(), response={"Error": {}}), "ClientError"),
-    "aiohttp: 400": (carrying(kind("ClientResponseError")(), status=400), "http_400"),
+    "aiohttp: 400": (carrying(kind("ClientResponseError", of="aiohttp.client_exceptions")(), status=400), "http_400"),
     "urllib: 403": (urllib.error.HTTPError("http://example.org", 403, "no", {}, None), "http_403"),  # type: ignore[arg-type]
-    "a model's API: bad request": (carrying(kind("BadRequestError")(), status_code=400), "http_400"),
+    "a model's API: bad request": (carrying(kind("BadRequestError", of="openai")(), status_code=400), "http_400"),
     "the cause was a certificate": (
         caused(kind("ConnectError", NetworkError)(), ssl.SSLCertVerificationError(1, "self-signed")),
         "tls_certificate",

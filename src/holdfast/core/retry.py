@@ -10,7 +10,7 @@ from ssl import SSLCertVerificationError, SSLError
 
 import msgspec
 
-from holdfast.core.errors import Permanent, Transient
+from holdfast.core.errors import Permanent, Signal, Transient
 from holdfast.core.limits import DEFERRED_LEAST, DEFERRED_SECONDS
 from holdfast.core.model import Place
 from holdfast.core.outcome import Failed
@@ -79,16 +79,52 @@ TRANSIENT_ERRNO = frozenset({
     errno.EAGAIN, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH,
     errno.EINTR, errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH, errno.ENOTCONN, errno.EPIPE, errno.ETIMEDOUT,
 })  # fmt: skip
-TRANSIENT_NAMES = frozenset({
-    "APIConnectionError", "APITimeoutError", "ChunkedEncodingError", "ClientConnectionError", "ClientPayloadError",
-    "ConnectError", "ConnectTimeout", "ConnectTimeoutError", "ConnectionClosedError", "ConnectionError",
-    "ConnectionTimeout", "EndpointConnectionError", "IncompleteRead", "InternalServerError", "NetworkError",
-    "OverloadedError", "PoolTimeout", "ProxyError", "RateLimitError", "ReadError", "ReadTimeout", "ReadTimeoutError",
-    "RemoteDisconnected", "RemoteProtocolError", "ServerDisconnectedError", "ServiceUnavailable",
-    "ServiceUnavailableError", "Timeout", "TimeoutError", "TimeoutException", "TimeoutExpired", "TooManyRequests",
-    "WriteError", "WriteTimeout",
+_HTTPX = frozenset({
+    "ConnectError", "ConnectTimeout", "NetworkError", "PoolTimeout", "ProxyError", "ReadError", "ReadTimeout",
+    "RemoteProtocolError", "TimeoutException", "WriteError", "WriteTimeout",
 })  # fmt: skip
-"""Of classes in other libraries, which are not imported here."""
+_REQUESTS = frozenset({
+    "ChunkedEncodingError", "ConnectTimeout", "ConnectionError", "ProxyError", "ReadTimeout", "Timeout",
+})  # fmt: skip
+_MODELS = frozenset({
+    "APIConnectionError", "APITimeoutError", "InternalServerError", "OverloadedError", "RateLimitError",
+    "ServiceUnavailableError", "Timeout",
+})  # fmt: skip
+_SEARCH = frozenset({"ConnectionError", "ConnectionTimeout"})
+TRANSIENT_TYPES = {
+    "aiohttp": frozenset({"ClientConnectionError", "ClientPayloadError", "ServerDisconnectedError"}),
+    "anthropic": _MODELS,
+    "azure": frozenset({"IncompleteReadError", "ServiceRequestError", "ServiceResponseError"}),
+    "botocore": frozenset({
+        "ConnectTimeoutError", "ConnectionClosedError", "ConnectionError", "EndpointConnectionError",
+        "IncompleteReadError", "ReadTimeoutError", "ResponseStreamingError",
+    }),
+    "cohere": _MODELS,
+    "curl_cffi": _REQUESTS,
+    "elastic_transport": _SEARCH,
+    "elasticsearch": _SEARCH,
+    "google": frozenset({"DeadlineExceeded", "InternalServerError", "ServiceUnavailable", "TooManyRequests"}),
+    "groq": _MODELS,
+    "http": frozenset({"IncompleteRead", "RemoteDisconnected"}),
+    "httpcore": _HTTPX,
+    "httpx": _HTTPX,
+    "litellm": _MODELS,
+    "niquests": _REQUESTS,
+    "openai": _MODELS,
+    "opensearchpy": _SEARCH,
+    "playwright": frozenset({"TimeoutError"}),
+    "pymongo": frozenset({"AutoReconnect", "NetworkTimeout", "ServerSelectionTimeoutError"}),
+    "redis": frozenset({"BusyLoadingError", "ConnectionError", "TimeoutError"}),
+    "requests": _REQUESTS,
+    "selenium": frozenset({"TimeoutException"}),
+    "stripe": _MODELS,
+    "subprocess": frozenset({"TimeoutExpired"}),
+    "together": _MODELS,
+    "urllib3": frozenset({"ConnectTimeoutError", "IncompleteRead", "ProxyError", "ReadTimeoutError", "TimeoutError"}),
+    "websockets": frozenset({"ConnectionClosedError"}),
+}  # fmt: skip
+"""Classes that mean trouble on the way, by the package that defines them, which is not imported here. A bare name says
+nothing: `ReadError` is a broken connection of httpx, and a broken archive of tarfile."""
 TRANSIENT_CODES = frozenset({
     "BandwidthLimitExceeded", "InternalFailure", "LimitExceededException", "ProvisionedThroughputExceededException",
     "RequestLimitExceeded", "RequestThrottled", "RequestThrottledException", "RequestTimeout",
@@ -97,15 +133,26 @@ TRANSIENT_CODES = frozenset({
 })  # fmt: skip
 """Of services that answer 400 where they mean 429."""
 CAUSES = 8
+_SPACE = "the disk is full, or a quota is used up: free some space"
+_FILES = "too many files are open: raise the limit (ulimit -n), or use fewer workers"
+HOST_ERRNO = {
+    errno.ENOSPC: _SPACE, errno.EDQUOT: _SPACE, errno.EMFILE: _FILES, errno.ENFILE: _FILES,
+    errno.EIO: "the disk reported an error: check it", errno.EROFS: "the disk can only be read: mount it for writing",
+}  # fmt: skip
+"""Trouble of the machine, and what to do about it."""
+_MEMORY = "there is no memory left: use fewer workers, or a machine with more"
+_THREADS = "no further thread can be had: raise the limit (ulimit -u), or use fewer workers"
+NO_THREAD = "can't start new thread"
+"""What Python says then; it has no type for it."""
 GROUP_SIGNALS = frozenset({-1, -2, -15, 129, 130, 143})
 """Return codes of programs that SIGHUP, SIGINT or SIGTERM ended, as Python and as shells tell them."""
 
 
 def classify(error: BaseException) -> tuple[bool, str]:
     """Whether the error may pass by itself, and its code. Looks at the error and at what caused it: facts first
-    (what a handler said, a status, a type of Python's own, an errno), then names of classes."""
+    (what a handler said, a status, a type of Python's own, an errno), then classes of other packages."""
     chain = _causes(error)
-    for judge in (_by_fact, _by_name):
+    for judge in (_by_fact, _by_type):
         for cause in chain:
             known = judge(cause)
             if known is not None:
@@ -113,8 +160,26 @@ def classify(error: BaseException) -> tuple[bool, str]:
     return False, type(error).__name__
 
 
-def _causes(error: BaseException) -> list[BaseException]:
-    """The error and what it says it comes from, nearest first."""
+def host_trouble(error: BaseException) -> str:
+    """What to do about a machine that is in trouble, where an error shows that it is; no item is to blame for it. What a
+    handler says itself is taken as it is meant. An error that was met while another was handled counts, too: to stop
+    without need costs less than to bury item after item on a full disk."""
+    if isinstance(error, Signal):
+        return ""
+    return next((found for cause in _causes(error, met=True) if (found := _of_the_host(cause))), "")
+
+
+def _of_the_host(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return _MEMORY
+    if isinstance(error, OSError):
+        return HOST_ERRNO.get(error.errno, "") if isinstance(error.errno, int) else ""
+    return _THREADS if isinstance(error, RuntimeError) and error.args == (NO_THREAD,) else ""
+
+
+def _causes(error: BaseException, *, met: bool = False) -> list[BaseException]:
+    """The error and what it says it comes from, nearest first; with `met`, also what was being handled when it was
+    raised, and the members of a group."""
     found: list[BaseException] = [error]
     for cause in found:
         args = _attribute(cause, "args")
@@ -123,6 +188,10 @@ def _causes(error: BaseException) -> list[BaseException]:
             _attribute(cause, "reason"),
             *(args if isinstance(args, tuple) else ()),
         ]
+        if met:
+            members = _attribute(cause, "exceptions")
+            inner += [None if cause.__suppress_context__ else cause.__context__]
+            inner += members if isinstance(members, tuple) else ()
         found += [
             each for each in inner if isinstance(each, BaseException) and all(each is not known for known in found)
         ]
@@ -170,9 +239,12 @@ def _by_system(error: OSError) -> tuple[bool, str] | None:
     return None
 
 
-def _by_name(error: BaseException) -> tuple[bool, str] | None:
-    name = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in TRANSIENT_NAMES), None)
-    return (True, name) if name is not None else None
+def _by_type(error: BaseException) -> tuple[bool, str] | None:
+    """By a class that is known, or that it is derived from."""
+    for kind in type(error).__mro__:
+        if kind.__name__ in TRANSIENT_TYPES.get(kind.__module__.partition(".")[0], ()):
+            return True, kind.__name__
+    return None
 
 
 def http_status(error: BaseException) -> int | None:

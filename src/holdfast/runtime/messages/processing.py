@@ -313,7 +313,7 @@ class Processor:
         if settled.events:
             self._tell_failure(outcome.item.n)
         if isinstance(outcome, Deferred) and outcome.trouble:
-            raise StoreError(f"{outcome.why}; see to the disk, then hand the item over again")
+            raise StoreError(f"{outcome.why}, then hand the item over again")
         if not goes_on:
             return None
         return self._load(holding.claim, outcome.item.n) if again else onward

@@ -19,7 +19,7 @@ from holdfast.core.settle import NOTHING, settle, start
 from holdfast.runtime.scans.elsewhere import ProcessRunner
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.followed import FollowRunner
-from holdfast.runtime.scans.handling import Handling, Stop
+from holdfast.runtime.scans.handling import Handling, Stop, refuse_trouble
 from holdfast.runtime.scans.lag import lag, unsettled
 from holdfast.runtime.scans.redriving import FIRST, Again, Redriving, Waiting
 from holdfast.runtime.scans.stage import RangeStage
@@ -191,6 +191,7 @@ class Follower(Handling):
         holding.left -= settled.counts.settled
         if not self.write(holding, settled, release=True, due=waits):
             return Ended.LOST, LOST, None
+        refuse_trouble(outcome)
         why = f"{place.code}: {place.reason}"
         if self.stop.signalled and place.state is State.PENDING:
             return Ended.STOPPED, why, None

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, StoreError
 from holdfast.core.limits import ORPHAN_GRACE
 from holdfast.core.model import Batch, Claim, Commit, Item, ItemNo
-from holdfast.core.outcome import Outcome, excuse
+from holdfast.core.outcome import Deferred, Outcome, excuse
 from holdfast.core.settle import NOTHING, Reached, commit
 from holdfast.runtime.scans.burial import Burial
 from holdfast.runtime.scans.runner import RangeRunner
@@ -186,3 +186,9 @@ class Handling:
             log.warning("batch %s: a commit was refused (%s)", self.batch.name, receipt.reason)
             holding.lose()
         return receipt.landed
+
+
+def refuse_trouble(outcome: Outcome) -> None:
+    """Where the machine is in trouble, nothing more is tried; the rows stay where they are."""
+    if isinstance(outcome, Deferred) and outcome.trouble:
+        raise StoreError(f"{outcome.why}, then run again; nothing was buried for it")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Defer, LeaseLost, Skip, UsageError
-from holdfast.core.retry import Policy, classify
+from holdfast.core.retry import Policy, classify, host_trouble
 from holdfast.runtime.scans.burial import Burial, Buried
 from holdfast.runtime.scans.walk import Parked, Walk
 from holdfast.runtime.working.explanation import with_place
@@ -106,7 +106,7 @@ class IsolatingWalk(Walk):
             await_stop(error, self._stopping)
             if self._stopping():  # it may have got the signal that ends the run: the range stays at its checkpoint
                 raise Parked from error
-            if whole and self._may_work_next_time(error):
+            if host_trouble(error) or (whole and self._may_work_next_time(error)):
                 raise
             if len(some) == 1:
                 culprits.append(Culprit(some[0], error))

@@ -15,7 +15,7 @@ from holdfast.core.model import Claim, Item, ItemNo, Key, Place, State, Want
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.settle import Reached, settle, start
 from holdfast.runtime.scans.elsewhere import ProcessRunner
-from holdfast.runtime.scans.handling import Handling
+from holdfast.runtime.scans.handling import Handling, refuse_trouble
 from holdfast.runtime.scans.runner import RangeRunner
 from holdfast.runtime.working import remote
 from holdfast.runtime.working.holding import Holding
@@ -123,6 +123,8 @@ class Redriving:
         settled = settle(outcomes, stages=1, policies=[handling.stage.policy], now=handling.store.now())
         if not handling.write(holding, settled, reached=reached if settled.counts.done else None, release=True):
             return _waits(told, None)
+        for outcome in outcomes:
+            refuse_trouble(outcome)
         if settled.counts.done and reached is not None and not reached.rows:
             return told._replace(why=told.why if told.why else f"{item.key}: {GONE}")
         if settled.counts.done or settled.counts.skipped:

@@ -10,7 +10,7 @@ from holdfast.core.journal import Spend
 from holdfast.core.limits import REQUEST_HINT_CHARS
 from holdfast.core.model import Item
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome, Skipped
-from holdfast.core.retry import classify, retry_after
+from holdfast.core.retry import classify, host_trouble, retry_after
 from holdfast.runtime.checking.asking import Silence
 from holdfast.runtime.checking.checks import CheckFailed
 from holdfast.runtime.schema import Invalid
@@ -37,7 +37,10 @@ def explain(
 ) -> Outcome:
     """The outcome that an exception stands for. It may be anything: even its text may raise."""
     if isinstance(error, SinkTrouble):
-        return Deferred(item, SINK_WAIT, str(error), queued, seconds, spend, True)
+        return Deferred(item, SINK_WAIT, f"{error}; see to the disk", queued, seconds, spend, True)
+    if remedy := _host_trouble(error):
+        why = f"item {item.key!r} met {type(error).__name__}: {_text(error)}; {remedy}"
+        return Deferred(item, 0.0, why, queued, seconds, spend, True)
     if isinstance(error, InputLost):
         return Lost(item, item.place.stage - 1, str(error))
     if isinstance(error, CheckFailed):
@@ -63,11 +66,23 @@ def _unchecked(
     if isinstance(error, Defer):
         return Deferred(item, error.seconds, f"{failed.what}: {_text(error)}", queued, seconds, spend)
     outcome = explain(item, error, queued=queued, seconds=seconds, draw=draw, spend=spend)
+    if isinstance(outcome, Deferred) and outcome.trouble:
+        return outcome
     transient, after, trace = False, None, _trace(error)
     if isinstance(outcome, Failed):
         transient, after, trace = outcome.transient, outcome.after, outcome.trace
     text = f"{failed.what} could not say anything about item {item.key!r}: {no_answer(error)}"
     return Failed(item, transient, failed.code, text, draw, queued, seconds, after, trace, spend)
+
+
+def _host_trouble(error: BaseException) -> str:
+    """What to do about the machine, where it is to blame. What a check raised is looked at by itself."""
+    if isinstance(error, CheckFailed):
+        return ""
+    try:
+        return host_trouble(error)
+    except Exception:  # noqa: BLE001 - an error of the user's whose attributes raise
+        return ""
 
 
 def no_answer(error: BaseException) -> str:

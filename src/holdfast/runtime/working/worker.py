@@ -197,7 +197,7 @@ class Worker:
     def _stop_at_trouble(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
             if isinstance(outcome, Deferred) and outcome.trouble:
-                self.control.fail(StoreError(f"{outcome.why}; see to the disk, then run again"))
+                self.control.fail(StoreError(f"{outcome.why}, then run again; nothing was buried for it"))
 
     def _free_slots(self) -> None:
         for work, count in self._answered:

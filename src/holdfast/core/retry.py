@@ -161,9 +161,9 @@ def classify(error: BaseException) -> tuple[bool, str]:
 
 
 def host_trouble(error: BaseException) -> str:
-    """What to do about a machine that is in trouble, where an error shows that it is; no item is to blame for it. What a
-    handler says itself is taken as it is meant. An error that was met while another was handled counts, too: to stop
-    without need costs less than to bury item after item on a full disk."""
+    """Return what to do about a machine in trouble, where an error shows that it is: no item is to blame for it. A
+    handler's own word counts as it is meant. So does an error that was met while another was handled: to stop without
+    need costs less than to bury item after item on a full disk."""
     if isinstance(error, Signal):
         return ""
     return next((found for cause in _causes(error, met=True) if (found := _of_the_host(cause))), "")

@@ -32,7 +32,7 @@ from holdfast.core.errors import (
     UsageError,
 )  # fmt: skip
 from holdfast.core.reconcile import Finding, Reconciliation
-from holdfast.runtime.context import Context
+from holdfast.runtime.context import Context, Segment
 from holdfast.runtime.messages.functions import lambda_handler
 from holdfast.runtime.messages.processed import Processed
 from holdfast.runtime.pipeline import Pipeline
@@ -71,7 +71,7 @@ __all__ = [
     "HoldfastError", "Incomplete", "Interrupted", "JsonLines", "LeaseLost", "NotConverged", "NotOurs", "Object",
     "Objects", "Pages", "Parquet", "Part", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Query",
     "Readable", "Reader", "Reconciliation", "Refused", "Report", "Result", "Retry", "Scan", "ScanReport",
-    "SchemaTooNew", "SinkError", "Skip", "Source", "SourceChanged", "Span", "Stage", "StoreError", "StoreUnavailable",
-    "StoreUnusable", "Superseded", "Table", "Tick", "Tolerance", "Transient", "UndoRefused", "UsageError",
-    "lambda_handler",
+    "SchemaTooNew", "Segment", "SinkError", "Skip", "Source", "SourceChanged", "Span", "Stage", "StoreError",
+    "StoreUnavailable", "StoreUnusable", "Superseded", "Table", "Tick", "Tolerance", "Transient", "UndoRefused",
+    "UsageError", "lambda_handler",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ STORE = "state.db"
 SOURCE = "inventory.csv"
 HANDLED = "handled.log"
 CONVERGED = "converged.log"
+NAMES = "names.log"
 
 Acc = dict[str, Any]
 
@@ -51,6 +52,7 @@ class Handlers:
         self.every, self.kill_at = every, kill_at
         self.handled = 0
         self.log = os.open(HANDLED, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self.names = os.open(NAMES, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def take(self, row: dict[str, str]) -> None:
         self.handled += 1
@@ -58,23 +60,34 @@ class Handlers:
             os.kill(os.getpid(), signal.SIGKILL)
         os.write(self.log, f"{os.getpid()} {row['id']}\n".encode())
 
+    def pay(self, ctx: hf.Context) -> None:
+        """Every group of rows costs a cent, and has a name of its own."""
+        assert ctx.segment is not None
+        ctx.spend(usd="0.01", tokens=3)
+        ctx.measure(group=1)
+        os.write(self.names, f"{ctx.key} {ctx.segment.rows} {ctx.idempotency_key}\n".encode())
+
     def add(self, row: dict[str, str], acc: Acc) -> Acc:
         self.take(row)
         chain = zlib.crc32(row["id"].encode(), acc["chain"])
         return {"count": acc["count"] + 1, "total": acc["total"] + Decimal(row["price"]), "chain": chain}
 
-    def rows(self, rows: list[dict[str, str]]) -> None:
+    def rows(self, rows: list[dict[str, str]], ctx: hf.Context) -> None:
+        self.pay(ctx)
         for row in rows:
             self.take(row)
 
-    def fold(self, rows: list[dict[str, str]], acc: Acc) -> Acc:
+    def fold(self, rows: list[dict[str, str]], acc: Acc, ctx: hf.Context) -> Acc:
+        self.pay(ctx)
         for row in rows:
             acc = self.add(row, acc)
         return acc
 
-    def generator(self, part: Any) -> Iterator[Acc]:
+    def generator(self, part: Any, ctx: hf.Context) -> Iterator[Acc]:
         acc = part.acc if part.acc is not None else START
         for number, row in enumerate(part, 1):
+            if number % self.every == 1:
+                self.pay(ctx)
             acc = self.add(row, acc)
             if number % self.every == 0:
                 yield acc
@@ -96,8 +109,9 @@ def converge(parts: list[Any]) -> list[Any]:
     return [None if part is None else {**part, "total": str(part["total"])} for part in parts]
 
 
-def scan_of(shape: str, partitions: int, every: int, broken: str = "", kill_at: int = 0, store: str = STORE) -> hf.Scan:
-    scan = hf.Scan(BATCH, KINDS[broken](SOURCE), every=every, partitions=partitions, store=store)
+def scan_of(shape: str, partitions: int, every: int, broken: str = "", kill_at: int = 0, store: str = STORE,
+            follow: bool = False) -> hf.Scan:  # fmt: skip
+    scan = hf.Scan(BATCH, KINDS[broken](SOURCE), every=every, partitions=partitions, store=store, follow=follow)
     handler = getattr(Handlers(every, kill_at), shape)
     given = {"initial": START} if shape == "fold" else {}
     scan.handler(handler, **given)
@@ -115,9 +129,24 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--converge", default="", choices=["", "kill", "raise"])
     parser.add_argument("--store", default=STORE)
     parser.add_argument("--lease", default="30s")
+    parser.add_argument("--follow", action="store_true")
     given = parser.parse_args(argv)
     os.environ["SCAN_APP_CONVERGE"] = given.converge
-    scan = scan_of(given.shape, given.partitions, given.every, given.broken, given.kill_at, given.store)
-    report = scan.run(progress=False, lease=given.lease, signals="report")
-    print(json.dumps({"rows": report.rows, "result": report.result, "done": report.counts.done}))  # noqa: T201
-    return int(report.exit_code)
+    scan = scan_of(given.shape, given.partitions, given.every, given.broken, given.kill_at, given.store,
+                   given.follow)  # fmt: skip
+    report = follow(scan, given.lease) if given.follow else bounded(scan, given.lease)
+    print(json.dumps({"rows": report.rows, "result": report.result, "done": report.counts.done,  # noqa: T201
+                      "usd": str(report.totals.usd), "tokens": report.totals.tokens}))  # fmt: skip
+    return 0 if given.follow else int(report.exit_code)
+
+
+def bounded(scan: hf.Scan, lease: str) -> hf.ScanReport:
+    report: hf.ScanReport = scan.run(progress=False, lease=lease, signals="report")
+    return report
+
+
+def follow(scan: hf.Scan, lease: str) -> hf.ScanReport:
+    """Look until there is nothing new."""
+    while scan.tick(lease=lease).rows:
+        pass
+    return scan.report()

@@ -6,13 +6,14 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast as hf
-from holdfast.core import journal
+from holdfast.core import journal, money
 from holdfast.core.model import chain_of_batch
 from holdfast.runtime.operating import operations
 from holdfast.runtime.operating.operations import By
@@ -20,7 +21,7 @@ from holdfast.runtime.scans.stage import span_of
 from holdfast.stores.base import each_checkpoint, each_entry, each_item
 from holdfast.stores.open import open_store
 from tests.faults.nursery import Nursery
-from tests.faults.scan_app import BATCH, CONVERGED, HANDLED, SOURCE, STORE, scan_of
+from tests.faults.scan_app import BATCH, CONVERGED, HANDLED, NAMES, SOURCE, STORE, scan_of
 
 APP = "tests.faults.scan_app"
 ROWS, EVERY = 230, 20
@@ -30,9 +31,11 @@ SHAPES = ("rows", "fold", "generator")
 class Story:
     """One file, one store, and the processes that worked on it."""
 
-    def __init__(self, nursery: Nursery, folder: Path, shape: str, partitions: int, broken: str = "") -> None:
+    def __init__(self, nursery: Nursery, folder: Path, shape: str, partitions: int, broken: str = "", *,
+                 follow: bool = False) -> None:  # fmt: skip
         self.nursery, self.folder, self.shape, self.partitions = nursery, folder, shape, partitions
         self.argv = [shape, "--partitions", str(partitions), "--every", str(EVERY), "--broken", broken]
+        self.argv += ["--follow"] if follow else []
         folder.mkdir(exist_ok=True)
         body = "".join(f'{n},"part {n}\nin two lines",{n}.25\n' for n in range(ROWS))
         (folder / SOURCE).write_text("id,text,price\n" + body)
@@ -110,8 +113,8 @@ def expected(nursery_of_scans: Nursery, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture
 def story(nursery_of_scans: Nursery, tmp_path: Path) -> Any:
     count = iter(range(1000))
-    yield lambda shape, partitions, broken="": Story(
-        nursery_of_scans, tmp_path / str(next(count)), shape, partitions, broken
+    yield lambda shape, partitions, broken="", **how: Story(
+        nursery_of_scans, tmp_path / str(next(count)), shape, partitions, broken, **how
     )
     nursery_of_scans.clear()
 
@@ -168,6 +171,57 @@ def test_killed_at_checkpoints_in_every_shape(
             it.check(it.run() if report is None else report, expected[shape, partitions])
             assert not it.problems, (point, hit, it.problems)
     assert kills
+    tally(kills=kills)
+
+
+def costs(story: Story) -> list[int]:
+    """What each checkpoint in the journal cost, in units of money."""
+    with closing(open_store(str(story.folder / STORE))) as store:
+        batch = store.batch(BATCH)
+        if batch is None:
+            return []
+        bodies = [journal.decode_body(entry.body) for chunk in store.chunks(batch.id)
+                  for entry in each_entry(store, chunk.id)]  # fmt: skip
+        told = [body for body in bodies if isinstance(body, journal.Checkpointed)]
+        spent = [said.usd for body in told for _, said in body.spends]
+        assert sum(len(body.positions) for body in told) == len(spent)
+        assert sum(chunk.counts.spent for chunk in store.chunks(batch.id)) == sum(spent)
+        return spent
+
+
+def names(story: Story) -> dict[tuple[str, str], set[str]]:
+    """The keys that each group of rows was ever handled under, by partition and rows before it."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for line in (story.folder / NAMES).read_text().splitlines():
+        partition, rows, key = line.split()
+        found.setdefault((partition, rows), set()).add(key)
+    return found
+
+
+POINTS = ("commit.before", "commit.begun", "commit.written", "commit.after")
+
+
+@pytest.mark.promise("E8", "B1", "B2")
+@pytest.mark.parametrize("follow", [False, True], ids=["bounded", "following"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_killed_around_a_checkpoint_the_money_of_every_committed_group_is_on_record_once(
+    shape: str, follow: bool, story: Any, tally: Any
+) -> None:
+    groups, kills = -(-ROWS // EVERY), 0
+    for point in POINTS:
+        it = story(shape, 1, follow=follow)
+        report, hit = None, 2
+        while report is None:
+            report = it.run(fault=f"{point}:{hit}:kill" if hit < 5 else "")
+            kills, hit = kills + (report is None), hit + 1
+            assert set(costs(it)) <= {money.to_units("0.01")}
+        assert (report["usd"], report["tokens"]) == (f"{Decimal(groups) / 100:.2f}", 3 * groups), point
+        assert len(costs(it)) == groups
+        called = names(it)
+        assert len(called) == groups
+        assert all(len(keys) == 1 for keys in called.values()), "a group that is repeated has the key it had"
+        assert len(set.union(*called.values())) == groups, "and the next one another"
+    assert kills >= 3 * len(POINTS)
     tally(kills=kills)
 
 

@@ -68,6 +68,8 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     cursor: bytes
     acc: bytes | None = None
+    spend: journal.Spend | None = None
+    """What its rows cost and measured since the checkpoint before."""
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -102,7 +104,8 @@ def commit(
     holder: Holder, settled: Settled, *, commit_id: bytes, release: bool = False, due: float = 0.0, reserved: int = 0,
     reached: Sequence[Reached] = (),
 ) -> Commit:  # fmt: skip
-    """The one guarded write that makes it true."""
+    """The one guarded write that makes it true. What rows cost is part of the checkpoint that covers them."""
+    settled = booked(settled, reached)
     body = journal.encode_body(
         journal.Checkpointed(
             advanced=settled.advanced, attempts=settled.attempts, spends=settled.spends, released=release, due=due,
@@ -127,6 +130,15 @@ def commit(
         reserved=reserved,
         extend=holder.seconds,
     )
+
+
+def booked(settled: Settled, reached: Sequence[Reached]) -> Settled:
+    """Add what ranges cost up to where they have come."""
+    spends = [(each.item.place.stage, each.spend) for each in reached if each.spend is not None]
+    if not spends:
+        return settled
+    cost = Counts(spent=sum(said.usd for _, said in spends), tokens=sum(said.tokens for _, said in spends))
+    return msgspec.structs.replace(settled, spends=[*settled.spends, *spends], counts=settled.counts.plus(cost))
 
 
 def further(item: Item) -> Item:

@@ -4,13 +4,15 @@ import logging
 import time
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 import msgspec
 import uuid_utils
 from pydantic import BaseModel, ValidationError
 
-from holdfast.core import canonical, money
+from holdfast.core import canonical, cursor, money
+from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import Spend
 from holdfast.core.limits import REQUEST_HINT_CHARS
@@ -24,12 +26,38 @@ MOST_TOKENS = 10**15
 """What one attempt can cost at most: sums over a batch stay far below what a store can add up."""
 
 
+class Segment(NamedTuple):
+    """The group of rows of a scan that its handler has in hand."""
+
+    after: Cursor | None
+    """The last row before the group; None where it begins with the first row there is."""
+    until: Cursor | None
+    """The last row of the group; None for a generator, which ends a group with its `yield`."""
+    rows: int
+    """How many rows of the partition come before the group."""
+    count: int | None
+    """How many rows the group has; None for a generator."""
+    more: bool | None
+    """Whether rows of the partition follow that are known now; None for a generator."""
+    interval: int | str
+    """After how many rows, or after which time, a checkpoint is made: as `every=` was given."""
+    start: Cursor | None
+    """The row before the partition; None where it begins with the first row there is."""
+    end: Cursor | None
+    """The last row of the partition; None where it is open, as in a scan that follows."""
+
+    @property
+    def identity(self) -> list[Any]:
+        """What tells the group from every other one of its partition."""
+        return [None if at is None else cursor.to_plain(at) for at in (self.after, self.until)] + [self.count]
+
+
 class Context:
-    """One attempt at one stage of one item. It has no way to the store."""
+    """One attempt at one stage of one item, or at one group of rows of a scan. It has no way to the store."""
 
     __slots__ = (
-        "_metrics", "_model", "_spend", "_stopping", "attempt", "batch", "deadline", "fence",
-        "idempotency_key", "key", "log", "request_id", "stage",
+        "_input_key", "_metrics", "_model", "_spend", "_stopping", "attempt", "batch", "deadline", "fence",
+        "idempotency_key", "key", "log", "request_id", "segment", "stage",
     )  # fmt: skip
 
     def __init__(self, *, item: Item, batch: str, pipeline: str, stage: str, fence: int, timeout: float | None,
@@ -40,13 +68,21 @@ class Context:
         self.attempt = item.place.attempt + 1
         self.fence = fence
         self.request_id = str(uuid_utils.uuid7())
-        self.idempotency_key = idempotency_key(pipeline, batch, stage, item)
+        self.idempotency_key = self._input_key = idempotency_key(pipeline, batch, stage, item)
+        self.segment: Segment | None = None
         self.deadline = None if timeout is None else time.time() + timeout
         self.log = logging.LoggerAdapter(log, {"batch": batch, "item": item.n, "stage": stage, "attempt": self.attempt})
         self._stopping = stopping
         self._spend: dict[str, Any] = {}
         self._metrics: dict[str, Any] = {}
         self._model = metrics
+
+    def take_up(self, segment: Segment) -> None:
+        """Go to another group of rows: what identifies the attempt is that of the group from now on. The same group
+        has the same names whenever it is handled."""
+        self.segment = segment
+        self.idempotency_key = canonical.fingerprint([self._input_key, *segment.identity])
+        self.request_id = str(UUID(hex=canonical.fingerprint([self.idempotency_key, "request"])))
 
     @property
     def stopping(self) -> bool:
@@ -92,6 +128,10 @@ class Context:
         except (TypeError, ValueError, OverflowError) as error:
             raise Invalid(f"metrics: {error}: measure numbers, text and lists of them", "invalid_metrics") from None
         return Spend(n, **self._spend, metrics=metrics) if self._spend or metrics else None
+
+    def settle_up(self) -> None:
+        """Begin to count again: what was said so far is on its way to the store."""
+        self._spend, self._metrics = {}, {}
 
     def paid(self, n: int) -> Spend | None:
         """What an attempt cost that gave no output; its metrics too, where they are valid."""

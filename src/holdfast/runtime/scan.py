@@ -18,7 +18,7 @@ from holdfast.runtime.events.receivers import Target
 from holdfast.runtime.options import Code, heartbeat_seconds, lease_seconds
 from holdfast.runtime.pipeline import Pipeline, check_name
 from holdfast.runtime.plans.plan import Plan
-from holdfast.runtime.policy import Retry
+from holdfast.runtime.policy import Budget, Retry
 from holdfast.runtime.reports.report import Report
 from holdfast.runtime.scans import following, planned
 from holdfast.runtime.scans.convergence import Convergence, Gathered, gather
@@ -126,17 +126,21 @@ class Scan:
             lease: Duration = "30s", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, poll: Duration | None = None,
             accept_source: str | None = None, heartbeat: Duration | None = None,
-            code: Code | None = None, signals: Signals = "raise") -> Any:  # fmt: skip
+            code: Code | None = None, budget: Budget | None = None,
+            signals: Signals = "raise") -> Any:  # fmt: skip
         """Scan the source, or go on with it at its checkpoints: no row before them is handled again.
 
         A scan that follows stays, looks every `poll` for what is new, and tells at its end how the last look went. With
         `progress` it shows every look that found something: a line, or the tick is given to a function of yours.
+        A `budget` is looked at with every checkpoint: when it is used up, no further group of rows is begun.
         """
         stage, name = self._stage(), check_name(batch if batch is not None else self.name, "batch")
         check_signals(signals)
         if self.follow:
             if poll is None:
                 raise UsageError(f'scan {self.name!r} follows its source: say run(poll="30s"), or call tick()')
+            if budget is not None:
+                raise UsageError(f"scan {self.name!r} follows its source and never ends: it takes no budget=")
             every, stop = seconds(poll, "poll"), Stop(None if deadline is None else moment(deadline))
             with self._delivering(stop):
                 show = progress if callable(progress) else following.show_line if progress else _hide
@@ -159,7 +163,7 @@ class Scan:
         try:
             run = self.pipeline.run(ranges, name, key="range", executor=executor, progress=progress, code=code,
                                     workers=workers if workers is not None else self.partitions, deadline=deadline,
-                                    lease=lease, heartbeat=heartbeat, signals=signals)  # fmt: skip
+                                    lease=lease, heartbeat=heartbeat, budget=budget, signals=signals)  # fmt: skip
         except Interrupted as error:
             error.report = self._ended(name, error.report, notes)
             raise

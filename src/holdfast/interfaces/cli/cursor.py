@@ -30,7 +30,7 @@ from holdfast.interfaces.cli.common import (
 from holdfast.interfaces.cli.loading import load_scan
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors import acts, audit, document, glance, planting
-from holdfast.runtime.cursors.history import Past, history
+from holdfast.runtime.cursors.history import Past, cost_words, history
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.durations import when
 from holdfast.stores import owners
@@ -130,6 +130,8 @@ def _line(past: Past, key: Any) -> str:
     why = f": {past.reason}" if past.reason else ""
     who = owners.short(past.actor)
     rows = render.many(past.rows, "row")
+    cost = "" if past.spend is None else cost_words(past.spend)
+    rows += f"  {cost}" if cost else ""
     return f"{when(past.at)}  partition {key}  {rows}  {at}  {past.kind} by {who}, fence {past.fence}{why}"
 
 

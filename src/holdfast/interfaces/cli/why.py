@@ -15,7 +15,8 @@ def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_
         render.document(told.as_dict() | {"commands": commands})
         return
     render.show(render.heading(f"item {told.key!r} (number {told.number}) of batch {told.batch!r}", told.state))
-    render.show(render.facts([("now", told.now), *([("stands", told.checkpoint)] if told.checkpoint else [])]))
+    render.show(render.facts([("now", told.now), *([("stands", told.checkpoint)] if told.checkpoint else []),
+                              *([("cost", told.cost)] if told.cost else [])]))  # fmt: skip
     render.say()
     render.show(render.facts((story.to_the_millisecond(event.at), event.text) for event in told.events))
     render.say()

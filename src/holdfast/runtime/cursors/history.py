@@ -3,9 +3,10 @@
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
-from holdfast.core import cursor, journal
+from holdfast.core import cursor, journal, money
 from holdfast.core.model import Batch, Chunk
 from holdfast.stores.base import Store, each_entry, lineage
 
@@ -31,6 +32,12 @@ class Past:
     """Of what is accumulated; empty where nothing is."""
     is_end: bool = False
     """The range was done with it."""
+    spend: journal.Spend | None = None
+    """What its rows cost and measured, as their handler said."""
+
+    @property
+    def usd(self) -> Decimal:
+        return money.to_usd(0 if self.spend is None else self.spend.usd)
 
     @property
     def is_act(self) -> bool:
@@ -46,7 +53,26 @@ class Past:
             "at": self.at, "partition": key, "rows": self.rows, "cursor": at, "kind": self.kind, "actor": self.actor,
             "fence": self.fence, "commit_id": self.commit_id, "entry": self.entry,
         }  # fmt: skip
-        return plain | ({"reason": self.reason} if self.reason else {})
+        plain |= {"reason": self.reason} if self.reason else {}
+        return plain if self.spend is None else plain | cost_facts(self.spend)
+
+
+def cost_facts(said: journal.Spend) -> dict[str, Any]:
+    """Write what was spent and measured as plain values."""
+    return {
+        "usd": format(money.to_usd(said.usd), "f"), "tokens": said.tokens, "model": said.model, "usage": said.usage,
+        "metrics": said.metrics,
+    }  # fmt: skip
+
+
+def cost_words(said: journal.Spend) -> str:
+    """Write what was spent for a person; empty where nothing was."""
+    parts = [
+        f"${money.to_usd(said.usd)}" if said.usd else "",
+        f"{said.tokens:,} tokens" if said.tokens else "",
+        said.model,
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def history(store: Store, batch: Batch, n: int | None = None) -> Iterator[Past]:
@@ -88,15 +114,17 @@ def _told(header: journal.Header, body: journal.Body) -> Iterator[Past]:
     if isinstance(body, journal.Checkpointed):
         for position in body.positions:
             ended = any(group.finished and position.n in group.items for group in body.advanced)
-            yield _past(header, position, is_end=ended)
+            spend = next((said for _, said in body.spends if said.n == position.n), None)
+            yield _past(header, position, is_end=ended, spend=spend)
     elif isinstance(body, journal.Acted):
         for moved in body.items:
             if moved.position is not None:
                 yield _past(header, moved.position, body.reason)
 
 
-def _past(header: journal.Header, position: journal.Position, reason: str = "", *, is_end: bool = False) -> Past:
+def _past(header: journal.Header, position: journal.Position, reason: str = "", *, is_end: bool = False,
+          spend: journal.Spend | None = None) -> Past:  # fmt: skip
     return Past(at=header.at, n=position.n, rows=position.rows, cursor=position.cursor, kind=header.kind,
                 actor=header.actor, fence=header.fence, commit_id=header.commit_id.hex(),
                 entry=journal.name(header.chain, header.seq), reason=reason,
-                digest=position.digest, is_end=is_end)  # fmt: skip
+                digest=position.digest, is_end=is_end, spend=spend)  # fmt: skip

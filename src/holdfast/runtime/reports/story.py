@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from holdfast.core import canonical, cursor, journal, money
@@ -10,6 +11,7 @@ from holdfast.core.columns import FLOAT32, UINT16, unpack
 from holdfast.core.model import Batch, Chunk, Key, State, StoredItem, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors.glance import in_words, of_a_row
+from holdfast.runtime.cursors.history import cost_facts, cost_words
 from holdfast.runtime.cursors.outlook import of_a_range
 from holdfast.runtime.cursors.standing import borders, is_scan, standing_of
 from holdfast.runtime.durations import brief, when
@@ -60,6 +62,15 @@ class Story:
     """What a person can type next."""
     checkpoint: str = ""
     """How far it has been read, where it is a range of a source."""
+    usd: str = "0.00"
+    """What all its attempts and checkpoints cost, in dollars."""
+    tokens: int = 0
+
+    @property
+    def cost(self) -> str:
+        """What it cost in all, for a person; empty where nothing was spent."""
+        usd, tokens = Decimal(self.usd), self.tokens
+        return ", ".join([*([f"${self.usd}"] if usd else []), *([f"{tokens:,} tokens"] if tokens else [])])
 
     def as_dict(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("events", "commands")}
@@ -69,6 +80,8 @@ class Story:
     def __str__(self) -> str:
         lines = [f"item {self.key!r} (number {self.number}) of batch {self.batch!r}", f"Now:  {self.now}", ""]
         lines += [f"  {to_the_millisecond(event.at)}  {event.text}" for event in self.events]
+        if self.cost:
+            lines += ["", f"Cost: {self.cost}"]
         lines += ["", f"Next: {self.next}"]
         return "\n".join(lines + [f"      {command}" for command in self.commands])
 
@@ -78,7 +91,8 @@ def tell(store: Store, batch: Batch, item: str) -> Story:
     found = lookup.item_named(store, batch, item)
     names = lookup.stage_names(batch)
     line = lineage(store.chunks(batch.id), found.n)
-    events = tuple(_Teller(store, batch, found, names, line).events())
+    teller = _Teller(store, batch, found, names, line)
+    events = tuple(teller.events())
     place = found.place
     outlook = look_ahead(store, batch, found, line[-1])
     at = standing_of(store, batch, found)
@@ -99,6 +113,8 @@ def tell(store: Store, batch: Batch, item: str) -> Story:
         next=outlook.next,
         commands=outlook.commands,
         checkpoint=of_a_row(batch, found) if at is None else in_words(at),
+        usd=format(money.to_usd(teller.spent), "f"),
+        tokens=teller.tokens,
     )
 
 
@@ -116,6 +132,8 @@ class _Teller:
         self._grant: Event | None = None
         """The grant it is in, told only if it comes to something."""
         self._is_pending = True
+        self.spent = self.tokens = 0
+        """What its attempts cost, and its checkpoints where it is a range: money in units."""
         self._is_range = is_scan(batch) and borders(item) is not None
 
     def events(self) -> Iterator[Event]:
@@ -172,6 +190,8 @@ class _Teller:
         if header.kind == journal.STARTED and self._is_pending and self._grant is not None:
             self._grant = replace(self._grant, text=f"{self._grant.text}, and started alone: a death counts against it")
         spends = {stage: said for stage, said in body.spends if said.n == self._n}
+        self.spent += sum(said.usd for said in spends.values())
+        self.tokens += sum(said.tokens for said in spends.values())
         mine = [group for group in body.advanced if self._n in group.items]
         attempts = [attempt for attempt in body.attempts if attempt.n == self._n]
         if (mine or attempts) and self._grant is not None:
@@ -269,21 +289,9 @@ def _place_of(position: journal.Position) -> str:
 
 
 def _cost(said: journal.Spend | None) -> str:
-    if said is None:
-        return ""
-    parts = [
-        f"${money.to_usd(said.usd)}" if said.usd else "",
-        f"{said.tokens:,} tokens" if said.tokens else "",
-        said.model,
-    ]
-    shown = ", ".join(part for part in parts if part)
+    shown = "" if said is None else cost_words(said)
     return f", {shown}" if shown else ""
 
 
 def _cost_facts(said: journal.Spend | None) -> dict[str, Any]:
-    if said is None:
-        return {}
-    return {
-        "usd": format(money.to_usd(said.usd), "f"), "tokens": said.tokens, "model": said.model, "usage": said.usage,
-        "metrics": said.metrics,
-    }  # fmt: skip
+    return {} if said is None else cost_facts(said)

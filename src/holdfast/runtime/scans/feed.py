@@ -24,6 +24,8 @@ class _Taken(NamedTuple):
     page: Page
     before: Cursor | None
     counts: Sequence[int]
+    rows: int
+    """How many rows were taken before the page."""
 
     def cursor(self, count: int) -> Cursor | None:
         return self.page.after(count) if count else self.before
@@ -77,7 +79,7 @@ class Feed:
             if self._flawed:
                 counts = [count for count, row in zip(counts, some, strict=True) if not self._passes(row, count)]
                 some = [self._page.rows[count - 1] for count in counts]
-            self._parts.append(_Taken(self._page, self._last, counts))
+            self._parts.append(_Taken(self._page, self._last, counts, self._before))
             taken += some
         return taken
 
@@ -88,6 +90,10 @@ class Feed:
     def befores(self) -> list[Cursor | None]:
         """The cursor before each of them."""
         return [part.cursor(count - 1) for part in self._parts for count in part.counts]
+
+    def numbers(self) -> list[int]:
+        """The number of each of them, the first row of the range being 1."""
+        return [part.rows + count for part in self._parts for count in part.counts]
 
     _parts: list[_Taken]
 

@@ -67,6 +67,10 @@ class Handler:
         if self.shape is Shape.FOLD and acc is None and "NoneType" in str(error):
             error.add_note(f"{self.what} begins with None: write acc: int = 0, or handler(initial=0)")
 
+    @property
+    def wants_context(self) -> bool:
+        return bool(self._context)
+
     def generate(self, part: Any, ctx: Context) -> Any:
         """The generator over a part."""
         return self.function(part, **{self._context: ctx} if self._context else {})

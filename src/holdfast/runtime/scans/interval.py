@@ -28,6 +28,13 @@ class Every:
     rows: int | None = None
     seconds: float | None = None
 
+    @property
+    def said(self) -> int | str:
+        """The interval as a handler is told it."""
+        if self.rows is not None:
+            return self.rows
+        return "auto" if self.seconds is None else f"{self.seconds:g}s"
+
     @staticmethod
     def of(said: Said) -> "Every":
         """`every=1000` rows, `every="5s"`, or `every="auto"`."""
@@ -50,7 +57,7 @@ class Interval:
     """Decides for one range, from what rows and checkpoints take."""
 
     def __init__(self, every: Every) -> None:
-        self._every = every
+        self.every = self._every = every
         self._cost = 0.0
         """Seconds that a checkpoint takes, about."""
         self._row = 0.0

@@ -97,6 +97,8 @@ class IsolatingWalk(Walk):
                 whole: bool = False) -> Tries:  # fmt: skip
         if not some:
             return acc
+        if self._tells_groups and len(some) < len(rows):
+            self._take_up_some(some, more=some[-1] + 1 < len(rows))
         try:
             answer: bytes | None = yield [rows[index] for index in some], acc
             return answer
@@ -114,6 +116,11 @@ class IsolatingWalk(Walk):
         middle = len(some) // 2
         acc = yield from self._narrow(rows, some[:middle], acc, culprits)
         return (yield from self._narrow(rows, some[middle:], acc, culprits))
+
+    def _take_up_some(self, some: list[int], *, more: bool) -> None:
+        """Tell the handler that it has a part of the group in hand."""
+        feed, first, last = self.feed, some[0], some[-1]
+        self._take_up(feed.befores()[first], feed.numbers()[first] - 1, feed.cursors()[last], len(some), more=more)
 
     def _may_work_next_time(self, error: Exception) -> bool:
         """Whether the policy has another attempt for it: then no row is looked for yet."""

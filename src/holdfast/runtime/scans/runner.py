@@ -127,5 +127,4 @@ class RangeRunner(StageRunner):
             raise Invalid(f"{walk.handler.what}: {error}", "invalid_output") from None
         work.reached = walk.reached()
         item = walk.item
-        return Done(item, data, canonical.digest(item.salt, data), max(0.0, began - work.ready_at), clock() - began,
-                    ctx.said(item.n))  # fmt: skip
+        return Done(item, data, canonical.digest(item.salt, data), max(0.0, began - work.ready_at), clock() - began)

@@ -5,15 +5,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from holdfast.core import cursor
+from holdfast.core.cursor import Cursor
 from holdfast.core.errors import LeaseLost
 from holdfast.core.model import Item
 from holdfast.core.settle import Reached, further
-from holdfast.runtime.context import Context
+from holdfast.runtime.context import Context, Segment
 from holdfast.runtime.scans.burial import Burial, Seen, malformed
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.handler import Handler, Shape
 from holdfast.runtime.scans.interval import Interval
 from holdfast.runtime.scans.misuse import Misuse
+from holdfast.runtime.scans.stage import span_of
 from holdfast.runtime.schema import Invalid
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.saving import Saving
@@ -34,11 +36,27 @@ class Parked(Exception):
 class Part:
     """A range of the source in the hands of a generator: iterate it, and `yield` what you have accumulated."""
 
-    def __init__(self, key: Any, acc: Any, rows: Callable[[], Iterator[Any]]) -> None:
+    def __init__(self, key: Any, acc: Any, rows: Callable[[], Iterator[Any]], ctx: Context | None = None) -> None:
         self.key = key
         self.acc = acc
         """What was accumulated at the last checkpoint; None at the start."""
         self._rows = rows
+        self._ctx = ctx
+
+    @property
+    def segment(self) -> Segment | None:
+        """The group of rows at hand, from the last `yield` on: as `ctx.segment`."""
+        return None if self._ctx is None else self._ctx.segment
+
+    @property
+    def idempotency_key(self) -> str:
+        """The key of that group: as `ctx.idempotency_key`."""
+        return "" if self._ctx is None else self._ctx.idempotency_key
+
+    @property
+    def request_id(self) -> str:
+        """As `ctx.request_id`."""
+        return "" if self._ctx is None else self._ctx.request_id
 
     def __iter__(self) -> Iterator[Any]:
         return self._rows()
@@ -60,6 +78,9 @@ class Walk:
         self._burial = burial
         """Who buries malformed rows; without it one of them is the end of the attempt."""
         self._seen = Seen(self.item.key, feed.cursor, feed.rows)
+        self._tells_groups = handler.wants_context or handler.shape is Shape.GENERATOR
+        """Whether the handler can see which rows it has in hand."""
+        self._span = span_of(self.item.input) if self._tells_groups else None
         self._acc = handler.decode(acc)
         self._stored = acc
         self._saved_rows = feed.rows
@@ -84,18 +105,24 @@ class Walk:
         """How far it has come: what a checkpoint says. What is malformed up to there is buried before."""
         self._bury_malformed()
         at = self.feed.cursor
-        return Reached(item=self.item, rows=self.feed.rows, cursor=b"" if at is None else cursor.encode(at),
-                       acc=self.handler.encode(self._acc))  # fmt: skip
+        reached = Reached(item=self.item, rows=self.feed.rows, cursor=b"" if at is None else cursor.encode(at),
+                          acc=self.handler.encode(self._acc), spend=self._ctx.said(self.item.n))  # fmt: skip
+        self._ctx.settle_up()
+        return reached
 
     # -- the three shapes -----------------------------------------------------------------------------------------
 
     def _generate(self) -> Any:
-        made = self.handler.generate(Part(self.item.key, self._acc, self._one_by_one), self._ctx)
+        made = self._generator()
         while True:
             try:
                 self._yielded(next(made))
             except StopIteration as end:
                 return end.value if end.value is not None else self._acc
+
+    def _generator(self) -> Any:
+        self._take_up(self.feed.cursor, self.feed.rows)
+        return self.handler.generate(Part(self.item.key, self._acc, self._one_by_one, self._ctx), self._ctx)
 
     async def _watched(self) -> Any:
         """A coroutine is cancelled when its lease is lost."""
@@ -110,7 +137,7 @@ class Walk:
 
     async def _go_async(self) -> Any:
         if self.handler.shape is Shape.GENERATOR:
-            async for acc in self.handler.generate(Part(self.item.key, self._acc, self._one_by_one), self._ctx):
+            async for acc in self._generator():
                 self._yielded(acc)
             return self._acc
         while not self.feed.at_end:
@@ -136,17 +163,17 @@ class Walk:
             self._save()
             if self._stopping():
                 raise Parked
+        self._take_up(self.feed.cursor, self.feed.rows)
 
     def _after_rows(self, began: float) -> None:
         now, fresh = clock(), self.feed.rows - self._saved_rows
         self.interval.learn(self._handed, now - began)
         if self.feed.at_end:
             return
-        stopping = self._stopping()
-        if stopping or self.interval.is_due(fresh, now - self._saved_at):
+        if self.interval.is_due(fresh, now - self._saved_at) or self._stopping():
             self._save()
-        if stopping:
-            raise Parked
+            if self._stopping():
+                raise Parked
 
     def _save(self) -> None:
         began = clock()
@@ -155,6 +182,7 @@ class Walk:
         if not saving.wait():
             raise self._lost()
         self.item = further(self.item)
+        self._ctx.attempt = self.item.place.attempt + 1
         self._saved_rows, self._saved_at = self.feed.rows, clock()
         self._seen = Seen(self.item.key, self.feed.cursor, self.feed.rows)
         self.interval.paid(self._saved_at - began)
@@ -165,10 +193,21 @@ class Walk:
         if self._work.is_vain:
             raise self._lost()
         most = FOLD_ROWS if self.handler.shape is Shape.FOLD else None
-        rows = self.feed.take(self.interval.rows_at_once(self.feed.rows - self._saved_rows, most))
+        before, after = self.feed.rows, self.feed.cursor if self._tells_groups else None
+        rows = self.feed.take(self.interval.rows_at_once(before - self._saved_rows, most))
         self._handed = len(rows)
+        if self._tells_groups:
+            self._take_up(after, before, self.feed.cursor, len(rows))
         self._bury_malformed(GROUP)
         return rows
+
+    def _take_up(self, after: Cursor | None, rows: int, until: Cursor | None = None, count: int | None = None, *,
+                 more: bool = False) -> None:  # fmt: skip
+        """Tell the handler which rows it has in hand; of a generator's the end is not known."""
+        assert self._span is not None
+        follows = None if count is None else more or not self.feed.at_end
+        self._ctx.take_up(Segment(after, until, rows, count, follows, self.interval.every.said, self._span.after,
+                                  self._span.until))  # fmt: skip
 
     def _one_by_one(self) -> Iterator[Any]:
         work = self._work

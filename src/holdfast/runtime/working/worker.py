@@ -18,7 +18,7 @@ from holdfast.core.errors import StoreError, UsageError
 from holdfast.core.limits import LOAD_BYTES, LOAD_ITEMS, SUSPECT
 from holdfast.core.model import Commit, Item, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, excuse
-from holdfast.core.settle import NOTHING, Settled, commit, settle, start
+from holdfast.core.settle import NOTHING, Settled, booked, commit, settle, start
 from holdfast.runtime.checking.gate import Gate, Passed
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.ending.pauses import Pauses
@@ -239,6 +239,7 @@ class Worker:
             lane.publish([s for (_, s), receipt in zip(batch, receipts, strict=True) if receipt.landed])
         if late := [c for c, receipt in zip(commits, receipts, strict=True) if receipt.reason == "sealed"]:
             self.ledger.late += sealing.note_late(self.store, late, owner=self.want.owner)
+        self._book([each for each, receipt in zip(batch, receipts, strict=True) if receipt.landed])
         for (holding, settled), receipt, written in zip(batch, receipts, commits, strict=True):
             if receipt.landed:
                 self._landed(holding, settled, written.release)
@@ -246,6 +247,13 @@ class Worker:
                 self._drop(holding, f"its commit was refused ({receipt.reason})")
         if any(settled.counts.dead for _, settled in batch):
             self.watch.after_burial()
+
+    def _book(self, landed: list[tuple[Holding, Settled]]) -> None:
+        """Add up what is durable, all of it before a range goes on to its next rows: a budget may be used up."""
+        for holding, settled in landed:
+            self.ledger.add(booked(settled, holding.all_reached()))
+        if self.ledger.broke:
+            self.control.stop("budget")
 
     def _settle(self, holding: Holding, now: float) -> Settled:
         outcomes, holding.outcomes = holding.outcomes, []
@@ -266,9 +274,6 @@ class Worker:
         holding.progressed_at = time.monotonic()
         holding.clear(settled.counts.settled)
         self.ledger.read(holding.came_further())
-        self.ledger.add(settled)
-        if self.ledger.broke:
-            self.control.stop("budget")
         self.appetite.learn(settled.counts.settled)
         if released:
             self._forget(holding)

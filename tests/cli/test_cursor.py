@@ -184,7 +184,7 @@ def test_status_tells_rows_cursor_and_lag_of_each_partition(app: Path, holdfast:
         (["reset", "totals", "--resolve"], "say which partition"),
         (["reset", "totals", "1", "--resolve", "--from-start"], "say one of them"),
         (["reset", "totals", "1", "--to-stage", "2"], "one stage"),
-        (["run", "app.py:totals", "--budget", "5"], "takes no --budget"),
+        (["run", "app.py:totals", "--verify", "full"], "takes no --verify"),
         (["cursor", "clone", "totals", ""], "batch name"),
     ],
 )

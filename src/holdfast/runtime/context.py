@@ -3,8 +3,9 @@
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -26,7 +27,8 @@ MOST_TOKENS = 10**15
 """What one attempt can cost at most: sums over a batch stay far below what a store can add up."""
 
 
-class Segment(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Segment:
     """The group of rows of a scan that its handler has in hand."""
 
     after: Cursor | None

@@ -9,6 +9,8 @@ from pydantic import BaseModel
 import holdfast as hf
 from holdfast.core.events import ITEM_DEAD
 from holdfast.core.model import BatchId, chain_of_batch
+from holdfast.runtime.operating import operations
+from holdfast.runtime.records import audit
 from holdfast.stores.base import each_entry
 from tests.runtime.support import Calls, outputs, run
 
@@ -193,8 +195,78 @@ def test_an_invalid_item_that_was_corrected_is_handled_on_request(restart: Calla
     assert run(restart(define), [{"number": "x1", "image": 5}], key="image").counts.dead == 1
     with pytest.raises(hf.PayloadChanged, match="number: 'x1' became 1"):
         run(restart(define), [{"number": 1, "image": "5"}], key="image")
-    report = run(restart(define), [{"number": 1, "image": "5"}], key="image", changed="rerun")
+    discard(book := restart(define), "5")
+    report = run(book, [{"number": 1, "image": "5"}], key="image", changed="rerun")
     assert (report.counts.done, report.counts.dead) == (1, 0)
+
+
+def discard(book: hf.Pipeline, key: str) -> None:
+    """A person gives a dead letter up."""
+    store = book.store
+    operations.discard(store, store.batches()[0], operations.By(actor="ann", reason="the scan was wrong"), [key])
+
+
+UNLUCKY = [{"number": 1, "image": "one"}, {"number": 13, "image": "bad"}, {"number": 14, "image": 5}]
+CORRECTED = [{"number": 1, "image": "one"}, {"number": 13, "image": "good"}, {"number": 14, "image": "five"}]
+
+
+def unlucky(calls: Calls) -> Callable[[hf.Pipeline], None]:
+    def define(book: hf.Pipeline) -> None:
+        @book.stage
+        def ocr(page: Page) -> str:
+            calls(page.number)
+            if page.image == "bad":
+                raise hf.Permanent("unreadable")
+            return page.image.upper()
+
+    return define
+
+
+@pytest.mark.promise("E10")
+def test_a_dead_letter_that_comes_with_another_payload_is_left_to_a_person(restart: Callable[..., hf.Pipeline]) -> None:
+    calls = Calls()
+    define = unlucky(calls)
+    run(restart(define), UNLUCKY, key="number")
+    before = list(restart(define).store.items(BatchId(1)))
+    book = restart(define)
+    assert book.plan(CORRECTED, key="number", changed="rerun").count("skip", "dead") == 2
+    assert "2 dead letters came with another payload" in "".join(
+        book.plan(CORRECTED, key="number", changed="rerun").notes
+    )
+    report = run(book, CORRECTED, key="number", changed="rerun")
+    assert (report.counts.done, report.counts.dead, report.exit_code) == (1, 2, 1)
+    assert list(book.store.items(BatchId(1))) == before, "payload and envelope are as they were"
+    (warning,) = report.warnings
+    assert "2 dead letters of book came with another payload and were left alone (13, 14)" in warning
+    assert "holdfast dead discard book KEY" in warning
+    assert sorted(calls.seen) == [1, 13]
+
+
+@pytest.mark.promise("E10")
+def test_a_person_gets_the_corrected_payload_in(restart: Callable[..., hf.Pipeline]) -> None:
+    define = unlucky(Calls())
+    run(restart(define), UNLUCKY, key="number")
+    book = restart(define)
+    discard(book, "13")
+    discard(book, "14")
+    report = run(book, CORRECTED, key="number", changed="rerun")
+    assert report.is_complete
+    assert report.warnings == ()
+    assert outputs(book) == {1: "ONE", 13: "GOOD", 14: "FIVE"}
+    assert audit.verify(book.store, book.store.batches()[0], full=True).findings == ()
+
+
+@pytest.mark.promise("E10")
+def test_a_message_replaces_no_dead_letter_either(
+    restart: Callable[..., hf.Pipeline], caplog: pytest.LogCaptureFixture
+) -> None:
+    book = restart(unlucky(Calls()))
+    assert book.process(UNLUCKY[1], key="number").state == "dead"
+    before = list(book.store.items(BatchId(1)))
+    again = book.process(CORRECTED[1], key="number", changed="rerun")
+    assert (again.state, again.code) == ("dead", "unreadable")
+    assert list(book.store.items(BatchId(1))) == before
+    assert "1 dead letter of book came with another payload and was left alone (13)" in caplog.text
 
 
 def test_an_item_that_becomes_invalid_is_buried_on_request(restart: Callable[..., hf.Pipeline]) -> None:

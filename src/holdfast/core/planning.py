@@ -116,6 +116,8 @@ def outlook_of_changed(item: NewItem, before: Outlook, changed: str) -> Outlook:
         return before
     if changed == "refuse":
         return Outlook(Fate.REFUSE, 0, Reason.CHANGED_INPUT)
+    if before.reason is Reason.DEAD:
+        return before
     if item.place.state is State.DEAD:
         return Outlook(Fate.BURY, 0, Reason.INVALID)
     return Outlook(Fate.RUN, 0, Reason.CHANGED_INPUT)

@@ -71,6 +71,7 @@ class Run:
         self.key: KeyFrom = None
         """What identifies an item, as given or as the batch remembers it."""
         self.warnings: list[str] = []
+        self.left_alone = renewal.LeftAlone()
         self.failures = FailureHooks(pipeline, options.batch, self.warnings)
         self.interrupts = Interrupts(self.control, self._wake, options.signals)
         self.closing = Closing(self.store, pipeline.stages, options, self.owner)
@@ -254,7 +255,9 @@ class Run:
         options = self.options
 
         def rerun(n: ItemNo, item: NewItem) -> None:
-            ledger.send_back(renewal.renew(self.store, batch, n, item, actor=self.owner))
+            state = renewal.renew(self.store, batch, n, item, self.left_alone, actor=self.owner)
+            if state is not None:
+                ledger.send_back(state)
 
         return Ingester(self.store, batch, self.pipeline.stages[0].input, key=self.key, identity=options.identity,
                         changed=options.changed, owner=self.owner, rerun=rerun)  # fmt: skip
@@ -290,6 +293,8 @@ class Run:
             self.warnings.append(f"{ledger.late:,} items came after the batch was sealed: their work is not recorded")
         with _naming_outputs(fresh):
             found = self.closing.end(fresh, read=ledger.ingested)
+        if self.left_alone.count:
+            self.warnings.append(self.left_alone.warning(batch.name))
         self.warnings += ledger.notes
         report = self._report(batch, ledger, found)
         if report.state.startswith("complete"):

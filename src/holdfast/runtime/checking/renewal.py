@@ -1,4 +1,4 @@
-"""An item that came again with another payload, where the user said `changed="rerun"`: it begins again with it."""
+"""An item that came again with another payload, where the user passed `changed="rerun"`: it begins again with it."""
 
 import os
 
@@ -7,15 +7,41 @@ from msgspec import structs
 from holdfast.core import canonical, events, ingest
 from holdfast.core.acts import change_of
 from holdfast.core.limits import LISTED_NAMES
-from holdfast.core.model import Act, Batch, ItemNo, NewItem, Place, State
+from holdfast.core.model import Act, Batch, ItemNo, Key, NewItem, Place, State
 from holdfast.core.states import Transition, go_back
 from holdfast.stores.base import Store
 
 
-def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, *, actor: str) -> State:
+class LeftAlone:
+    """Dead letters that came again with another payload: only a person decides about them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first: list[str] = []
+
+    def note(self, key: Key) -> None:
+        self.count += 1
+        if len(self._first) < LISTED_NAMES:
+            self._first.append(canonical.key_text(key))
+
+    def warning(self, batch: str) -> str:
+        """How many there were, and how a person gets the new payload in."""
+        what = "1 dead letter" if self.count == 1 else f"{self.count:,} dead letters"
+        more = ", …" if self.count > len(self._first) else ""
+        return (
+            f"{what} of {batch} came with another payload and {'was' if self.count == 1 else 'were'} left alone "
+            f"({', '.join(self._first)}{more}): a person decides about dead letters. To take the new payload in, give "
+            f'the old one up with `holdfast dead discard {batch} KEY --reason …`, then run again with changed="rerun"'
+        )
+
+
+def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, left: LeftAlone, *, actor: str) -> State | None:
     """Replace the stored payload and send the item to the first stage in a new epoch; an owner at work is fenced.
-    Return the state that it leaves."""
+    Return the state that it leaves; None for a dead letter, which is left alone with its payload."""
     stored = store.items(batch.id, lo=n, hi=n + 1)[0]
+    if stored.place.state is State.DEAD:
+        left.note(stored.key)
+        return None
     stages = len(canonical.decode(batch.definition)["stages"])
     reason = _reason(stored.payload, item.payload)
     place = go_back(stored.place, Transition.RESET, 0, stages, reason=reason)

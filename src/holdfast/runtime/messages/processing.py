@@ -153,7 +153,10 @@ class Processor:
         return known
 
     def _rerun(self, n: ItemNo, item: NewItem) -> None:
-        renewal.renew(self.store, self.batch, n, item, actor=self.owner)
+        left = renewal.LeftAlone()
+        renewal.renew(self.store, self.batch, n, item, left, actor=self.owner)
+        if left.count:
+            log.warning("%s", left.warning(self.batch.name))
 
     def _runner(self, index: int) -> StageRunner:
         return StageRunner(

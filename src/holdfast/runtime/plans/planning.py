@@ -300,7 +300,8 @@ class _Planner:
             )
         self.notes += self.unclear.warnings()
         if self.kept:
-            self.notes.append(f"{many(self.kept, 'item')} came with another payload, and would be kept as stored")
+            who = "item" if self.options.changed == "keep" else "dead letter"
+            self.notes.append(f"{many(self.kept, who)} came with another payload, and would be kept as stored")
         if self.twice:
             self.notes.append(f"{many(self.twice, 'item')} came more than once")
         if self.change is not None and self.rerun is None and self.passed:

@@ -11,6 +11,7 @@ from typer.main import get_command
 import holdfast as package
 from holdfast.interfaces.cli import hints
 from holdfast.interfaces.cli.app import app
+from holdfast.runtime import commands
 from tests.cli.conftest import Command
 
 APP = """
@@ -50,12 +51,12 @@ def orders(here: Path) -> Path:
 
 
 def test_all_commands_are_known_to_whoever_completes_suggestions() -> None:
-    known = {*hints.SINGLE, *(f"{group} {verb}" for group, verbs in hints.GROUPS.items() for verb in verbs)}
+    known = {*commands.SINGLE, *(f"{group} {verb}" for group, verbs in commands.GROUPS.items() for verb in verbs)}
     assert known == commands_of() - {"faults", "demo"}
 
 
 def test_no_text_in_the_code_suggests_a_command_that_there_is_not() -> None:
-    there = {*commands_of(), *hints.GROUPS}
+    there = {*commands_of(), *commands.GROUPS}
     for file in Path(package.__file__).parent.rglob("*.py"):
         texts = [node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)]
         for text in texts:
@@ -114,3 +115,33 @@ def test_what_is_no_suggestion_stays_as_it_is(text: str) -> None:
         assert hints.pasteable(text) == text
     finally:
         hints.remember(None)
+
+
+ODD = """
+import holdfast as hf
+
+keys = hf.Pipeline("keys", store="my store.db", source=["--all", "-1", "it's", "fine"])
+
+@keys.stage
+def refuse(key: str) -> str:
+    if key == "fine":
+        return key
+    raise hf.Permanent("refused")
+"""
+
+
+def test_names_that_a_shell_or_a_parser_would_take_apart_can_be_pasted(here: Path, holdfast: Command) -> None:
+    (here / "app.py").write_text(ODD)
+    report = holdfast("run", "app.py:keys", "--batch", "my keys")
+    (see, *_) = suggested(report.out)
+    assert see[:4] == ["dead", "list", "--store", "my store.db"], "the code names the store"
+    listed = holdfast(*[part.rstrip(",") for part in see[:5]])
+    assert listed.code == 0, listed.err
+    for key in ("--all", "-1", "it's"):
+        why = holdfast("why", "--store", "my store.db", "--", "my keys", key)
+        discard = next(each for each in suggested(why.out) if each[:2] == ["dead", "discard"])
+        verb, rest = discard[:2], ["given up" if part == "…" else part for part in discard[2:]]
+        done = holdfast(*verb, "--yes", *rest)
+        assert (done.code, "1 item" in done.out or "discarded 1" in done.out) == (0, True), (done.out, done.err)
+    left = holdfast("status", "my keys", "--store", "my store.db", "--json").document["counts"]
+    assert (left["cancelled"], left["dead"], left["done"]) == (3, 0, 1)

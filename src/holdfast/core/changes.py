@@ -1,6 +1,7 @@
 """What changed about the stages of a batch since it was last run, and what follows from what the user wants done."""
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -100,7 +101,7 @@ def warning(name: str, decision: Decision) -> str:
 def ways_on(name: str, definition: bytes) -> str:
     """What a person can say. Ranges of a scan stand at checkpoints: they are begun again by a reset."""
     again = (
-        f"`holdfast reset {name} --from-start` to handle all rows again with it"
+        f"`holdfast reset {quote(name)} --from-start` to handle all rows again with it"
         if any("source" in stage for stage in decode(definition)["stages"])
         else 'code="rerun" (--code rerun) to run again what that affects'
     )

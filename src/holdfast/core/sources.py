@@ -1,5 +1,6 @@
 """Whether a scan still reads the source it was begun with: another one is refused, with the difference in words."""
 
+from shlex import quote
 from typing import Any
 
 from holdfast.core import canonical
@@ -34,7 +35,7 @@ def check(batch: Batch, now: dict[str, Any], accepted: str | None, *, resets: bo
     says whether a reset would do, too: ranges whose borders are rows of the old source cannot begin anew in another."""
     changed = changes(batch, now)
     if changed and not accepted:
-        anew = f"reset it with `holdfast cursor reset {batch.name} --to-beginning`, " if resets else ""
+        anew = f"reset it with `holdfast cursor reset {quote(batch.name)} --to-beginning`, " if resets else ""
         raise FingerprintChanged(
             f"batch {batch.name!r} was begun with another source: {'; '.join(changed)}. Its cursor may mean nothing "
             'there: go on all the same with accept_source="why that is fine" (--accept-source "why"), '

@@ -6,6 +6,7 @@ beside the files decides, so that batches of other stores and pipelines are know
 """
 
 from collections.abc import Iterator, Sequence
+from shlex import quote
 from typing import IO, Literal
 
 from holdfast.core.errors import Refused, StoreError
@@ -51,7 +52,7 @@ class Ownership:
         for stage, by in self.superseded.items():
             raise Refused(
                 f"batch {batch!r} has work left, but the files of stage {stage!r} were superseded by batch {by!r}, and "
-                f"it would replace them: cancel it (`holdfast cancel {batch}`), or give the items to a new batch"
+                f"it would replace them: cancel it (`holdfast cancel {quote(batch)}`), or give the items to a new batch"
             )
 
 

@@ -287,6 +287,12 @@ class Pipeline:
             self._store_pid = os.getpid()
         return self._store
 
+    @property
+    def store_named(self) -> str | None:
+        """The store as the code names it, for commands that can be pasted; None where the default holds."""
+        named = isinstance(self._where, str | Path) and not str(self._where).startswith("memory:")
+        return str(self._where) if named else None
+
     def store_if_there(self) -> Store | None:
         """The pipeline's store, or None where there is none yet: nothing is made."""
         if self._store is None and not is_there(self._where):

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from holdfast.core.errors import Interrupted, NotConverged, UsageError
@@ -151,7 +152,7 @@ class Scan:
         if code == "rerun":
             raise UsageError(
                 f"scan {self.name!r}, code='rerun': its ranges stand at their checkpoints. Reset them to their start "
-                f"(holdfast reset {name} --from-start), or scan under a new batch name"
+                f"(holdfast reset {quote(name)} --from-start), or scan under a new batch name"
             )
         known, notes = self.pipeline.store.batch(name), tuple[str, ...]()
         if known is not None:

@@ -1,4 +1,4 @@
-"""Numbers and moments for people."""
+"""Numbers for people."""
 
 from decimal import Decimal
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from inspect import Parameter, Signature
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -148,7 +149,7 @@ def say_result(result: Result, as_json: bool, noun: str = "item") -> None:
     render.say(f"{kind}: {render.many(count, noun)} of {result.batch}", render.GOOD if count else "")
     if result.buried:
         render.say(
-            f"  buried: {result.buried:,}, re-enqueued too often: holdfast dead list {result.batch}", render.CARE
+            f"  buried: {result.buried:,}, re-enqueued too often: holdfast dead list {quote(result.batch)}", render.CARE
         )
     for why, count in result.left_alone:
         render.say(f"  left alone: {count:,} ({why})", render.FAINT)

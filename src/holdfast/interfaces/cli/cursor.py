@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -355,7 +356,7 @@ def partitions(name: str, seen: Sequence[glance.Glance]) -> Any:
         bar = [_bar(each)] if has_share else []
         rows.append((str(each.key), each.state, *bar, f"{each.rows:,}{of}", rate, each.cursor, each.lag))
     if len(seen) > PARTS_SHOWN:
-        more = f"and {len(seen) - PARTS_SHOWN:,} more: holdfast cursor show {name}"
+        more = f"and {len(seen) - PARTS_SHOWN:,} more: holdfast cursor show {quote(name)}"
         rows.append(("…", *([""] * (4 if has_share else 3)), more, ""))
     headers = ["partition", "state", *(["behind it"] if has_share else []), "rows", "rate", "cursor", "lag"]
     return render.table(headers, rows, right=["rows", "rate"])

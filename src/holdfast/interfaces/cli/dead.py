@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from shlex import quote
 from typing import Annotated, Any
 
 import msgspec
@@ -29,6 +28,7 @@ from holdfast.interfaces.cli.common import (
     with_manner,
 )
 from holdfast.runtime import lookup
+from holdfast.runtime.commands import command
 from holdfast.runtime.cursors import glance
 from holdfast.runtime.durations import when
 from holdfast.runtime.ending import sealing
@@ -75,7 +75,7 @@ def list_them(
         return
     render.show(render.table(["batch", "item", "stage", "code", "attempts", "reason"], rows, right=["attempts"]))
     shown = render.many(total, "dead letter") if len(rows) == total else f"{len(rows):,} of {total:,} dead letters"
-    render.say(f"\n{shown}. Next: holdfast dead show {rows[0][0]} {quote(rows[0][1])}", render.FAINT)
+    render.say(f"\n{shown}. Next: {command('dead show', rows[0][0], rows[0][1])}", render.FAINT)
     raise typer.Exit(int(exit_code))
 
 

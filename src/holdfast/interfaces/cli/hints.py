@@ -4,20 +4,7 @@ Suggestions stand in reports, stories and errors, which are written where nobody
 the store is put in where they are shown.
 """
 
-import re
-from shlex import quote
-
-GROUPS = {
-    "dead": ("list", "show", "redrive", "resolve", "discard"),
-    "cursor": ("show", "reset", "clone", "export", "import", "break-lease", "audit"),
-    "audit": ("verify",),
-}
-SINGLE = (
-    "run", "plan", "status", "show", "why", "orphans", "events", "reset", "reconcile", "reopen", "pause", "cancel",
-    "expect", "close", "export", "import", "doctor",
-)  # fmt: skip
-_verbs = [*(f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs), *SINGLE]
-_COMMAND = re.compile(rf"(?<![\w./-])holdfast (?:{'|'.join(_verbs)})(?![\w-])(?! --store)")
+from holdfast.runtime.commands import naming_store
 
 
 class _Told:
@@ -32,7 +19,4 @@ def remember(store: str | None) -> str | None:
 
 def pasteable(text: str) -> str:
     """A text in which every suggested command names that store."""
-    store = _Told.store
-    if store is None or "holdfast " not in text:
-        return text
-    return _COMMAND.sub(lambda found: f"{found.group()} --store {quote(store)}", text)
+    return text if _Told.store is None else naming_store(text, _Told.store)

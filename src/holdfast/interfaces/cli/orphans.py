@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -102,11 +103,11 @@ def _advice(kind: Kind, of: Batch) -> str:
     """What to do about what is stuck in this way in a batch."""
     batch = of.name
     if kind is Kind.STRANDED:
-        return f"stranded in a cancelled batch: holdfast orphans {batch} --resolve fail|review --reason …"
+        return f"stranded in a cancelled batch: holdfast orphans {quote(batch)} --resolve fail|review --reason …"
     if kind is Kind.UNANSWERED:
-        return f"unanswered dead letters: holdfast dead list {batch}, then redrive, resolve or discard"
-    first = f"holdfast pause {batch} --off --reason …, then " if of.course is Course.PAUSED else ""
-    return f"stuck: {first}run {batch} again, or holdfast orphans {batch} --resolve {STRATEGIES} --reason …"
+        return f"unanswered dead letters: holdfast dead list {quote(batch)}, then redrive, resolve or discard"
+    first = f"holdfast pause {quote(batch)} --off --reason …, then " if of.course is Course.PAUSED else ""
+    return f"stuck: {first}run {batch} again, or holdfast orphans {quote(batch)} --resolve {STRATEGIES} --reason …"
 
 
 def _resolve(there: Store, batch: Batch, strategy: Strategy, items: list[str] | None, manner: Manner) -> None:

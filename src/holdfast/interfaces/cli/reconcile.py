@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -193,7 +194,7 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, *, foll
         beside = "in .holdfast/, of attempts that were overtaken; nothing needs them"
         rows.append(("leftovers", f"{render.many(seen.leftovers, 'staged file')} {beside}"))
     if r.dead > tolerated_dead:
-        rows.append(("dead", f"{r.dead:,}, tolerated are {tolerated_dead:,}: holdfast dead list {found.batch}"))
+        rows.append(("dead", f"{r.dead:,}, tolerated are {tolerated_dead:,}: holdfast dead list {quote(found.batch)}"))
     render.show(render.facts(rows))
     if found.findings:
         render.say()
@@ -202,9 +203,9 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, *, foll
         total = sum(found.found.values())
         if total > SHOWN:
             render.say(f"… and {total - SHOWN:,} more; --json has the first {len(found.findings):,}", render.FAINT)
-    commands = dict.fromkeys(NEXT[what].format(batch=found.batch) for what in found.found if what in NEXT)
+    commands = dict.fromkeys(NEXT[what].format(batch=quote(found.batch)) for what in found.found if what in NEXT)
     if r.pending:
-        commands[f"holdfast status {found.batch}, then holdfast run …"] = None
+        commands[f"holdfast status {quote(found.batch)}, then holdfast run …"] = None
     if commands:
         render.say(f"\nNext: {' · '.join(commands)}", render.FAINT)
 

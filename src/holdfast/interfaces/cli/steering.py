@@ -1,6 +1,7 @@
 """`holdfast pause` and `holdfast cancel`: how a batch goes on, decided by a person."""
 
 from dataclasses import replace
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -38,7 +39,7 @@ def _said(before: Batch, after: Batch, off: bool) -> str:
         return f"{after.name} may go on: run it again."
     return (
         f"{after.name} is paused: workers stop at their next checkpoint. To go on: "
-        f"holdfast pause {after.name} --off --reason …, then run it again."
+        f"holdfast pause {quote(after.name)} --off --reason …, then run it again."
     )
 
 

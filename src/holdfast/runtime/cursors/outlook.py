@@ -15,7 +15,7 @@ def of_a_range(batch: Batch, at: Standing, outlook: Outlook) -> Outlook:
     found = _of_a_range(batch, at, outlook)
     if at.checkpoint is None:
         return replace(found, commands=aligned(found.commands))
-    past = f"holdfast cursor show {batch.name} {at.key} --history   every checkpoint it had"
+    past = f"holdfast cursor show {quote(batch.name)} {at.key} --history   every checkpoint it had"
     return replace(found, commands=aligned((*found.commands, past)))
 
 
@@ -29,7 +29,7 @@ def aligned(commands: tuple[str, ...]) -> tuple[str, ...]:
 def _of_a_range(batch: Batch, at: Standing, outlook: Outlook) -> Outlook:
     if batch.course is Course.CANCELLED or batch.sealed_at is not None:
         return outlook
-    who = f"{batch.name} {quote(str(at.key))}"
+    who = f"{quote(batch.name)} {quote(str(at.key))}"
     again = many(at.rows, "row")
     once_more = f": {again} handled once more" if at.rows else ""
     start = f"holdfast reset {who} --from-start --reason …   begin again{once_more}"

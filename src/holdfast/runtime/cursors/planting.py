@@ -7,6 +7,7 @@ again. A crash leaves it paused and noted as begun; the same command again finis
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from holdfast.core import canonical, ingest, journal
@@ -87,7 +88,7 @@ def check_free(store: Store, plan: Plan) -> Batch | None:
         return found
     raise Refused(
         f"there is a batch {plan.name!r} already: a state is never put over another one; choose another name, or use "
-        f"`holdfast cursor reset {plan.name}`"
+        f"`holdfast cursor reset {quote(plan.name)}`"
     )
 
 

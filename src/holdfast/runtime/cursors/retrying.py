@@ -5,6 +5,7 @@ It begins again at its first row only if that is said, and a person may settle i
 
 import os
 from collections import Counter
+from shlex import quote
 from typing import Any
 
 from holdfast.core import canonical, cursors, typed
@@ -104,8 +105,8 @@ def check_unsettled(batch: Batch, state: State, partition: str) -> None:
     """Refuse to settle by hand what is settled."""
     if state not in (State.DEAD, State.PENDING):
         raise Refused(
-            f"partition {partition} of {batch.name!r} is {state} already: `holdfast reset {batch.name} {partition}` "
-            "first, if that is not to stay; nothing was changed"
+            f"partition {partition} of {batch.name!r} is {state} already: if that is not to stay, first "
+            f"`holdfast reset {quote(batch.name)} {partition}`; nothing was changed"
         )
 
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 from holdfast.core import canonical, course, events, journal
 from holdfast.core.errors import Refused
@@ -61,7 +62,8 @@ def seal(
     changed meanwhile."""
     if not found.is_explained:
         raise Refused(
-            f"batch {batch.name!r} is not sealed: {', '.join(found.unexplained)}; see `holdfast reconcile {batch.name}`"
+            f"batch {batch.name!r} is not sealed: {', '.join(found.unexplained)}; see "
+            f"`holdfast reconcile {quote(batch.name)}`"
         )
     if found.recorded.dead > tolerated:
         raise Refused(
@@ -78,7 +80,7 @@ def check_open(store: Store, batch: Batch) -> None:
     if told is not None:
         raise Refused(
             f"batch {batch.name!r} was sealed at {when(told.at)} by {owners.short(told.by)}: it is finished, and "
-            f"nothing was changed; to go on with it all the same, `holdfast reopen {batch.name} --reason …`, else "
+            f"nothing was changed; to continue all the same, `holdfast reopen {quote(batch.name)} --reason …`, else "
             "choose another batch name"
         )
 

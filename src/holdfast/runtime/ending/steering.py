@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
+from shlex import quote
 from typing import Any
 
 from holdfast.core import journal
@@ -170,7 +171,7 @@ def set_end(store: Store, batch: Batch, until: Until | None, *, actor: str) -> B
     if ends_at <= now:
         raise UsageError(
             f"until={in_utc(ends_at)} has passed: all that is left of batch {batch.name!r} would be cancelled; give a "
-            f"moment to come, or say `holdfast cancel {batch.name}`"
+            f"moment to come, or say `holdfast cancel {quote(batch.name)}`"
         )
     return store.steer(batch.id, batch.course, actor=actor, reason=until.words, ends_at=ends_at)
 

@@ -1,5 +1,7 @@
 """What a report says of a batch that shall not go on, or not now: the state, why, and what to do next."""
 
+from shlex import quote
+
 from holdfast.core.ending import End
 from holdfast.runtime.reports.status import Status
 from holdfast.runtime.words import many
@@ -24,7 +26,7 @@ def of(now: Status, reason: str, *, read: bool) -> tuple[str, str] | None:
         return "paused", f"A service did not answer for too long, {left}: see the notes, then run again to go on."
     if reason == "paused":
         return "paused", (
-            f"A person paused it, {left}: say `holdfast pause {now.batch} --off --reason …`, then run again to go on."
+            f"A person paused it, {left}: `holdfast pause {quote(now.batch)} --off --reason …`, then run again."
         )
     return None
 
@@ -59,7 +61,7 @@ def _over_tolerance(now: Status, left: str) -> str:
     codes = ", ".join(f"{code} ({count:,})" for code, count in list(now.dead_codes.items())[:5])
     return (
         f"{_of(now.counts.dead, now.counts.expected)} dead, more than is tolerated: {codes}; {left}. Redrive, resolve "
-        f"or discard them (`holdfast dead list {now.batch}`), or raise the tolerance; then run again."
+        f"or discard them (`holdfast dead list {quote(now.batch)}`), or raise the tolerance; then run again."
     )
 
 

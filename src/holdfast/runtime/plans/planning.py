@@ -5,6 +5,7 @@ source, in groups, by key and payload. Where there is no such batch, or no store
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import astuple
@@ -313,12 +314,12 @@ class _Planner:
 
 def _obstacles(batch: Batch) -> list[str]:
     if batch.sealed_at is not None:
-        again = f"`holdfast reopen {batch.name} --reason …`"
+        again = f"`holdfast reopen {quote(batch.name)} --reason …`"
         return [f"batch {batch.name!r} is sealed: it is finished; to go on all the same, {again}"]
     if batch.course is Course.CANCELLED:
         return [f"batch {batch.name!r} was cancelled: choose another batch name"]
     if batch.course is Course.PAUSED:
-        return [f"batch {batch.name!r} is paused: say `holdfast pause {batch.name} --off --reason …` first"]
+        return [f"batch {batch.name!r} is paused: say `holdfast pause {quote(batch.name)} --off --reason …` first"]
     return []
 
 

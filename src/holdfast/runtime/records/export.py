@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import IO, Any, Literal
 
 import msgspec
@@ -62,7 +63,9 @@ def results(store: Store, batch: Batch) -> Iterator[Exported]:
         while output is not None and output.n < item.n:
             output = next(outputs, None)
         if output is None or output.n != item.n:
-            raise Refused(f"item {item.key!r} is done and its output is gone: see `holdfast audit verify {batch.name}`")
+            raise Refused(
+                f"item {item.key!r} is done and its output is gone: see `holdfast audit verify {quote(batch.name)}`"
+            )
         yield Exported(item.key, item.n, _read(reader, item, output))
 
 

@@ -7,6 +7,7 @@ from holdfast.core.limits import REQUEUES
 from holdfast.core.model import Batch, Chunk, Course, Place, State, StoredItem
 from holdfast.core.orphans import REVIEW
 from holdfast.runtime import lookup
+from holdfast.runtime.commands import command
 from holdfast.runtime.durations import in_words, when
 from holdfast.runtime.reports import status
 from holdfast.runtime.sinks.base import Evidence
@@ -27,10 +28,10 @@ class Outlook:
 
 def look_ahead(store: Store, batch: Batch, item: StoredItem, chunk: Chunk) -> Outlook:
     """Where the item is now, and what may become of it."""
-    place, who = item.place, f"{batch.name} {quote(str(item.key))}"
+    place = item.place
     names = lookup.stage_names(batch)
     at = lookup.stage_title(names, place.stage)
-    reset = _again(batch, who)
+    reset = _again(batch, item)
     match place.state:
         case State.DONE:
             return Outlook(f"done{_where(store, batch, item, len(names) - 1)}.", "nothing, it is complete.", reset)
@@ -40,27 +41,32 @@ def look_ahead(store: Store, batch: Batch, item: StoredItem, chunk: Chunk) -> Ou
             why = f": {place.reason}" if place.reason else ""
             return Outlook(f"cancelled at {at!r}{why}.", "nothing, it is settled.", reset)
         case State.DEAD:
-            return _dead(batch, place, who, at)
+            return _dead(batch, item, at)
         case State.PENDING:
             return _pending(store, batch, item, chunk, at, reset)
 
 
-def _again(batch: Batch, who: str) -> tuple[str, ...]:
+def _again(batch: Batch, item: StoredItem) -> tuple[str, ...]:
     """How to do it again: in a cancelled batch there is no way, in a sealed one another act comes first."""
     if batch.course is Course.CANCELLED:
         return ()
     if batch.sealed_at is not None:
-        return (f"holdfast reopen {batch.name} --reason …   its batch is sealed: reopen it, to do the item again",)
-    return (f"holdfast reset {who} --reason …        do it again from the start",)
+        return (
+            f"holdfast reopen {quote(batch.name)} --reason …   its batch is sealed: reopen it, to do the item again",
+        )
+    return (f"{command('reset', batch.name, item.key, '--reason …')}        do it again from the start",)
 
 
-def _dead(batch: Batch, place: Place, who: str, at: str) -> Outlook:
-    redrive = (f"holdfast dead redrive {who} --reason …   try it again where it stopped",)
+def _dead(batch: Batch, item: StoredItem, at: str) -> Outlook:
+    def dead(verb: str) -> str:
+        return command(f"dead {verb}", batch.name, item.key, "--reason …")
+
+    place, redrive = item.place, (f"{dead('redrive')}   try it again where it stopped",)
     commands = (
-        f"holdfast dead show {who}                 payload and every attempt",
+        f"{command('dead show', batch.name, item.key)}                 payload and every attempt",
         *(redrive if batch.course is not Course.CANCELLED else ()),
-        f"holdfast dead resolve {who} --reason …   settle it by hand, with --output or as skipped",
-        f"holdfast dead discard {who} --reason …   give it up",
+        f"{dead('resolve')}   settle it by hand, with --output or as skipped",
+        f"{dead('discard')}   give it up",
     )
     waits = "waits for a review" if place.code == REVIEW else "a dead letter"
     sealed = "; its batch is sealed, so reopen that first" if batch.sealed_at is not None else ""
@@ -98,7 +104,7 @@ def by_whose_clock(store: Store) -> str:
 
 
 def _orphaned(batch: Batch, item: StoredItem, stuck: Orphan, now: float, at: str) -> Outlook:
-    who = f"{batch.name} --item {quote(str(item.key))}"
+    who = f"{quote(batch.name)} --item={quote(str(item.key))}"
     if stuck.is_held:
         hands = f"{stuck.owner} holds it and is alive"
     else:
@@ -131,7 +137,9 @@ def _course(batch: Batch) -> str:
 
 def _then(batch: Batch, otherwise: str) -> str:
     if batch.course is Course.PAUSED:
-        return f"nothing, while its batch is paused: `holdfast pause {batch.name} --off --reason …`, then run it."
+        return (
+            f"nothing, while its batch is paused: `holdfast pause {quote(batch.name)} --off --reason …`, then run it."
+        )
     return otherwise
 
 

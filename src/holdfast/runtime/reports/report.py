@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
+from shlex import quote
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from holdfast.core.errors import Incomplete, UsageError
 from holdfast.core.model import Chunk, Key, State
 from holdfast.core.reconcile import Finding, Reconciliation
 from holdfast.runtime.checking.findings import Findings
+from holdfast.runtime.commands import naming_store
 from holdfast.runtime.durations import in_words, when
 from holdfast.runtime.ending import verdict
 from holdfast.runtime.options import allowed as allowed_dead
@@ -128,6 +130,8 @@ class Report:
     kinds: Kinds = field(default_factory=lambda: Kinds({}))
     """What the items are: of a scan, partitions and rows that were buried."""
     _pipeline: "Pipeline | None" = field(default=None, repr=False, compare=False)
+    _store: str | None = field(default=None, repr=False, compare=False)
+    """The store as the code names it."""
 
     @property
     def is_complete(self) -> bool:
@@ -219,11 +223,14 @@ class Report:
             lines.append("  left     " + ", ".join(self._left()))
         lines += [f"  dead     {d.key!r} at {d.stage}: {d.code}: {d.reason}" for d in self.dead[:5]]
         if c.dead > 5:
-            lines.append(f"  dead     … and {c.dead - 5:,} more: holdfast dead list {self.batch}")
+            lines.append(f"  dead     … and {c.dead - 5:,} more: holdfast dead list {quote(self.batch)}")
         findings = self.reconciliation.findings if self.reconciliation is not None else ()
         lines += [f"  finding  {f.what}: {f.file or f.key}: {f.why}" for f in findings[:5]]
         lines += [f"  note     {warning}" for warning in self.warnings]
-        return "\n".join(lines)
+        return self._pasteable("\n".join(lines))
+
+    def _pasteable(self, text: str) -> str:
+        return text if self._store is None else naming_store(text, self._store)
 
     def _left(self) -> list[str]:
         parts = [self.kinds.pending()]
@@ -282,7 +289,7 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
         pipeline=pipeline.name,
         batch=name,
         state=state,
-        why=why,
+        why=why if pipeline.store_named is None else naming_store(why, pipeline.store_named),
         counts=now.counts,
         totals=now.totals,
         forecast=now.forecast,
@@ -299,6 +306,7 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
         kinds=kinds,
         reason="" if state.startswith("complete") or reason == "ended" else reason,
         _pipeline=pipeline,
+        _store=pipeline.store_named,
     )
 
 
@@ -311,14 +319,14 @@ def _state(
     is_short = now.end is End.STOPPED and found is not None and found.is_told
     if now.is_complete and read and found is not None and not found.is_explained and not is_short:
         what = ", ".join(found.unexplained)
-        return FINDINGS, f"Nothing is left to do, but {what}: see `holdfast reconcile {now.batch}`."
+        return FINDINGS, f"Nothing is left to do, but {what}: see `holdfast reconcile {quote(now.batch)}`."
     barred = verdict.of(now, reason, read=read)
     if barred is not None:
         return barred
     if now.is_complete and read:
         if not counts.dead:
             return "complete", f"{kinds.all()} accounted for."
-        see = f"; see `holdfast dead list {now.batch}`, then redrive, resolve or discard them"
+        see = f"; see `holdfast dead list {quote(now.batch)}`, then redrive, resolve or discard them"
         beyond = "" if counts.dead <= tolerated else see
         return "complete with dead letters", f"{kinds.died()} died{beyond}."
     left = f"{kinds.pending()} left to do" if counts.pending else _to_come(now)

@@ -11,6 +11,7 @@ import inspect
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from holdfast.core import canonical, journal, typed
@@ -133,7 +134,7 @@ class Convergence:
             raise NotConverged(
                 f"batch {batch.name!r}: all its ranges are done, but {self.what} raised {type(error).__name__}: "
                 f"{error}. It was given {_in_words(gathered.decoded())}, which are kept: correct it, or a result "
-                f"(`holdfast reset {batch.name} PARTITION`), and run again"
+                f"(`holdfast reset {quote(batch.name)} PARTITION`), and run again"
             ) from error
         body = journal.Acted(reason=f"of {len(gathered.parts):,} parts", note=self._fact(batch, gathered.parts, result))
         store.note(batch.id, KIND, journal.encode_body(body), actor=owners.new_owner(), once=True)

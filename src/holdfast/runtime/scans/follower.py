@@ -7,6 +7,7 @@ after what is new, under the same lease.
 import logging
 import time
 from dataclasses import replace
+from shlex import quote
 from typing import Any
 
 from holdfast.core import cursor as cursors
@@ -113,12 +114,13 @@ class Follower(Handling):
     def _not_ours(self, idle: Idle, at: Checkpoint | None, final: Final) -> Tick:
         (item,) = self.store.items(self.batch.id, lo=FIRST, hi=FIRST + 1, limit=1)
         if item.place.state is State.DEAD:
-            why = f"{item.place.code}: {item.place.reason}; see to it, then: holdfast dead redrive {self.batch.name}"
+            redrive = f"holdfast dead redrive {quote(self.batch.name)}"
+            why = f"{item.place.code}: {item.place.reason}; see to it, then: {redrive}"
             return self._told(Ended.DEAD, at, at, final, why=why)
         if item.place.state is not State.PENDING or idle.course is Course.CANCELLED or idle.ended:
             return self._told(Ended.DEAD, at, at, final, why=f"the scan is {item.place.state}: it follows no more")
         if idle.course is Course.PAUSED:
-            why = f"it is paused: say `holdfast pause {self.batch.name} --off --reason …`"
+            why = f"it is paused: say `holdfast pause {quote(self.batch.name)} --off --reason …`"
             return self._told(Ended.WAITING, at, at, final, why=why)
         if item.place.due > self.store.now():
             why = f"{item.place.code}: {item.place.reason}"
@@ -197,7 +199,7 @@ class Follower(Handling):
             return Ended.STOPPED, why, None
         if place.state is State.PENDING:
             return Ended.WAITING, why, place.due
-        return Ended.DEAD, f"{why}; see to it, then: holdfast dead redrive {self.batch.name}", None
+        return Ended.DEAD, f"{why}; see to it, then: holdfast dead redrive {quote(self.batch.name)}", None
 
     # -- telling ------------------------------------------------------------------------------------------------
 

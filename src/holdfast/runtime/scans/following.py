@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core import canonical, ingest, journal, sources
@@ -162,7 +163,11 @@ def told(run: Report, gathered: Gathered) -> Report:
     again = run.counts.pending - gathered.states.get(State.PENDING, 0)
     why = [f"{many(gathered.rows, 'row')} stand behind its checkpoint."]
     why += [f"{many(again, 'redriven row')} not handled yet: run a tick."] if again else []
-    why += [f"{many(run.counts.dead, 'dead letter')}: see `holdfast dead list {run.batch}`."] if run.counts.dead else []
+    why += (
+        [f"{many(run.counts.dead, 'dead letter')}: see `holdfast dead list {quote(run.batch)}`."]
+        if run.counts.dead
+        else []
+    )
     return replace(run, state="following", why=" ".join(why))
 
 

@@ -82,7 +82,7 @@ def test_a_batch_that_is_not_finished_is_not_explained(world: World, holdfast: C
     answer = holdfast("reconcile", "moby-dick")
     assert answer.code == 1
     assert "not explained: 1 pending" in answer.out
-    assert "1 ready + 0 running + 0 waiting + 0 orphaned" in answer.out
+    assert "1 ready + 0 claimed + 0 waiting + 0 orphaned" in answer.out
 
 
 @pytest.mark.promise("P15")

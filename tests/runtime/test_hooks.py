@@ -9,6 +9,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.limits import REWINDS
+from holdfast.runtime import lookup
+from holdfast.runtime.operating import operations
+from holdfast.runtime.operating.operations import By
 from tests.runtime.support import ONCE, Calls, run
 
 
@@ -238,7 +241,9 @@ def test_a_stage_that_cannot_begin_stops_the_run_and_nothing_is_lost(restart: Ca
     assert run(restart(define), range(5)).is_complete
 
 
-def test_an_after_hook_that_raises_reaches_the_caller_and_is_called_again(restart: Callable[..., hf.Pipeline]) -> None:
+def test_an_after_hook_that_raises_does_not_hide_the_report_and_is_called_again(
+    restart: Callable[..., hf.Pipeline],
+) -> None:
     broken = True
 
     def define(book: hf.Pipeline) -> None:
@@ -250,11 +255,46 @@ def test_an_after_hook_that_raises_reaches_the_caller_and_is_called_again(restar
                 raise RuntimeError("no room")
             return facts.runs
 
-    with pytest.raises(RuntimeError, match="no room"):
-        run(restart(define), range(5))
-    assert restart(define).report().counts.done == 5
+    report = run(restart(define), range(5))
+    assert (report.counts.done, report.state, report.exit_code) == (5, "complete", 1)
+    assert "the hook after stage 'first' failed: RuntimeError: no room; the work is recorded" in str(report)
     broken = False
-    assert run(restart(define)).stages["first"]["metadata"] == 5
+    again = run(restart(define))
+    assert (again.stages["first"]["metadata"], again.exit_code) == (5, 0)
+
+
+def test_a_hook_after_the_pipeline_that_raises_does_not_hide_the_report(book: hf.Pipeline) -> None:
+    two_stages(book)
+
+    @book.after
+    def mail(report: hf.Report) -> None:
+        raise RuntimeError("mail server down")
+
+    report = run(book, range(5))
+    assert (report.counts.done, report.state, report.exit_code) == (5, "complete", 1)
+    assert "the hook after pipeline 'book' failed: RuntimeError: mail server down" in str(report)
+    assert report.as_dict()["failed_hooks"] == list(report.failed_hooks)
+
+
+def test_a_stage_whose_dead_letter_was_redriven_is_complete_again(restart: Callable[..., hf.Pipeline]) -> None:
+    broken = True
+
+    def define(book: hf.Pipeline) -> None:
+        @book.stage(retry=ONCE)
+        def read(number: int) -> int:
+            if number == 3 and broken:
+                raise hf.Permanent("torn")
+            return number
+
+        read.after(lambda facts: dict(facts.outcomes))
+
+    first = run(restart(define), range(4))
+    assert first.stages["read"]["metadata"] == {"done": 3, "buried": 1}
+    broken = False
+    book = restart(define)
+    operations.redrive(book.store, lookup.batch_named(book.store, "book"), By(actor="test", reason="the scan is whole"))
+    assert run(book).stages["read"]["metadata"] == {"done": 4, "buried": 1}
+    assert run(restart(define)).stages["read"]["metadata"] == {"done": 4, "buried": 1}
 
 
 def test_a_pipeline_hears_of_its_end_only_when_it_is_complete(book: hf.Pipeline) -> None:

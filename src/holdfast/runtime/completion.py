@@ -1,5 +1,6 @@
 """When a stage is complete: its `after` hooks run once, and what they return is kept in the batch's journal."""
 
+import logging
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from holdfast.runtime.stage import Stage
 from holdfast.stores.base import Store, each_entry, each_item
 
 KIND = "stage_completed"
+log = logging.getLogger("holdfast.run")
 
 
 def completed_stages(store: Store, batch: BatchId) -> dict[str, dict[str, Any]]:
@@ -28,20 +30,29 @@ def completed_stages(store: Store, batch: BatchId) -> dict[str, dict[str, Any]]:
     return found
 
 
-def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: str) -> None:
-    """Run the `after` hooks of every stage that has nothing left to do and was not recorded as complete before."""
+def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: str) -> list[str]:
+    """Run the `after` hooks of every stage that has nothing left to do, unless what became of its items is recorded
+    already. Return what went wrong in hooks: their stages are not recorded, and the next run calls them again."""
+    failed: list[str] = []
     if not any(stage.hooks.after for stage in stages) or batch.ingested_at is None:
-        return
+        return failed
     first_open = min((r.place.stage for r in each_item(store, batch.id, state=State.PENDING)), default=len(stages))
     known = completed_stages(store, batch.id)
     facts = statistics.collect(store, batch)
     for index, stage in enumerate(stages[:first_open]):
-        if known.get(stage.name, {}).get("items") == batch.admitted:
+        told = facts.stages[index]
+        standing = {"runs": told.runs, "outcomes": dict(sorted(told.outcomes.items()))}
+        if _is_recorded(known.get(stage.name, {}), batch.admitted, standing):
             continue
-        returned = [value for value in stage.hooks.after.call(facts.stages[index]) if value is not None]
+        try:
+            returned = [value for value in stage.hooks.after.call(told) if value is not None]
+        except Exception as error:  # noqa: BLE001 - a hook of the user's may raise anything
+            failed.append(hook_failure(f"the hook after stage {stage.name!r}", error))
+            continue
         note = {
             "stage": stage.name,
             "items": batch.admitted,
+            "standing": standing,
             "completed_at": datetime.fromtimestamp(time.time(), UTC).isoformat(),
             "metadata": canonical.decode(raw_bytes(returned[0] if len(returned) == 1 else returned))
             if returned
@@ -49,3 +60,16 @@ def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: 
         }
         body = journal.encode_body(journal.Acted(reason="complete", note=canonical.encode(note)))
         store.note(batch.id, KIND, body, actor=actor)
+    return failed
+
+
+def hook_failure(what: str, error: Exception) -> str:
+    """Return what a report says of a hook that raised."""
+    log.error("%s failed", what, exc_info=error)
+    return f"{what} failed: {type(error).__name__}: {error}; the work is recorded, and the next run calls it again"
+
+
+def _is_recorded(known: dict[str, Any], items: int, standing: dict[str, Any]) -> bool:
+    """Whether the stage was complete with these items and what has become of them; records of older versions have only
+    the number of items."""
+    return known.get("items") == items and known.get("standing", standing) == standing

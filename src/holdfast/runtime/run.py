@@ -19,7 +19,7 @@ from holdfast.runtime.checking import checker, renewal
 from holdfast.runtime.checking.findings import Findings
 from holdfast.runtime.checking.gate import Gate
 from holdfast.runtime.checking.looking import Looker
-from holdfast.runtime.completion import complete_stages
+from holdfast.runtime.completion import complete_stages, hook_failure
 from holdfast.runtime.cursors.standing import expected_rows
 from holdfast.runtime.ending import sealing, steering
 from holdfast.runtime.ending.closing import Closing
@@ -71,6 +71,7 @@ class Run:
         self.key: KeyFrom = None
         """What identifies an item, as given or as the batch remembers it."""
         self.warnings: list[str] = []
+        self.failed_hooks: list[str] = []
         self.left_alone = renewal.LeftAlone()
         self.failures = FailureHooks(pipeline, options.batch, self.warnings)
         self.interrupts = Interrupts(self.control, self._wake, options.signals)
@@ -288,7 +289,7 @@ class Run:
         with _naming_outputs(fresh):  # another process may have died before its renames, after this one looked
             checker.publish_leftovers(self.store, fresh, self.pipeline.stages, self.findings)
         if self.control.reason not in ENDED_FOR_GOOD:
-            complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
+            self.failed_hooks += complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
         if ledger.late:
             self.warnings.append(f"{ledger.late:,} items came after the batch was sealed: their work is not recorded")
         with _naming_outputs(fresh):
@@ -297,15 +298,21 @@ class Run:
             self.warnings.append(self.left_alone.warning(batch.name))
         self.warnings += ledger.notes
         report = self._report(batch, ledger, found)
-        if report.state.startswith("complete"):
+        if not report.state.startswith("complete"):
+            return report
+        try:
             self.pipeline.hooks.after.call(report)
+        except Exception as error:  # noqa: BLE001 - a hook of the user's may raise anything, and hides no report
+            self.failed_hooks.append(hook_failure(f"the hook after pipeline {self.pipeline.name!r}", error))
+            report = self._report(batch, ledger, found)
         return report
 
     def _report(self, batch: Batch, ledger: Ledger | None, found: Reconciliation | None) -> Report:
         return make(self.pipeline, batch.name, run=ledger.figures() if ledger is not None else None,
                     reason=self.control.reason, tolerated=self.options.tolerate, rewound=self.rewound,
                     warnings=(*self.warnings, *self.closing.warnings), findings=self.findings,
-                    compared=found, began_with=ledger.began_with if ledger is not None else ())  # fmt: skip
+                    compared=found, began_with=ledger.began_with if ledger is not None else (),
+                    failed_hooks=tuple(self.failed_hooks))  # fmt: skip
 
     def _cancel_the_rest(self, batch: Batch) -> None:
         """The batch was cancelled, or its end has come: whatever nobody holds is cancelled now."""

@@ -180,7 +180,7 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, *, foll
     sums = " + ".join(f"{counts[name]:,} {name}" for name in ("done", "skipped", "dead", "cancelled", "pending"))
     rows = [("expected", f"{counts['expected']:,} admitted, {_expected(found)}"), ("recorded", f"{r.total:,} = {sums}")]
     if r.pending:
-        split = f"{r.ready:,} ready + {r.running:,} running + {r.waiting:,} waiting + {r.orphaned:,} orphaned"
+        split = f"{r.ready:,} ready + {r.running:,} claimed + {r.waiting:,} waiting + {r.orphaned:,} orphaned"
         rows.append(("pending", split))
     if r.pending and follows:
         rows.append(("follows", "one of them is the scan itself, which never ends, unless it is cancelled"))

@@ -229,7 +229,7 @@ def _facts(seen: standing.Status, scan: glance.Overview | None) -> list[tuple[st
         rows += [("buried rows", _sum(buried))] if buried else []
     if c.pending and (scan is None or not scan.follows):
         rows.append(
-            ("pending", f"{c.ready:,} ready + {c.running:,} running + {c.waiting:,} waiting + {c.orphaned:,} orphaned")
+            ("pending", f"{c.ready:,} ready + {c.running:,} claimed + {c.waiting:,} waiting + {c.orphaned:,} orphaned")
         )
     rows += _course(seen)
     money = f"{render.usd(totals.usd)} so far" if totals.usd else "nothing spent"

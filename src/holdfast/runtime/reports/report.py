@@ -125,6 +125,8 @@ class Report:
     reason: str = ""
     """What ended the run before the batch was complete: interrupted, deadline, budget, paused, cancelled, until,
     tolerance, breaker, trouble."""
+    failed_hooks: tuple[str, ...] = ()
+    """What went wrong in `after` hooks: the work is recorded all the same."""
     sealed_at: float | None = None
     """When the batch was sealed; None while it is open."""
     kinds: Kinds = field(default_factory=lambda: Kinds({}))
@@ -146,7 +148,8 @@ class Report:
             return 1
         if not self.state.startswith("complete"):
             return 75
-        return 0 if self.counts.dead <= self.tolerated and not self.unverified else 1
+        fine = self.counts.dead <= self.tolerated and not self.unverified and not self.failed_hooks
+        return 0 if fine else 1
 
     @property
     def run_again(self) -> bool:
@@ -190,6 +193,7 @@ class Report:
             "dead": [_fields(each) for each in self.dead],
             "stages": {name: dict(facts) for name, facts in self.stages.items()},
             "warnings": list(self.warnings),
+            "failed_hooks": list(self.failed_hooks),
             "unverified": self.unverified,
             "findings": [each.as_dict() for each in self.findings],
             "reconciliation": None if self.reconciliation is None else self.reconciliation.as_dict(),
@@ -226,6 +230,7 @@ class Report:
             lines.append(f"  dead     … and {c.dead - 5:,} more: holdfast dead list {quote(self.batch)}")
         findings = self.reconciliation.findings if self.reconciliation is not None else ()
         lines += [f"  finding  {f.what}: {f.file or f.key}: {f.why}" for f in findings[:5]]
+        lines += [f"  hook     {failed}" for failed in self.failed_hooks]
         lines += [f"  note     {warning}" for warning in self.warnings]
         return self._pasteable("\n".join(lines))
 
@@ -268,7 +273,8 @@ def _restore(facts: dict[str, Any]) -> Report:
 def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
          tolerated: int | float | Tolerance, rewound: int = 0,
          warnings: tuple[str, ...] = (), findings: Findings | None = None,
-         compared: Reconciliation | None = None, began_with: Sequence[Chunk] = ()) -> Report:  # fmt: skip
+         compared: Reconciliation | None = None, began_with: Sequence[Chunk] = (),
+         failed_hooks: tuple[str, ...] = ()) -> Report:  # fmt: skip
     """The report of a batch as it stands in the store."""
     store = pipeline.store
     batch = store.batch(name)
@@ -302,6 +308,7 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
         findings=tuple(found.listed),
         unverified=found.count,
         reconciliation=compared,
+        failed_hooks=failed_hooks,
         sealed_at=batch.sealed_at,
         kinds=kinds,
         reason="" if state.startswith("complete") or reason == "ended" else reason,

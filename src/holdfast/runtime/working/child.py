@@ -23,6 +23,9 @@ LOOK_SECONDS = 0.5
 GONE = (EOFError, OSError)
 """What is raised on the line to a process that has died."""
 
+FOR_THE_PARENT = {signal.SIGINT, signal.SIGTERM}
+"""What asks a program to end, which its parent hears too."""
+
 _spawning = multiprocessing.get_context("spawn")
 
 
@@ -54,9 +57,10 @@ class Child:
             theirs.close()
 
     def _start(self) -> None:
-        """Ctrl-C at a terminal goes to every process there is: one that has not settled in is spared."""
-        resource_tracker.ensure_running()  # which lets Ctrl-C through when it starts
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        """Ctrl-C at a terminal goes to every process there is, and so does SIGTERM of a supervisor that ends a whole
+        group: one that has not settled in is spared."""
+        resource_tracker.ensure_running()  # which lets both through when it starts
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_PARENT)
         try:
             self._process.start()
         finally:
@@ -132,8 +136,8 @@ def _settle_in(line: Connection) -> None:
     """Ctrl-C and a request to end are for its parent, which lets it finish; when its parent dies, so does it. What it
     forks has no part in that, and does not keep the line open after its death."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, _leave_to_parent)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_PARENT)
 
     def part() -> None:
         line.close()

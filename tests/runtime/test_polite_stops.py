@@ -1,0 +1,89 @@
+"""SIGTERM to the whole process group, as systemd and many supervisors send it: what is in hand comes to its checkpoint,
+and no partition pays for the stop with an attempt."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.core import journal
+from holdfast.core.model import State
+from holdfast.stores.base import each_entry
+from holdfast.stores.sqlite import SqliteStore
+from tests.runtime.support import App, wait_for
+
+PROGRAM = """
+    import os, sys, time
+    import holdfast as hf
+    from holdfast.testing.rows import Rows
+
+    def hold(name):
+        if os.path.exists(f"hold-{name}"):
+            open(name, "w").close()
+            while os.path.exists(f"hold-{name}"): time.sleep(0.005)
+
+    if __name__ == "__mp_main__":
+        hold("starting")
+    follow = os.environ.get("FOLLOW") == "1" or "follow" in sys.argv
+    os.environ["FOLLOW"] = "1" if follow else "0"
+    scan = hf.Scan("rows", Rows(range(20), page=4), store="state.db", every=5, follow=follow)
+
+    @scan.handler(executor="processes")
+    def add(rows, acc: int) -> int:
+        hold("working")
+        with open("handled", "a") as file: file.write("".join(f"{row}\\n" for row in rows))
+        return acc + len(rows)
+
+    if __name__ == "__main__":
+        sys.exit((scan.tick() if follow else scan.run(progress=False)).exit_code)
+"""
+
+
+@pytest.fixture
+def app(folder: Path) -> App:
+    return App(folder, PROGRAM)
+
+
+def stop_politely(app: App, how: str, when: str) -> None:
+    """Let it come to a certain moment, end the whole group with SIGTERM, let it go on from there."""
+    gate, reached = app.folder / f"hold-{when}", app.folder / when
+    reached.unlink(missing_ok=True)
+    gate.touch()
+    process = app.start(how, start_new_session=True)
+    try:
+        wait_for(reached.exists)
+        os.killpg(process.pid, signal.SIGTERM)
+    finally:
+        gate.unlink()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 75, err
+
+
+def attempts(store: SqliteStore) -> Iterator[journal.Attempted]:
+    for batch in store.batches():
+        for chunk in store.chunks(batch.id):
+            for entry in each_entry(store, chunk.id):
+                body = journal.decode_body(entry.body)
+                yield from body.attempts if isinstance(body, journal.Checkpointed) else ()
+
+
+@pytest.mark.slow
+@pytest.mark.promise("A7")
+@pytest.mark.parametrize("how", ["bounded", "follow"])
+def test_a_group_that_is_told_to_end_drains_and_costs_no_attempt(app: App, how: str) -> None:
+    before = 0
+    for when in ("starting", "working", "starting"):
+        stop_politely(app, how, when)
+        with closing(SqliteStore(app.folder / "state.db")) as store:
+            batch = store.batches()[0]
+            rows = sum(at.rows for at in store.checkpoints(batch.id))
+            assert rows - before in ((5,) if when == "working" else (0, 5)), "what is in hand, and no more"
+            before = rows
+            (item,) = store.items(batch.id)
+            assert (item.place.state, item.place.attempt) == (State.PENDING, 0)
+            assert not list(attempts(store))
+    assert app.run(how).returncode == 0
+    assert [int(line) for line in (app.folder / "handled").read_text().split()] == list(range(20))

@@ -192,7 +192,7 @@ def test_a_source_that_was_not_read_to_its_end_is_not_called_complete(restart: C
     report = run(restart(pages))
     assert report.counts.pending == 0
     assert report.state == "open"
-    assert "not read to its end" in report.why
+    assert "read the rest" in report.why
     assert report.exit_code == 75
     assert run(restart(pages), range(20)).counts.done == 20
 

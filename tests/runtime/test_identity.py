@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
@@ -301,3 +303,28 @@ def test_other_code_may_go_on_with_a_batch(restart: Callable[..., hf.Pipeline]) 
     run(restart(define), [1, 2], deadline=0.2)
     fixed = True
     assert run(restart(define)).counts.done == 2
+
+
+def test_a_run_that_is_refused_has_done_nothing_before(restart: Callable[..., hf.Pipeline]) -> None:
+    calls = Calls()
+
+    def define(book: hf.Pipeline) -> None:
+        @book.stage(sink=hf.Files("out/{key}.json"))
+        def page(row: dict[str, int], ctx: hf.Context) -> int:
+            calls(row["id"])
+            ctx.spend(usd="0.10")
+            return row["n"]
+
+    rows = [{"id": n, "n": n} for n in range(300)]
+    run(restart(define), rows, key="id")
+    calls.clear()
+    Path("out/3.json").unlink()
+    changed = [{**row, "n": -1} if row["id"] == 299 else row for row in rows]
+    book = restart(define)
+    plan = book.plan(changed, key="id")
+    assert plan.obstacles
+    with pytest.raises(hf.PayloadChanged, match="item 299"):
+        run(book, changed, key="id")
+    assert (len(calls), book.report().totals.usd) == (0, Decimal("30.00"))
+    assert run(book, changed, key="id", changed="keep").this_run.done == 1
+    assert calls.seen == [3]

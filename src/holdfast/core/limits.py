@@ -47,6 +47,9 @@ INGEST_GROUP: Final = 20_000
 INGEST_FIRST_GROUP: Final = 256
 """The first group is small, so that work starts at once."""
 
+READ_AHEAD: Final = 5_000
+"""Items of a source at hand that are compared with what is stored before a resumed batch is worked on."""
+
 INGEST_BYTES: Final = 32 * 1024 * 1024
 """A group of items is written when its payloads reach this size."""
 

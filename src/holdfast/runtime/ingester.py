@@ -10,10 +10,13 @@ import uuid_utils
 
 from holdfast.core import canonical, ingest
 from holdfast.core.errors import PayloadChanged, UsageError
-from holdfast.core.limits import INGEST_BYTES, INGEST_FIRST_GROUP, INGEST_GROUP
+from holdfast.core.limits import INGEST_BYTES, INGEST_FIRST_GROUP, INGEST_GROUP, READ_AHEAD
 from holdfast.core.model import Admitted, Batch, ItemNo, Key, NewItem
 from holdfast.runtime.schema import Invalid, Schema, raw_bytes
 from holdfast.runtime.sources.base import Malformed
+from holdfast.runtime.sources.folder import Folder
+from holdfast.runtime.sources.line_file import LineFile
+from holdfast.runtime.sources.parquet import Parquet
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.ledger import Ledger
 from holdfast.stores.base import Store
@@ -60,8 +63,16 @@ class Ingester:
         self._taken = 0
         self._trouble: Exception | None = None
 
-    def read(self, source: Iterable[Any], control: Control, ledger: Ledger, wake: Callable[[], None]) -> None:
-        """Read the source to its end, or until the run stops. Nothing is lost either way: it is read again by key."""
+    def reads_ahead(self, source: Iterable[Any]) -> bool:
+        """Whether a payload that changed is looked for before anything is worked on: a run that is refused has then
+        done nothing. Only a source that keeps nobody waiting is read first."""
+        at_hand = isinstance(source, Sized | LineFile | Folder | Parquet)
+        return at_hand and self.changed == "refuse" and self.identity == "key" and self.batch.admitted > 0
+
+    def read(self, source: Iterable[Any], control: Control, ledger: Ledger, wake: Callable[[], None],
+             begin: Callable[[], None] | None = None) -> None:  # fmt: skip
+        """Read the source to its end, or until the run stops. Nothing is lost either way: it is read again by key.
+        `begin` is called once the first `limits.READ_AHEAD` items are compared, or all of them."""
         natural = getattr(source, "natural_key", None)
         items = iter(source)
         at_hand = isinstance(source, Sized)  # what lies in memory cannot keep us waiting
@@ -76,6 +87,9 @@ class Ingester:
                 ledger.admit(admitted)
                 self.settle_changed(group, admitted)
                 wake()
+                if begin is not None and (ended or self._trouble is not None or self._taken >= READ_AHEAD):
+                    begin()
+                    begin = None
                 if self._trouble is not None:
                     raise self._trouble
                 if ended:

@@ -201,20 +201,29 @@ class Run:
             with suppress(HoldfastError):  # perhaps the store is what failed: then the lease must run out
                 worker.release_all()
 
+    def _begin(self, batch: Batch, ledger: Ledger, worker: Role) -> None:
+        """Start the worker, and look at what is recorded beside it. A full look comes first, because what the worker
+        holds could not be sent back under its hands."""
+        if self.options.verify != "full":
+            worker.start()
+        if self.options.verify != "none":
+            self._recheck(batch, ledger)
+        if self.options.verify == "full":
+            worker.start()
+        elif self.rewound:
+            self._wake()
+
     def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger, worker: Role) -> None:
-        """On the calling thread: look at what is recorded, then read the source. The worker begins beside it; a full
-        look comes first, because what the worker holds could not be sent back under its hands."""
+        """On the calling thread: look at what is recorded, then read the source. The worker begins beside it; of a
+        source at hand some is compared first, so that a run that is refused has done nothing."""
+        ingester = self._ingester(batch, ledger)
+        ahead = items is not None and ingester.reads_ahead(items)
         try:
-            if self.options.verify != "full":
-                worker.start()
-            if self.options.verify != "none":
-                self._recheck(batch, ledger)
-            if self.options.verify == "full":
-                worker.start()
-            elif self.rewound:
-                self._wake()
+            if not ahead:
+                self._begin(batch, ledger, worker)
             if items is not None:
-                self._ingester(batch, ledger).read(items, self.control, ledger, self._wake)
+                begin = partial(self._begin, batch, ledger, worker) if ahead else None
+                ingester.read(items, self.control, ledger, self._wake, begin)
             else:
                 ledger.ingested = batch.ingested_at is not None and not self.control.stopping
         except BrokenOff:

@@ -28,7 +28,7 @@ LAW: dict[Transition, tuple[set[State], set[State]]] = {
     Transition.DISCARD: ({DEAD}, {CANCELLED}),
     Transition.RECOVER: ({PENDING}, {PENDING, DONE}),
     Transition.RESET: ({PENDING, DONE, SKIPPED, DEAD, CANCELLED}, {PENDING}),
-    Transition.REWIND: ({PENDING, DONE}, {PENDING}),
+    Transition.REWIND: ({PENDING, DONE, SKIPPED, DEAD}, {PENDING}),
 }
 USED = {"attempt": 2, "due": 40.0, "since": 7.0, "spent": 5, "requeues": 2, "code": "http_503", "reason": "no answer"}
 FRESH = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0, "code": "", "reason": ""}

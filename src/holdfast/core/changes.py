@@ -10,12 +10,11 @@ from holdfast.core.acts import change_of
 from holdfast.core.canonical import decode, encode
 from holdfast.core.errors import DefinitionChanged, UsageError
 from holdfast.core.model import Change, Place, State, StoredItem
-from holdfast.core.states import Transition, go_back
+from holdfast.core.states import RESOLVED, Transition, go_back
 
 UNDECIDED = "undecided"
 """Where a definition names the changes that a run went on with, though nobody said what to do about them."""
 CHOICES = ("keep", "rerun", "refuse")
-RESOLVED = "resolved"
 
 
 class StageChange(msgspec.Struct, frozen=True, kw_only=True):

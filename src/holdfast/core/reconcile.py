@@ -13,6 +13,7 @@ from holdfast.core.canonical import encode
 from holdfast.core.ending import End
 from holdfast.core.limits import FINDINGS_SEALED
 from holdfast.core.model import Course, Key, Place, State, Value
+from holdfast.core.states import keeps_outputs
 
 GONE = "it is missing"
 """What is said of an output that is not there at all; anything else said of one means that it is another."""
@@ -34,7 +35,8 @@ class What(StrEnum):
 
 
 REMEDIES = {
-    What.MISSING: "run the batch again, or repair: the item goes back to the stage that makes it",
+    What.MISSING: "repair, or run the batch again, which leaves dead letters alone: the item goes back to the stage "
+    "that makes it",
     What.DIFFERENT: "put the recorded file back, or repair: the item goes back to the stage that makes it",
     What.EXTRA: "look at it, and move or delete it yourself if nobody needs it: Holdfast never does",
     What.DUPLICATED: "give the sink a template that tells the items apart, then run the batch with --code rerun",
@@ -223,17 +225,18 @@ def judge(place: Place, stages: int, seen: Mapping[int, str | None]) -> Iterator
     """What is wrong with the outputs of an item, stage by stage. `seen` has an entry for every output that the store
     has a row for: why it no longer counts, or None.
 
-    Only what a done or pending item stands on is judged. An output of a stage that the item has not passed, since it
-    went back, says nothing any more. Outputs of stages before may be absent, where a person settled the item by hand.
+    Only outputs that an item keeps are judged, also of one that was skipped or is dead. An output of a stage that the
+    item has not passed, since it went back, says nothing any more. Outputs of stages before may be absent, where a
+    person settled the item by hand.
     """
-    if place.state not in (State.DONE, State.PENDING):
+    if not keeps_outputs(place):
         return
     reached = stages if place.state is State.DONE else place.stage
     for stage in sorted(seen):
         why = seen[stage]
         if stage < reached and why is not None:
             yield stage, What.MISSING if why == GONE else What.DIFFERENT, why
-    if reached > 0 and reached - 1 not in seen:
+    if reached > 0 and reached - 1 not in seen and place.state in (State.DONE, State.PENDING):
         yield reached - 1, What.MISSING, "the store has no output of it"
 
 

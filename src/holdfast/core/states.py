@@ -23,6 +23,9 @@ import msgspec
 from holdfast.core.errors import Permanent, UsageError
 from holdfast.core.model import Place, State
 
+RESOLVED = "resolved"
+"""The code of an item that a person settled."""
+
 
 class Transition(StrEnum):
     """What moves an item."""
@@ -59,7 +62,10 @@ TABLE: dict[Transition, tuple[frozenset[State], frozenset[State]]] = {
     Transition.DISCARD: (frozenset({State.DEAD}), frozenset({State.CANCELLED})),
     Transition.RECOVER: (frozenset({State.PENDING}), frozenset({State.PENDING, State.DONE})),
     Transition.RESET: (frozenset(State), frozenset({State.PENDING})),
-    Transition.REWIND: (frozenset({State.PENDING, State.DONE}), frozenset({State.PENDING})),
+    Transition.REWIND: (
+        frozenset({State.PENDING, State.DONE, State.SKIPPED, State.DEAD}),
+        frozenset({State.PENDING}),
+    ),
 }
 
 NEW_EPOCH = frozenset({Transition.RESET, Transition.REWIND})
@@ -90,6 +96,14 @@ def move(
     if state is not State.PENDING:
         facts["due"] = 0.0  # a settled item waits for nothing
     return msgspec.structs.replace(place, state=state, stage=target, epoch=epoch, **facts)
+
+
+def keeps_outputs(place: Place) -> bool:
+    """Whether the outputs of the stages that an item has passed are expected to be there: not of one that was called
+    off, nor of one that a person settled without them."""
+    if place.state is State.SKIPPED:
+        return place.code != RESOLVED
+    return place.state is not State.CANCELLED
 
 
 def checkpoint(place: Place, reached: int, stages: int) -> Place:

@@ -6,6 +6,7 @@ is not too much to be meant, each item that does not hold is looked at again and
 holds, in a new epoch, with the reason in the journal. Outputs themselves are never edited or deleted.
 """
 
+import shlex
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from holdfast.core import verify
 from holdfast.core.errors import UndoRefused, UsageError
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Batch, BatchId, Chunk, Item, ItemNo, Key, Output, State, StoredItem
+from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import Decision, GoesBack, Unclear
 from holdfast.runtime.checking.findings import Findings
 from holdfast.runtime.checking.looking import IN_THE_WAY, Looker, Past
@@ -88,7 +90,11 @@ class Checker:
         for results in spread(self._judge, self._recorded(), self.threads):
             for past, decision in results:
                 self.looked_at += 1
-                if isinstance(decision, GoesBack):
+                if isinstance(decision, GoesBack) and past.place.state is State.DEAD:
+                    self.findings.add(
+                        past.key, past.n, decision.stage, f"{decision.why}; {left_alone(self.batch.name)}"
+                    )
+                elif isinstance(decision, GoesBack):
                     example = example if bad else (past.key, decision.why)
                     bad.append(past.n)
                 elif isinstance(decision, Unclear):
@@ -135,7 +141,7 @@ class Checker:
         return [
             past_of(self.store, self.batch.id, item, outputs[item.n], chunk.fence)
             for item in found
-            if item.place.state in (State.DONE, State.PENDING) and item.n in outputs
+            if keeps_outputs(item.place) and item.n in outputs
         ]
 
     def _digests(self, chunk: Chunk) -> Digests:
@@ -174,6 +180,14 @@ class Checker:
                 chunk = next(chunks)
                 digests = self._digests(chunk) if n < chunk.hi else {}
             yield Group(self._pasts(chunk, n, n + 1), digests)
+
+
+def left_alone(batch: str) -> str:
+    """What a person can do about an output of a dead letter that does not hold."""
+    return (
+        "no run changes a dead letter, so redrive it, or have its output made again: "
+        f"`holdfast reconcile {shlex.quote(batch)} --full --repair`"
+    )
 
 
 def past_of(store: Store, batch: BatchId, item: StoredItem, outputs: Iterable[Output], fence: int) -> Past:

@@ -24,6 +24,7 @@ from holdfast.core.limits import LOAD_BYTES, ORPHAN_GRACE, SUSPECT
 from holdfast.core.model import Admitted, Batch, Claim, Commit, Course, Item, ItemNo, NewItem, State, StoredItem, Want
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
 from holdfast.core.settle import NOTHING, Settled, commit, settle, start
+from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import GoesBack
 from holdfast.runtime import definition, ownership
 from holdfast.runtime.checking import checker, renewal
@@ -170,7 +171,8 @@ class Processor:
     def _verified(self, n: ItemNo) -> StoredItem:
         """The item as it stands, after the files it rests on were looked at: what is gone is made again."""
         stored = self._stored(n)
-        if stored.place.state not in (State.DONE, State.PENDING) or not any(stage.sink for stage in self.stages):
+        looks = stored.place.state in (State.DONE, State.PENDING, State.SKIPPED) and keeps_outputs(stored.place)
+        if not looks or not any(stage.sink for stage in self.stages):
             return stored
         outputs = self.store.outputs(self.batch.id, lo=n, hi=n + 1)
         past = checker.past_of(self.store, self.batch.id, stored, outputs, fence=0)

@@ -14,6 +14,7 @@ from holdfast.core import canonical, changes, course
 from holdfast.core.errors import DefinitionChanged, Permanent, SinkError, UsageError
 from holdfast.core.model import Batch, Chunk, Course, ItemNo, NewItem, Output, Place, State, StoredItem
 from holdfast.core.planning import Facts, Fate, Outlook, Reason, begins_at, outlook, outlook_of_changed, outlook_of_new
+from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import GoesBack, Unclear, Verdict, may_have_been_tried
 from holdfast.runtime import definition, ownership
 from holdfast.runtime.checking import checker
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 PAGE = 500
 GROUP = 2_000
-DONE = (State.DONE, State.PENDING)
 
 
 def make(pipeline: "Pipeline", options: Options, items: Iterable[Any] | None) -> Plan:
@@ -171,13 +171,8 @@ class _Planner:
         stage = begins_at(place, self.rerun)
         valid = [output for output in outputs if output.stage < stage]
         bad = None
-        if self.verifies and valid and (place.state in DONE or stage != place.stage):
-            full = self.options.verify == "full"
-            seen = checker.past_of(self.store, self.batch.id, item, valid, fence=0)
-            decision = self.looker.look_over(seen, full=full, digests=digests)
-            bad = decision.stage if isinstance(decision, GoesBack) else None
-            if isinstance(decision, Unclear) and not self.read_count:  # told once, before the source is read
-                self.unclear.add(item.key, item.n, decision.seen.stage, decision.seen.why)
+        if self.verifies and valid and (keeps_outputs(place) or stage != place.stage):
+            bad = self._bad(item, valid, digests)
         if bad is None and place.state is State.DONE and self.rerun is None:
             return self.done
         goes_on = place.state is State.PENDING and bad is None and stage == place.stage
@@ -189,6 +184,22 @@ class _Planner:
                 staged=waits, found=found, redriven=self.past.was_redriven(item.n, place.stage),
             )
         )  # fmt: skip
+
+    def _bad(self, item: StoredItem, valid: list[Output], digests: dict[tuple[int, int], bytes]) -> int | None:
+        """The stage that an item would go back to. A dead letter stays where it is; what is wrong with it, and what
+        cannot be told, is told once, before the source is read."""
+        seen = checker.past_of(self.store, self.batch.id, item, valid, fence=0)
+        decision = self.looker.look_over(seen, full=self.options.verify == "full", digests=digests)
+        is_dead = item.place.state is State.DEAD
+        if isinstance(decision, GoesBack) and not is_dead:
+            return decision.stage
+        if self.read_count:
+            return None
+        if isinstance(decision, Unclear):
+            self.unclear.add(item.key, item.n, decision.seen.stage, decision.seen.why)
+        elif isinstance(decision, GoesBack):
+            self.unclear.add(item.key, item.n, decision.stage, f"{decision.why}; {checker.left_alone(self.batch.name)}")
+        return None
 
     def _waits(self, item: StoredItem, outputs: Sequence[Output]) -> bool:
         """Whether an output of its next stage was made by a run that could not record it."""

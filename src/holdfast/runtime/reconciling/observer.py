@@ -12,6 +12,7 @@ from holdfast.core.errors import SinkError
 from holdfast.core.limits import LOAD_BYTES
 from holdfast.core.model import Batch, Chunk, Output, State, StoredItem
 from holdfast.core.reconcile import GONE, Finding, How, What, judge
+from holdfast.core.states import keeps_outputs
 from holdfast.runtime import lookup
 from holdfast.runtime.reconciling.digests import recorded_digests
 from holdfast.runtime.sinks.base import Evidence, Sink, TakenOver
@@ -122,7 +123,7 @@ class Observer:
     def _of(
         self, item: StoredItem, rows: Sequence[Output], digests: Mapping[tuple[int, int], bytes] | None
     ) -> Iterator[Finding]:
-        seen = {row.stage: self._counted(row, self._look(item, row, digests)) for row in rows}
+        seen = {row.stage: self._counted(item, row, self._look(item, row, digests)) for row in rows}
         found = list(judge(item.place, len(self._names), seen))
         if found and self._moving:
             item, rows = self._as_it_is_now(item)
@@ -138,13 +139,14 @@ class Observer:
         (fresh,) = self._store.items(self._batch.id, lo=item.n, hi=item.n + 1, limit=1)
         return fresh, self._store.outputs(self._batch.id, lo=item.n, hi=item.n + 1)
 
-    def _counted(self, row: Output, why: str | None) -> str | None:
-        """Count an output that was looked at, apart from those whose names a newer batch has: those are left alone."""
+    def _counted(self, item: StoredItem, row: Output, why: str | None) -> str | None:
+        """Count an output that was looked at and was there; those whose names a newer batch has are counted apart."""
         if isinstance(why, TakenOver):
             self.superseded += 1
             return None
-        self.outputs += 1
-        self.files += row.file is not None and row.stage in self._sinks
+        if why != GONE and _is_kept(item, row):
+            self.outputs += 1
+            self.files += row.file is not None and row.stage in self._sinks
         return why
 
     def _look(self, item: StoredItem, row: Output, digests: Mapping[tuple[int, int], bytes] | None) -> str | None:
@@ -163,7 +165,7 @@ class Observer:
         return why
 
     def _why(self, item: StoredItem, row: Output, digests: Mapping[tuple[int, int], bytes] | None) -> str | None:
-        if row.stage >= item.place.stage or item.place.state not in (State.DONE, State.PENDING):
+        if not _is_kept(item, row):
             return None  # nothing rests on it: it is left as it is, and above all gets no final name now
         sink = self._sinks.get(row.stage)
         if row.file is not None and sink is None:
@@ -187,6 +189,10 @@ class Observer:
         if told is not None and canonical.digest(item.salt, data) != told:
             return "it is not what the journal recorded"
         return None
+
+
+def _is_kept(item: StoredItem, row: Output) -> bool:
+    return row.stage < item.place.stage and keeps_outputs(item.place)
 
 
 def _unless_taken(why: str | None) -> str | None:

@@ -9,8 +9,9 @@ from typing import Any
 
 from holdfast.core.errors import Refused
 from holdfast.core.limits import ACT_ITEMS
-from holdfast.core.model import Batch, State
+from holdfast.core.model import Batch
 from holdfast.core.reconcile import REPAIRABLE, Finding, Reconciliation
+from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import is_too_much
 from holdfast.runtime import lookup
 from holdfast.runtime.checking.rewinding import Back, back, send_back
@@ -93,7 +94,7 @@ def _back(store: Store, batch: Batch, finding: Finding, stages: int) -> Back | N
     assert finding.n is not None
     assert finding.stage is not None
     item = lookup.item_of(store, batch, finding.n)
-    if item is None or item.place.state not in (State.DONE, State.PENDING) or item.place.stage <= finding.stage:
+    if item is None or not keeps_outputs(item.place) or item.place.stage <= finding.stage:
         return None
     return back(item.key, item.n, item.place, finding.stage, stages, reason=finding.why)
 

@@ -183,7 +183,7 @@ class Files:
         if (taken := self.taken_by(evidence)) is not None:
             raise Superseded(f"{evidence.final}: {_superseded(taken)}")
         reason = disk.difference(final, evidence, full=True) or "it was changed while it was read"
-        raise SinkError(f"{evidence.final}: {reason}; verify the batch to make this output again")
+        raise SinkError(f"{evidence.final}: {reason}; `holdfast reconcile … --full --repair` has it made again")
 
     def names_of(self, stage: str) -> Names | None:
         """The names of its files that one batch holds; None where every batch has its own."""

@@ -17,6 +17,10 @@ RESULT_BYTES: Final = 16 * 1024 * 1024
 OUTPUT_BYTES: Final = 64 * 1024 * 1024
 """A larger output fails its stage: write it to a file and return the path, or use a file sink."""
 
+REPLY_BYTES: Final = 64 * 1024 * 1024
+"""A larger reply of a paginated API, unpacked, fails its range, unless `hf.Pages` says otherwise: ask for smaller
+pages."""
+
 PREVIEW_BYTES: Final = 1024
 """How much of a payload that cannot be kept stays with its dead letter."""
 

@@ -8,6 +8,16 @@ def many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def printable(text: str) -> str:
+    """The text with everything that is not printed shown as an escape; line ends and tabs stay. What comes from
+    outside cannot give orders to a terminal then."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
+
+
 def usd(value: Decimal | None) -> str:
     """Money: cents, and more digits only where cents say nothing."""
     if value is None:

@@ -30,6 +30,7 @@ def export(
     evidence: Annotated[
         bool, typer.Option("--evidence", help="An archive that proves what became of every item, without payloads.")
     ] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="CSV cells as they are, also those that begin a formula.")] = False,
     store: StoreOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON lines on standard output; with --out, one document about the file.")
@@ -42,10 +43,10 @@ def export(
             _export_evidence(there, found, out, as_json)
             return
         if out is None:
-            exporting.export(there, found, sys.stdout.buffer, form="jsonl" if as_json else form, state=state)
+            exporting.export(there, found, sys.stdout.buffer, form="jsonl" if as_json else form, state=state, raw=raw)
             sys.stdout.buffer.flush()
             return
-        summary = exporting.export(there, found, out, form=form, state=state)
+        summary = exporting.export(there, found, out, form=form, state=state, raw=raw)
     if as_json:
         render.document(summary.as_dict())
     else:

@@ -109,11 +109,7 @@ def heading(text: str, note: str = "", style: str = "") -> Text:
 
 def clean(text: str) -> str:
     """The text with everything that is not printed shown as an escape; line ends and tabs stay."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape", "surrogatepass").decode() for c in text
-    )
+    return words.printable(text)
 
 
 def told(text: str) -> str:

@@ -1,8 +1,10 @@
 """What the promises of a store in a bucket rest on, checked: library, reach, credentials, documents, leases."""
 
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
+from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 from holdfast.runtime.operating.doctor import Check, Diagnosis, Level, check_clock, check_leases
@@ -11,13 +13,14 @@ from holdfast.stores.base import Store
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.bucket import root as bucket_root
 from holdfast.stores.buckets.base import Bucket
+from holdfast.stores.buckets.local import LocalBucket, open_to_others
 from holdfast.stores.open import bucket_at
 
 
 def examine(url: str, *, wall: Callable[[], float] = time.time) -> Diagnosis:
     """Check a bucket and the store in it. Nothing is changed: no store is made, and the probe is not repeated."""
     bucket = bucket_at(url)
-    checks = [_library(url), *check_clock(wall), *_look(bucket, wall)]
+    checks = [_library(url), *_permissions(bucket), *check_clock(wall), *_look(bucket, wall)]
     return Diagnosis(store=bucket.url, checks=tuple(checks))
 
 
@@ -26,6 +29,20 @@ def _library(url: str) -> Check:
         message = "a directory, with compare-and-swap by link and rename; for processes on one host"
         return Check(name="bucket", level=Level.OK, message=message)
     return Check(name="bucket", level=Level.OK, message=f"obstore {metadata.version('obstore')}")
+
+
+def _permissions(bucket: Bucket) -> Iterator[Check]:
+    """Of a directory, whether others on the host may read what is in it."""
+    if not isinstance(bucket, LocalBucket):
+        return
+    folder = bucket.url.removeprefix("file://")
+    wide = open_to_others(Path(folder))
+    if not wide:
+        yield Check(name="permissions", level=Level.OK, message="only its user may read and write it")
+        return
+    message = f"others on this host may look into it: into {wide}, for example"
+    advice = f"payloads and outputs are in it: chmod -R go= {shlex.quote(folder)}"
+    yield Check(name="permissions", level=Level.WARN, message=message, advice=advice)
 
 
 def _look(bucket: Bucket, wall: Callable[[], float]) -> Iterator[Check]:

@@ -9,7 +9,7 @@ from holdfast.core.model import Key
 from holdfast.core.planning import Fate, Outlook, Reason
 from holdfast.runtime.durations import brief
 from holdfast.runtime.plans.forecast import RunForecast
-from holdfast.runtime.words import many, usd
+from holdfast.runtime.words import many, printable, usd
 
 EXAMPLES = 3
 """Keys that are shown for each row."""
@@ -80,7 +80,7 @@ class Plan:
             lines.append(f"  {row.fate:<7} {row.count:>9,}  {row.reason}{at} ({keys})")
         lines += [f"  {line}" for line in self.outlook]
         lines += [f"  refused  {text}" for text in self.obstacles] + [f"  note     {text}" for text in self.notes]
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     @property
     def headline(self) -> str:

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import IO, Any, Literal
@@ -86,27 +87,29 @@ def rows(store: Store, batch: Batch, state: State) -> Iterator[dict[str, Any]]:
 
 
 def export(
-    store: Store, batch: Batch, target: Path | IO[bytes], *, form: Format | None = None, state: State = State.DONE
-) -> Summary:
-    """Write a batch to a file, atomically, or to an open stream."""
+    store: Store, batch: Batch, target: Path | IO[bytes], *, form: Format | None = None, state: State = State.DONE,
+    raw: bool = False,
+) -> Summary:  # fmt: skip
+    """Write a batch to a file, atomically, or to an open stream. With `raw`, text in CSV is written as it is, be it a
+    formula to a spreadsheet or an order to a terminal."""
     chosen = form if form is not None else _format_of(target)
     if chosen == "parquet":
         tables.pyarrow()
     if not isinstance(target, Path):
         if chosen == "parquet":
             raise UsageError("a Parquet file cannot be written to a stream: name a file with --out")
-        return Summary(rows=_write(store, batch, target, chosen, state), format=chosen, path=None)
+        return Summary(rows=_write(store, batch, target, chosen, state, raw), format=chosen, path=None)
     with whole_or_absent(target) as stream:
-        count = _write(store, batch, stream, chosen, state)
+        count = _write(store, batch, stream, chosen, state, raw)
     return Summary(rows=count, format=chosen, path=str(target))
 
 
-def _write(store: Store, batch: Batch, stream: IO[bytes], chosen: Format, state: State) -> int:
+def _write(store: Store, batch: Batch, stream: IO[bytes], chosen: Format, state: State, raw: bool) -> int:
     def again() -> Iterator[dict[str, Any]]:
         return rows(store, batch, state)
 
     writers: dict[Format, Callable[[IO[bytes], Callable[[], Iterable[dict[str, Any]]]], int]] = {
-        "jsonl": _write_lines, "csv": tables.write_csv, "parquet": tables.write_parquet,
+        "jsonl": _write_lines, "csv": partial(tables.write_csv, raw=raw), "parquet": tables.write_parquet,
     }  # fmt: skip
     return writers[chosen](stream, again)
 

@@ -16,9 +16,12 @@ import msgspec
 
 from holdfast.core import canonical, extras
 from holdfast.core.errors import Conflict, UsageError
+from holdfast.runtime.words import printable
 
 Again = Callable[[], Iterable[dict[str, Any]]]
 COLUMNS = 16_384
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
+"""What begins like this is a formula to some spreadsheet, or has the mark that we put before one."""
 GROUP = 5_000
 
 
@@ -32,16 +35,17 @@ class Kind(IntEnum):
     TEXT = 4
 
 
-def write_csv(stream: IO[bytes], again: Again) -> int:
-    """Rows with a header line, UTF-8."""
+def write_csv(stream: IO[bytes], again: Again, *, raw: bool = False) -> int:
+    """Rows with a header line, UTF-8. Unless `raw`, no text is a formula to a spreadsheet or an order to a terminal."""
     columns = kinds(again())
+    said = _as_it_is if raw else harmless
     text = io.TextIOWrapper(stream, "utf-8", newline="", write_through=True)
     writer = csv.writer(text)
-    writer.writerow(columns)
+    writer.writerow(map(said, columns))
     count = 0
     for row in map(flat, again()):
         _check_known(row, columns)
-        writer.writerow([_cell(row.get(name)) for name in columns])
+        writer.writerow([_cell(row.get(name), said) for name in columns])
         count += 1
     text.flush()
     text.detach()
@@ -128,8 +132,21 @@ def _typed(value: Any, kind: Kind) -> Any:
     return _text(value) if kind is Kind.TEXT else value
 
 
-def _cell(value: Any) -> Any:
-    return "" if value is None else _text(value)
+def harmless(text: str) -> str:
+    """A text as a cell that no spreadsheet takes for a formula and that gives no order to a terminal: an apostrophe
+    before what begins like a formula, or with an apostrophe; control characters as escapes."""
+    safe = printable(text) if "\r" not in text else printable(text.replace("\r\n", "\n"))
+    return f"'{safe}" if text.startswith(FORMULA) else safe
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _cell(value: Any, said: Callable[[str], str]) -> Any:
+    if value is None:
+        return ""
+    return said(value) if isinstance(value, str) else _text(value)
 
 
 def _text(value: Any) -> str:

@@ -23,7 +23,7 @@ from holdfast.runtime.reconciling.reconciler import reconcile
 from holdfast.runtime.reports import statistics, status
 from holdfast.runtime.reports.kinds import Kinds, kinds_of
 from holdfast.runtime.reports.results import Result, results
-from holdfast.runtime.words import many, usd
+from holdfast.runtime.words import many, printable, usd
 from holdfast.runtime.working.ledger import Figures
 from holdfast.stores.base import Store, each_item
 
@@ -232,7 +232,7 @@ class Report:
         lines += [f"  finding  {f.what}: {f.file or f.key}: {f.why}" for f in findings[:5]]
         lines += [f"  hook     {failed}" for failed in self.failed_hooks]
         lines += [f"  note     {warning}" for warning in self.warnings]
-        return self._pasteable("\n".join(lines))
+        return printable(self._pasteable("\n".join(lines)))
 
     def _pasteable(self, text: str) -> str:
         return text if self._store is None else naming_store(text, self._store)

@@ -20,6 +20,7 @@ from holdfast.runtime.reports.attempts import was_run
 from holdfast.runtime.reports.outlook import look_ahead
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.stuck.resolution import context_of
+from holdfast.runtime.words import printable
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_entry, lineage
 
@@ -83,7 +84,7 @@ class Story:
         if self.cost:
             lines += ["", f"Cost: {self.cost}"]
         lines += ["", f"Next: {self.next}"]
-        return "\n".join(lines + [f"      {command}" for command in self.commands])
+        return printable("\n".join(lines + [f"      {command}" for command in self.commands]))
 
 
 def tell(store: Store, batch: Batch, item: str) -> Story:

@@ -5,6 +5,7 @@ from typing import Any
 
 from holdfast.core.errors import Incomplete
 from holdfast.runtime.reports.report import Report
+from holdfast.runtime.words import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +64,4 @@ class ScanReport:
         return self.result is None and sum(part is not None for part in self.parts) > 1
 
     def __str__(self) -> str:
-        return f"{self.run}\n  result   {self.unconverged}" if self.unconverged else str(self.run)
+        return printable(f"{self.run}\n  result   {self.unconverged}") if self.unconverged else str(self.run)

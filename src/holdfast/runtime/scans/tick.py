@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from holdfast.runtime.words import many
+from holdfast.runtime.words import many, printable
 
 
 class Ended(StrEnum):
@@ -82,4 +82,4 @@ class Tick:
         told += [f"{self.redriven:,} redriven"] if self.redriven else []
         told += [f"{self.waiting:,} redriven and not handled yet"] if self.waiting else []
         told += [f"{self.lag:,.1f} s behind"] if self.lag else []
-        return ", ".join(told) + (f" ({self.why})" if self.why else "")
+        return printable(", ".join(told) + (f" ({self.why})" if self.why else ""))

@@ -13,11 +13,13 @@ from urllib.parse import quote, urlsplit
 from holdfast.core import extras
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Defer, Permanent, Transient, UsageError
+from holdfast.core.limits import REPLY_BYTES
 from holdfast.core.retry import TRANSIENT_STATUS
 from holdfast.runtime.sources import quiet
 from holdfast.runtime.sources.base import Page, Span, one_range
 
 TIMEOUT_SECONDS = 30.0
+PART_BYTES = 64 * 1024
 THROTTLED = (429, 503)
 WAIT_SECONDS = 30.0
 """How long to wait where a throttling server does not say."""
@@ -48,16 +50,18 @@ class Pages:
     `rows` and `next` say where they stand in the reply: a path with dots, or a function of it. The next cursor goes
     into the query as `param`, in place of `{cursor}` in the URL, or to `url` itself if that is a function; a cursor
     that is a whole URL of the same server is asked for as it is. `first` is the cursor of the first page. `headers` may
-    be a function, so that a secret is read when it is needed.
+    be a function, so that a secret is read when it is needed. A reply with more than `reply_bytes`, unpacked, is
+    refused.
     """
 
     def __init__(self, url: Address, *, rows: Where = "", next: Where, param: str | None = None,  # noqa: A002 - what users call it
                  first: Any = None, params: Mapping[str, Any] | None = None, name: str | None = None,
                  headers: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None,
-                 timeout: float = TIMEOUT_SECONDS, client: Any = None) -> None:  # fmt: skip
+                 timeout: float = TIMEOUT_SECONDS, client: Any = None,
+                 reply_bytes: int = REPLY_BYTES) -> None:  # fmt: skip
         self._url, self._rows, self._next, self._param = url, rows, next, param
         self._first, self._params, self._headers = first, dict(params if params is not None else {}), headers
-        self._timeout, self._client = timeout, client
+        self._timeout, self._client, self._reply_bytes = timeout, client, reply_bytes
         self._name = name if name is not None else _name_of(url)
         _library()  # missed now, and not in the middle of a run
         if isinstance(url, str):
@@ -112,7 +116,7 @@ class Pages:
             if params:  # what stands in the query already stays there
                 url = str(httpx.URL(url).copy_merge_params(params))
             with quiet.queries():
-                reply = client.get(url, headers=self._head(), timeout=self._timeout)
+                reply = self._get(client, url)
         except httpx.RequestError as error:
             raise Transient(f"{self!r}: no answer ({type(error).__name__})", code="connection") from None
         except httpx.InvalidURL:
@@ -128,6 +132,20 @@ class Pages:
             return reply.json()
         except ValueError:
             raise Transient(f"{self!r}: the answer is no JSON, or is cut off", code="not_json") from None
+
+    def _get(self, client: Any, url: str) -> Any:
+        """A reply with its content, unpacked, as long as that is no longer than it may be."""
+        import httpx
+
+        with client.stream("GET", url, headers=self._head(), timeout=self._timeout) as reply:
+            content = bytearray()
+            for part in reply.iter_bytes(PART_BYTES):
+                content += part
+                if len(content) > self._reply_bytes:
+                    most = f"{self._reply_bytes:,} bytes, unpacked"
+                    raise Permanent("too_large", f"{self!r}: a reply has more than {most}: ask for smaller pages, or "
+                                                 "pass reply_bytes=")  # fmt: skip
+            return httpx.Response(reply.status_code, headers=_plain(reply.headers), content=bytes(content))
 
     def _address(self, at: Any) -> tuple[str, dict[str, Any]]:
         if callable(self._url):
@@ -169,6 +187,11 @@ class Pages:
     def _opened(self) -> Any:
         httpx = _library()
         return httpx.Client(follow_redirects=False) if self._client is None else _Kept(self._client)
+
+
+def _plain(headers: Any) -> list[tuple[str, str]]:
+    """The headers of a reply that is unpacked already."""
+    return [(name, said) for name, said in headers.items() if name not in ("content-encoding", "content-length")]
 
 
 def _library() -> Any:

@@ -22,6 +22,8 @@ from holdfast.stores.buckets.base import Found, Listed, Mark, WriteLost, WriteUn
 
 TEMPORARY = ".holdfast-tmp"
 LOCKS = ".holdfast-locks"
+PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
+"""A store belongs to its user: payloads and outputs are in it."""
 OLD_SECONDS = 3600.0
 """A temporary file that is younger is left alone: its owner may be about to lock it."""
 
@@ -120,7 +122,7 @@ class LocalBucket:
         self._tidy(temporary)
         staged = temporary / f"{secrets.token_hex(12)}"
         try:
-            with staged.open("xb") as file:
+            with open(staged, "xb", opener=_private) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)  # the system lets go of it when this process dies
                 file.write(data)
                 file.flush()
@@ -136,7 +138,7 @@ class LocalBucket:
         if folder == folder.parent or (is_there and folder in self._sure_of):
             return
         self._make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=PRIVATE_FOLDER if folder.is_relative_to(self._folder) else 0o777, exist_ok=True)
         try:
             _sync_folder(folder.parent)
         except OSError:
@@ -188,6 +190,20 @@ class LocalBucket:
             if isinstance(error, PermissionError) or error.errno in filesystem.NO_PLACE:
                 raise StoreUnusable(f"{self.url} cannot be read and written by this user: {error.strerror}") from error
             raise StoreUnavailable(f"{self.url}/{name}: {error.strerror or error}") from error
+
+
+def open_to_others(folder: Path) -> str:
+    """The first folder or file of a directory that others on the host may look into or change; empty without one."""
+    for at, _, files in os.walk(folder):
+        for path in (Path(at), *(Path(at, name) for name in files)):
+            with suppress(OSError):
+                if path.lstat().st_mode & 0o077:
+                    return str(path)
+    return ""
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
 
 
 def _mark(data: bytes) -> Mark:

@@ -6,7 +6,12 @@ refused, and no message repeats it.
 
 import os
 import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -18,6 +23,13 @@ SCHEMES = {"s3": "AWS", "az": "AZURE", "gs": "GOOGLE"}
 """Of buckets elsewhere; how the variables of each begin."""
 TIMEOUTS = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=5)}
 SECRET = re.compile(r"(sig|signature|key|token|secret|credential|password)=[^&\s\"']+", re.IGNORECASE)
+CLIENT_OPTIONS = frozenset({
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "default_headers",
+    "http1_only", "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate",
+    "proxy_excludes", "timeout", "user_agent",
+})  # fmt: skip
+"""Options of the connection, which the library wants apart from those of the bucket."""
+_lock = threading.Lock()
 CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "az": "AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN",
@@ -79,15 +91,38 @@ def client(place: Place, **options: Any) -> Any:
     the environment; what it says of it may repeat a secret, its kind does not."""
     obstore = library()
     plain = os.environ.get(f"{SCHEMES[place.scheme]}_ALLOW_HTTP", "").lower() == "true"
-    said = {**TIMEOUTS, **({"allow_http": True} if plain else {}), **options.pop("client_options", {})}
+    given = options.pop("client_options", {})
+    if not isinstance(given, dict):
+        raise _unusable(place, "client_options is not a dictionary")
+    given = {**{name: options.pop(name) for name in CLIENT_OPTIONS & options.keys()}, **given}
+    said = {**TIMEOUTS, **({"allow_http": True} if plain else {}), **given}
     try:
-        return obstore.store.from_url(place.url, client_options=said, **options)
+        with _quietly():
+            return obstore.store.from_url(place.url, client_options=said, **options)
     except Exception as error:  # noqa: BLE001 - see above
         raise _unusable(place, type(error).__name__) from None
     except BaseException as error:  # an option of an unknown sort makes the library panic, which is no Exception
         if type(error).__name__ != "PanicException":
             raise
         raise _unusable(place, "the library takes none of these options") from None
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Around a call that may panic: the library then writes a trace of its own to standard error, which is kept from
+    the user. What others write meanwhile comes out afterwards."""
+    with TemporaryFile() as kept, _lock:
+        sys.stderr.flush()
+        theirs = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(theirs, 2)
+            os.close(theirs)
+            kept.seek(0)
+            if (said := kept.read()) and b"panicked at" not in said:
+                os.write(2, said)
 
 
 def library() -> Any:

@@ -70,9 +70,10 @@ class Ingester:
         return at_hand and self.changed == "refuse" and self.identity == "key" and self.batch.admitted > 0
 
     def read(self, source: Iterable[Any], control: Control, ledger: Ledger, wake: Callable[[], None],
-             begin: Callable[[], None] | None = None) -> None:  # fmt: skip
+             begin: Callable[[], bool] | None = None) -> None:  # fmt: skip
         """Read the source to its end, or until the run stops. Nothing is lost either way: it is read again by key.
-        `begin` is called once the first `limits.READ_AHEAD` items are compared, or all of them."""
+        `begin` is called once the first `limits.READ_AHEAD` items are compared, or all of them; where it says that it
+        was broken off, the source does not count as read."""
         natural = getattr(source, "natural_key", None)
         items = iter(source)
         at_hand = isinstance(source, Sized)  # what lies in memory cannot keep us waiting
@@ -88,8 +89,9 @@ class Ingester:
                 self.settle_changed(group, admitted)
                 wake()
                 if begin is not None and (ended or self._trouble is not None or self._taken >= READ_AHEAD):
-                    begin()
-                    begin = None
+                    seen_all, begin = begin(), None
+                    if not seen_all and self._trouble is None:
+                        return
                 if self._trouble is not None:
                     raise self._trouble
                 if ended:

@@ -201,9 +201,9 @@ class Run:
             with suppress(HoldfastError):  # perhaps the store is what failed: then the lease must run out
                 worker.release_all()
 
-    def _begin(self, batch: Batch, ledger: Ledger, worker: Role) -> None:
+    def _begin(self, batch: Batch, ledger: Ledger, worker: Role) -> bool:
         """Start the worker, and look at what is recorded beside it. A full look comes first, because what the worker
-        holds could not be sent back under its hands."""
+        holds could not be sent back under its hands. Return whether all of it was looked at."""
         if self.options.verify != "full":
             worker.start()
         if self.options.verify != "none":
@@ -212,6 +212,7 @@ class Run:
             worker.start()
         elif self.rewound:
             self._wake()
+        return not self.control.stopping
 
     def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger, worker: Role) -> None:
         """On the calling thread: look at what is recorded, then read the source. The worker begins beside it; of a

@@ -117,29 +117,6 @@ def test_async_handlers_may_share_what_belongs_to_their_loop(book: hf.Pipeline) 
     assert run(book, range(50)).is_complete
 
 
-def test_tasks_that_handlers_leave_behind_are_ended_with_the_run(book: hf.Pipeline) -> None:
-    ended = []
-    tasks = set()
-
-    @book.stage
-    async def look(number: int) -> int:
-        async def background() -> None:
-            try:
-                await asyncio.sleep(1000)
-            finally:
-                ended.append(number)
-
-        tasks.add(asyncio.create_task(background()))
-        await asyncio.sleep(0)
-        return number
-
-    assert run(book, range(5)).is_complete
-    deadline = time.monotonic() + 10
-    while len(ended) < 5 and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert sorted(ended) == list(range(5))
-
-
 def test_a_slow_stage_does_not_hold_up_a_quick_one(book: hf.Pipeline) -> None:
     order: list[str] = []
 

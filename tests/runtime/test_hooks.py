@@ -1,5 +1,6 @@
 """What users hang on the life of a pipeline and of a stage."""
 
+import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -315,11 +316,52 @@ def test_a_pipeline_hears_of_its_end_only_when_it_is_complete(book: hf.Pipeline)
     assert told == ["complete"]
 
 
-def test_an_async_hook_is_refused(book: hf.Pipeline) -> None:
-    async def later() -> None: ...
+def test_hooks_may_be_async_and_run_on_the_loop_of_the_handlers(book: hf.Pipeline) -> None:
+    told: list[tuple[str, Any]] = []
+    loops: set[int] = set()
 
-    with pytest.raises(hf.UsageError, match="is async"):
-        book.before(later)
+    @book.stage(retry=ONCE)
+    async def read(number: int) -> int:
+        loops.add(id(asyncio.get_running_loop()))
+        if number == 3:
+            raise hf.Permanent("no_such_page")
+        return number
+
+    def hook(name: str, facts: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        async def tell(given: Any) -> Any:
+            await asyncio.sleep(0)
+            loops.add(id(asyncio.get_running_loop()))
+            told.append((name, facts(given)))
+            return facts(given)
+
+        return tell
+
+    book.before(hook("run begins", str))
+    read.before(hook("stage begins", str))
+    read.on_failure(hook("buried", lambda letter: letter.key))
+    read.after(hook("stage is complete", lambda facts: facts.runs))
+    book.after(hook("run is complete", lambda report: report.counts.done))
+    report = run(book, range(5), tolerate=1)
+    assert told == [
+        ("run begins", "book"),
+        ("stage begins", "book"),
+        ("buried", 3),
+        ("stage is complete", 5),
+        ("run is complete", 4),
+    ]
+    assert report.stages["read"]["metadata"] == 5
+    assert len(loops) == 1
+
+
+def test_what_an_async_hook_raises_reaches_the_caller(book: hf.Pipeline) -> None:
+    two_stages(book)
+
+    @book.before
+    async def check() -> None:
+        raise RuntimeError("no credentials")
+
+    with pytest.raises(RuntimeError, match="no credentials"):
+        run(book, range(5))
 
 
 def test_defining_a_hook_again_replaces_it(book: hf.Pipeline) -> None:

@@ -1,10 +1,10 @@
-"""What users hang on the life of a pipeline or a stage: before, after, on failure."""
+"""The hooks that users hang on the life of a pipeline or a stage: before, after, on failure."""
 
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.errors import UsageError
+from holdfast.runtime import event_loop
 
 
 class HookList:
@@ -15,8 +15,6 @@ class HookList:
         self.functions: list[Callable[..., Any]] = []
 
     def add(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        if inspect.iscoroutinefunction(function):
-            raise UsageError(f"{self.what}: the hook {function.__name__!r} is async: write a plain function")
         self.functions = [
             f for f in self.functions if getattr(f, "__qualname__", f) != getattr(function, "__qualname__", function)
         ]
@@ -24,8 +22,8 @@ class HookList:
         return function
 
     def call(self, facts: Any) -> list[Any]:
-        """Call all of them; what they raise goes up."""
-        return [function(facts) if _takes_one(function) else function() for function in self.functions]
+        """Call all of them, coroutines on the event loop; what they raise goes up."""
+        return [event_loop.call(function, *[facts] * _takes_one(function)) for function in self.functions]
 
     def __bool__(self) -> bool:
         return bool(self.functions)

@@ -8,15 +8,25 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from holdfast.core.limits import HUNG_CHECKS
 
 
-class _Here(threading.local):
-    """Of which pipeline and batch this thread runs something of the user's, if it does."""
+class _Here:
+    """Of which pipeline and batch something of the user's is run here, on this thread or in this coroutine: the event
+    loop has coroutines of several runs on one thread."""
 
-    batch: tuple[str, str] | None = None
+    _batch: ContextVar[tuple[str, str] | None] = ContextVar("holdfast-batch", default=None)
+
+    @property
+    def batch(self) -> tuple[str, str] | None:
+        return self._batch.get()
+
+    @batch.setter
+    def batch(self, batch: tuple[str, str] | None) -> None:
+        self._batch.set(batch)
 
 
 here = _Here()

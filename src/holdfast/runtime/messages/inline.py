@@ -9,26 +9,30 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.core.outcome import Outcome
+from holdfast.runtime import event_loop
 from holdfast.runtime.checking.asking import here
+from holdfast.runtime.event_loop import EventLoop
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.runner import StageRunner
 
+TURN_SECONDS = 0.5
+"""How long a coroutine that was given up may keep the loop from turning before the loop is left to it."""
 LEAST_WAIT = 0.01
 """How soon, at the earliest, a handler is looked at again."""
 
 
 class Inline:
-    """Runs stages one at a time. Coroutines share one event loop, which lasts as long as this."""
+    """Runs stages one at a time; coroutines on the event loop of the process."""
 
     def __init__(self) -> None:
-        self._loop: asyncio.Runner | None = None
+        self._home: EventLoop | None = None
+        self._at_work: asyncio.Task[Any] | None = None
 
     def close(self) -> None:
-        loop, self._loop = self._loop, None
-        if loop is not None and _is_looping():
-            _beside(loop.close).join()
-        elif loop is not None:
-            loop.close()
+        """The loop of the process stays, and what messages left on it."""
+        home, self._home = self._home, None
+        if home is not None:
+            event_loop.give_back(home)
 
     def run(self, runner: StageRunner, work: Assignment, deadline: float) -> Outcome | None:
         """The outcome of the item; None where it was not begun, or did not end before the deadline (monotonic)."""
@@ -36,7 +40,7 @@ class Inline:
         timeout = stage.timeout if stage.timeout is not None and not stage.is_async else math.inf
         call = self._coroutine(runner, work) if stage.is_async else lambda: runner.run(work)
         handled_here = here.batch
-        if min(timeout, deadline) == math.inf and not (stage.is_async and _is_looping()):
+        if min(timeout, deadline) == math.inf:
             try:
                 call()
             finally:
@@ -47,37 +51,43 @@ class Inline:
                 return self._give_up(runner, work, began)
         return work.outcomes[0] if work.outcomes else None
 
+    def _leave(self, home: EventLoop, at_work: "asyncio.Task[Any]") -> None:
+        home.soon(at_work.cancel)
+        if not home.turns(TURN_SECONDS) and asyncio.current_task(home.loop) is at_work:
+            event_loop.abandon(home)
+            self._home = None
+
     def _coroutine(self, runner: StageRunner, work: Assignment) -> Callable[[], None]:
-        if self._loop is None:
-            self._loop = asyncio.Runner()
-        loop = self._loop.get_loop()  # not its run(): that would make an interrupt look like the handler's own failure
+        home = self.home
+
+        async def attempt() -> Outcome:
+            self._at_work = asyncio.current_task()
+            return await runner.attempt_async(work.items[0], work, clock())
 
         def call() -> None:
             if not runner.may_not_begin(work):
-                outcome = loop.run_until_complete(runner.attempt_async(work.items[0], work, clock()))
+                outcome = home.run(attempt())
                 if not work.abandoned:
                     work.outcomes.append(outcome)
 
         return call
 
+    @property
+    def home(self) -> EventLoop:
+        """The loop that coroutines run on."""
+        if self._home is None:
+            self._home = event_loop.borrow()
+        return self._home
+
     def _give_up(self, runner: StageRunner, work: Assignment, began: float) -> Outcome | None:
-        """Whatever the handler still does is ignored. Its loop is left to it. `began` is 0 where it had no timeout, or
-        was still within it."""
+        """Whatever the handler still does is ignored; a coroutine is cancelled, and where it blocks the loop, that is
+        left to it. `began` is 0 where it had no timeout, or was still within it."""
         work.abandoned = True
-        if runner.stage.is_async:
-            self._loop = None
+        if runner.stage.is_async and self._at_work is not None:
+            self._leave(self.home, self._at_work)
         if work.outcomes:
             return work.outcomes[0]
         return runner.timed_out(work.items[0], work, began, work.ctx) if began else None
-
-
-def _is_looping() -> bool:
-    """Whether the calling thread runs an event loop already, which cannot run another one."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _watch(call: Callable[[], Any], work: Assignment, timeout: float, deadline: float) -> float | None:

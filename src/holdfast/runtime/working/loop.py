@@ -1,37 +1,49 @@
-"""The pool of async stages: one event loop on a thread of its own."""
+"""The pool of async stages: a run's part of the event loop of the process."""
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from typing import Any, NamedTuple
 
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
+from holdfast.runtime import event_loop
+from holdfast.runtime.event_loop import EventLoop
 from holdfast.runtime.working.assignment import Answer, Assignment, clock
 from holdfast.runtime.working.pools import Finished
 from holdfast.runtime.working.runner import StageRunner
 
+log = logging.getLogger("holdfast.loop")
+
+CANCEL_SECONDS = 2.0
+"""What a run waits at its end for what it has cancelled on the loop."""
 LOOK_LONGEST = 1.0
 """What counts, at most, of the time between two looks at a loop that does not turn."""
 
 
 class Loop:
-    """One event loop on one thread for all async stages. Answers are handed over once per turn of the loop."""
+    """The async stages of a run on the event loop. Answers are handed over once per turn of the loop."""
 
-    def __init__(self, size: int, finished: Finished) -> None:
+    def __init__(self, size: int, finished: Finished, home: EventLoop | None = None) -> None:
         self._free = size
         self._finished = finished
-        self._loop = asyncio.new_event_loop()
+        self._home = home if home is not None else event_loop.borrow()
+        self._loop = self._home.loop
         self._waiting: deque[tuple[StageRunner, Assignment, Item]] = deque()
         self._answers: dict[int, _Gathering] = {}
         self._running: dict[int, dict[int, tuple[asyncio.Task[None], Item]]] = {}
+        self._cancelled: set[asyncio.Task[None]] = set()
+        """Given up, and perhaps still at work."""
         self._has_turned = True
         """Since it was last asked to."""
         self._at_hand: asyncio.Task[Any] | None = None
         """What the loop was at when it was last looked at, and has not turned since."""
         self._held = self._looked = 0.0
         """For how long it was seen at that, and when it was last looked at."""
-        threading.Thread(target=self._run, name="holdfast-loop", daemon=True).start()
+        self._is_blocked = False
+        """By a handler of this run, which was named."""
+        self._has_warned = False
 
     def submit(self, runner: StageRunner, work: Assignment) -> None:
         self._loop.call_soon_threadsafe(self._start, runner, work)
@@ -44,23 +56,26 @@ class Loop:
         self._loop.call_soon_threadsafe(self._empty)
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        """Cancel what this run has on the loop, and nothing else. A loop that one of its handlers blocks is left to
+        that; whoever needs one next gets a new one."""
+        ended = threading.Event()
+        self._home.soon(self._wind_up, ended)
+        if not self._is_blocked and ended.wait(CANCEL_SECONDS):
+            event_loop.give_back(self._home)
+        elif self._is_blocked or asyncio.current_task(self._loop) in self._all_running():
+            event_loop.abandon(self._home)
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-            self._loop.run_until_complete(self._wind_up())
-        finally:
-            self._loop.close()
+    def _wind_up(self, ended: threading.Event) -> None:
+        self._waiting.clear()
+        left = self._all_running()
+        for each in left:
+            each.cancel()
+        waiting = self._loop.create_task(_end_of(left, ended))
+        self._cancelled.add(waiting)  # the loop itself holds no strong reference to it
 
-    async def _wind_up(self) -> None:
-        """Cancel what handlers left running, and let it end."""
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for running in left:
-            running.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        await self._loop.shutdown_asyncgens()
+    def _all_running(self) -> "set[asyncio.Task[None]]":
+        ours = {each for running in [*self._running.values()] for each, _ in [*running.values()]}
+        return ours | {each for each in [*self._cancelled] if not each.done()}
 
     def _start(self, runner: StageRunner, work: Assignment) -> None:
         self._waiting.extend([(runner, work, item) for item in work.items])
@@ -114,6 +129,8 @@ class Loop:
         work.abandoned = True
         for running, _ in self._running.pop(id(work), {}).values():
             running.cancel()
+            self._cancelled.add(running)
+            running.add_done_callback(self._cancelled.discard)
 
     def blocked_by(self, seconds: float) -> Item | None:
         """The item whose handler has kept the loop from turning for that long; looked at again and again. Only what
@@ -129,7 +146,15 @@ class Loop:
             return None
         self._held += min(now - self._looked, LOOK_LONGEST)
         self._looked = now
-        return self._item_of(at_hand) if self._held > seconds and not self._has_turned else None
+        if self._held <= seconds or self._has_turned:
+            return None
+        found = self._item_of(at_hand)
+        if found is not None:
+            self._is_blocked = True
+        elif not self._has_warned:
+            self._has_warned = True
+            log.warning("the event loop is blocked by something that is not a handler of this run: %r", at_hand)
+        return found
 
     def _item_of(self, at_hand: "asyncio.Task[Any]") -> Item | None:
         all_running = [pair for running in [*self._running.values()] for pair in [*running.values()]]
@@ -138,6 +163,12 @@ class Loop:
     def turned(self) -> None:
         """Called by the loop, when it comes to it."""
         self._has_turned = True
+
+
+async def _end_of(left: "set[asyncio.Task[None]]", ended: threading.Event) -> None:
+    if left:
+        await asyncio.wait(left, timeout=CANCEL_SECONDS)
+    ended.set()
 
 
 class _Gathering(NamedTuple):

@@ -1,0 +1,147 @@
+"""The event loop of the process: one, on a thread of its own, for all runs; it lasts as long as the process.
+
+An async client belongs to the loop it was first used on, so a loop for each run would make it useless after the first.
+A loop that a handler blocks for good is left to it, and the next run gets a new one.
+"""
+
+import asyncio
+import atexit
+import inspect
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+log = logging.getLogger("holdfast.loop")
+
+LAST_SECONDS = 1.0
+"""What the coroutines that are left when the process ends may take to come to their end."""
+
+
+class EventLoop:
+    """An event loop on a thread of its own."""
+
+    def __init__(self, *, is_private: bool = False) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.is_private = is_private
+        """Made for one run; else it is, or was, that of the process."""
+        self._is_ending = False
+        self._thread = threading.Thread(target=self._run, name="holdfast-loop", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is its thread: whoever waits for the loop here waits for ever."""
+        return threading.current_thread() is self._thread
+
+    def soon(self, function: Callable[..., object], *args: Any) -> None:
+        """Have it call a function."""
+        self.loop.call_soon_threadsafe(function, *args)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
+        """Return what a coroutine returns, on the loop. After so many seconds, or when the wait is interrupted, it is
+        cancelled."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return future.result(seconds)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def turns(self, seconds: float) -> bool:
+        """Return whether it comes to anything within that time: a coroutine that blocks keeps it from that."""
+        turned = threading.Event()
+        self.soon(turned.set)
+        return turned.wait(seconds)
+
+    def close(self) -> None:
+        """Cancel everything that is left on it, and end its thread; of one that is blocked, nothing ends."""
+        if not self.turns(LAST_SECONDS):
+            return
+        with suppress(TimeoutError):
+            self.run(_wind_up(), LAST_SECONDS)
+        self._is_ending = True
+        self.soon(self.loop.stop)
+        self._thread.join(LAST_SECONDS)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        while not self._is_ending:
+            try:
+                self.loop.run_forever()
+            except (KeyboardInterrupt, SystemExit) as error:  # from a coroutine: the others have no part in that
+                log.warning("a coroutine raised %s on the event loop, which continues", type(error).__name__)
+        self.loop.close()
+
+
+async def _wind_up() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for each in left:
+        each.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+class _Process:
+    """The loop of this process, once there is one."""
+
+    lock = threading.Lock()
+    home: EventLoop | None = None
+
+
+def shared() -> EventLoop:
+    """Return the loop of this process."""
+    with _Process.lock:
+        if _Process.home is None:
+            _Process.home = EventLoop()
+        return _Process.home
+
+
+def borrow() -> EventLoop:
+    """Return the loop for a run: that of the process, or one of its own where the run was begun on that very loop,
+    by a coroutine that waits for it. `give_back` it."""
+    home = _Process.home
+    return EventLoop(is_private=True) if home is not None and home.is_here else shared()
+
+
+def give_back(home: EventLoop) -> None:
+    """Close a loop that was made for one run; that of the process stays."""
+    if home.is_private:
+        home.close()
+
+
+def abandon(home: EventLoop) -> None:
+    """Leave a blocked loop to what blocks it: whoever needs one next gets a new one."""
+    with _Process.lock:
+        if _Process.home is home:
+            _Process.home = None
+
+
+def call(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of the user's; a coroutine function is awaited on the loop."""
+    if not inspect.iscoroutinefunction(function):
+        return function(*args)
+    home = borrow()
+    try:
+        return home.run(function(*args))
+    finally:
+        give_back(home)
+
+
+def _forget() -> None:
+    """A child that was forked has the loop, but not its thread."""
+    _Process.lock = threading.Lock()
+    _Process.home = None
+
+
+def _end() -> None:
+    if _Process.home is not None:
+        _Process.home.close()
+
+
+os.register_at_fork(after_in_child=_forget)
+atexit.register(_end)

@@ -9,6 +9,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.model import Item, ItemNo, Place
+from holdfast.runtime import event_loop
 from holdfast.runtime.working import loop as loop_module
 from holdfast.runtime.working.assignment import Assignment
 from holdfast.runtime.working.loop import LOOK_LONGEST, Loop
@@ -37,7 +38,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Moved:
 
 @pytest.fixture
 def loop() -> Iterator[Loop]:
-    opened = Loop(8, Finished())
+    opened = Loop(8, Finished(), event_loop.shared())
     yield opened
     opened.close()
 

@@ -18,6 +18,7 @@
     │   ├── StoreUnavailable  try again later; nothing was written
     │   │   └── StoreUnusable a person has to act first: credentials, permissions, a bucket that is not there
     │   └── CommitUnknown     the reply was lost; look the commit up before judging
+    ├── ResourceError         what handlers are handed by name could not be opened; no item was charged with it
     ├── SinkError             an output is missing, or is not the one that was recorded
     │   └── Superseded        a newer batch has taken the name of its file
     ├── Incomplete            raised by `report.raise_unless_complete()`
@@ -119,6 +120,10 @@ class StoreUnusable(StoreUnavailable):
 
 class CommitUnknown(StoreError):
     """The reply to a commit was lost; look it up by its id before judging."""
+
+
+class ResourceError(HoldfastError):
+    """A resource could not be opened; no item was begun without it."""
 
 
 class SinkError(HoldfastError):

@@ -90,6 +90,9 @@ REWINDS: Final = 3
 CHECK_SECONDS: Final = 60.0
 """How long a verifier or an adopter may take, unless it or its stage says otherwise; then it has said nothing."""
 
+CLOSE_SECONDS: Final = 10.0
+"""How long a resource may take to close at the end of a run; then it is left alone, with a warning."""
+
 HUNG_CHECKS: Final = 100
 """Verifiers and adopters that hang at the same time, before no further one is asked."""
 

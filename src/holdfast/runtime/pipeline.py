@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from datetime import datetime
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel
 
@@ -34,6 +34,8 @@ from holdfast.runtime.reconciling import comparison
 from holdfast.runtime.reconciling.reconciler import sinks_among
 from holdfast.runtime.records.recovery import Recovery, preview, recover
 from holdfast.runtime.reports.report import Report
+from holdfast.runtime.resources.definition import Resource, Scope, define
+from holdfast.runtime.resources.opened import Resources
 from holdfast.runtime.run import Run
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.sources.base import Source
@@ -46,6 +48,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.open import capabilities_of, is_there, open_store, path_of
 
 Function = Callable[..., Any]
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 STAGE_OPTIONS = frozenset({"name", "retry", "sink", "timeout", "concurrency", "executor", "metrics", "breaker"})
 
 
@@ -76,6 +79,7 @@ class Pipeline:
         self.patience = Patience.check(orphan_after, dead_after)
         self.receivers = receivers(events)
         self.stages: list[Stage] = []
+        self.resources: dict[str, Resource] = {}
         self.hooks = Hooks(f"pipeline {name!r}")
         self._where = store
         self._store: Store | None = None
@@ -112,6 +116,23 @@ class Pipeline:
         if not callable(function):
             raise UsageError(f"stage({function!r}): use @{self.name}.stage on a function, or give options by name")
         return self._add(Stage(function, **options))
+
+    @overload
+    def resource(self, function: AnyFunction, /) -> AnyFunction: ...
+
+    @overload
+    def resource(self, *, name: str | None = None, scope: Scope = "run") -> Callable[[AnyFunction], AnyFunction]: ...
+
+    def resource(self, function: Any = None, *, name: str | None = None, scope: Scope = "run") -> Any:
+        """Make a function the opener of something that stages are handed by the name of a parameter. Where it yields
+        that, the rest of it closes it. Defining one of the same name again replaces it, as in a notebook."""
+
+        def register(given: Any) -> Any:
+            made = define(given, name, scope)
+            self.resources[made.name] = made
+            return given
+
+        return register if function is None else register(function)
 
     def source(self, function: Function) -> Function:
         """Name the function that gives the items, so that `run()` needs none."""
@@ -191,6 +212,7 @@ class Pipeline:
         options = self._options(
             batch, key, workers=workers, verify=verify, identity=identity, changed=changed, code=code
         )
+        Resources(self)  # what a run would refuse, its plan refuses
         return planning.make(self, options, self._items(items))
 
     def process(self, item: Any, batch: str | None = None, key: KeyFrom = None,

@@ -32,6 +32,7 @@ from holdfast.runtime.plans import changed_code
 from holdfast.runtime.policy import Tolerance
 from holdfast.runtime.reports.progress import Progress
 from holdfast.runtime.reports.report import Report, make
+from holdfast.runtime.resources.opened import Resources
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.working.control import ENDED_FOR_GOOD, Control
 from holdfast.runtime.working.heartbeat import Heartbeat
@@ -61,6 +62,7 @@ class Run:
     def __init__(self, pipeline: "Pipeline", options: Options) -> None:
         self.pipeline = pipeline
         self.options = options
+        self.resources = Resources(pipeline)
         self.store = pipeline.store
         self.owner = owners.new_owner()
         self.control = Control(options.workers, options.deadline)
@@ -113,7 +115,7 @@ class Run:
             return self._finish(batch, ledger)
         heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, every=self.options.heartbeat,
                               on_trouble=lambda why: self._halt(heartbeat, why))  # fmt: skip
-        opened = open_lanes(self.pipeline, self.options, self.control, self.finished, ledger)
+        opened = open_lanes(self.pipeline, self.options, self.control, self.finished, ledger, self.resources)
         with self.interrupts.heeded(), opened as lanes:
             self.pipeline.hooks.before.call(batch.name)
             gate = Gate(self.store, self.looker, self.options.verify, workers=self.options.workers,
@@ -136,6 +138,7 @@ class Run:
                 gate.close()
                 self.looker.close()
                 self.failures.tell(ledger.buried)
+        self.warnings += self.resources.warnings
         return self._finish(batch, ledger)
 
     # -- the parts ----------------------------------------------------------------------------------------------

@@ -177,23 +177,6 @@ def _kinds_of_fields(annotation: Any) -> tuple[tuple[str, ...], tuple[type, ...]
     return tuple(kinds), tuple(kinds.values())
 
 
-def of_parameters(function: Callable[..., Any], what: str) -> tuple[Any, Any, bool]:
-    """(annotation of the input, annotation of the output, whether it takes a context) of a handler."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        raise UsageError(f"{what} cannot be called like a stage: write a function (value) or (value, ctx)") from None
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if not len(positional) >= 1 or len(needed) > 2 or any(p.kind is p.KEYWORD_ONLY for p in needed):
-        raise UsageError(f"{what} takes {len(needed)} arguments: a stage takes (value) or (value, ctx)")
-    hints = annotations_of(function)
-    wants_context = len(positional) > 1 and (
-        positional[1].default is inspect.Parameter.empty or positional[1].name == "ctx"
-    )
-    return hints.get(positional[0].name, Any), hints.get("return", Any), wants_context
-
-
 def explain(error: ValidationError) -> str:
     """What is wrong with a value, field by field, in one line; the values themselves stay out of it."""
     parts = []

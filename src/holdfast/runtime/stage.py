@@ -14,7 +14,8 @@ from holdfast.runtime.durations import Duration, seconds
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.plans.code import code_of
 from holdfast.runtime.policy import Breaker, Retry
-from holdfast.runtime.schema import Schema, of_parameters
+from holdfast.runtime.resources.parameters import of_handler
+from holdfast.runtime.schema import Schema
 from holdfast.runtime.sinks.base import Sink
 
 Where = Literal["threads", "processes"]
@@ -31,9 +32,9 @@ class Stage:
         self.function = function
         self.name: str = name if name is not None else getattr(function, "__name__", type(function).__name__)
         what = f"stage {self.name!r}"
-        given, made, self.wants_context = of_parameters(function, what)
-        self.input = Schema(given, f"{what}, input")
-        self.output = Schema(made, f"{what}, output", "invalid_output")
+        self.parameters = of_handler(function, what)
+        self.input = Schema(self.parameters.given, f"{what}, input")
+        self.output = Schema(self.parameters.made, f"{what}, output", "invalid_output")
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
         self.retry = retry if retry is not None else Retry()
         self.sink = sink

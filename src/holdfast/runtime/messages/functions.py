@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import StoreError, UsageError
+from holdfast.core.errors import ResourceError, StoreError, UsageError
 from holdfast.runtime.durations import Duration, seconds
 from holdfast.runtime.ending import totals
 from holdfast.runtime.ingester import Changed, KeyFrom
@@ -93,7 +93,7 @@ def _is_handled(processor: Processor, message: Mapping[str, Any], *, fail_dead: 
         result: Processed = processor.process(_item(message))
     except Exception as error:  # noqa: BLE001 - whatever it is, the other messages of the event must be answered
         # Of other errors the text is not told: it may quote what is in the message.
-        why = f": {error}" if isinstance(error, StoreError) else ""
+        why = f": {error}" if isinstance(error, StoreError | ResourceError) else ""
         log.warning("message %s is delivered again: %s%s", name, type(error).__name__, why)
         return False
     if result.run_again:

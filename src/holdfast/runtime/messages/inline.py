@@ -9,9 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.core.outcome import Outcome
-from holdfast.runtime import event_loop
 from holdfast.runtime.checking.asking import here
-from holdfast.runtime.event_loop import EventLoop
+from holdfast.runtime.resources.opened import Resources
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.runner import StageRunner
 
@@ -24,15 +23,9 @@ LEAST_WAIT = 0.01
 class Inline:
     """Runs stages one at a time; coroutines on the event loop of the process."""
 
-    def __init__(self) -> None:
-        self._home: EventLoop | None = None
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
         self._at_work: asyncio.Task[Any] | None = None
-
-    def close(self) -> None:
-        """The loop of the process stays, and what messages left on it."""
-        home, self._home = self._home, None
-        if home is not None:
-            event_loop.give_back(home)
 
     def run(self, runner: StageRunner, work: Assignment, deadline: float) -> Outcome | None:
         """The outcome of the item; None where it was not begun, or did not end before the deadline (monotonic)."""
@@ -46,19 +39,13 @@ class Inline:
             finally:
                 here.batch = handled_here
         else:
-            began = _watch(call, work, timeout, deadline)
+            began = _watch(_Beside(call, self._resources.leave_thread), work, timeout, deadline)
             if began is not None:
                 return self._give_up(runner, work, began)
         return work.outcomes[0] if work.outcomes else None
 
-    def _leave(self, home: EventLoop, at_work: "asyncio.Task[Any]") -> None:
-        home.soon(at_work.cancel)
-        if not home.turns(TURN_SECONDS) and asyncio.current_task(home.loop) is at_work:
-            event_loop.abandon(home)
-            self._home = None
-
     def _coroutine(self, runner: StageRunner, work: Assignment) -> Callable[[], None]:
-        home = self.home
+        home = self._resources.home
 
         async def attempt() -> Outcome:
             self._at_work = asyncio.current_task()
@@ -72,29 +59,28 @@ class Inline:
 
         return call
 
-    @property
-    def home(self) -> EventLoop:
-        """The loop that coroutines run on."""
-        if self._home is None:
-            self._home = event_loop.borrow()
-        return self._home
-
     def _give_up(self, runner: StageRunner, work: Assignment, began: float) -> Outcome | None:
         """Whatever the handler still does is ignored; a coroutine is cancelled, and where it blocks the loop, that is
         left to it. `began` is 0 where it had no timeout, or was still within it."""
         work.abandoned = True
         if runner.stage.is_async and self._at_work is not None:
-            self._leave(self.home, self._at_work)
+            self._leave(self._at_work)
         if work.outcomes:
             return work.outcomes[0]
         return runner.timed_out(work.items[0], work, began, work.ctx) if began else None
 
+    def _leave(self, at_work: "asyncio.Task[Any]") -> None:
+        home = self._resources.home
+        home.soon(at_work.cancel)
+        if not home.turns(TURN_SECONDS) and asyncio.current_task(home.loop) is at_work:
+            self._resources.lose_home()
 
-def _watch(call: Callable[[], Any], work: Assignment, timeout: float, deadline: float) -> float | None:
+
+def _watch(thread: "_Beside", work: Assignment, timeout: float, deadline: float) -> float | None:
     """Run beside this thread. None when it ended; when the handler did not answer within its timeout, the moment it
     began; 0 when the deadline (monotonic) came first. Only the handler has a timeout: what is done before and after it,
     by verifiers, adopters and the sink, takes the time it takes."""
-    thread = _beside(call)
+    thread.start()
     while thread.is_alive():
         began, now = work.started, clock()
         if began and now - began > timeout:
@@ -104,10 +90,23 @@ def _watch(call: Callable[[], Any], work: Assignment, timeout: float, deadline: 
             return 0.0
         wait = min(left, max(LEAST_WAIT, began + timeout - now) if began else max(LEAST_WAIT, timeout))
         thread.join(None if wait == math.inf else min(wait, threading.TIMEOUT_MAX))
+    if thread.trouble is not None:
+        raise thread.trouble
     return None
 
 
-def _beside(call: Callable[[], Any]) -> threading.Thread:
-    thread = threading.Thread(target=call, name="holdfast-inline", daemon=True)
-    thread.start()
-    return thread
+class _Beside(threading.Thread):
+    """One call on a thread of its own, with the resources of that thread."""
+
+    def __init__(self, call: Callable[[], Any], leave: Callable[[], None]) -> None:
+        super().__init__(name="holdfast-inline", daemon=True)
+        self._call, self._leave = call, leave
+        self.trouble: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._call()
+        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+            self.trouble = error
+        finally:
+            self._leave()

@@ -37,6 +37,7 @@ from holdfast.runtime.messages import processed
 from holdfast.runtime.messages.inline import Inline
 from holdfast.runtime.messages.processed import AGAIN, RUNNING, WAITING, Processed
 from holdfast.runtime.reports.report import DeadLetter
+from holdfast.runtime.resources.opened import Resources
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.stage import Stage
 from holdfast.runtime.working.assignment import Assignment, clock
@@ -67,6 +68,7 @@ class Processor:
         deadline: float | None = None,
     ) -> None:  # fmt: skip
         self.pipeline, self.stages, self.store = pipeline, pipeline.stages, pipeline.store
+        self.resources = Resources(pipeline)
         self.policies = [stage.policy for stage in self.stages]
         self.owner = owners.new_owner()
         self.lease = lease
@@ -76,7 +78,7 @@ class Processor:
         self.batch = self._open(batch, key)
         self.ingester = Ingester(self.store, self.batch, self.stages[0].input, key=self.key, identity="key",
                                  changed=changed, owner=self.owner, rerun=self._rerun)  # fmt: skip
-        self.inline = Inline()
+        self.inline = Inline(self.resources)
         self.looker = Looker(self.stages, pipeline=pipeline.name, batch=batch)
         self.runners = [self._runner(index) for index in range(len(self.stages))]
         self._heartbeat: Heartbeat | None = None
@@ -95,10 +97,10 @@ class Processor:
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self.owned.close()
-        self.inline.close()
         self.looker.close()
         for runner in self.runners:
             runner.close()
+        self.resources.close()
 
     def process(self, raw: Any) -> Processed:
         """Admit the item, or find it; then bring it as far as it comes. Whoever brings the last one sees to the end."""
@@ -163,6 +165,7 @@ class Processor:
         return StageRunner(
             self.stages[index], self.stages[index - 1] if index else None, pipeline=self.pipeline.name,
             batch=self.batch.name, stopping=lambda: time.monotonic() >= self.deadline, now=self.store.now,
+            handed=self.resources.of(self.stages[index]),
         )  # fmt: skip
 
     def _stored(self, n: ItemNo) -> StoredItem:
@@ -275,6 +278,7 @@ class Processor:
             self._write(holding, start(holding.holder, commit_id=holding.new_commit_id()))
         if holding.lost:
             return None
+        self.runners[at].handed.open()
         self._begin(self.stages[at])
         began = clock()
         work = Assignment(at, [item], holding.lease.fence, began, holding, resumed)

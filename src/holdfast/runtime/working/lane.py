@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 from holdfast.core.errors import StoreError, UsageError
@@ -48,8 +48,9 @@ class Lane:
     """One stage and everything that decides how its items are run."""
 
     def __init__(
-        self, index: int, runner: StageRunner, pool: Pool, slots: Slots, control: Control, finished: Finished
-    ) -> None:
+        self, index: int, runner: StageRunner, pool: Pool, slots: Slots, control: Control, finished: Finished,
+        open_resources: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self.index = index
         self.runner = runner
         self.stage: Stage = runner.stage
@@ -57,6 +58,8 @@ class Lane:
         self.slots = slots
         self.control = control
         self.finished = finished
+        self.open_resources = open_resources
+        """Opens those of all stages, before the first item of the run: what cannot be opened costs nothing then."""
         self.pace = Pace()
         said = self.stage.breaker
         self.breaker = StageBreaker(self.stage.name, said.rule() if isinstance(said, Breaker) else None)
@@ -86,6 +89,7 @@ class Lane:
         """Hand over some items; 1 when they were run at once on this thread."""
         if not self._begun:
             self._begun = True
+            self.open_resources()
             self.stage.hooks.before.call(self.runner.batch)
         inline = self._inline(holding)
         at, items = holding.ready[self.index].take(self._how_many(holding, inline))
@@ -177,6 +181,8 @@ class Lane:
         if self.slots.one_by_one or holding.alone or self.stage.timeout is not None or self.runner.asks:
             return False
         if self.stage.takes_ranges:  # its checkpoints wait for the committing thread
+            return False
+        if not self.runner.handed.is_fixed:  # they belong to threads that close them
             return False
         return self.is_inline
 

@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UsageError
 from holdfast.runtime.options import Options
+from holdfast.runtime.resources.opened import Resources
 from holdfast.runtime.scans.burial import Burial
 from holdfast.runtime.scans.elsewhere import ProcessRunner
 from holdfast.runtime.scans.runner import RangeRunner
@@ -26,18 +28,23 @@ if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline
 
 
+AT_ONCE_SECONDS = 1.0
+"""What a resource may take to close where the run was told to end at once."""
+
+
 @contextmanager
 def open_lanes(
-    pipeline: "Pipeline", options: Options, control: Control, finished: Finished, ledger: Ledger
+    pipeline: "Pipeline", options: Options, control: Control, finished: Finished, ledger: Ledger, resources: Resources
 ) -> Iterator[Sequence[Lane]]:
-    """The lanes of a run; at its end their pools are closed."""
+    """The lanes of a run; at its end their pools are closed, then its resources."""
     stages = pipeline.stages
     if any(isinstance(stage, RangeStage) and stage.follows for stage in stages):
         raise UsageError(
             f"{pipeline.name!r} follows its source, which has no end: call tick(), or run(poll=…) of the scan"
         )
     kinds = [_kind(stage, options) for stage in stages]
-    pools = {kind: _pool(kind, pipeline, options, finished) for kind in dict.fromkeys(kinds)}
+    needed = _needed_here(stages, kinds, options, resources)
+    pools = {kind: _pool(kind, pipeline, options, finished, resources) for kind in dict.fromkeys(kinds)}
     ahead = 2 if _may_run_ahead(set(kinds), options) and not stages[0].takes_ranges else 1
     slots = Slots(options.workers * ahead, one_by_one=options.cap is not None)
     lanes = []
@@ -48,8 +55,8 @@ def open_lanes(
         if isinstance(stage, RangeStage):
             runner = _range_runner(stage, pipeline, options, finished, ledger, told)
         else:
-            runner = StageRunner(stage, stages[index - 1] if index else None, **told)
-        lanes.append(Lane(index, runner, pools[kind], slots, control, finished))
+            runner = StageRunner(stage, stages[index - 1] if index else None, handed=resources.of(stage), **told)
+        lanes.append(Lane(index, runner, pools[kind], slots, control, finished, partial(resources.open, needed)))
     try:
         yield lanes
     finally:
@@ -57,6 +64,27 @@ def open_lanes(
             pool.close()
         for lane in lanes:
             lane.runner.close()
+        resources.close(*[AT_ONCE_SECONDS] * control.at_once)
+
+
+def _needed_here(stages: Sequence[Stage], kinds: Sequence[str], options: Options, resources: Resources) -> list[str]:
+    """The names of all resources that are opened in this process; worker processes open theirs."""
+    names: list[str] = []
+    for stage, kind in zip(stages, kinds, strict=True):
+        if kind == "executor":
+            _refuse_unclosed(stage, options, resources)
+        names += resources.of(stage).names if kind != "processes" else ()
+    return names
+
+
+def _refuse_unclosed(stage: Stage, options: Options, resources: Resources) -> None:
+    """On an executor of the user's nobody could close what belongs to its threads, or to its processes."""
+    scopes = resources.scopes(stage)
+    if "thread" in scopes or (scopes and not isinstance(options.executor, ThreadPoolExecutor)):
+        raise UsageError(
+            f"stage {stage.name!r} takes resources that nobody could close on an executor of yours: let it run on "
+            "threads or on processes of the run (executor='threads' or 'processes')"
+        )
 
 
 def _range_runner(stage: RangeStage, pipeline: "Pipeline", options: Options, finished: Finished, ledger: Ledger,
@@ -86,16 +114,20 @@ def _kind(stage: Stage, options: Options) -> str:
     return "processes" if chosen == "processes" else "executor"
 
 
-def _pool(kind: str, pipeline: "Pipeline", options: Options, finished: Finished) -> Pool:
+def _stages_of(kind: str, stages: Sequence[Stage], options: Options) -> list[int]:
+    return [index for index, stage in enumerate(stages) if _kind(stage, options) == kind]
+
+
+def _pool(kind: str, pipeline: "Pipeline", options: Options, finished: Finished, resources: Resources) -> Pool:
     size, given = options.workers, options.executor
     if kind == "loop":
-        return Loop(size, finished)
+        return Loop(size, finished, resources.home)
     if kind == "threads":
-        return Threads(size, finished)
+        return Threads(size, finished, resources.leave_thread)
     if kind == "executor" and isinstance(given, ThreadPoolExecutor):
         return BorrowedThreads(given, finished)
     target = remote.address(pipeline)
     if kind == "processes":
-        return Processes(size, target, finished)
+        return Processes(size, target, finished, _stages_of("processes", pipeline.stages, options))
     assert isinstance(given, Executor)
     return BorrowedProcesses(given, target, finished)

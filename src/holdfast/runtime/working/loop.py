@@ -11,7 +11,7 @@ from holdfast.core.outcome import Outcome
 from holdfast.runtime import event_loop
 from holdfast.runtime.event_loop import EventLoop
 from holdfast.runtime.working.assignment import Answer, Assignment, clock
-from holdfast.runtime.working.pools import Finished
+from holdfast.runtime.working.pools import Finished, Unable
 from holdfast.runtime.working.runner import StageRunner
 
 log = logging.getLogger("holdfast.loop")
@@ -25,10 +25,10 @@ LOOK_LONGEST = 1.0
 class Loop:
     """The async stages of a run on the event loop. Answers are handed over once per turn of the loop."""
 
-    def __init__(self, size: int, finished: Finished, home: EventLoop | None = None) -> None:
+    def __init__(self, size: int, finished: Finished, home: EventLoop) -> None:
         self._free = size
         self._finished = finished
-        self._home = home if home is not None else event_loop.borrow()
+        self._home = home
         self._loop = self._home.loop
         self._waiting: deque[tuple[StageRunner, Assignment, Item]] = deque()
         self._answers: dict[int, _Gathering] = {}
@@ -61,8 +61,8 @@ class Loop:
         ended = threading.Event()
         self._home.soon(self._wind_up, ended)
         if not self._is_blocked and ended.wait(CANCEL_SECONDS):
-            event_loop.give_back(self._home)
-        elif self._is_blocked or asyncio.current_task(self._loop) in self._all_running():
+            return
+        if self._is_blocked or asyncio.current_task(self._loop) in self._all_running():
             event_loop.abandon(self._home)
 
     def _wind_up(self, ended: threading.Event) -> None:
@@ -98,10 +98,12 @@ class Loop:
         self._waiting.clear()
 
     async def _one(self, runner: StageRunner, work: Assignment, item: Item) -> None:
-        if runner.is_short(work):
-            outcome = await runner.attempt_plain(item, work, clock())
-        else:
-            outcome = await runner.attempt_async(item, work, clock())
+        attempt = runner.attempt_plain if runner.is_short(work) else runner.attempt_async
+        try:
+            outcome = await attempt(item, work, clock())
+        except BaseException as error:  # noqa: BLE001 - a resource of this thread cannot be opened: no item's fault
+            self._finished.put(Unable(error))
+            return
         running = self._running.get(id(work))
         if running is not None:
             running.pop(item.n, None)

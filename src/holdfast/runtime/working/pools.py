@@ -7,6 +7,7 @@ cannot keep the process from ending.
 import queue
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
@@ -163,12 +164,20 @@ class Hands(ABC):
 class Threads(Hands):
     """Handlers run on the threads themselves."""
 
+    def __init__(self, size: int, finished: Finished, leave: Callable[[], None]) -> None:
+        super().__init__(size, finished)
+        self._leave = leave
+        """Closes the resources of the thread that calls it."""
+
     def _loop(self) -> None:
-        while (todo := self._todo.get()) is not None:
-            if self._is_one_too_many():
-                self._todo.put(todo)
-                return
-            runner, work = todo
-            runner.run(work)
-            if not self._answer(work):
-                return
+        try:
+            while (todo := self._todo.get()) is not None:
+                if self._is_one_too_many():
+                    self._todo.put(todo)
+                    return
+                runner, work = todo
+                runner.run(work)
+                if not self._answer(work):
+                    return
+        finally:
+            self._leave()

@@ -6,11 +6,14 @@ that dies while another is being started may keep the program from ever ending.
 
 import atexit
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
+from holdfast.core.errors import ResourceError
+from holdfast.core.limits import CLOSE_SECONDS
+from holdfast.runtime.resources.opened import Resources
 from holdfast.runtime.working import remote
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.child import FAREWELL_SECONDS, GONE, Child, stop_sign
@@ -24,11 +27,13 @@ FALSE_STARTS = 3
 class Processes(Hands):
     """So many processes, started as they are needed; one that dies costs nothing but the item it was at."""
 
-    def __init__(self, size: int, target: str, finished: Finished) -> None:
+    def __init__(self, size: int, target: str, finished: Finished, stages: Sequence[int] = ()) -> None:
         super().__init__(size, finished)
         self.start_seconds = 0.0
         """How long the last process took to be ready."""
         self._target = target
+        self._stages = stages
+        """Those whose items it runs: each process opens the resources of all of them."""
         self._stop = stop_sign()
         self._first = threading.Lock()
         """Held until one process has found the pipeline: if none can, that is said once."""
@@ -61,7 +66,7 @@ class Processes(Hands):
             for process in self._busy.values():
                 process.kill()
         super().close()
-        ends = clock() + FAREWELL_SECONDS + 1.0
+        ends = clock() + FAREWELL_SECONDS + CLOSE_SECONDS + 1.0
         for thread in self._threads:
             thread.join(max(0.0, ends - clock()))
 
@@ -119,9 +124,23 @@ class Processes(Hands):
     def _new(self, todo: Todo) -> "WorkerProcess | None":
         """A process that is ready; None if there is none, which is told unless nobody waits for it."""
         if self._is_found:
-            return self._start(todo, FALSE_STARTS)
+            return self._opened(self._start(todo, FALSE_STARTS), todo)
         with self._first:
-            return self._start(todo, FALSE_STARTS if self._is_found else 1)
+            process = self._start(todo, FALSE_STARTS if self._is_found else 1)
+        return self._opened(process, todo)
+
+    def _opened(self, process: "WorkerProcess | None", todo: Todo) -> "WorkerProcess | None":
+        """The process, once it has its resources; None if it cannot open them, which ends the run, or died at it."""
+        if process is None:
+            return None
+        with self._attending(process, todo[1], self._starting):
+            error = process.wait_until_open()
+        if not error:
+            return process
+        process.end()
+        if self._is_wanted(todo):
+            self._finished.put(Unable(ResourceError(error)))
+        return None
 
     def _start(self, todo: Todo, tries: int) -> "WorkerProcess | None":
         work, error = todo[1], ""
@@ -130,7 +149,7 @@ class Processes(Hands):
                 return None
             began = clock()
             try:
-                process = WorkerProcess(self._target, self._stop)
+                process = WorkerProcess(self._target, self._stop, self._stages)
             except OSError as trouble:
                 if self._can_do_with_less(todo):
                     return None
@@ -166,8 +185,8 @@ class Processes(Hands):
 class WorkerProcess(Child):
     """A process that runs items of any stage, as they come."""
 
-    def __init__(self, target: str, stop: Any) -> None:
-        super().__init__(_serve, stop, target)
+    def __init__(self, target: str, stop: Any, stages: Sequence[int]) -> None:
+        super().__init__(_serve, stop, target, tuple(stages))
 
     def wait_until_ready(self) -> str:
         """Why it cannot find the pipeline; empty if it did."""
@@ -175,6 +194,13 @@ class WorkerProcess(Child):
             return self.hear().decode()
         except GONE:
             return "it was not ready yet"
+
+    def wait_until_open(self) -> str:
+        """Why it cannot open its resources; empty if it did."""
+        try:
+            return self.hear().decode()
+        except GONE:
+            return "a worker process died while it opened its resources: run again"
 
     def run(self, parcel: bytes, work: Assignment) -> bool:
         """Items go there together; outcomes come back one by one, so that those are kept if it dies: then, False."""
@@ -190,17 +216,17 @@ class WorkerProcess(Child):
             work.started = 0.0
         return True
 
-    def end(self) -> str:
+    def end(self, seconds: float = FAREWELL_SECONDS + CLOSE_SECONDS) -> str:
         """It is told that nothing more comes: one that was forked here may keep the line open."""
         with suppress(OSError):
             self.tell(b"")
-        return super().end()
+        return super().end(seconds)
 
 
-def _serve(line: Connection, stop: Any, target: str) -> None:
-    """In the process: find the pipeline, then run what comes until nothing comes any more."""
+def _serve(line: Connection, stop: Any, target: str, stages: Sequence[int]) -> None:
+    """In the process: find the pipeline, open its resources, then run what comes until nothing comes any more."""
     try:
-        remote.find(target)
+        resources = Resources(remote.find(target))
     except BaseException as error:  # noqa: BLE001 - whatever a program does when it is imported: the parent tells it
         line.send_bytes(f"{type(error).__name__}: {error}".encode(errors="replace"))
         return
@@ -209,6 +235,7 @@ def _serve(line: Connection, stop: Any, target: str) -> None:
     def stopping() -> bool:
         return bool(stop.value)
 
-    with suppress(*GONE):
-        while parcel := line.recv_bytes():
+    with suppress(*GONE), remote.holding(resources, stages) as trouble:
+        line.send_bytes(trouble.encode(errors="replace"))
+        while not trouble and (parcel := line.recv_bytes()):
             remote.run_and_tell(target, parcel, line.send_bytes, stopping)

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -19,9 +19,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
+from holdfast.runtime.resources import kept
+from holdfast.runtime.resources.opened import Resources
 from holdfast.runtime.working.assignment import Assignment
 from holdfast.runtime.working.runner import StageRunner
 
@@ -135,6 +137,25 @@ def in_worker() -> bool:
 
 class _Place:
     is_worker = False
+    resources: Resources | None = None
+    """Of this worker process, which runs items of one pipeline."""
+
+
+@contextmanager
+def holding(resources: Resources, stages: Sequence[int]) -> Iterator[str]:
+    """In a worker process: open the resources of some stages, and close them in the end. Yields why that failed."""
+    _Place.resources = resources
+    error = ""
+    try:
+        try:
+            for stage in stages:
+                resources.open_here(stage)
+        except HoldfastError as trouble:
+            error = f"{trouble} (in a worker process)"
+        yield error
+    finally:
+        resources.close()
+        kept.close_all()
 
 
 def address(pipeline: Any) -> str:
@@ -171,7 +192,9 @@ def _runner(target: str, batch: str, stage: int, stopping: Callable[[], bool]) -
     pipeline = find(target)
     stages = pipeline.stages
     previous = stages[stage - 1] if stage else None
-    return StageRunner(stages[stage], previous, pipeline=pipeline.name, batch=batch, stopping=stopping)
+    resources = _Place.resources if _Place.resources is not None else Resources(pipeline)
+    return StageRunner(stages[stage], previous, pipeline=pipeline.name, batch=batch, stopping=stopping,
+                       handed=resources.of(stages[stage]))  # fmt: skip
 
 
 def find(target: str) -> Any:

@@ -1,4 +1,5 @@
-"""Running a stage on items. It never raises and never touches the store: what happened comes back as outcomes.
+"""Running a stage on items. It never touches the store, and raises nothing of a handler's: what happened comes back as
+outcomes. Only a resource of the thread that cannot be opened is raised, which is nobody's attempt.
 
 The same code runs on threads, on the event loop, in worker processes and on the thread that commits.
 """
@@ -22,6 +23,8 @@ from holdfast.core.verify import may_have_been_tried
 from holdfast.runtime.checking.asking import Asker, here
 from holdfast.runtime.checking.checks import Check
 from holdfast.runtime.context import Context
+from holdfast.runtime.resources.binding import unbound
+from holdfast.runtime.resources.opened import Handed
 from holdfast.runtime.schema import Invalid
 from holdfast.runtime.sinks.base import Evidence, Provenance
 from holdfast.runtime.stage import Stage
@@ -53,7 +56,7 @@ class StageRunner:
 
     def __init__(
         self, stage: Stage, previous: Stage | None, *, pipeline: str, batch: str, stopping: Callable[[], bool],
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = time.time, handed: Handed | None = None,
     ) -> None:  # fmt: skip
         self.stage = stage
         self.previous = previous
@@ -68,7 +71,8 @@ class StageRunner:
         self._asker = Asker()
         self.asks = stage.verifier is not None or stage.adopter is not None
         """Whether something of the user's is asked beside the handler, which may hang."""
-        self.plain = not (stage.wants_context or stage.sink or self.asks or stage.metrics)
+        self.handed = handed if handed is not None else Handed(None, unbound(stage.parameters))
+        self.plain = not (self.handed.context or stage.sink or self.asks or stage.metrics)
 
     def close(self) -> None:
         self._asker.close()
@@ -77,9 +81,10 @@ class StageRunner:
         """Run every item of an assignment, one after the other, and leave the outcomes in it."""
         if self.may_not_begin(work):
             return
+        handle = self.handed.to(self.stage.function)
         here.batch = (self.pipeline, self.batch)
         if self.plain:
-            self._run_plain(work)
+            self._run_plain(work, handle)
         else:
             ended = clock()
             until = ended + work.patience
@@ -87,7 +92,7 @@ class StageRunner:
                 if work.abandoned or work.cut or ended > until:
                     break
                 work.started = ended
-                self._keep(work, item, self._attempt(item, work, ended))
+                self._keep(work, item, self._attempt(item, work, ended, handle))
                 ended = clock()
         here.batch = None
         work.started = 0.0
@@ -96,9 +101,9 @@ class StageRunner:
         """Whether items that were handed over and not begun are better left."""
         return work.is_vain or self.stopping() or work.is_late(self.now())
 
-    def _run_plain(self, work: Assignment) -> None:
+    def _run_plain(self, work: Assignment, handle: Callable[..., Any]) -> None:
         """The short way for a stage with nothing around its handler: what a quick item costs, it costs in this loop."""
-        decode, handle, encode = self.stage.input.decode, self.stage.function, self.stage.output.encode
+        decode, encode = self.stage.input.decode, self.stage.output.encode
         digest, keep, armed = canonical.digest, work.outcomes.append, faults.armed()
         ready_at, ended = work.ready_at, clock()
         until = ended + work.patience
@@ -139,7 +144,7 @@ class StageRunner:
         if forks.count != self._forks:
             _leave_child(self, item)
 
-    def _attempt(self, item: Item, work: Assignment, began: float) -> Outcome:
+    def _attempt(self, item: Item, work: Assignment, began: float, handle: Callable[..., Any]) -> Outcome:
         ctx = work.ctx = self.context(item, work)
         try:
             ready, found = self._set_out(item, work)
@@ -147,15 +152,22 @@ class StageRunner:
                 return found
             value = self.stage.input.decode(ready.input)
             faults.reach("stage.before")
-            made = self.stage.function(value, ctx) if self.stage.wants_context else self.stage.function(value)
+            made = self._call(handle, value, ctx)
             faults.reach("stage.after")
             work.started = 0.0  # it has answered in time; what follows takes the time it takes
             return self.finish(ready, made, ctx, work, began)
         except BaseException as error:  # noqa: BLE001 - see above
             return self._explain(item, error, work, began, ctx)
 
+    def _call(self, handle: Callable[..., Any], value: Any, ctx: Context) -> Any:
+        """Call the handler, with the context where it takes one."""
+        if not self.handed.context:
+            return handle(value)
+        return handle(value, **{self.handed.context: ctx}) if self.handed.by_name else handle(value, ctx)
+
     async def attempt_async(self, item: Item, work: Assignment, began: float) -> Outcome:
-        """The same for a coroutine; the loop stays free while it waits."""
+        """The same for a coroutine; the loop stays free while it waits. Raises ResourceError."""
+        handle = self.handed.to(self.stage.function)
         here.batch = (self.pipeline, self.batch)
         ctx = self.context(item, work)
         limit = asyncio.timeout(self.stage.timeout)
@@ -168,9 +180,7 @@ class StageRunner:
             faults.reach("stage.before")
             try:
                 async with limit:
-                    made = await (
-                        self.stage.function(value, ctx) if self.stage.wants_context else self.stage.function(value)
-                    )
+                    made = await self._call(handle, value, ctx)
             finally:
                 self._stay_parent(item)
             faults.reach("stage.after")
@@ -186,12 +196,14 @@ class StageRunner:
         return self.plain and self.stage.timeout is None
 
     async def attempt_plain(self, item: Item, work: Assignment, began: float) -> Outcome:
-        """The short way, as for functions: with a thousand coroutines on one thread every microsecond counts."""
+        """The short way, as for functions: with a thousand coroutines on one thread every microsecond counts. Raises
+        ResourceError."""
+        handle = self.handed.to(self.stage.function)
         here.batch = (self.pipeline, self.batch)
         try:
             value = self.stage.input.decode(item.input if item.input else self._input(item))
             faults.reach("stage.before")
-            made = await self.stage.function(value)
+            made = await handle(value)
             self._stay_parent(item)
             faults.reach("stage.after")
             data = self.stage.output.encode(made)

@@ -1,0 +1,1 @@
+"""Resources: clients, models, pools that handlers are handed by name, opened and closed for them."""

@@ -182,13 +182,13 @@ class Lane:
             return False
         if self.stage.takes_ranges:  # its checkpoints wait for the committing thread
             return False
-        if not self.runner.handed.is_fixed:  # they belong to threads that close them
-            return False
         return self.is_inline
 
     @property
     def is_inline(self) -> bool:
         """Whether its handlers are so quick that they run on the committing thread."""
+        if not self.runner.handed.is_fixed:  # resources of a thread belong to one that closes them
+            return False
         return isinstance(self.pool, Threads) and self.pace.quick and not self._surprised
 
     def _how_many(self, holding: Holding, inline: bool) -> int:

@@ -18,6 +18,7 @@ from holdfast.core.lease import (
     affordable,
     ahead,
     blamed,
+    carries_blame,
     check_times,
     condemned,
     find_cut,
@@ -339,14 +340,37 @@ def test_among_several_items_deaths_only_make_suspects() -> None:
     assert blamed(chunk(0, 2, owner="ann", progressed=False, blame=9)) == SUSPECT
 
 
+@pytest.mark.promise("A15")
 @pytest.mark.parametrize(("pending", "size"), [(10, 5), (7, 3), (3, 1), (2, 1), (1, 1)])
-def test_a_suspect_is_handed_out_in_halves_until_one_item_stands_alone(pending: int, size: int) -> None:
-    suspect = chunk(0, pending, blame=SUSPECT, progressed=False)
+def test_each_death_of_a_suspect_s_owner_halves_what_is_granted_of_it(pending: int, size: int) -> None:
+    suspect = chunk(0, pending, owner="gone", blame=SUSPECT, progressed=False)
     assert share(suspect, want(100)) == size
+    assert share(replace(suspect, owner=None), want(100)) == pending  # what was cut off did not kill anybody since
     given_ = granted(suspect)
     assert given_.chunk.blame == SUSPECT
     if given_.child is not None:
         assert (given_.child.blame, given_.child.progressed) == (SUSPECT, False)
+
+
+@pytest.mark.promise("A15")
+def test_of_what_carries_blame_no_more_is_granted_than_can_be_started_at_once() -> None:
+    once = chunk(0, 100, owner="gone", progressed=False)
+    assert share(once, replace(want(50), at_once=16)) == 16
+    assert share(once, replace(want(50), at_once=None)) == 50
+    assert share(once, replace(want(50), at_once=0)) == 1
+    assert share(chunk(0, 100), replace(want(50), at_once=16)) == 50
+    twice = granted(once, 16).chunk
+    assert share(twice, replace(want(50), at_once=16)) == 8
+
+
+def test_blame_is_carried_until_something_is_committed_and_not_while_the_first_owner_lives() -> None:
+    first = granted(chunk(0, 4)).chunk
+    assert not carries_blame(first, is_held=True)
+    assert carries_blame(first, is_held=False)
+    assert carries_blame(granted(first).chunk, is_held=True)
+    assert not carries_blame(replace(granted(first).chunk, progressed=True), is_held=False)
+    assert not carries_blame(chunk(0, 4), is_held=False)
+    assert not carries_blame(replace(first, counts=Counts(done=4)), is_held=False)
 
 
 @pytest.mark.parametrize(
@@ -381,7 +405,7 @@ def test_items_that_kill_their_process_are_found_and_nobody_else_is_buried(
             done |= inside
     assert buried == killers
     assert done == set(range(size)) - killers
-    assert deaths <= len(killers) * (SUSPECT + BLAME + math.ceil(math.log2(size)) + 1 if size > 1 else SUSPECT + BLAME)
+    assert deaths <= len(killers) * (SUSPECT + math.ceil(math.log2(size)) + BLAME)
 
 
 @pytest.mark.promise("A15")

@@ -52,11 +52,13 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
     that the act has changed already."""
     once = {change.n: change for change in reversed(changes)}
     held = [c for c in once.values() if _holds(c, places[c.n])][::-1]
+    if act.lifts:
+        held = _lifted(chunk, changes, places)
     in_flight = chunk.owner is not None and any(c.state is State.PENDING for c in held)
     if in_flight and not act.seize:
         held = [c for c in held if c.state is not State.PENDING]
-    seized = act.seize and (in_flight or any(c.checkpoint is not None for c in held))
-    moved = [_moved(c, places[c.n].stage) for c in held]
+    seized = (act.seize and (in_flight or any(c.checkpoint is not None for c in held))) or (act.lifts and bool(held))
+    moved = [_moved(c, places[c.n].stage) for c in held] if not act.lifts else []
     return Effect(
         changes=held,
         delta=_difference(held),
@@ -65,6 +67,11 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
         revived=any(change.place.state is State.PENDING for change in held),
         body=journal.encode_body(journal.Acted(reason=act.reason, seized=seized, note=act.body, items=moved)),
     )
+
+
+def _lifted(chunk: Chunk, changes: Sequence[Change], places: Mapping[ItemNo, Place]) -> list[Change]:
+    """The one item that names a chunk whose blame is lifted, as it stands; nothing where there is no blame."""
+    return [] if chunk.progressed else [change_of(c.n, places[c.n], places[c.n]) for c in changes[:1]]
 
 
 def _moved(change: Change, stage_before: int) -> journal.Moved:

@@ -3,11 +3,15 @@
 The fence grows by one with every grant and never goes back, whatever happens to the chunk. A commit is judged by the
 fence, never by the time: the lease only decides when somebody else may be granted the chunk.
 
-Blame: a grant that ended without a commit and without a release died with its process. A chunk to which that happened
-`limits.SUSPECT` times is a suspect: it is handed out in smaller and smaller parts until one item stands alone. That one
-is on trial: before its handler starts, a commit of the kind `started` is durable, and only that commit counts a strike.
-After `limits.BLAME` strikes in a row the item is buried. So nothing is held against an item but deaths that came while
-it, and nothing else, was being handled: not deaths among others, and not deaths before it was its turn.
+Blame: a grant that ended without a commit and without a release died with its process. Of a chunk to which that
+happened no more is granted than can be started at once, so that the next death blames nothing that was not begun. After
+`limits.SUSPECT` deaths the chunk is a suspect: each further death halves what is granted of it, and what is granted has
+a process to itself, in which it is run with full concurrency. Only when one item is left is that one on trial: before
+its handler starts, a commit of the kind `started` is durable, and only that commit counts a strike. After
+`limits.BLAME` strikes in a row the item is buried. So nothing is held against an item but deaths that came while it,
+and nothing else, was being handled: not deaths among others, and not deaths before it was its turn. A grant of n items
+with one among them that always kills is narrowed down in SUSPECT + log2(n) + BLAME deaths at most, rounded up. Any
+commit, a release and a person (`Act.lifts`) take the blame away.
 
 Who asks for one certain item of a suspect gets it alone, so that it can be on trial whether or not its neighbours are
 ever asked for. A grant is the head of a chunk, so that takes two where others stand before it: the first is of those.
@@ -58,13 +62,18 @@ def ahead(chunk: Chunk, want: Want, states: Callable[[], Sequence[State]]) -> in
 def share(chunk: Chunk, want: Want, *, affordable: int | None = None, ahead: int = 0) -> int:
     """How many pending items to grant: as many as are wanted, can be paid for, and may be trusted to one process. Who
     wants a certain item gets all that stand with it, because they are not run; but of a suspect what is `ahead` of it,
-    and once nothing is, the item alone."""
+    and once nothing is, the item alone. Of what carries blame there is no more than can be started at once, and after
+    each death of a suspect's owner half of what that one had."""
     if want.only is not None:
         return chunk.pending if blamed(chunk) < SUSPECT else max(1, ahead)
-    size = min(chunk.pending, max(1, want.limit))
+    blame, limits = blamed(chunk), [want.limit]
     if affordable is not None:
-        size = min(size, max(1, affordable))
-    return chunk.pending >> 1 if blamed(chunk) >= SUSPECT and size == chunk.pending > 1 else size
+        limits.append(affordable)
+    if blame and want.at_once is not None:
+        limits.append(want.at_once)
+    if blame >= SUSPECT and chunk.owner is not None:  # it was granted, and its owner died: what was cut off it was not
+        limits.append(chunk.pending >> 1)
+    return min(chunk.pending, max(1, min(limits)))
 
 
 def find_cut(chunk: Chunk, size: int, states: Sequence[State]) -> Cut:
@@ -118,6 +127,17 @@ def blamed(chunk: Chunk) -> int:
         return 0
     deaths = min(SUSPECT, chunk.blame + (chunk.owner is not None))
     return max(deaths, chunk.blame) if chunk.pending == 1 else deaths
+
+
+def carries_blame(chunk: Chunk, *, is_held: bool) -> bool:
+    """Return whether an owner of the chunk died and nothing of it was committed since. `is_held`: its owner lives."""
+    died = chunk.owner is not None and not is_held
+    return chunk.pending > 0 and not chunk.progressed and (chunk.blame > 0 or died)
+
+
+def is_suspect(blame: int) -> bool:
+    """Return whether a grant must have its process to itself: a death is then held against nothing else."""
+    return blame >= SUSPECT
 
 
 def affordable(*, cap: int | None, reserve: int, spent: int, reserved: int) -> int | None:

@@ -76,7 +76,8 @@ WATCH_SECONDS: Final = 0.05
 """How often the thread that would take over looks whether one does."""
 
 SUSPECT: Final = 2
-"""Grants of a chunk that ended in a dead process before it is handed out in halves and its items are run alone."""
+"""Grants of a chunk that ended in a dead process, with nothing committed, before it is handed out in halves, each with
+a process to itself."""
 
 BLAME: Final = 3
 """Starts of one lone item, run alone, that ended in a dead process before it is buried."""

@@ -229,6 +229,9 @@ class Want(Value, frozen=True, kw_only=True):
     limit: int
     seconds: float
     """How long the lease shall last."""
+    at_once: int | None = None
+    """How many items the claimer can start at once: of a chunk that carries blame no more are granted; None where the
+    claimer does not tell."""
     reserve: int = 0
     """Money to set aside for each item, in units."""
     cap: int | None = None
@@ -332,6 +335,8 @@ class Act(Value, frozen=True, kw_only=True):
     seize: bool = False
     """Raise the fence of the chunks concerned, so that an owner at work cannot commit what it holds; where checkpoints
     are set, whether or not somebody is at work."""
+    lifts: bool = False
+    """Take the blame from the chunks concerned, and change nothing else about them: each is named by one item."""
     beyond: int = 0
     """A fence that rises is higher than this one, too: a state that comes from elsewhere brings its own."""
     events: tuple["Event", ...] = ()

@@ -34,6 +34,7 @@ from holdfast.runtime.reports.progress import Progress
 from holdfast.runtime.reports.report import Report, make
 from holdfast.runtime.resources.opened import Resources
 from holdfast.runtime.scans.burial import is_row
+from holdfast.runtime.working.caution import Caution
 from holdfast.runtime.working.control import ENDED_FOR_GOOD, Control
 from holdfast.runtime.working.heartbeat import Heartbeat
 from holdfast.runtime.working.interrupts import BrokenOff, Interrupts
@@ -98,7 +99,8 @@ class Run:
 
     def _go(self, items: Iterable[Any] | None) -> Report:
         batch = steering.set_end(self.store, self._open(items), self.options.until, actor=self.owner)
-        ledger = Ledger(self.store.chunks(batch.id), cap=self.options.cap, item_cost=self.options.item_cost)
+        chunks = self.store.chunks(batch.id)
+        ledger = Ledger(chunks, cap=self.options.cap, item_cost=self.options.item_cost)
         if batch.sealed_at is not None:
             found = self.closing.again(batch, items, self.key)
             ledger.ingested = True
@@ -120,7 +122,8 @@ class Run:
             self.pipeline.hooks.before.call(batch.name)
             gate = Gate(self.store, self.looker, self.options.verify, workers=self.options.workers,
                         allowed=self.options.undo, control=self.control, finished=self.finished)  # fmt: skip
-            worker = Worker(self.store, lanes, self.control, ledger, heartbeat, self.finished, self._want(batch), gate)
+            worker = Worker(self.store, lanes, self.control, ledger, heartbeat, self.finished, self._want(batch), gate,
+                            Caution(self.store, batch, ledger, chunks))  # fmt: skip
             role = Role(partial(self._work, worker), at_end=self.interrupts.break_in, on_trouble=self.control.fail)
             worker.serve(role)
             progress = Progress(batch.name, ledger, self.options.progress, lambda: self.store.chunks(batch.id),

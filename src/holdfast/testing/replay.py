@@ -312,7 +312,9 @@ class _Teller:
         if a.code == "lost":
             _must(a.to_stage <= told.stage, f"{where} rewinds item {a.n} forward")
             if a.outcome == "bury":
-                self.story.items[a.n] = Told(stage=a.to_stage, epoch=told.epoch + 1, rewinds=told.rewinds)
+                self.story.items[a.n] = Told(
+                    stage=a.to_stage, epoch=told.epoch + 1, rewinds=told.rewinds, position=told.position
+                )
                 self._bury(a.n)
             else:
                 rewinds = self._one_more(where, a.n, told.rewinds)

@@ -23,6 +23,7 @@ from holdfast.runtime.cursors.standing import borders, is_scan
 from holdfast.runtime.durations import brief
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.operating import operations, preview
+from holdfast.runtime.stuck import acquittal
 from holdfast.stores.base import Store
 
 
@@ -38,6 +39,9 @@ def reset(
         Path | None, typer.Option("--complete-with", metavar="FILE", help="Of a scan: done, with this JSON as result.")
     ] = None,
     resolve: Annotated[bool, typer.Option("--resolve", help="Of a scan: settled by hand, without a result.")] = False,
+    blame: Annotated[
+        bool, typer.Option("--blame", help="Only lift the blame that owners left who died before a commit.")
+    ] = False,
     *,
     manner: Manner,
 ) -> None:
@@ -45,6 +49,11 @@ def reset(
     A partition of a scan goes on at its checkpoint."""
     with opened(manner.store) as there:
         found = lookup.batch_named(there, batch)
+        if blame:
+            if item is not None or to_stage != "0" or from_start or complete_with is not None or resolve:
+                raise UsageError("--blame is about a whole batch and begins no item again: pass it alone")
+            _lift(there, found, manner)
+            return
         if is_range(there, found, item):
             scan_reset.reset(there, found, item, scan_reset.Wish(from_start, complete_with, resolve), to_stage, manner)
             return
@@ -65,6 +74,28 @@ def reset(
         what = f"Reset item {item} of {batch}" if item is not None else f"Reset all of {batch}"
         by = agreed(what, manner, nothing_to_do=shown.items == 0)
         say_result(operations.reset(there, found, by, item, to_stage=to_stage), manner.as_json)
+
+
+def _lift(there: Store, batch: Batch, manner: Manner) -> None:
+    """Show whose blame would be lifted, ask, do it, and tell what happened."""
+    sealing.check_goes_on(there, batch)
+    found = acquittal.preview(there, batch)
+
+    def show() -> None:
+        if found is None:
+            render.say(f"No part of {batch.name} that nobody holds carries blame.")
+            return
+        owners = "owner" if found.deaths == 1 else f"{found.deaths:,} owners"
+        render.say(
+            f"{render.many(found.items, 'item')} of {batch.name} in {render.many(found.parts, 'part')} would be handed "
+            f"out as if the last {owners} had not died; nothing becomes of the items."
+        )
+
+    told = {"batch": batch.name, **(found.as_dict() if found is not None else {"parts": 0, "items": 0})}
+    if not goes_on(manner, told, show):
+        return
+    by = agreed(f"Lift the blame in {batch.name}", manner, nothing_to_do=found is None)
+    say_result(acquittal.lift(there, batch, by), manner.as_json, noun="part")
 
 
 def is_range(there: Store, batch: Batch, item: str | None) -> bool:

@@ -257,6 +257,8 @@ def _facts(seen: standing.Status, scan: glance.Overview | None) -> list[tuple[st
     if seen.dead_codes:
         codes = ", ".join(f"{code} ({count:,})" for code, count in list(seen.dead_codes.items())[:6])
         rows.append(("dead", Text(render.told(f"{codes}  (holdfast dead list {quote(seen.batch)})"), style=render.BAD)))
+    if seen.blame is not None:
+        rows.append(("careful", Text(render.told(str(seen.blame)), style=render.CARE)))
     if c.orphaned:
         again = "run the batch again, or " if seen.course is Course.OPEN else ""
         why = "left in a cancelled batch" if seen.course is Course.CANCELLED else "no progress for long"

@@ -121,7 +121,7 @@ class Gate:
         """Called in every round: what is withheld goes back once there is nothing left to ask."""
         if not self._withheld:
             return
-        if any(holding.alone for holding in holdings):
+        if any(holding.exclusive for holding in holdings):
             self.give_back()
         elif nothing_left and self._free == self._size and not any(h.unasked or not h.loaded_all for h in holdings):
             self._release()
@@ -138,7 +138,7 @@ class Gate:
 
     def _withhold(self, holding: Holding, lost: Lost) -> None:
         self.bad += 1
-        if holding.alone:
+        if holding.exclusive:
             holding.outcomes.append(lost)
         else:
             holding.running += 1

@@ -11,6 +11,7 @@ from holdfast.runtime.commands import command
 from holdfast.runtime.durations import in_words, when
 from holdfast.runtime.reports import status
 from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.stuck import blame
 from holdfast.runtime.stuck.grants import last_grant
 from holdfast.runtime.stuck.orphans import Eye, Orphan
 from holdfast.stores import owners
@@ -43,7 +44,7 @@ def look_ahead(store: Store, batch: Batch, item: StoredItem, chunk: Chunk) -> Ou
         case State.DEAD:
             return _dead(batch, item, at)
         case State.PENDING:
-            return _pending(store, batch, item, chunk, at, reset)
+            return _blamed(store, batch, chunk, _pending(store, batch, item, chunk, at, reset))
 
 
 def _again(batch: Batch, item: StoredItem) -> tuple[str, ...]:
@@ -97,6 +98,16 @@ def _pending(store: Store, batch: Batch, item: StoredItem, chunk: Chunk, at: str
     lost = "" if chunk.owner is None else f"; {owners.short(chunk.owner)} had it and is gone or overdue"
     again = "the next run takes it: start one, nothing runs by itself."
     return Outlook(f"ready at {at!r}{lost}{_course(batch)}.", _then(batch, again), reset)
+
+
+def _blamed(store: Store, batch: Batch, chunk: Chunk, found: Outlook) -> Outlook:
+    """The same, with the deaths that are held against the part of the batch that has the item."""
+    told = blame.of(store, batch, store.chunks(batch.id), now=store.now(), only=chunk.id)
+    if told is None or batch.course is Course.CANCELLED:
+        return found
+    lift = f"holdfast reset {batch.name} --blame --reason …   they died of something else: run it at full speed"
+    why = f"{told.note[0].upper()}{told.note[1:]}.".replace("of a part", "of this part")
+    return Outlook(f"{found.now} {why}", found.next, (*found.commands, lift))
 
 
 def by_whose_clock(store: Store) -> str:

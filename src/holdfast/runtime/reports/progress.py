@@ -113,6 +113,8 @@ def sentence(batch: str, figures: Figures) -> str:
         parts.append(figures.looking)
     if figures.paused:
         parts.append(f"{', '.join(figures.paused)} paused")
+    if figures.careful:
+        parts.append(figures.careful)
     return ", ".join(parts)
 
 
@@ -207,6 +209,7 @@ class _Terminal:
         parts += [f"[red]{each}[/red]" for each in _dead(figures)]
         parts.append(figures.looking)
         parts.append(f"[yellow]{escape(', '.join(figures.paused))} paused[/yellow]" if figures.paused else "")
+        parts.append(f"[yellow]{figures.careful}[/yellow]" if figures.careful else "")
         return " · ".join(part for part in parts if part)
 
 

@@ -23,6 +23,7 @@ from holdfast.runtime.reconciling.reconciler import reconcile
 from holdfast.runtime.reports import statistics, status
 from holdfast.runtime.reports.kinds import Kinds, kinds_of
 from holdfast.runtime.reports.results import Result, results
+from holdfast.runtime.stuck.blame import Blame
 from holdfast.runtime.words import many, printable, usd
 from holdfast.runtime.working.ledger import Figures
 from holdfast.stores.base import Store, each_item
@@ -304,7 +305,7 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
         dead=_dead(store, batch.id, now.stages) if now.counts.dead else (),
         stages=_stage_facts(store, batch.id),
         tolerated=allowed,
-        warnings=(*warnings, *found.warnings()),
+        warnings=(*_told_once(warnings, now.blame), *found.warnings()),
         findings=tuple(found.listed),
         unverified=found.count,
         reconciliation=compared,
@@ -315,6 +316,13 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
         _pipeline=pipeline,
         _store=pipeline.store_named,
     )
+
+
+def _told_once(warnings: tuple[str, ...], blame: Blame | None) -> Iterator[str]:
+    """The warnings of a run, with the blame that is left at its end in place of what was told of it meanwhile."""
+    yield from (each for each in warnings if blame is None or each != blame.note)
+    if blame is not None:
+        yield str(blame)
 
 
 def _state(

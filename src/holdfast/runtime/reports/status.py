@@ -20,8 +20,9 @@ from holdfast.runtime import lookup
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.plans.forecast import Past
 from holdfast.runtime.reports import statistics
-from holdfast.runtime.stuck import grants
+from holdfast.runtime.stuck import blame, grants
 from holdfast.runtime.stuck.activity import Activity
+from holdfast.runtime.stuck.blame import Blame
 from holdfast.stores import owners
 from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_item, further
 
@@ -114,6 +115,8 @@ class Status:
     leases: tuple[Held, ...]
     dead_codes: Mapping[str, int]
     dead_codes_complete: bool
+    blame: Blame | None = None
+    """Which deaths keep it from being worked on at full speed."""
     seal: sealing.Seal | None = None
     """Who sealed it, and what came after that."""
     expected: int | None = None
@@ -149,6 +152,7 @@ class Status:
             "leases": [asdict(lease) for lease in self.leases],
             "dead_codes": dict(self.dead_codes),
             "dead_codes_complete": self.dead_codes_complete,
+            "blame": None if self.blame is None else self.blame.as_dict(),
         }
 
 
@@ -188,6 +192,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         ),
         dead_codes=MappingProxyType(dict(codes.most_common())),
         dead_codes_complete=counts.dead <= DEAD_SEEN,
+        blame=blame.of(store, batch, chunks, now=now, is_dead=is_dead) if counts.pending else None,
         seal=sealing.seal_of(store, batch),
         expected=batch.expected,
         closed_at=batch.closed_at,

@@ -13,8 +13,6 @@ from holdfast.core.settle import Holder, Reached
 from holdfast.runtime.working.assignment import Assignment
 from holdfast.runtime.working.saving import Saving
 
-ALONE_ITEMS = 4_000
-"""Items of a suspect that are run one at a time: the most that can have been in flight when its process died."""
 GRID = 0.1
 """Releases wait on a grid of this share of the wait, so that items due at about the same time are claimed together."""
 
@@ -99,11 +97,12 @@ class Holding:
         """How far items had come that are among the outcomes."""
         self.progressed_at = time.monotonic()
         self.lost = False
-        self.alone = claim.blame > 1
-        """A suspect: its items are run one at a time, so that the one that kills the process stands alone."""
+        self.exclusive = leases.is_suspect(claim.blame)
+        """A suspect, of which nothing was committed yet: nothing else is held beside it."""
+        self.alone = self.exclusive and claim.pending == 1
+        """The last item of a suspect: nothing else is run beside it."""
         self.on_trial = leases.on_trial(claim.pending, claim.blame)
         """A lone suspect that was not started yet."""
-        self._to_clear = ALONE_ITEMS
         self.suspects: dict[int, int] = {}
         """Numbers of items under which worker processes died, and how many: while there are any, items travel alone."""
 
@@ -220,20 +219,16 @@ class Holding:
         grid = max(1.0, (due - now) * GRID)
         return now + -(-(due - now) // grid) * grid
 
-    def clear(self, settled: int) -> None:
-        """Items were settled: once as many as can have been in flight together are, it is no suspect any more."""
-        self._to_clear -= settled
-        self.alone = self.alone and self._to_clear > 0
+    def clear(self) -> None:
+        """Something of it was committed: it is not a suspect any more."""
+        self.exclusive = self.alone = False
 
     def all_reached(self) -> list[Reached]:
         """How far its items have come that are ranges, to be written down."""
         return [*(saving.reached for saving in self.savings), *self.reached]
 
     def came_further(self) -> int:
-        """What its items reached is durable. A range that got on is no suspect any more. Returns how many rows that is
-        beyond what was durable before."""
-        if self.savings:
-            self.alone = False
+        """What its items reached is durable. Returns how many rows that is beyond what was durable before."""
         rows = 0
         for each in self.all_reached():
             before = self.checkpoints.get(each.item.n)

@@ -85,6 +85,14 @@ class Lane:
             return holding.running == 0 and self.used == 0
         return not holding.is_accused or self._pool_is_idle()
 
+    def room(self, holdings: Sequence[Holding]) -> int:
+        """How many more items could be started here at once, beside what is at hand."""
+        at_hand = sum(h.ready_count + len(h.unasked) for h in holdings)
+        here = sum(h.ready[self.index].count for h in holdings)
+        limit = self.stage.concurrency
+        free = self.slots.free - at_hand
+        return free if limit is None else min(free, limit - self.used - here)
+
     def start(self, holding: Holding) -> int:
         """Hand over some items; 1 when they were run at once on this thread."""
         if not self._begun:
@@ -178,7 +186,7 @@ class Lane:
         return self.slots.free if limit is None else min(self.slots.free, limit - self.used)
 
     def _inline(self, holding: Holding) -> bool:
-        if self.slots.one_by_one or holding.alone or self.stage.timeout is not None or self.runner.asks:
+        if self.slots.one_by_one or holding.exclusive or self.stage.timeout is not None or self.runner.asks:
             return False
         if self.stage.takes_ranges:  # its checkpoints wait for the committing thread
             return False

@@ -42,6 +42,8 @@ class Figures:
     """How many rows there are in all, where that is known."""
     letters: "Letters" = field(default_factory=lambda: Letters())  # noqa: PLW0108 - it is defined below
     """Of the items of a scan, those that are no partitions."""
+    careful: str = ""
+    """Why no more is claimed than can be started at once, while that is so."""
 
     @property
     def whole(self) -> Counts:
@@ -89,6 +91,7 @@ class Ledger:
         self.late = 0
         """Items whose work came after the batch was sealed."""
         self.paused: tuple[str, ...] = ()
+        self.careful = ""
         self.rows_before = 0
         self.rows = 0
         self.counts_rows = False
@@ -188,6 +191,7 @@ class Ledger:
                 self.counts_rows,
                 self._rows_expected,
                 self.letters,
+                self.careful,
             )
 
     def _ask_for_rows(self) -> None:

@@ -26,6 +26,7 @@ from holdfast.runtime.ending.watch import Watch
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.working.appetite import Appetite
 from holdfast.runtime.working.assignment import Answer, Assignment
+from holdfast.runtime.working.caution import Caution
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.executors import Tried
 from holdfast.runtime.working.heartbeat import Heartbeat
@@ -48,7 +49,7 @@ class Worker:
     """Works on one batch until it is settled, or the run is told to stop."""
 
     def __init__(self, store: Store, lanes: Sequence[Lane], control: Control, ledger: Ledger, heartbeat: Heartbeat,
-                 finished: Finished, want: Want, gate: Gate) -> None:  # fmt: skip
+                 finished: Finished, want: Want, gate: Gate, caution: Caution) -> None:  # fmt: skip
         self.store = store
         self.lanes = lanes
         self.control = control
@@ -57,6 +58,7 @@ class Worker:
         self.finished = finished
         self.want = want
         self.gate = gate
+        self.caution = caution
         self.takes_ranges = lanes[0].stage.takes_ranges
         self.isolates_rows = self.takes_ranges and bool(getattr(lanes[0].stage, "isolate", False))
         """Of a range whose process died again and again, the row is buried, not the range."""
@@ -120,8 +122,7 @@ class Worker:
             return self.control.patience(IDLE_SECONDS)
         if any(self._can_start(h) for h in self._startable()):
             return 0.0
-        hungry = self.appetite.is_hungry(self.holdings)
-        if hungry and (self._may_claim() or not all(h.loaded_all for h in self.holdings)):
+        if self._is_hungry() and (self._may_claim() or not all(h.loaded_all for h in self.holdings)):
             return 0.0
         now = self.store.now()
         times = [due - now for h in self.holdings if (due := h.next_due()) is not None]
@@ -272,7 +273,7 @@ class Worker:
         """What is durable may go on."""
         holding.version += 1
         holding.progressed_at = time.monotonic()
-        holding.clear(settled.counts.settled)
+        holding.clear()
         self.ledger.read(holding.came_further())
         self.appetite.learn(settled.counts.settled)
         if released:
@@ -290,7 +291,7 @@ class Worker:
         if first.breaker.until and (first.used or any(h.ready[0].count or h.waiting for h in self.holdings)):
             return False
         return (self.idle is None or time.monotonic() >= self.look_again_at) and all(
-            h.loaded_all and not h.alone for h in self.holdings
+            h.loaded_all and not h.exclusive for h in self.holdings
         )
 
     def _top_up(self) -> None:
@@ -298,19 +299,28 @@ class Worker:
         for holding in self.holdings:
             if not holding.loaded_all and self.appetite.is_hungry(self.holdings):
                 self._load(holding)
-        while self.appetite.is_hungry(self.holdings) and self._may_claim():
+        while self._is_hungry() and self._may_claim():
             if not self._claim():
                 return
 
+    def _is_hungry(self) -> bool:
+        """Whether to claim more: while any part of the batch carries blame, only what can be started at once."""
+        if self.takes_ranges or not self.appetite.is_hungry(self.holdings):
+            return self.appetite.is_hungry(self.holdings)
+        return not self.caution.is_careful or self.lanes[0].room(self.holdings) > 0
+
     def _claim(self) -> bool:
-        limit = self.appetite.portion()
+        room = max(1, self.lanes[0].room(self.holdings))
+        limit = min(self.appetite.portion(), room) if self.caution.is_careful else self.appetite.portion()
         reserve, most = self.ledger.reserve(), self.ledger.most_at_once()
         self.watch.before_claim()
         if self.control.stopping:
             return False
         most = limit if most is None else min(limit, most)
         keeps, self.asked_at_end = self.heartbeat.keeps, self.control.ingested
-        answer = self.store.claim(msgspec.structs.replace(self.want, reserve=reserve, limit=most, keeps=keeps))
+        answer = self.store.claim(
+            msgspec.structs.replace(self.want, reserve=reserve, limit=most, keeps=keeps, at_once=room)
+        )
         if isinstance(answer, Idle):
             self.idle = answer
             self.look_again_at = time.monotonic() + self._wait_for_work(answer)
@@ -319,6 +329,7 @@ class Worker:
             self.watch.refused(answer)
             return False
         self.idle = None
+        self.caution.met(answer)
         for lane in self.lanes:
             lane.look_again()
         holding = Holding(answer, len(self.lanes), self.want.seconds, reserve, guarded=self.gate.guarded,
@@ -372,7 +383,7 @@ class Worker:
         """What may be started from: a suspect only when nothing else is held, one that is accused before others."""
         if len(self.holdings) == 1:
             return self.holdings
-        if any(h.alone for h in self.holdings):
+        if any(h.exclusive for h in self.holdings):
             return ()
         return [h for h in self.holdings if h.is_accused][:1] or self.holdings
 
@@ -392,7 +403,7 @@ class Worker:
 
     def _refill(self) -> None:
         """Before the disk keeps us: hand over what there is room for, so that no worker has to wait for it."""
-        if self.control.stopping or any(h.alone for h in self.holdings):
+        if self.control.stopping or any(h.exclusive for h in self.holdings):
             return
         for lane in reversed(self.lanes):
             for holding in self._startable() if not lane.is_inline else []:
@@ -419,7 +430,7 @@ class Worker:
 
     def _isolate(self) -> None:
         """A suspect has the process to itself: other chunks are given back, so that none of them shares its blame."""
-        suspect = next((h for h in self.holdings if h.alone), None)
+        suspect = next((h for h in self.holdings if h.exclusive), None)
         for holding in [h for h in self.holdings if suspect is not None and h is not suspect]:
             holding.drop_ready()
             if not holding.running and not holding.outcomes:

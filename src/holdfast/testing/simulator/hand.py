@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from holdfast.core import lease
-from holdfast.core.limits import SUSPECT
 from holdfast.core.model import Checkpoint, Claim, Item, ItemNo
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Reached
@@ -20,6 +19,7 @@ class Hand:
         "chunk",
         "claim",
         "effects",
+        "exclusive",
         "last",
         "loaded_all",
         "loaded_to",
@@ -57,7 +57,8 @@ class Hand:
         self.loaded_to: ItemNo | None = None
         self.loaded_all = False
         self.lost = False
-        self.alone = claim.blame >= SUSPECT
+        self.exclusive = lease.is_suspect(claim.blame)
+        self.alone = self.exclusive and claim.pending == 1
         self.on_trial = lease.on_trial(claim.pending, claim.blame)
 
     def take_in(self, items: Sequence[Item], now: float) -> None:

@@ -199,7 +199,7 @@ class Process:
         for hand in self.hands:
             if not hand.loaded_all and not hand.ready:
                 self._load(hand)
-            if hand.alone or hand.ready:
+            if hand.exclusive or hand.ready:
                 return None
         try:
             while len(self.hands) < self.world.plan.hands:
@@ -208,7 +208,7 @@ class Process:
                     idle = claimed
                     break
                 self._load(claimed)
-                if claimed.alone:
+                if claimed.exclusive:
                     break
         except StoreError as error:
             self.unsure = True
@@ -219,8 +219,8 @@ class Process:
         world, plan = self.world, self.world.plan
         limit = 1 + int(world.chance() * plan.limit) if plan.every else plan.limit
         keeps = frozenset(hand.chunk for hand in self.hands if not hand.lost)
-        want = Want(batch=world.batch.id, owner=self.name, limit=limit, seconds=LEASE, cap=world.cap,
-                    reserve=self._reserve(), tolerance=world.tolerance, keeps=keeps)  # fmt: skip
+        want = Want(batch=world.batch.id, owner=self.name, limit=limit, seconds=LEASE, at_once=plan.slice,
+                    cap=world.cap, reserve=self._reserve(), tolerance=world.tolerance, keeps=keeps)  # fmt: skip
         began, self.asked_at_end = world.standing(), not world.ingesting
         answer = self.store.claim(want)
         held = {int(hand.chunk) for hand in self.hands}

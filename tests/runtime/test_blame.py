@@ -1,0 +1,200 @@
+"""Owners that die take nobody with them: what they held is run with full concurrency, in halves, and that is told."""
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.core import canonical, ingest
+from holdfast.core.model import Batch, Claim, Want
+from holdfast.runtime import definition, lookup
+from holdfast.runtime.operating.operations import By
+from holdfast.runtime.records import audit
+from holdfast.runtime.reports import status, story
+from holdfast.runtime.reports.progress import sentence
+from holdfast.runtime.stuck import acquittal, blame
+from holdfast.stores.base import Store
+from holdfast.stores.bucket import BucketStore
+from holdfast.stores.buckets.memory import MemoryBucket
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+from tests.runtime.support import Crowd, run
+
+BY = By(actor="ada", reason="spot instances")
+WORKERS = 16
+
+
+@pytest.fixture
+def store(folder: Path) -> Iterator[Store]:
+    made = SqliteStore(folder / "state.db")
+    yield made
+    made.close()
+
+
+def pipeline(store: Store, handler: Any) -> hf.Pipeline:
+    book = hf.Pipeline("book", store=store)
+    book.stage(name="page", concurrency=None)(handler)
+    return book
+
+
+def admitted(book: hf.Pipeline, count: int) -> Batch:
+    """A batch whose source was read, and of which nobody has begun anything."""
+    store = book.store
+    described = definition.describe(book.name, book.stages, definition.DEFAULT, book.patience)
+    batch = store.open_batch(book.name, book.name, described, actor="test")
+    items = [ingest.admit(n, canonical.encode(n), os.urandom(16)) for n in range(count)]
+    store.add_items(batch.id, items, ended=True, actor="test")
+    return lookup.batch_named(store, book.name)
+
+
+def die(store: Store, batch: Batch, times: int, *, limit: int = WORKERS) -> list[Claim]:
+    """Owners that claim, and are never heard of again."""
+    found = []
+    for turn in range(times):
+        want = Want(batch=batch.id, owner=f"gone/{turn}", limit=limit, seconds=-1.0, at_once=limit)
+        answer = store.claim(want)
+        assert isinstance(answer, Claim)
+        found.append(answer)
+    return found
+
+
+@pytest.mark.promise("A15")
+def test_what_three_dead_owners_held_is_run_with_full_concurrency(store: Store) -> None:
+    """Eight are granted of sixteen, after the third death four: all four must be inside before one may leave."""
+    together, crowd, seen = threading.Barrier(4, timeout=30), Crowd(), set[int]()
+
+    def page(n: int) -> int:
+        with crowd:
+            if n < 4:
+                together.wait()
+            seen.add(n)
+        return n
+
+    book = pipeline(store, page)
+    batch = admitted(book, 48)
+    assert [claim.pending for claim in die(store, batch, 3)] == [16, 16, 8]
+    report = run(book, workers=WORKERS)
+    assert (report.counts.done, report.counts.dead) == (48, 0)
+    assert seen == set(range(48))
+    assert not together.broken
+    assert blame.of(store, batch, store.chunks(batch.id), now=store.now()) is None
+    assert any("the last 3 owners of a part died before a commit" in each for each in report.warnings)
+    assert audit.verify(store, lookup.batch_named(store, "book"), full=True).holds
+
+
+@pytest.mark.promise("A15")
+def test_a_batch_that_carries_blame_is_not_claimed_ahead(store: Store) -> None:
+    """Whoever dies now had in its hands what it had begun, and nothing else."""
+    inside, go = threading.Semaphore(0), threading.Event()
+    held: list[int] = []
+
+    def page(n: int) -> int:
+        inside.release()
+        go.wait(30)
+        return n
+
+    book = pipeline(store, page)
+    batch = admitted(book, 200)
+    die(store, batch, 1, limit=100)
+
+    def look() -> None:
+        for _ in range(WORKERS):
+            assert inside.acquire(timeout=30)
+        held.append(sum(chunk.pending for chunk in store.chunks(batch.id) if status.is_live(chunk, store.now())))
+        go.set()
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    report = run(book, workers=WORKERS)
+    watcher.join()
+    assert held == [WORKERS]
+    assert report.counts.done == 200
+
+
+@pytest.mark.promise("A15")
+def test_the_last_item_of_a_suspect_is_run_with_nothing_beside_it(store: Store) -> None:
+    crowd, most = Crowd(), {}
+
+    def page(n: int) -> int:
+        with crowd:
+            most[n] = crowd.now
+        return n
+
+    book = pipeline(store, page)
+    batch = admitted(book, 32)
+    assert [claim.pending for claim in die(store, batch, 3, limit=2)] == [2, 2, 1]
+    report = run(book, workers=WORKERS)
+    assert (report.counts.done, most[0]) == (32, 1)
+
+
+@pytest.mark.promise("A15")
+def test_status_why_and_the_bar_say_who_died_and_what_follows(store: Store) -> None:
+    book = pipeline(store, lambda n: n)
+    batch = admitted(book, 48)
+    assert status.snapshot(store, batch).blame is None
+    die(store, batch, 3)
+    seen = status.snapshot(store, batch)
+    assert seen.blame is not None
+    assert (seen.blame.deaths, seen.blame.items, seen.blame.parts, seen.blame.is_suspected) == (3, 16, 2, True)
+    assert "the last 3 owners of a part died before a commit" in str(seen.blame)
+    assert "holdfast reset book --blame" in str(seen.blame)
+    assert seen.as_dict()["blame"]["deaths"] == 3
+    tale = story.tell(store, batch, "0")
+    assert "The last 3 owners of this part died before a commit" in tale.now
+    assert any("--blame" in command for command in tale.commands)
+    assert "died" not in story.tell(store, batch, "47").now
+    assert any("3 owners" in each for each in book.report().warnings)
+    shown: list[str] = []
+    run(book, workers=2, progress=lambda figures: shown.append(sentence("book", figures)))
+
+
+def test_the_bar_tells_while_it_is_careful(store: Store) -> None:
+    shown: list[str] = []
+    told = threading.Event()
+
+    def look(figures: Any) -> None:
+        shown.append(sentence("book", figures))
+        if "careful: 16 items whose last 3 owners died" in shown[-1]:
+            told.set()
+
+    book = pipeline(store, lambda n: told.wait(30) and n)
+    die(store, admitted(book, 48), 3)
+    run(book, workers=2, progress=look)
+    assert told.is_set(), shown
+
+
+def stores(folder: Path) -> Iterator[Store]:
+    yield MemoryStore()
+    yield SqliteStore(folder / "lifted.db")
+    yield BucketStore(MemoryBucket())
+
+
+def test_a_person_lifts_the_blame_on_every_store(folder: Path) -> None:
+    for store in stores(folder):
+        book = pipeline(store, lambda n: n)
+        batch = admitted(book, 48)
+        if store.capabilities.one_clock:
+            die(store, batch, 3)
+        else:  # on a bucket a lease ends when it was seen for as long as it lasts
+            claim = store.claim(Want(batch=batch.id, owner="gone", limit=16, seconds=-1.0))
+            assert isinstance(claim, Claim)
+        before = [item.place for item in store.items(batch.id)]
+        shown = acquittal.preview(store, batch)
+        assert shown is not None
+        assert shown.items == 16
+        result = acquittal.lift(store, batch, BY)
+        assert (result.kind, result.changed) == ("blame_lifted", shown.parts)
+        assert blame.of(store, batch, store.chunks(batch.id), now=store.now()) is None
+        assert [item.place for item in store.items(batch.id)] == before
+        assert acquittal.lift(store, batch, BY).changed == 0
+        answer = store.claim(Want(batch=batch.id, owner="ann", limit=48, seconds=30.0, at_once=4))
+        assert isinstance(answer, Claim)
+        assert (answer.blame, answer.pending > 4) == (0, True)
+        tale = story.tell(store, batch, "0")
+        assert "the blame of its part was lifted by ada: spot instances" in str(tale)
+        assert audit.verify(store, lookup.batch_named(store, "book"), full=True).holds
+        store.close()

@@ -22,6 +22,8 @@ GENESIS = bytes(32)
 """What the first entry of a batch links to."""
 STARTED = "started"
 """The kind of an entry by which an owner says that it starts an item on trial (see `lease`); its body is empty."""
+LIFTED = "blame_lifted"
+"""The kind of an entry by which a person takes the blame from a chunk; it moves no item."""
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True):

@@ -364,7 +364,8 @@ class _Teller:
 
     def _acted(self, link: Link, header: journal.Header, body: journal.Acted) -> None:
         where = f"entry {header.seq} of chunk {link.id}"
-        _must(bool(header.actor and body.reason and body.items), f"{where} does not say who did what, and why")
+        says = header.actor and body.reason and (body.items or header.kind == journal.LIFTED)
+        _must(bool(says), f"{where} does not say who did what, and why")
         rises = header.fence > link.fence if body.seized else header.fence == link.fence
         _must(rises, f"{where} has fence {header.fence}, the chunk had {link.fence}")
         for moved in body.items:

@@ -19,7 +19,6 @@ from holdfast.runtime.ending import sealing
 from holdfast.runtime.reports.attempts import was_run
 from holdfast.runtime.reports.outlook import look_ahead
 from holdfast.runtime.scans.burial import is_row
-from holdfast.runtime.stuck.acquittal import LIFTED
 from holdfast.runtime.stuck.resolution import context_of
 from holdfast.runtime.words import printable
 from holdfast.stores import owners
@@ -27,7 +26,7 @@ from holdfast.stores.base import Store, each_entry, lineage
 
 ACTS = frozenset(
     {"redriven", "reset", "rewound", "renewed", "requeued", "marked_failed", "sent_to_review", "buried", "discarded",
-     "resolved", "lease_broken", "cloned", "imported", LIFTED}
+     "resolved", "lease_broken", "cloned", "imported", journal.LIFTED}
 )  # fmt: skip
 """What a person, or the runtime in his place, does to an item: whoever asks why it is where it is hears of the last."""
 
@@ -171,7 +170,7 @@ class _Teller:
         elif isinstance(body, journal.Checkpointed):
             yield from self._committed(header, body)
         elif isinstance(body, journal.Acted):
-            if header.kind == LIFTED and self._is_pending:
+            if header.kind == journal.LIFTED and self._is_pending:
                 yield self._lifted(header, body)
             for moved in body.items:
                 if moved.n == self._n:
@@ -284,7 +283,7 @@ class _Teller:
     def _lifted(self, header: journal.Header, body: journal.Acted) -> Event:
         self._grant = None
         text = f"the blame of its part was lifted by {owners.short(header.actor)}: {body.reason}"
-        return self._event(header, LIFTED, text, actor=header.actor, reason=body.reason)
+        return self._event(header, journal.LIFTED, text, actor=header.actor, reason=body.reason)
 
     def _event(self, header: journal.Header, what: str, text: str, **facts: Any) -> Event:
         return Event(at=header.at, what=what, text=text, entry=journal.name(header.chain, header.seq), facts=facts)

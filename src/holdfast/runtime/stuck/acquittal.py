@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 from holdfast.core.acts import change_of
+from holdfast.core.journal import LIFTED
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Chunk, State
 from holdfast.runtime.ending import sealing
@@ -11,8 +12,6 @@ from holdfast.runtime.operating.operations import By, Result
 from holdfast.runtime.stuck import blame, grants
 from holdfast.stores.base import Store
 
-LIFTED = "blame_lifted"
-"""The kind of the entry: one for each part, in its own chain."""
 AT_WORK = "an owner that is alive has it: what it commits takes the blame away"
 
 

@@ -86,11 +86,12 @@ class Lane:
         return not holding.is_accused or self._pool_is_idle()
 
     def room(self, holdings: Sequence[Holding]) -> int:
-        """How many more items could be started here at once, beside what is at hand."""
-        at_hand = sum(h.ready_count + len(h.unasked) for h in holdings)
+        """How many more items could be begun here at once, beside what is at hand; slots beyond the workers do not
+        count, because what waits in them is not begun."""
+        at_hand = sum(h.running + h.ready_count + len(h.unasked) for h in holdings)
         here = sum(h.ready[self.index].count for h in holdings)
         limit = self.stage.concurrency
-        free = self.slots.free - at_hand
+        free = self.control.workers - at_hand
         return free if limit is None else min(free, limit - self.used - here)
 
     def start(self, holding: Holding) -> int:

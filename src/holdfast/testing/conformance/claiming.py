@@ -1,9 +1,11 @@
 """Chunks are claimed, cut, released and taken over; who is to blame."""
 
-from holdfast.core.journal import Claimed, Snapshot
+import msgspec
+
+from holdfast.core.journal import LIFTED, Claimed, Snapshot
 from holdfast.core.lease import condemned, on_trial
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import Claim, Course, State
+from holdfast.core.model import Act, Change, Claim, Course, ItemNo, State
 from holdfast.stores.base import Idle, Receipt
 from holdfast.testing.conformance.kit import (
     LEASE,
@@ -316,6 +318,43 @@ def an_item_that_kills_its_process_is_found_by_halving(kit: Kit) -> None:
     kit.admit(*range(16))
     assert _run_until_condemned(kit, killer=11) <= SUSPECT + 4 + BLAME
     assert kit.states() == [State.DONE] * 11 + [State.PENDING] + [State.DONE] * 4
+    kit.check()
+
+
+@proves("A15")
+def of_what_carries_blame_only_so_much_is_granted_and_each_death_halves_it(kit: Kit) -> None:
+    kit.admit(*range(40))
+    sizes = []
+    for turn in range(5):
+        answer = kit.store.claim(msgspec.structs.replace(kit.want(f"worker-{turn}", limit=20), at_once=8))
+        assert isinstance(answer, Claim)
+        sizes.append(answer.pending)
+        kit.dead.add(f"worker-{turn}")
+        kit.clock.advance(LEASE + 1)
+    assert sizes == [20, 8, 4, 2, 1], "what was claimed, what can be started at once, and its halves"
+    fresh = next(chunk for chunk in kit.store.chunks(kit.batch) if chunk.lo == 20)
+    assert (fresh.seq, fresh.blame) == (0, 0), "what nobody had is not blamed"
+    kit.check()
+
+
+@proves("A15", "A13")
+def blame_is_lifted_by_an_act_that_changes_nothing_else(kit: Kit) -> None:
+    kit.admit("a", "b", "c", "d")
+    for owner in ("ann", "bob", "cid"):
+        held = kit.claim(owner)
+        kit.dead.add(owner)
+        kit.clock.advance(LEASE + 1)
+    assert (held.pending, held.blame) == (2, SUSPECT)
+    before = [kit.place(n) for n in range(4)]
+    named = [Change(n=ItemNo(n), state=kit.place(n).state, epoch=0, place=kit.place(n)) for n in (0, 2)]
+    act = Act(id=kit.new_id(), batch=kit.batch, kind=LIFTED, actor="ada", reason="spot", at_items=tuple(named),
+              seize=True, lifts=True)  # fmt: skip
+    assert kit.store.act(act) == [0, 2]
+    assert kit.store.act(msgspec.structs.replace(act, id=kit.new_id())) == [], "there is nothing left to lift"
+    assert [kit.place(n) for n in range(4)] == before
+    assert kit.store.commit([kit.commit_of(held)])[0].reason == "lost"
+    assert kit.kinds(held.lease.chunk)[-1] == LIFTED
+    assert [kit.claim(owner).blame for owner in ("dan", "eve")] == [0, 0]
     kit.check()
 
 

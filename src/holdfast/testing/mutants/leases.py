@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import journal, lease
+from holdfast.core import acts, journal, lease
 from holdfast.core.model import Chunk, Commit, Counts, Lease, Want
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped
@@ -118,6 +118,27 @@ def a_chunk_with_settled_items_is_never_cut() -> Patch:
         return chunk.pending if chunk.counts.settled else share(chunk, *args, **named)
 
     return wrapped(lease, "share", whole)
+
+
+@conformance
+def a_suspect_is_handed_out_whole_after_each_death() -> Patch:
+    def whole(share: Any, chunk: Chunk, want: Want, **named: Any) -> Any:
+        return share(replace(chunk, owner=None, blame=lease.blamed(chunk)), want, **named)
+
+    return wrapped(lease, "share", whole)
+
+
+@conformance
+def what_carries_blame_is_claimed_ahead() -> Patch:
+    def greedy(share: Any, chunk: Chunk, want: Want, **named: Any) -> Any:
+        return share(chunk, replace(want, at_once=None), **named)
+
+    return wrapped(lease, "share", greedy)
+
+
+@conformance
+def lifting_blame_changes_nothing() -> Patch:
+    return answering(acts, "_lifted", answer=[])
 
 
 @conformance

@@ -105,7 +105,7 @@ def _blamed(store: Store, batch: Batch, chunk: Chunk, found: Outlook) -> Outlook
     told = blame.of(store, batch, store.chunks(batch.id), now=store.now(), only=chunk.id)
     if told is None or batch.course is Course.CANCELLED:
         return found
-    lift = f"holdfast reset {batch.name} --blame --reason …   they died of something else: run it at full speed"
+    lift = f"holdfast reset {quote(batch.name)} --blame --reason …   they died of something else: run it at full speed"
     why = f"{told.note[0].upper()}{told.note[1:]}.".replace("of a part", "of this part")
     return Outlook(f"{found.now} {why}", found.next, (*found.commands, lift))
 

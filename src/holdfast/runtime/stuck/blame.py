@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from holdfast.core import journal, lease
@@ -100,7 +101,7 @@ def deaths(
 
 def lifting(batch: str) -> str:
     """The command that lifts it."""
-    return f"holdfast reset {batch} --blame lifts that"
+    return f"holdfast reset {quote(batch)} --blame lifts that"
 
 
 def _weight(chunk: Chunk, now: float, is_dead: grants.IsDead) -> int:

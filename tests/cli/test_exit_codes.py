@@ -61,7 +61,7 @@ def test_a_source_that_is_not_there_needs_a_person(app: Path, holdfast: Command,
 
 @pytest.mark.parametrize("scan", ["away", "busy"])
 def test_a_source_that_is_away_for_now_says_run_again(app: Path, holdfast: Command, scan: str) -> None:
-    assert holdfast("run", f"app.py:{scan}").code == 75
+    assert holdfast("run", f"app.py:{scan}", "--patience", "0s").code == 75
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")

@@ -295,7 +295,7 @@ def test_classification_is_total_and_deterministic(made: list[tuple[str, type, d
     assert code
     assert answer == classify(make())
     wait = retry_after(make())
-    assert wait is None or 0 <= wait < 86_400
+    assert wait is None or 0 <= wait < 366 * 86_400
 
 
 WAITS: dict[str, tuple[Any, float | None]] = {
@@ -303,9 +303,12 @@ WAITS: dict[str, tuple[Any, float | None]] = {
     "a fraction": ("0.5", 0.5),
     "at once": ("0", 0.0),
     "a number": (7, 7.0),
-    "a date": ("Wed, 21 Oct 2026 07:28:00 GMT", None),
+    "a date": ("Wed, 21 Oct 2026 07:28:00 GMT", 60.0),
+    "a date that has passed": ("Wed, 21 Oct 2026 07:26:00 GMT", 0.0),
     "less than nothing": ("-1", None),
-    "a day": ("86400", None),
+    "a day": ("86400", 86400.0),
+    "more than a year": ("99999999", None),
+    "no date": ("tomorrow", None),
     "for ever": ("inf", None),
     "no number": ("nan", None),
     "a number beyond all floats": (10**400, None),
@@ -316,13 +319,26 @@ WAITS: dict[str, tuple[Any, float | None]] = {
 @pytest.mark.parametrize("case", WAITS)
 def test_the_wait_that_the_other_side_asked_for(case: str) -> None:
     said, seconds = WAITS[case]
-    headers = {"retry-after": said}
-    assert retry_after(carrying(ValueError(), response=FalsyResponse(429, headers))) == seconds
-    assert retry_after(carrying(ValueError(), headers=headers)) == seconds
-    assert retry_after(carrying(ValueError(), response={"ResponseMetadata": {"HTTPHeaders": headers}})) == seconds
+    for headers in ({"retry-after": said}, {"Retry-After": said}):
+        for error in (
+            carrying(ValueError(), response=FalsyResponse(429, headers)),
+            carrying(ValueError(), headers=headers),
+            carrying(ValueError(), response={"ResponseMetadata": {"HTTPHeaders": headers}}),
+        ):
+            assert retry_after(error, NOW) == seconds
+            assert retry_after(caused(ValueError("mine"), error), NOW) == seconds
 
 
-def test_a_handler_may_say_how_long_to_wait() -> None:
-    assert retry_after(Transient("busy", after=12)) == 12
-    assert retry_after(Transient("busy")) is None
+NOW = 1_792_567_620.0
+"""Wed, 21 Oct 2026 07:27:00 GMT"""
+
+
+def test_a_date_is_compared_with_that_of_the_answer() -> None:
+    headers = {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT", "Date": "Wed, 21 Oct 2026 07:27:50 GMT"}
+    assert retry_after(carrying(ValueError(), headers=headers), NOW - 9_999) == 10
+    assert retry_after(carrying(ValueError(), headers={**headers, "Date": "now"}), NOW) == 60
+
+
+def test_without_headers_nobody_asked() -> None:
+    assert retry_after(Transient("busy", after=12)) is None
     assert retry_after(ValueError("no headers")) is None

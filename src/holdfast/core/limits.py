@@ -173,6 +173,15 @@ the code `deferred_too_long`."""
 DEFERRED_LEAST: Final = 1.0
 """What a shorter deferral counts as."""
 
+SOURCE_PATIENCE: Final = 300.0
+"""Seconds that a source which is away is waited for, unless a run says otherwise; then the run ends with 75."""
+
+SOURCE_FIRST_WAIT: Final = 0.5
+"""Seconds before such a source is asked again; each further wait is twice as long."""
+
+SOURCE_LONGEST_WAIT: Final = 15.0
+"""Seconds of the longest of these waits."""
+
 SENDS: Final = 3
 """How often a commit of which nothing is heard is sent, before its work is left to whoever claims it next."""
 

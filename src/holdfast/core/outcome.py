@@ -46,6 +46,8 @@ class Deferred(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Nor was it: its stage pauses."""
     excused: bool = False
     """Nor was it: the attempt failed for a reason that is not the item's, such as a run that was told to stop."""
+    told: bool = False
+    """The other side said how long to wait: that concerns the whole stage."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, gc=False):

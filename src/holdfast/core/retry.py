@@ -5,6 +5,7 @@ known to be transient is permanent, because paying again for a bug is the dearer
 """
 
 import errno
+from email.utils import parsedate_to_datetime
 from socket import gaierror
 from ssl import SSLCertVerificationError, SSLError
 
@@ -133,6 +134,8 @@ TRANSIENT_CODES = frozenset({
 })  # fmt: skip
 """Of services that answer 400 where they mean 429."""
 CAUSES = 8
+LONGEST_WAIT = 366 * 86_400
+"""Seconds; a longer wait that somebody asks for is taken for none."""
 _SPACE = "the disk is full, or a quota is used up: free some space"
 _FILES = "too many files are open: raise the limit (ulimit -n), or use fewer workers"
 HOST_ERRNO = {
@@ -259,25 +262,45 @@ def http_status(error: BaseException) -> int | None:
     return value if isinstance(value, int) and 400 <= value <= 599 else None
 
 
-def retry_after(error: BaseException) -> float | None:
-    """The wait that the other side asked for, in seconds, where it said so."""
-    if isinstance(error, Transient):
-        return error.after
-    response = _attribute(error, "response")
-    places = (
-        _attribute(response, "headers"),
-        _attribute(error, "headers"),
-        _item(_item(response, "ResponseMetadata"), "HTTPHeaders"),
-    )
-    for headers in places:
-        for name in ("retry-after", "Retry-After"):
-            try:
-                seconds = float(_item(headers, name))  # type: ignore[arg-type]
-            except (TypeError, ValueError, OverflowError):
-                continue
-            if 0 <= seconds < 86_400:
-                return seconds
+def retry_after(error: BaseException, now: float = 0.0) -> float | None:
+    """The wait in seconds that the other side asked for with a Retry-After, in the error or in what caused it."""
+    for cause in _causes(error):
+        response = _attribute(cause, "response")
+        for headers in (
+            _attribute(response, "headers"),
+            _attribute(cause, "headers"),
+            _item(_item(response, "ResponseMetadata"), "HTTPHeaders"),
+        ):
+            wait = told_wait(_header(headers, "retry-after"), _header(headers, "date"), now)
+            if wait is not None:
+                return wait
     return None
+
+
+def told_wait(said: object, date: object, now: float) -> float | None:
+    """The seconds that a Retry-After asks for: a number, or a moment. That is compared with the moment at which the
+    other side wrote its answer, where it says so: its clock may be wrong."""
+    try:
+        wait = float(said)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        until, written = _moment(said), _moment(date)
+        if until is None:
+            return None
+        wait = max(0.0, until - (now if written is None else written))
+    return wait if 0 <= wait < LONGEST_WAIT else None
+
+
+def _moment(text: object) -> float | None:
+    """A date of HTTP in seconds since 1970; None for what is none."""
+    try:
+        return parsedate_to_datetime(text).timestamp() if isinstance(text, str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _header(headers: object, name: str) -> object:
+    found = _item(headers, name)
+    return found if found is not None else _item(headers, name.title())
 
 
 def _service_code(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from holdfast.core.errors import PayloadChanged, UsageError
 from holdfast.core.limits import INGEST_BYTES, INGEST_FIRST_GROUP, INGEST_GROUP, READ_AHEAD
 from holdfast.core.model import Admitted, Batch, ItemNo, Key, NewItem
 from holdfast.runtime.schema import Invalid, Schema, raw_bytes
+from holdfast.runtime.sources.away import Outage
 from holdfast.runtime.sources.base import Malformed
 from holdfast.runtime.sources.folder import Folder
 from holdfast.runtime.sources.line_file import LineFile
@@ -46,6 +47,7 @@ class Ingester:
         changed: Changed,
         owner: str,
         rerun: Callable[[ItemNo, NewItem], None],
+        patience: float = 0.0,
     ) -> None:
         self.store = store
         self.batch = batch
@@ -55,6 +57,7 @@ class Ingester:
         self.changed = changed
         self.owner = owner
         self.rerun = rerun
+        self.patience = patience
         self._field = key if isinstance(key, str) and identity == "key" else None
         self.freeze = self._admit_quickly if self._field is not None else self.admit
         """One item, the short way where there is one."""
@@ -75,7 +78,7 @@ class Ingester:
         `begin` is called once the first `limits.READ_AHEAD` items are compared, or all of them; where it says that it
         was broken off, the source does not count as read."""
         natural = getattr(source, "natural_key", None)
-        items = iter(source)
+        items = self._opened(source, control)
         at_hand = isinstance(source, Sized)  # what lies in memory cannot keep us waiting
         size, self._slice = (INGEST_FIRST_GROUP, SALTS) if at_hand else (1, 1)
         try:
@@ -101,6 +104,12 @@ class Ingester:
                 size = min(most, max(INGEST_FIRST_GROUP, size * 4))
         finally:
             _close(items)
+
+    def _opened(self, source: Iterable[Any], control: Control) -> Iterator[Any]:
+        """The items, one after the other. A source of ours that may be away is waited for."""
+        outage = Outage(self.patience, lambda: control.stopping, repr(source))
+        patiently = getattr(source, "patiently", None)
+        return iter(source) if patiently is None else patiently(outage)
 
     def groups(self, source: Iterable[Any], size: int) -> Iterator[list[NewItem]]:
         """The items of a source as they would be admitted, for whoever only compares: so many at a time, fewer where

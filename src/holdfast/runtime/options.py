@@ -11,7 +11,7 @@ from holdfast.core.changes import check_choice
 from holdfast.core.course import count_or_share
 from holdfast.core.errors import UsageError
 from holdfast.core.lease import check_times
-from holdfast.core.limits import UNDO_SHARE
+from holdfast.core.limits import SOURCE_PATIENCE, UNDO_SHARE
 from holdfast.runtime.checking import checker
 from holdfast.runtime.durations import Duration, moment, seconds
 from holdfast.runtime.ending.steering import Until
@@ -46,6 +46,7 @@ class Options:
     seal: bool = False
     heartbeat: float | None = None
     signals: Signals = "raise"
+    patience: float = SOURCE_PATIENCE
 
     @staticmethod
     def check(
@@ -68,6 +69,7 @@ class Options:
         seal: bool = False,
         heartbeat: Duration | None = None,
         signals: Signals = "raise",
+        patience: Duration = SOURCE_PATIENCE,
     ) -> "Options":
         if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= WORKERS:
             raise UsageError(f"workers={workers!r}: a whole number from 1 to {WORKERS:,}")
@@ -95,6 +97,7 @@ class Options:
             item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
             deadline=None if deadline is None else moment(deadline), until=Until.of(until), lease=lease_seconds(lease),
             heartbeat=beat, signals=signals,
+            patience=seconds(patience, "patience"),
         )  # fmt: skip
 
 

@@ -180,7 +180,7 @@ class Pipeline:
             changed: Changed = "refuse", undo: int | str = UNDO_SHARE,
             events: Sequence[Target] | Target = (), code: Code | None = None,
             seal: bool = False, heartbeat: Duration | None = None,
-            signals: Signals = "raise") -> Report:  # fmt: skip
+            signals: Signals = "raise", patience: Duration = "5m") -> Report:  # fmt: skip
         """Run the batch, or go on with it: nothing that is finished is done again.
 
         Without items, the pipeline's own source is read; where it has none, what is stored is finished. Ctrl-C drains
@@ -193,7 +193,7 @@ class Pipeline:
         options = self._options(
             batch, key, workers=workers, budget=budget, tolerate=tolerate, deadline=deadline, lease=lease,
             verify=verify, executor=executor, progress=progress, identity=identity, changed=changed, code=code,
-            undo=undo, seal=seal, until=until, heartbeat=heartbeat, signals=signals,
+            undo=undo, seal=seal, until=until, heartbeat=heartbeat, signals=signals, patience=patience,
         )  # fmt: skip
         if here.batch == (self.name, options.batch):
             raise UsageError(f"batch {options.batch!r} was run by one of its own handlers: it would wait for itself")

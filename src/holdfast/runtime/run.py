@@ -34,6 +34,7 @@ from holdfast.runtime.reports.progress import Progress
 from holdfast.runtime.reports.report import Report, make
 from holdfast.runtime.resources.opened import Resources
 from holdfast.runtime.scans.burial import is_row
+from holdfast.runtime.sources.away import SourceAway
 from holdfast.runtime.working.caution import Caution
 from holdfast.runtime.working.control import ENDED_FOR_GOOD, Control
 from holdfast.runtime.working.heartbeat import Heartbeat
@@ -235,6 +236,9 @@ class Run:
                 ledger.ingested = batch.ingested_at is not None and not self.control.stopping
         except BrokenOff:
             pass
+        except SourceAway as error:
+            self.warnings.append(str(error))
+            self.control.stop("away")
         except Refused as error:
             self._stop_if_barred(batch)  # it may have been cancelled while the source was read
             if self.control.reason != "cancelled":
@@ -277,7 +281,8 @@ class Run:
                 ledger.send_back(state)
 
         return Ingester(self.store, batch, self.pipeline.stages[0].input, key=self.key, identity=options.identity,
-                        changed=options.changed, owner=self.owner, rerun=rerun)  # fmt: skip
+                        changed=options.changed, owner=self.owner, rerun=rerun,
+                        patience=options.patience)  # fmt: skip
 
     def _wait(self, worker: Role, ledger: Ledger) -> None:
         told = False

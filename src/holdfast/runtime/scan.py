@@ -31,6 +31,7 @@ from holdfast.runtime.scans.report import ScanReport
 from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.scans.tick import Tick
 from holdfast.runtime.scans.unchanged import grown, refuse_changed_batch
+from holdfast.runtime.sources import away
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.sources.growth import Growing
 from holdfast.runtime.stage import Where
@@ -128,7 +129,7 @@ class Scan:
             progress: bool | Callable[[Any], None] | None = None, poll: Duration | None = None,
             accept_source: str | None = None, heartbeat: Duration | None = None,
             code: Code | None = None, budget: Budget | None = None,
-            signals: Signals = "raise") -> Any:  # fmt: skip
+            signals: Signals = "raise", patience: Duration = "5m") -> Any:  # fmt: skip
         """Scan the source, or go on with it at its checkpoints: no row before them is handled again.
 
         A scan that follows stays, looks every `poll` for what is new, and tells at its end how the last look went. With
@@ -154,21 +155,33 @@ class Scan:
                 f"scan {self.name!r}, code='rerun': its ranges stand at their checkpoints. Reset them to their start "
                 f"(holdfast reset {quote(name)} --from-start), or scan under a new batch name"
             )
-        known, notes = self.pipeline.store.batch(name), tuple[str, ...]()
-        if known is not None:
-            if accept_source:  # a file that is another one is not made the old one by a reason
-                refuse_changed_batch(self.source, self.pipeline.store, known)
-            following.accept_source(self.pipeline, known, stage, accept_source, owners.new_owner())
-            notes = refuse_changed_batch(self.source, self.pipeline.store, known)
+        notes = away.asked(lambda: self._compared(name, stage, accept_source), self._outage(patience, deadline))
+        known = self.pipeline.store.batch(name)
         ranges = None if known is not None and known.ingested_at is not None else planned.Ranges(self)
         try:
             run = self.pipeline.run(ranges, name, key="range", executor=executor, progress=progress, code=code,
                                     workers=workers if workers is not None else self.partitions, deadline=deadline,
-                                    lease=lease, heartbeat=heartbeat, budget=budget, signals=signals)  # fmt: skip
+                                    lease=lease, heartbeat=heartbeat, budget=budget, signals=signals,
+                                    patience=patience)  # fmt: skip
         except Interrupted as error:
             error.report = self._ended(name, error.report, notes)
             raise
         return self._ended(name, run, notes)
+
+    def _outage(self, patience: Duration, deadline: Duration | datetime | None) -> away.Outage:
+        stop = Stop(None if deadline is None else moment(deadline))
+        return away.Outage(seconds(patience, "patience"), lambda: stop.at_once, repr(self.source))
+
+    def _compared(self, name: str, stage: RangeStage, accept_source: str | None) -> tuple[str, ...]:
+        """Refuse another source than the batch was begun with; what there is to know of one that has grown."""
+        self.source.describe()  # a table says by this whether it is there
+        known = self.pipeline.store.batch(name)
+        if known is None:
+            return ()
+        if accept_source:  # a file that is another one is not made the old one by a reason
+            refuse_changed_batch(self.source, self.pipeline.store, known)
+        following.accept_source(self.pipeline, known, stage, accept_source, owners.new_owner())
+        return refuse_changed_batch(self.source, self.pipeline.store, known)
 
     def tick(self, batch: str | None = None, *, deadline: Duration | datetime | None = None, lease: Duration = "30s",
              accept_source: str | None = None, heartbeat: Duration | None = None,

@@ -86,6 +86,10 @@ def run(
             help="A scan that follows: stay, and look for new rows so often. Without it, look once.",
         ),
     ] = None,
+    patience: Annotated[
+        str | None,
+        typer.Option("--patience", metavar="TIME", help="How long a source that is away is waited for. Default: 5m."),
+    ] = None,
     accept_source: Annotated[
         str | None,
         typer.Option(
@@ -117,6 +121,7 @@ def run(
         "seal": seal,
         "poll": poll,
         "accept_source": accept_source,
+        "patience": patience,
         "until": _until(until),
         "tolerate": _tolerance(stop_beyond, window, tolerate),
         "budget": _budget(budget),

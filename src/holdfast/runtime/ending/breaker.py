@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from holdfast.core import breaker
 from holdfast.core.breaker import Circuit, Phase, Rule
+from holdfast.core.limits import BREAKER_PAUSE, DEFERRED_SECONDS
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
 from holdfast.runtime.checking.checks import Adopter, Verifier
 from holdfast.runtime.durations import in_words
@@ -19,37 +20,59 @@ SAID_NO = frozenset({"unverified"})
 class StageBreaker:
     """Counts failures in a row; pauses the stage when there are too many."""
 
-    def __init__(self, stage: str, rule: Rule | None) -> None:
+    def __init__(self, stage: str, rule: Rule | None, longest: float = DEFERRED_SECONDS) -> None:
         self.stage = stage
         self.rule = rule
         self.circuit = Circuit()
+        self.not_before = 0.0
+        """Until when the other side asked to be left alone; 0 where it did not, or something was answered since."""
+        self.asked = ""
+        """What is to be told of that: the first time it is long."""
+        self._longest, self._told = longest, False
         self.news: list[str] = []
         """What is to be told: each time it opens."""
 
     @property
     def until(self) -> float:
         """When the pause ends, or ended, while nothing has been answered; 0 while it is closed."""
-        return self.circuit.until
+        return max(self.circuit.until, self.not_before)
 
     @property
     def is_calm(self) -> bool:
         """Nothing failed since the last answer: successes need not be looked at."""
-        return not self.circuit.until and not self.circuit.row
+        return not self.until and not self.circuit.row
 
     @property
     def is_hopeless(self) -> bool:
         return self.rule is not None and breaker.is_hopeless(self.circuit, self.rule)
 
     def blocks(self, now: float, in_flight: int) -> bool:
-        """Whether nothing may be started: it is open, or the one item that is tried has not come back."""
+        """Whether nothing may be started: the other side asked for that, it is open, or the one item that is tried has
+        not come back."""
+        if now < self.not_before:
+            return True
         phase = breaker.phase(self.circuit, now)
         return phase is Phase.OPEN or (phase is Phase.HALF_OPEN and in_flight > 0)
 
     def judge(self, outcomes: Sequence[Outcome], now: float) -> list[Outcome]:
         """The outcomes as they shall count: while it is not closed, a failure that may pass is only a deferral."""
+        self._listen(outcomes, now)
         if self.rule is None:
             return list(outcomes)
         return [self._judge_one(outcome, self.rule, now) for outcome in outcomes]
+
+    def _listen(self, outcomes: Sequence[Outcome], now: float) -> None:
+        """The longest that was asked for holds for the stage."""
+        if now >= self.not_before:
+            self.not_before = 0.0
+        waits = [each.wait for each in outcomes if isinstance(each, Deferred) and each.told]
+        wait = min(max(waits, default=0.0), self._longest)
+        if not wait:
+            return
+        self.not_before = max(self.not_before, now + wait)
+        if wait >= BREAKER_PAUSE and not self._told:
+            self._told = True
+            self.asked = f"stage {self.stage!r} waits for {in_words(wait)}: the other side asked for it (Retry-After)"
 
     def _judge_one(self, outcome: Outcome, rule: Rule, now: float) -> Outcome:
         if isinstance(outcome, Lost | Deferred) or (isinstance(outcome, Done) and outcome.adopted):

@@ -27,6 +27,10 @@ class Pauses:
         self._ledger.paused = tuple(each.stage.name for each in self._lanes if each.breaker.until)
         while lane.breaker.news:
             self._tell(lane, lane.breaker.news.pop(0))
+        if lane.breaker.asked:
+            log.warning("%s", lane.breaker.asked)
+            self._ledger.notes.append(lane.breaker.asked)
+            lane.breaker.asked = ""
         if lane.breaker.is_hopeless:
             self._control.stop("breaker")
         return judged

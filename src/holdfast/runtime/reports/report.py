@@ -125,7 +125,7 @@ class Report:
     """What should be there, what is recorded and what is there, compared; None while the batch has not ended."""
     reason: str = ""
     """What ended the run before the batch was complete: interrupted, deadline, budget, paused, cancelled, until,
-    tolerance, breaker, trouble."""
+    tolerance, breaker, away, trouble."""
     failed_hooks: tuple[str, ...] = ()
     """What went wrong in `after` hooks: the work is recorded all the same."""
     sealed_at: float | None = None
@@ -325,6 +325,14 @@ def _told_once(warnings: tuple[str, ...], blame: Blame | None) -> Iterator[str]:
         yield str(blame)
 
 
+STOPPED_BY = {
+    "interrupted": "It was interrupted",
+    "deadline": "Its time was up",
+    "trouble": "It met trouble",
+    "away": "Its source is away",
+}
+
+
 def _state(
     now: status.Status, reason: str, tolerated: int, *, read: bool, found: Reconciliation | None, kinds: Kinds,
     has_source: bool,
@@ -347,8 +355,8 @@ def _state(
     left = f"{kinds.pending()} left to do" if counts.pending else _to_come(now)
     if reason == "budget":
         return "paused", f"The budget is used up, {left}: raise it and run again."
-    if reason in ("interrupted", "deadline", "trouble"):
-        word = {"interrupted": "It was interrupted", "deadline": "Its time was up", "trouble": "It met trouble"}[reason]
+    word = STOPPED_BY.get(reason)
+    if word is not None:
         return "interrupted", f"{word}, {left}: run again to go on."
     if counts.pending or (has_source and now.expected is None):
         return "open", f"{left[0].upper()}{left[1:]}: run it to go on."

@@ -19,7 +19,6 @@ from holdfast.core.model import Checkpoint, Item, NewItem
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.settle import Reached, further
 from holdfast.runtime.scans.burial import Burial, Buried, dead_letter
-from holdfast.runtime.scans.feed import feed_of
 from holdfast.runtime.scans.handler import Shape
 from holdfast.runtime.scans.interval import Careful, Interval
 from holdfast.runtime.scans.misuse import Misuse
@@ -28,6 +27,7 @@ from holdfast.runtime.scans.search import Search
 from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Walk
+from holdfast.runtime.sources.away import SourceAway
 from holdfast.runtime.working import remote
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.child import FAREWELL_SECONDS, GONE, Child, stop_sign
@@ -53,6 +53,8 @@ class Parcel(msgspec.Struct):
     """Rows to handle at once while it is looked for what killed a process before this one; 0: as the interval says."""
     window: int = 0
     condemned: str = ""
+    patience: float | None = None
+    """Seconds that a source which is away is waited for."""
 
 
 class Message(msgspec.Struct, omit_defaults=True):
@@ -63,6 +65,8 @@ class Message(msgspec.Struct, omit_defaults=True):
     ask: list[bytes] | None = None
     refused: str = ""
     """Why no range can be run."""
+    away: bool = False
+    """It is because the source is away."""
     end: bool = False
     outcome: Outcome | None = None
 
@@ -80,9 +84,10 @@ class ProcessRunner(RangeRunner):
 
     def __init__(self, stage: RangeStage, *, target: str, pipeline: str, batch: str, stopping: Callable[[], bool],
                  now: Callable[[], float], finished: Finished, burial: Burial | None = None, follows: bool = False,
-                 at: Checkpoint | None = None, until: Cursor | None = None) -> None:  # fmt: skip
+                 at: Checkpoint | None = None, until: Cursor | None = None,
+                 patience: float | None = None) -> None:  # fmt: skip
         super().__init__(stage, pipeline=pipeline, batch=batch, stopping=stopping, now=now, finished=finished,
-                         burial=burial)  # fmt: skip
+                         burial=burial, patience=patience)  # fmt: skip
         self._target, self._follows, self._at, self._until = target, follows, at, until
         self._living: set[Child] = set()
         self._is_closed = False
@@ -137,6 +142,7 @@ class ProcessRunner(RangeRunner):
         """One process: how far it came, and whether it died."""
         until = None if self._until is None else cursor.encode(self._until)
         parcel = Parcel(self.batch, work.fence, work.ready_at, work.items[0], at, until, self._follows)
+        parcel.patience = self.patience
         if search is not None:
             parcel.size, parcel.window, parcel.condemned = search.size, search.window, search.condemned
         stop = stop_sign()
@@ -188,7 +194,8 @@ class ProcessRunner(RangeRunner):
                 work.items[0] = further(message.reached.item)
             return landed
         if message.refused:
-            self._finished.put(Refusal(work, Misuse(message.refused)))
+            kind = SourceAway if message.away else Misuse
+            self._finished.put(Refusal(work, kind(message.refused)))
             return True
         assert self._burial is not None
         if message.bury is not None:
@@ -233,7 +240,7 @@ class _Line:
 
     def put(self, said: Saving | Refusal) -> None:
         if isinstance(said, Refusal):
-            self.ask(Message(refused=str(said.error)))
+            self.ask(Message(refused=str(said.error), away=isinstance(said.error, SourceAway)))
         else:
             said.answer(bool(self.ask(Message(reached=said.reached))))
 
@@ -259,7 +266,8 @@ class _Child(RangeRunner):
     def __init__(self, stage: RangeStage, parcel: Parcel, line: _Line, *, pipeline: str,
                  stopping: Callable[[], bool]) -> None:  # fmt: skip
         super().__init__(stage, pipeline=pipeline, batch=parcel.batch, stopping=stopping, now=lambda: 0.0,
-                         finished=line, burial=_RemoteBurial(line))  # type: ignore[arg-type]  # fmt: skip
+                         finished=line, burial=_RemoteBurial(line),  # type: ignore[arg-type]
+                         patience=parcel.patience)  # fmt: skip
         self._parcel = parcel
 
     def _walk(self, work: Assignment, item: Item, ctx: Any) -> Walk:
@@ -267,7 +275,7 @@ class _Child(RangeRunner):
         refuse_changed(self.ranges.source, span, f"range {item.key}")
         after = cursor.decode(at.cursor) if at is not None and at.cursor else span.after
         until = span.until if parcel.until is None else cursor.decode(parcel.until)
-        feed = feed_of(self.ranges.source, after, until, at)
+        feed = self.feed_of(work, after, until, at)
         every = self.ranges.every
         interval = Careful(every, parcel.size, parcel.window) if parcel.size else Interval(every)
         return self.walk_over(feed, interval, work, ctx, at, condemned=parcel.condemned)

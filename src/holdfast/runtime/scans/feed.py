@@ -1,10 +1,10 @@
 """Rows in cursor order, counted, with one page of foresight: so the last checkpoint and the end are one commit."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from holdfast.core.cursor import Cursor
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import Transient, UsageError
 from holdfast.core.model import Checkpoint
 from holdfast.runtime.scans.misuse import Misuse
 from holdfast.runtime.sources.base import Malformed, Page, Readable
@@ -34,8 +34,11 @@ class _Taken(NamedTuple):
 class Feed:
     """The rows of a range from a checkpoint on."""
 
-    def __init__(self, pages: Iterator[Page], rows: int, after: Cursor | None = None) -> None:
-        self._pages = pages
+    def __init__(self, pages: Iterator[Page], rows: int, after: Cursor | None = None,
+                 again: Callable[[Cursor | None], Iterator[Page]] | None = None) -> None:  # fmt: skip
+        self._pages, self._again = pages, again
+        self._trouble: Exception | None = None
+        """Why no further page could be read: met once the rows before it were taken."""
         self._last = after
         self._page: Page | None = None
         self._next: Page | None = None
@@ -47,7 +50,7 @@ class Feed:
         """How many rows of the page were taken."""
         self._before = rows
         """How many rows were taken before the page."""
-        self._fetch()
+        self._next = self._read()
 
     @property
     def rows(self) -> int:
@@ -57,7 +60,28 @@ class Feed:
     @property
     def at_end(self) -> bool:
         """Whether there is no further row; known as soon as the last one was taken."""
-        return (self._page is None or self._at == len(self._page.rows)) and self._next is None
+        return self._is_used_up and self._next is None and self._trouble is None
+
+    @property
+    def trouble(self) -> Exception | None:
+        """What keeps us from reading on, once all rows before it were taken; None while there is a row, or the end."""
+        return self._trouble if self._is_used_up and self._next is None else None
+
+    @property
+    def _is_used_up(self) -> bool:
+        return self._page is None or self._at == len(self._page.rows)
+
+    def retry(self) -> None:
+        """Read on after the last row that was taken, after trouble: which may come again."""
+        assert self._again is not None
+        self._last, self._before = self.cursor, self.rows
+        self._page, self._at, self._trouble = None, 0, None
+        try:
+            self._pages = iter(self._again(self._last))
+        except Exception as error:  # noqa: BLE001 - a source of the user's may raise anything
+            self._trouble = error
+        else:
+            self._fetch()
 
     @property
     def cursor(self) -> Cursor | None:
@@ -67,7 +91,7 @@ class Feed:
     _last: Cursor | None = None
 
     def take(self, most: int) -> list[Any]:
-        """Up to so many rows, malformed ones counted and left out; fewer only at the end."""
+        """Up to so many rows, malformed ones counted and left out; fewer only at the end, and before trouble."""
         taken: list[Any] = []
         self._parts = []
         while most and self._turn():
@@ -131,17 +155,36 @@ class Feed:
         return True
 
     def _fetch(self) -> None:
-        """Read the next page that has rows."""
+        """Read the next page that has rows; trouble is for who comes to it."""
+        self._next = None
         try:
-            self._next = next((page for page in self._pages if len(page.rows)), None)
+            self._next = self._read()
+        except Exception as error:  # noqa: BLE001 - a source of the user's may raise anything
+            self._trouble = error
+
+    def _read(self) -> Page | None:
+        try:
+            return next((page for page in self._pages if len(page.rows)), None)
         except UsageError as error:  # of the source, in whatever frame of a handler's it is asked for rows
             raise Misuse(str(error)) from error
+
+    def fail(self) -> NoReturn:
+        """Raise the trouble. What stays here holds no frames: a cycle would keep connections from being closed."""
+        assert self._trouble is not None
+        trouble, self._trouble = self._trouble, Transient("the source could not be read on: run again")
+        try:
+            raise trouble
+        finally:
+            del trouble
 
 
 def feed_of(source: Readable, after: Cursor | None, until: Cursor | None, at: Checkpoint | None) -> Feed:
     """The rows of a source after one cursor, up to another; counted from a checkpoint on."""
-    try:
-        pages = iter(source.read(after, until))
-    except UsageError as error:
-        raise Misuse(str(error)) from error
-    return Feed(pages, 0 if at is None else at.rows, after)
+
+    def again(start: Cursor | None) -> Iterator[Page]:
+        try:
+            return iter(source.read(start, until))
+        except UsageError as error:
+            raise Misuse(str(error)) from error
+
+    return Feed(again(after), 0 if at is None else at.rows, after, again)

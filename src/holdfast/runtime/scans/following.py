@@ -27,8 +27,8 @@ from holdfast.runtime.scans.follower import Follower
 from holdfast.runtime.scans.handling import Stop
 from holdfast.runtime.scans.stage import RangeStage, payload_of
 from holdfast.runtime.scans.tick import Ended, Tick
+from holdfast.runtime.sources.away import UNAVAILABLE
 from holdfast.runtime.sources.base import Span
-from holdfast.runtime.sources.sql.database import UNAVAILABLE
 from holdfast.runtime.words import many
 from holdfast.runtime.working.interrupts import Signals, give_back, handled, interrupted
 from holdfast.stores import owners

@@ -1,6 +1,6 @@
 """What a run of a scan would do, looked up without changing anything."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from holdfast.runtime.plans.plan import Plan
 from holdfast.runtime.scans import following
 from holdfast.runtime.scans.stage import payload_of
 from holdfast.runtime.scans.unchanged import refuse_changed_batch
+from holdfast.runtime.sources.away import Outage, asked
 from holdfast.runtime.sources.base import Span
 from holdfast.runtime.words import many
 from holdfast.stores.base import Store
@@ -45,10 +46,20 @@ class Ranges:
         return self._scan.partitions
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self._made_of(self._split)
+
+    def patiently(self, outage: Outage) -> Iterator[dict[str, Any]]:
+        """The same; a source that is away is waited for."""
+        return self._made_of(lambda: asked(self._split, outage))
+
+    def _split(self) -> Sequence[Span]:
+        return self._scan.source.split(self._scan.partitions)
+
+    def _made_of(self, split: Callable[[], Sequence[Span]]) -> Iterator[dict[str, Any]]:
         if self._scan.follow:
             yield {"range": following.KEY, **payload_of(Span())}
             return
-        for number, span in enumerate(self._scan.source.split(self._scan.partitions)):
+        for number, span in enumerate(split()):
             yield {"range": number, **payload_of(span)}
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from holdfast.core import canonical, cursor, typed
 from holdfast.core import lease as leases
+from holdfast.core.cursor import Cursor
 from holdfast.core.errors import LeaseLost, UsageError
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Checkpoint, Item
@@ -19,6 +20,7 @@ from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Parked, Walk
 from holdfast.runtime.schema import Invalid
+from holdfast.runtime.sources.away import Outage, SourceAway, asked, is_away
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.pools import Finished
 from holdfast.runtime.working.runner import StageRunner
@@ -29,11 +31,14 @@ class RangeRunner(StageRunner):
     """The stage of a scan, ready to run ranges. It never raises: what happened comes back as an outcome."""
 
     def __init__(self, stage: RangeStage, *, pipeline: str, batch: str, stopping: Callable[[], bool],
-                 now: Callable[[], float], finished: Finished, burial: Burial | None = None) -> None:  # fmt: skip
+                 now: Callable[[], float], finished: Finished, burial: Burial | None = None,
+                 patience: float | None = None) -> None:  # fmt: skip
         super().__init__(stage, None, pipeline=pipeline, batch=batch, stopping=stopping, now=now)
         self.ranges = stage
         self._finished = finished
         self._burial = burial
+        self.patience = patience
+        """Seconds that a source which is away is waited for; None where that is a failed attempt."""
 
     def run(self, work: Assignment) -> None:
         if self.may_not_begin(work):
@@ -50,7 +55,7 @@ class RangeRunner(StageRunner):
             outcome: Any = self._done(walk, result, work, ctx, began)
         except (Parked, LeaseLost):
             outcome = None
-        except Misuse as error:
+        except (Misuse, SourceAway) as error:
             outcome = None
             self._finished.put(Refusal(work, error))
         except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome that names it
@@ -67,10 +72,28 @@ class RangeRunner(StageRunner):
         refuse_changed(stage.source, span, f"range {item.key}")
         begun = at is not None and bool(at.cursor)
         after = cursor.decode(at.cursor) if begun else span.after
-        feed = feed_of(stage.source, after, span.until, at)
+        feed = self.feed_of(work, after, span.until, at)
         blame, condemned = self._blame(work)
         interval = Careful(stage.every) if blame >= SUSPECT else Interval(stage.every)
         return self.walk_over(feed, interval, work, ctx, at, condemned=condemned)
+
+    def feed_of(self, work: Assignment, after: Cursor | None, until: Cursor | None, at: Checkpoint | None) -> Feed:
+        """The rows of a range, once the source answers."""
+        outage = self._outage(work)
+        if outage is None:
+            return feed_of(self.ranges.source, after, until, at)
+        try:
+            found: Feed = asked(lambda: feed_of(self.ranges.source, after, until, at), outage, told=False)
+        except Exception as error:
+            if is_away(error) and not isinstance(error, SourceAway):
+                raise Parked from None  # the run stops while it is waited for
+            raise
+        return found
+
+    def _outage(self, work: Assignment) -> Outage | None:
+        if self.patience is None:
+            return None
+        return Outage(self.patience, lambda: work.is_vain or self.stopping(), repr(self.ranges.source))
 
     def fence(self, work: Assignment) -> int:
         """What a handler sees. A row that was redriven has a lease of its own: it is shown no lower fence than its
@@ -96,7 +119,7 @@ class RangeRunner(StageRunner):
         """The walk over a feed: rows are isolated where that was asked for. A row that was buried and
         comes again is not buried by itself: what is wrong with it is what became of the attempt."""
         told: dict[str, Any] = {"acc": at.acc if at is not None else None, "send": self._finished.put,
-                                "stopping": self.stopping}  # fmt: skip
+                                "stopping": self.stopping, "outage": self._outage(work)}  # fmt: skip
         stage = self.ranges
         if is_row(work.items[0].key):
             return Walk(stage.handler, interval, work, ctx, feed, **told)

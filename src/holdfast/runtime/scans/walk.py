@@ -17,6 +17,7 @@ from holdfast.runtime.scans.interval import Interval
 from holdfast.runtime.scans.misuse import Misuse
 from holdfast.runtime.scans.stage import span_of
 from holdfast.runtime.schema import Invalid
+from holdfast.runtime.sources.away import Outage, is_away
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.saving import Saving
 
@@ -70,7 +71,9 @@ class Walk:
 
     def __init__(self, handler: Handler, interval: Interval, work: Assignment, ctx: Context, feed: Feed, *,
                  acc: bytes | None, send: Callable[[Saving], None], stopping: Callable[[], bool],
-                 burial: Burial | None = None) -> None:  # fmt: skip
+                 burial: Burial | None = None, outage: Outage | None = None) -> None:  # fmt: skip
+        self._outage = outage
+        """How long a source that is away is waited for; without it that is a failed attempt."""
         self.handler, self.interval, self.feed = handler, interval, feed
         self.item: Item = work.items[0]
         """As it stands after the last checkpoint."""
@@ -192,6 +195,7 @@ class Walk:
     def _rows(self) -> list[Any]:
         if self._work.is_vain:
             raise self._lost()
+        self._meet_trouble()
         most = FOLD_ROWS if self.handler.shape is Shape.FOLD else None
         before, after = self.feed.rows, self.feed.cursor if self._tells_groups else None
         rows = self.feed.take(self.interval.rows_at_once(before - self._saved_rows, most))
@@ -211,11 +215,30 @@ class Walk:
 
     def _one_by_one(self) -> Iterator[Any]:
         work = self._work
-        for row in self.feed:
-            if work.is_vain:
-                raise self._lost()
-            self._bury_malformed(GROUP)
-            yield row
+        while not self.feed.at_end:
+            self._meet_trouble()
+            for row in self.feed:
+                if work.is_vain:
+                    raise self._lost()
+                self._bury_malformed(GROUP)
+                yield row
+
+    def _meet_trouble(self) -> None:
+        """The source cannot be read on: what was handled is kept, and one that is away is waited for. A generator alone
+        knows when it may be checkpointed: for its sake, what the server asks for is waited for here, too."""
+        generates = self.handler.shape is Shape.GENERATOR
+        while self.feed.trouble is not None:
+            if self.feed.rows > self._saved_rows and not generates:
+                self._save()
+            if self._outage is None:
+                self.feed.fail()
+            if not self._outage.endures(self.feed.trouble, told=generates):
+                if is_away(self.feed.trouble):
+                    raise self._lost() if self._work.is_vain else Parked
+                self.feed.fail()
+            self.feed.retry()
+            if self.feed.trouble is None:
+                self._outage.over()
 
     def _bury_malformed(self, least: int = 1) -> None:
         """Make dead letters of what was passed over, once there are so many."""

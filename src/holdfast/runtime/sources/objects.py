@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Permanent, SourceChanged, Transient, UsageError
 from holdfast.runtime.sources import names
+from holdfast.runtime.sources.away import Outage, rows_of
 from holdfast.runtime.sources.base import Malformed, Page, Since, Span, logical_name
 from holdfast.runtime.sources.folder import File, Folder
 from holdfast.stores.buckets import places
@@ -86,6 +87,10 @@ class Objects:
     def since(self, before: dict[str, Any], handled: int) -> Since:
         """What became of the objects since they were listed."""
         return names.since(self._named(None), before, handled, self.describe(), "object")
+
+    def patiently(self, outage: Outage) -> Iterator[Any]:
+        """Every item of a pipeline; after an outage it is read on where it was."""
+        return rows_of(self, outage)
 
     def describe(self) -> dict[str, Any]:
         """The bucket and the place in it."""

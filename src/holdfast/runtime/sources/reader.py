@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.core import cursor
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Permanent, UsageError
+from holdfast.runtime.sources.away import Outage, rows_of
 from holdfast.runtime.sources.base import Page, Span, one_range
 
 PAGE_ROWS = 500
@@ -62,6 +63,10 @@ class Reader:
 
     def __iter__(self) -> Iterator[Any]:
         return (row for _, row in self._pairs(None))
+
+    def patiently(self, outage: Outage) -> Iterator[Any]:
+        """Every item of a pipeline; after an outage it is read on where it was."""
+        return rows_of(self, outage)
 
     def describe(self) -> dict[str, Any]:
         """Its name, and what was said of it."""

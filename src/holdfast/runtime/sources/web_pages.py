@@ -5,7 +5,6 @@ call waits as long as the server says and costs no attempt, a server's trouble i
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from email.utils import parsedate_to_datetime
 from time import time
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -14,8 +13,9 @@ from holdfast.core import extras
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Defer, Permanent, Transient, UsageError
 from holdfast.core.limits import REPLY_BYTES
-from holdfast.core.retry import TRANSIENT_STATUS
+from holdfast.core.retry import TRANSIENT_STATUS, told_wait
 from holdfast.runtime.sources import quiet
+from holdfast.runtime.sources.away import Outage, rows_of
 from holdfast.runtime.sources.base import Page, Span, one_range
 
 TIMEOUT_SECONDS = 30.0
@@ -76,6 +76,10 @@ class Pages:
     def __iter__(self) -> Iterator[Any]:
         return (row for page in self.read(None, None) for row in page.rows)
 
+    def patiently(self, outage: Outage) -> Iterator[Any]:
+        """Every item of a pipeline; after an outage it is read on where it was."""
+        return rows_of(self, outage)
+
     def describe(self) -> dict[str, Any]:
         """What is asked for, without host, query and headers."""
         return {"kind": "pages", "name": self._name, "rows": _said(self._rows), "next": _said(self._next)}
@@ -122,7 +126,8 @@ class Pages:
         except httpx.InvalidURL:
             raise Permanent("invalid_url", f"{self!r}: what it gives for a page is no URL") from None
         if reply.status_code in THROTTLED and (reply.status_code == 429 or "retry-after" in reply.headers):
-            wait = _wait(reply.headers.get("retry-after"))
+            told = told_wait(reply.headers.get("retry-after"), reply.headers.get("date"), time())
+            wait = WAIT_SECONDS if told is None else min(told, LONGEST_WAIT)
             raise Defer(wait, f"{self!r}: the server asks to wait {wait:g} s (HTTP {reply.status_code})")
         if reply.status_code in TRANSIENT_STATUS:
             raise Transient(f"{self!r}: HTTP {reply.status_code}", code=f"http_{reply.status_code}")
@@ -245,20 +250,6 @@ def _look(reply: Any, where: Where) -> Any:
         else:
             return None
     return reply
-
-
-def _wait(said: str | None) -> float:
-    """The seconds that a Retry-After asks for: a number, or a date."""
-    if said is None:
-        return WAIT_SECONDS
-    try:
-        wait = float(said)
-    except ValueError:
-        try:
-            wait = parsedate_to_datetime(said).timestamp() - time()
-        except ValueError:
-            return WAIT_SECONDS
-    return min(max(wait, 0.0), LONGEST_WAIT) if wait == wait else WAIT_SECONDS  # noqa: PLR0124 - NaN is no time
 
 
 def _name_of(url: Address) -> str:

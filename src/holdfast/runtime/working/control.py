@@ -25,7 +25,8 @@ class Control:
         self.reading = False
         """The calling thread is inside the user's source, where an interrupt may break in."""
         self.reason = ""
-        """Why the run stops: interrupted, deadline, budget, paused, cancelled, until, tolerance, breaker, trouble."""
+        """Why the run stops: interrupted, deadline, budget, paused, cancelled, until, tolerance, breaker, away,
+        trouble."""
         self.trouble: BaseException | None = None
         self.signalled = False
         """A signal told the run to stop: what fails from now on may have got the same signal."""

@@ -1,23 +1,23 @@
 """What an exception of a handler means for its item."""
 
 import os
+import time
 import traceback
 from pathlib import Path
 
 from holdfast.core import canonical
-from holdfast.core.errors import Defer, HoldfastError, Signal, Skip
+from holdfast.core.errors import Defer, HoldfastError, Signal, Skip, Transient
 from holdfast.core.journal import Spend
-from holdfast.core.limits import REQUEST_HINT_CHARS
+from holdfast.core.limits import DEFERRED_LEAST, REQUEST_HINT_CHARS
 from holdfast.core.model import Item
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome, Skipped
-from holdfast.core.retry import classify, host_trouble, retry_after
+from holdfast.core.retry import LONGEST_WAIT, classify, host_trouble, retry_after
 from holdfast.runtime.checking.asking import Silence
 from holdfast.runtime.checking.checks import CheckFailed
 from holdfast.runtime.schema import Invalid
 
 TRACE_CHARS = 4000
 SINK_WAIT = 1.0
-LONGEST_WAIT = 366 * 86_400
 
 
 class SinkTrouble(HoldfastError):
@@ -52,8 +52,13 @@ def explain(
     try:
         transient, code = _kind_of(error)
         code, after = str(code)[:REQUEST_HINT_CHARS], _wait_of(error)
+        told = retry_after(error, time.time()) if transient and not isinstance(error, Signal) else None
     except Exception:  # noqa: BLE001 - an error of the user's whose attributes raise: nothing speaks for trying again
-        transient, code, after = False, type(error).__name__, None
+        transient, code, after, told = False, type(error).__name__, None, None
+    if told is not None:
+        wait = max(told, DEFERRED_LEAST)
+        why = f"{code}: the other side asks to wait {wait:,.0f} s: {_text(error)}"
+        return Deferred(item, wait, why, queued, seconds, spend, told=True)
     trace = "" if isinstance(error, Signal | Invalid) else _trace(error)
     return Failed(item, transient, code, _text(error), draw, queued, seconds, after, trace, spend)
 
@@ -100,8 +105,8 @@ def _kind_of(error: BaseException) -> tuple[bool, str]:
 
 
 def _wait_of(error: BaseException) -> float | None:
-    """The least wait that the other side asked for, where that is a time one can wait."""
-    after = retry_after(error)
+    """The least wait that the handler asked for, where that is a time one can wait."""
+    after = error.after if isinstance(error, Transient) else None
     if isinstance(after, int | float) and 0 <= after < LONGEST_WAIT:
         return float(after)
     return None

@@ -62,7 +62,8 @@ class Lane:
         """Opens those of all stages, before the first item of the run: what cannot be opened costs nothing then."""
         self.pace = Pace()
         said = self.stage.breaker
-        self.breaker = StageBreaker(self.stage.name, said.rule() if isinstance(said, Breaker) else None)
+        rule = said.rule() if isinstance(said, Breaker) else None
+        self.breaker = StageBreaker(self.stage.name, rule, self.stage.policy.defer_within)
         self.used = 0
         """Slots this lane holds."""
         self.active: dict[int, Assignment] = {}

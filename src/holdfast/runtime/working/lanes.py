@@ -92,9 +92,10 @@ def _range_runner(stage: RangeStage, pipeline: "Pipeline", options: Options, fin
     """Ranges run on threads; those that were asked to be in processes are waited for by a thread each."""
     burial = Burial(pipeline.store, options.batch, ledger.admit)
     chosen = stage.executor if stage.executor is not None else options.executor
+    told = {**told, "finished": finished, "burial": burial, "patience": options.patience}
     if chosen == "processes":
-        return ProcessRunner(stage, target=remote.address(stage.home), finished=finished, burial=burial, **told)
-    return RangeRunner(stage, finished=finished, burial=burial, **told)
+        return ProcessRunner(stage, target=remote.address(stage.home), **told)
+    return RangeRunner(stage, **told)
 
 
 def _may_run_ahead(kinds: set[str], options: Options) -> bool:

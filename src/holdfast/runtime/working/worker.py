@@ -24,6 +24,7 @@ from holdfast.runtime.ending import sealing
 from holdfast.runtime.ending.pauses import Pauses
 from holdfast.runtime.ending.watch import Watch
 from holdfast.runtime.scans.burial import is_row
+from holdfast.runtime.sources.away import SourceAway
 from holdfast.runtime.working.appetite import Appetite
 from holdfast.runtime.working.assignment import Answer, Assignment
 from holdfast.runtime.working.caution import Caution
@@ -150,7 +151,7 @@ class Worker:
         elif isinstance(message, Saving):
             self._save(message)
         elif isinstance(message, Refusal):
-            self.control.fail(message.error)
+            self._refuse(message.error)
         elif isinstance(message, Tried):
             message.pool.begin()
         elif isinstance(message, Unable):
@@ -164,6 +165,14 @@ class Worker:
             self._broken(message)
         else:
             self._finish(*message)
+
+    def _refuse(self, error: BaseException) -> None:
+        """No range can be run: as the scan is written, or while its source is away."""
+        if isinstance(error, SourceAway):
+            self.ledger.notes += [] if self.control.stopping else [str(error)]
+            self.control.stop("away")
+        else:
+            self.control.fail(error)
 
     def _save(self, message: Saving) -> None:
         """A handler came to a checkpoint of its range, and waits until that is durable."""

@@ -11,11 +11,11 @@ from urllib.parse import quote, quote_plus
 from holdfast.core import extras
 from holdfast.core.errors import HoldfastError, Transient, UsageError
 from holdfast.core.limits import REQUEST_HINT_CHARS
+from holdfast.runtime.sources.away import UNAVAILABLE
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-UNAVAILABLE = "source_unavailable"
 _NOT_THERE = (
     "no such table", "no such column", "syntax error", "ambiguous column", "unrecognized token",
     "unable to open database file",

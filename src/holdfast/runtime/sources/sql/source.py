@@ -13,6 +13,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import Key
 from holdfast.runtime.durations import Duration, seconds
 from holdfast.runtime.sources import names
+from holdfast.runtime.sources.away import Outage, rows_of
 from holdfast.runtime.sources.base import Final, Since, Span
 from holdfast.runtime.sources.sql import keyset
 from holdfast.runtime.sources.sql.database import Database, sqlalchemy
@@ -84,6 +85,10 @@ class SqlSource:
             if len(page.rows) < self.page and page.places[-1][0] is not None:
                 return
             place = page.places[-1]
+
+    def patiently(self, outage: Outage) -> Iterator[Any]:
+        """Every item of a pipeline; after an outage it is read on where it was."""
+        return rows_of(self, outage)
 
     def natural_key(self, value: Any) -> Key | None:
         """The key of a row where it is read as an item."""

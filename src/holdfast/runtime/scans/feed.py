@@ -71,8 +71,8 @@ class Feed:
     def _is_used_up(self) -> bool:
         return self._page is None or self._at == len(self._page.rows)
 
-    def retry(self) -> None:
-        """Read on after the last row that was taken, after trouble: which may come again."""
+    def retry(self) -> bool:
+        """Read on after the last row that was taken, after trouble; whether that is over."""
         assert self._again is not None
         self._last, self._before = self.cursor, self.rows
         self._page, self._at, self._trouble = None, 0, None
@@ -82,6 +82,7 @@ class Feed:
             self._trouble = error
         else:
             self._fetch()
+        return self._trouble is None
 
     @property
     def cursor(self) -> Cursor | None:

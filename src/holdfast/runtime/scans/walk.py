@@ -236,8 +236,7 @@ class Walk:
                 if is_away(self.feed.trouble):
                     raise self._lost() if self._work.is_vain else Parked
                 self.feed.fail()
-            self.feed.retry()
-            if self.feed.trouble is None:
+            if self.feed.retry():
                 self._outage.over()
 
     def _bury_malformed(self, least: int = 1) -> None:

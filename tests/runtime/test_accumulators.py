@@ -2,6 +2,7 @@
 
 import logging
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -39,13 +40,42 @@ def test_an_accumulator_with_a_field_missing_is_refused_and_the_checkpoint_befor
             return {"pieces": acc.pieces}  # type: ignore[return-value]
         return Stock(pieces=acc.pieces + len(rows), value=acc.value + Decimal("0.10") * len(rows))
 
-    report = scan.run(progress=False)
-    (dead,) = report.dead
-    assert dead.code == "invalid_acc"
-    assert "value" in dead.reason
-    assert "add" in dead.reason
-    assert report.exit_code != 0
+    with pytest.raises(hf.UsageError, match=r"handler 'add': its accumulator is not valid: value"):
+        scan.run(progress=False)
+    report = scan.report()
+    assert (report.counts.dead, report.counts.pending) == (0, 1), "no range is buried for what is wrong with the scan"
     assert kept(scan) == (400, {"pieces": 400, "value": Decimal("40.00")})
+
+
+class Odd:
+    """As numpy's numbers are: a value that cannot be kept."""
+
+
+def odd(rows: list[int], acc: Any = 0) -> Any:
+    return Odd() if rows[0] >= 400 else acc + len(rows)
+
+
+def text(rows: list[int], acc: int) -> int:
+    return "abc" if rows[0] >= 400 else acc + len(rows)  # type: ignore[return-value]
+
+
+@pytest.mark.promise("B15")
+@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("handler", [odd, text])
+def test_an_accumulator_of_another_type_stops_the_scan_and_buries_nothing(
+    handler: Any, follow: bool, isolate: bool
+) -> None:
+    scan = hf.Scan("stock", Rows(range(1000)), every=200, store="memory:", follow=follow, isolate=isolate)
+    scan.handler(handler)
+    for _ in range(4):
+        with pytest.raises(hf.UsageError, match=f"handler '{handler.__name__}'"):
+            scan.tick() if follow else scan.run(progress=False)
+        assert (scan.report().counts.dead, scan.report().counts.pending) == (0, 1)
+        assert kept(scan) == (400, 400)
+    scan.handler(lambda rows, acc=0: acc + len(rows))  # put right: it goes on where it is
+    scan.tick() if follow else scan.run(progress=False)
+    assert kept(scan) == (1000, 1000)
 
 
 @pytest.mark.promise("B9", "B10")

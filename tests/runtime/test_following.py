@@ -73,6 +73,35 @@ def when_due(scan: hf.Scan, before: hf.Tick) -> hf.Tick:
     return scan.tick()
 
 
+class Away(Rows):
+    """A source that does not answer for some looks, and is stopped a while later."""
+
+    looks = 0
+    away = range(2, 6)
+
+    def read(self, after: Any, until: Any) -> Any:
+        self.looks += 1
+        if self.looks == 8:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if self.looks in self.away:
+            raise hf.Transient("the database did not answer: server has gone away", code="source_unavailable")
+        return super().read(after, until)
+
+
+def test_an_outage_is_one_line_and_one_when_it_is_over(store: SqliteStore, caplog: pytest.LogCaptureFixture) -> None:
+    source = Away(range(3), page=4)
+    scan = hf.Scan("orders", source, store=store, follow=True)
+    scan.handler(lambda rows: None)
+
+    told: list[hf.Tick] = []
+    scan.run(poll="1ms", progress=told.append, signals="report")
+    lines = [record.getMessage() for record in caplog.records if record.name == "holdfast.follow"]
+    assert len(lines) == 2, lines
+    assert "did not answer" in lines[0]
+    assert "it answers again, after" in lines[1]
+    assert [tick.ended for tick in told] == [Ended.CAUGHT_UP, Ended.FAILED, Ended.NOTHING_NEW]
+
+
 def test_a_tick_handles_what_is_new_and_only_that(store: SqliteStore) -> None:
     rows: list[Any] = list(range(10))
     scan, given = follow(rows, store)

@@ -7,6 +7,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.errors import StoreUnavailable
+from holdfast.testing.rows import Rows
 from tests.runtime.support import Calls
 
 
@@ -157,3 +158,9 @@ def test_a_timer_that_is_done(book: hf.Pipeline) -> None:
     answer = hf.lambda_handler(book)({}, Context(60_000))
     assert (answer["again"], answer["state"], answer["counts"]["done"]) == (False, "complete", 3)
     assert book.report().run_again is False
+
+
+def test_a_scan_is_refused_at_once() -> None:
+    scan = hf.Scan("orders", Rows(range(3)), store="memory:")
+    with pytest.raises(hf.UsageError, match=r"lambda_handler\(Scan\): messages are items of an hf.Pipeline"):
+        hf.lambda_handler(scan)  # type: ignore[arg-type]

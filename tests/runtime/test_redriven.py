@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core.model import Course
+from holdfast.core.model import Course, State
 from holdfast.runtime.operating.operations import By, redrive
+from holdfast.runtime.reports import story
 from holdfast.runtime.scans.redriving import REFRESH_SECONDS, Redriving
 from holdfast.runtime.scans.tick import Ended
 from holdfast.stores.base import Store
@@ -394,4 +395,50 @@ def test_the_row_is_read_again_so_one_that_was_corrected_is_and_one_that_moved_c
     assert scan.report().counts.dead == 0
     if follow:
         assert (told.rows, told.redriven, told.waiting, told.exit_code) == (1, 1, 0, 0)
-        assert "row 3/3: it stands there no more" in told.why
+        assert "row 3/3: it is not in the source any more" in told.why
+
+
+class Deleting(Rows):
+    """A table whose rows may be deleted: single ones are not there any more."""
+
+    deleted = False
+
+    def read(self, after: Any, until: Any) -> Any:
+        if self.deleted and after is not None and until is not None and until.value - after.value == 1:
+            return iter(())
+        return super().read(after, until)
+
+
+@pytest.mark.promise("C2")
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_redriven_row_that_is_not_in_the_source_any_more_is_skipped_with_that_reason(
+    folder: Path, follow: bool
+) -> None:
+    source = Deleting([0, "poison", 2, "poison", 4], page=4)
+    scan = hf.Scan("orders", source, store=folder / "state.db", isolate=True, follow=follow, every=3)
+    called: list[Any] = []
+
+    @scan.handler
+    def keep(some: list[Any]) -> None:
+        called.append(some)
+        if "poison" in some:
+            raise hf.Permanent("poison")
+
+    scan.tick() if follow else scan.run(progress=False)
+    source.deleted = True
+    send_again(scan)
+    called.clear()
+    if follow:
+        told = scan.tick()
+        assert (told.redriven, told.dead, told.waiting) == (0, 0, 0)
+        assert "row 2, row 4: it is not in the source any more" in told.why
+    else:
+        assert scan.run(progress=False).exit_code == 0
+    assert not called
+    store = scan.pipeline.store
+    places = {item.key: item.place for item in store.items(store.batches()[0].id)}
+    for key in ("row 2", "row 4"):
+        assert places[key].state is State.SKIPPED
+        assert "it is not in the source any more" in places[key].reason
+    assert "skipped" in story.tell(store, store.batches()[0], "row 2").now
+    assert scan.report().parts == (None,), "no part came of them"

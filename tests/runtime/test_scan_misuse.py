@@ -46,6 +46,18 @@ def scan_over(source: Rows, handler: Any = total, **options: Any) -> hf.Scan:
     return scan
 
 
+def odd(part: Any) -> Iterator[int]:
+    yield sum(part)
+    return object()
+
+
+def test_a_result_that_cannot_be_kept_refuses_the_run_and_buries_nothing(folder: Path) -> None:
+    scan = scan_over(Rows(range(20)), odd)
+    with pytest.raises(hf.UsageError, match="handler 'odd': the result"):
+        scan.run(progress=False)
+    assert (scan.report().counts.dead, scan.report().counts.pending) == (0, 1)
+
+
 @pytest.mark.parametrize("handler", [total, each])
 @pytest.mark.parametrize("ok", [0, 2])
 def test_a_source_called_wrongly_refuses_the_run_and_buries_nothing(folder: Path, ok: int, handler: Any) -> None:

@@ -38,6 +38,11 @@ def lambda_handler(
     others. A dead letter counts as handled, because it is recorded; with `fail_dead` it does not. `expected` is put on
     record as the number of items, unless the batch has one: `expect` changes it then.
     """
+    if not callable(getattr(pipeline, "processor", None)):
+        raise UsageError(
+            f"lambda_handler({type(pipeline).__name__}): messages are items of an hf.Pipeline; a scan has none: call "
+            "its run() or tick() with deadline= in a function of your own"
+        )
     total = None if expected is None else totals.check_total(expected)
     said: dict[str, Any] = {"changed": changed, "lease": lease}
     spare = seconds(margin, "margin")

@@ -22,6 +22,8 @@ from holdfast.stores.base import Store
 
 ROW = "row "
 """How the keys of rows begin that were buried."""
+GONE = "it is not in the source any more: it was deleted, or has another cursor and comes with the scan"
+"""Why a row that was redriven is skipped."""
 KEY_CHARS = 200
 """A longer text of a cursor is replaced by its digest."""
 

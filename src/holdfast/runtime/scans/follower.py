@@ -208,10 +208,10 @@ class Follower(Handling):
         told = replace(told, redriven=again.done, waiting=again.waiting, dead=told.dead + again.buried)
         if again.left:
             ended = Ended.STOPPED if self.stop.was_said else Ended.TIME_UP if self.stop.now else Ended.LOST
-            return replace(told, ended=ended, why=again.why if again.why else told.why)
+            return replace(told, ended=ended, why=again.told if again.told else told.why)
         if again.waiting and told.ended in DONE:
-            return replace(told, ended=Ended.WAITING, due=again.due, why=again.why)
-        return replace(told, why=again.why) if again.why else told
+            return replace(told, ended=Ended.WAITING, due=again.due, why=again.told)
+        return replace(told, why=again.told) if again.told else told
 
     def _told(self, ended: Ended, before: Checkpoint | None, at: Checkpoint | None, final: Final, *, why: str = "",
               due: float | None = None, dead: int = 0) -> Tick:  # fmt: skip

@@ -20,6 +20,7 @@ from holdfast.core.errors import StoreUnavailable, Transient
 from holdfast.core.model import Batch, State
 from holdfast.runtime import definition
 from holdfast.runtime.cursors.standing import standings
+from holdfast.runtime.durations import brief
 from holdfast.runtime.failures import FailureHooks
 from holdfast.runtime.reports.report import Report
 from holdfast.runtime.scans.convergence import Gathered
@@ -58,6 +59,8 @@ class Following:
         self.follower = Follower(pipeline.store, stage, pipeline=pipeline.name, batch=found, lease=lease,
                                  heartbeat=heartbeat)  # fmt: skip
         self.failures = FailureHooks(pipeline, batch, [])
+        self._away_since: float | None = None
+        """When the source, or the store, was first found not to answer: that is told once, and once that it is over."""
 
     def tick(self, stop: Stop, signals: Signals) -> Tick:
         """What is new, committed or not at all. The first SIGTERM or SIGINT drains to the next checkpoint."""
@@ -110,12 +113,20 @@ class Following:
         """A tick. A database or a store that does not answer for now is looked at again; where the scan stands is known
         from before."""
         try:
-            return self.follower.tick(stop)
+            tick = self.follower.tick(stop)
         except (Transient, StoreUnavailable) as error:
             if isinstance(error, Transient) and error.code != UNAVAILABLE:
                 raise
-            log.warning("batch %s: %s", self.follower.batch.name, error)
+            if self._away_since is None:
+                self._away_since = time.monotonic()
+                log.warning("batch %s: %s", self.follower.batch.name, error)
             return replace(before, ended=Ended.FAILED, why=str(error), rows=0, dead=0, redriven=0, due=None)
+
+        if self._away_since is not None:
+            away = brief(time.monotonic() - self._away_since)
+            log.warning("batch %s: it answers again, after %s", self.follower.batch.name, away)
+            self._away_since = None
+        return tick
 
     def _pause(self, last: Tick, poll: float) -> float:
         if last.ended is Ended.WAITING and last.due is not None:

@@ -19,10 +19,13 @@ from holdfast.core import typed
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACC_BYTES
 from holdfast.runtime.context import Context
+from holdfast.runtime.scans.misuse import Misuse
 from holdfast.runtime.schema import Invalid, annotations_of, explain
 
 log = logging.getLogger("holdfast.scan")
 NOTHING = object()
+RIGHT = "; put it right, then run again: the scan resumes at its checkpoint"
+"""What to do about an accumulator that cannot be kept: every range would come to it, so none is buried."""
 
 
 class Shape(StrEnum):
@@ -83,11 +86,11 @@ class Handler:
             try:
                 acc = self._adapter.dump_python(self._adapter.validate_python(acc))
             except ValidationError as error:
-                raise Invalid(f"{self.what}: its accumulator is not valid: {explain(error)}", "invalid_acc") from None
+                raise Misuse(f"{self.what}: its accumulator is not valid: {explain(error)}{RIGHT}") from None
         try:
             data = typed.encode(acc, "the accumulator")
         except UsageError as error:
-            raise Invalid(f"{self.what}: {error}", "invalid_acc") from None
+            raise Misuse(f"{self.what}: {error}{RIGHT}") from None
         self._check_size(len(data))
         return data
 
@@ -101,10 +104,9 @@ class Handler:
         try:
             return self._adapter.validate_python(acc)
         except ValidationError as error:
-            raise Invalid(
+            raise Misuse(
                 f"{self.what}: what was accumulated is not what it takes now: {explain(error)}; let it take both, "
-                "reset the range to its start, or scan under a new batch name",
-                "invalid_acc",
+                "reset the range to its start, or scan under a new batch name"
             ) from None
 
     def _first(self, initial: Any, acc: inspect.Parameter | None, annotation: Any) -> bytes | None:
@@ -117,7 +119,7 @@ class Handler:
         if inspect.isclass(kind):
             try:
                 return self.encode(kind())
-            except (TypeError, ValueError, Invalid):
+            except (TypeError, ValueError, Invalid, Misuse):
                 return None
         return None
 

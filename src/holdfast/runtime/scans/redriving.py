@@ -14,6 +14,7 @@ from holdfast.core.limits import LOAD_BYTES, SUSPECT
 from holdfast.core.model import Claim, Item, ItemNo, Key, Place, State, Want
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.settle import Reached, settle, start
+from holdfast.runtime.scans.burial import GONE
 from holdfast.runtime.scans.elsewhere import ProcessRunner
 from holdfast.runtime.scans.handling import Handling, refuse_trouble
 from holdfast.runtime.scans.runner import RangeRunner
@@ -23,11 +24,10 @@ from holdfast.stores.base import each_item
 
 FIRST = ItemNo(0)
 """The item that a scan which follows has from its first moment, and that never ends."""
+NAMED = 5
+"""Rows that are named one by one."""
 REFRESH_SECONDS = 60.0
 """How often a process asks for what others may have done, where asking costs more than it is likely to find."""
-
-
-GONE = "it stands there no more: it was deleted, or has another cursor and comes with the scan"
 
 
 class Waiting(NamedTuple):
@@ -50,6 +50,16 @@ class Again(NamedTuple):
     """When the first of those that wait may be tried again."""
     why: str = ""
     """What the first of them failed for that was not handled."""
+    gone: tuple[Key, ...] = ()
+    """Those that are not in the source any more."""
+
+    @property
+    def told(self) -> str:
+        """What to know about them."""
+        more = len(self.gone) - NAMED
+        rest = f" and {more:,} more" if more > 0 else ""
+        gone = f"{', '.join(map(str, self.gone[:NAMED]))}{rest}: {GONE}" if self.gone else ""
+        return "; ".join(each for each in (self.why, gone) if each)
 
 
 class Redriving:
@@ -125,8 +135,8 @@ class Redriving:
             return _waits(told, None)
         for outcome in outcomes:
             refuse_trouble(outcome)
-        if settled.counts.done and reached is not None and not reached.rows:
-            return told._replace(why=told.why if told.why else f"{item.key}: {GONE}")
+        if settled.counts.skipped and settled.moves[0].place.reason == GONE:
+            return told._replace(gone=(*told.gone, item.key))
         if settled.counts.done or settled.counts.skipped:
             return told._replace(done=told.done + 1)
         place = settled.moves[0].place

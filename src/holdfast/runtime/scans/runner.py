@@ -6,12 +6,12 @@ from typing import Any
 from holdfast.core import canonical, cursor, typed
 from holdfast.core import lease as leases
 from holdfast.core.cursor import Cursor
-from holdfast.core.errors import LeaseLost, UsageError
+from holdfast.core.errors import LeaseLost, Skip, UsageError
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Checkpoint, Item
 from holdfast.core.outcome import Done
 from holdfast.runtime.checking.asking import here
-from holdfast.runtime.scans.burial import Burial, is_row
+from holdfast.runtime.scans.burial import GONE, Burial, is_row
 from holdfast.runtime.scans.feed import Feed, feed_of
 from holdfast.runtime.scans.interval import Careful, Interval
 from holdfast.runtime.scans.isolation import IsolatingWalk
@@ -144,10 +144,12 @@ class RangeRunner(StageRunner):
     def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Done | None:
         """The end of a range: its last checkpoint and its result are one commit."""
         self.refuse_rows_left(walk)
+        if is_row(walk.item.key) and not walk.feed.rows:
+            raise Skip(GONE)
         try:
             data = typed.encode(result, "the result") if result is not None else b"null"
         except UsageError as error:
-            raise Invalid(f"{walk.handler.what}: {error}", "invalid_output") from None
+            raise Misuse(f"{walk.handler.what}: {error}") from None
         work.reached = walk.reached()
         item = walk.item
         return Done(item, data, canonical.digest(item.salt, data), max(0.0, began - work.ready_at), clock() - began)

@@ -399,3 +399,15 @@ def test_documents_say_what_they_are(kit: Kit, bucket: MemoryBucket) -> None:
         assert found is not None
         said = msgspec.json.decode(found.data)
         assert {"holdfast", "format", "revision", "write", "epoch"} <= said.keys()
+
+
+@pytest.mark.promise("E5")
+def test_items_that_changed_are_named_though_they_come_in_several_groups(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_admission, "BUCKET_CHUNK_ITEMS", 3)
+    keys = list("abcdefgh")
+    kit.admit(*keys)
+    came = [new_item(key, b"another" if key in "bdh" else None) for key in keys]
+    answer = kit.store.add_items(kit.batch, came)
+    assert answer.changed == ((1, 1), (3, 3), (7, 7))

@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.core.model import Claim, Want
+from holdfast.core.settle import NOTHING, Holder, commit
 from holdfast.runtime.reports import status
 from holdfast.stores.base import Idle
 from holdfast.stores.bucket import BucketStore
@@ -133,3 +134,14 @@ def test_a_lease_that_was_seen_once_is_told_of_by_its_owners_clock_and_said_to_b
     assert told_of(ann)
     (lease,) = status.snapshot(bob.store, bob.store.batches()[0]).leases
     assert lease.by_its_clock
+
+
+@pytest.mark.promise("C4")
+def test_a_commit_under_a_clock_that_was_set_back_lengthens_no_lease() -> None:
+    ann, bob, held = two_hosts(0.0)
+    ann.wall.now -= HOUR
+    holder = Holder(batch=held.batch, chunk=held.lease.chunk, fence=held.lease.fence, version=0, seconds=LEASE)
+    assert ann.store.commit([commit(holder, NOTHING, commit_id=b"1" * 16)])[0].landed
+    assert isinstance(bob.claim("bob"), Idle)
+    pass_time(LEASE + 1, ann, bob)
+    assert isinstance(bob.claim("bob"), Claim)

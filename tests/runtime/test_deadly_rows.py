@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.operating.operations import By, redrive
+from holdfast.core.cursor import Cursor
+from holdfast.runtime.operating.operations import By, redrive, resolve
+from holdfast.runtime.scans.burial import Burial, Buried
 from holdfast.runtime.scans.interval import Every
 from holdfast.runtime.scans.search import Search
+from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.conformance.kit import DEFINITION
 from holdfast.testing.rows import Rows
 from tests.runtime.support import SOON, App
 
@@ -177,3 +181,42 @@ def test_the_search_narrows_to_a_row_in_few_deaths_and_blames_it_after_three_alo
         assert tries <= 10
         search.died(rows)
         assert "before it came to a row" in search.trouble
+
+
+def died_at(*rows: int) -> Search:
+    """What is known after processes died with so many rows behind their checkpoint, in groups of 64."""
+    search = Search(Every.of(64))
+    for each in rows:
+        search.died(each)
+    return search
+
+
+@pytest.mark.promise("C11")
+@pytest.mark.parametrize(
+    ("deaths", "size", "window"),
+    [
+        ([0], 8, 64),  # one of these 64 rows, in groups of 8
+        ([0, 8], 1, 8),  # one of these 8
+        ([0, 63], 1, 8),  # the last group of the window
+        ([0, 64], 8, 64),  # a row behind the window: another search
+        ([0, 8, 15], 1, 1),  # this one, or it is found out
+        ([0, 8, 16], 8, 64),  # behind the group: another search
+        ([0, 8, 15, 16], 8, 64),  # the row before it was passed: another search
+    ],
+)
+def test_a_death_behind_what_was_searched_begins_another_search(deaths: list[int], size: int, window: int) -> None:
+    search = died_at(*deaths)
+    assert (search.size, search.window, search.condemned) == (size, window, "")
+
+
+@pytest.mark.promise("C11")
+def test_only_rows_that_are_dead_letters_now_are_passed_over() -> None:
+    """One that was redriven is on its way again, and one that was handled since is no dead letter."""
+    store = MemoryStore()
+    batch = store.open_batch("orders", "orders", DEFINITION, actor="ann")
+    burial = Burial(store, "orders")
+    places = [Cursor("id", n) for n in range(4)]
+    burial.bury([Buried(row=n, before=None, at=places[n], code="no", reason="no") for n in range(3)])
+    redrive(store, batch, BY, ["row 1"])
+    resolve(store, batch, BY, "row 2", output=b"1")
+    assert burial.buried(places) == {0}

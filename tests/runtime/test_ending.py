@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from holdfast.testing.clock import ManualClock
 from tests.operations.world import Clock, World
 from tests.runtime.support import App, Calls, run, wait_for
 
+KNOWN = range(10)
 Restart = Callable[..., hf.Pipeline]
 BY = By(actor="ada", reason="for the test")
 
@@ -486,3 +488,26 @@ def test_a_batch_that_was_stopped_is_not_sealed_by_its_run(folder: Path) -> None
     report = run(book, range(100), workers=1, until="1m", seal=True)
     assert (report.state, book.store.batch("book").sealed_at) == ("stopped", None)
     assert "holdfast reconcile book --seal" in report.warnings[-1]
+
+
+@pytest.mark.promise("A14")
+def test_a_run_that_did_not_come_to_the_end_of_its_source_publishes_no_end(restart: Restart) -> None:
+    """All that is stored is done, and was read to its end once; but this run may have been on its way to more."""
+    book = restart(define(Calls()))
+    assert run(book, KNOWN).is_complete
+    ends = [event.id for event in book.store.events() if event.kind == "batch.finished"]
+
+    taken = Calls()
+
+    def grown() -> Iterator[int]:
+        yield from KNOWN
+        os.kill(os.getpid(), signal.SIGTERM)
+        for number in range(10, 10_000):
+            taken(number)
+            yield number
+
+    report = run(book, grown())
+    assert (report.state, report.reason, report.counts.pending) == ("interrupted", "interrupted", 0)
+    assert (report.counts.expected, len(taken) < 100) == (10, True), "nothing is admitted after the signal"
+    assert report.reconciliation is None
+    assert [event.id for event in book.store.events() if event.kind == "batch.finished"] == ends

@@ -14,11 +14,15 @@ import pytest
 
 import holdfast as hf
 from holdfast.core import journal
-from holdfast.core.model import Act, Change, chain_of_batch
+from holdfast.core.model import Act, Change, Claim, Want, chain_of_batch
+from holdfast.core.settle import NOTHING
 from holdfast.core.states import Transition, go_back
 from holdfast.runtime.operating.operations import By, redrive
+from holdfast.runtime.scans.follower import Follower
+from holdfast.runtime.scans.redriving import FIRST, Redriving
 from holdfast.runtime.scans.tick import Ended
 from holdfast.runtime.stuck.patience import Patience
+from holdfast.runtime.working.holding import Holding
 from holdfast.stores.base import Store, each_entry
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows
@@ -681,3 +685,82 @@ def _break_lease(store: Store, name: str) -> None:
     act = Act(id=os.urandom(16), batch=batch.id, kind="reset", actor="ann", reason="broken", at_items=(change,),
               seize=True)  # fmt: skip
     assert store.act(act)
+
+
+# -- a lease that is known to be lost ---------------------------------------------------------------------------------
+
+
+def follower_of(scan: hf.Scan) -> Follower:
+    (following,) = scan._following.values()
+    return following.follower
+
+
+@pytest.mark.promise("C7")
+def test_nothing_is_sent_under_a_lease_that_is_known_to_be_lost(store: SqliteStore) -> None:
+    counting = Counting(store)
+    scan, _ = follow([1], counting)
+    scan.tick()
+    follower = follower_of(scan)
+    claim = store.claim(Want(batch=follower.batch.id, owner=follower.owner, limit=1, seconds=30.0, only=FIRST))
+    assert isinstance(claim, Claim)
+    counting.calls.clear()
+    with follower.held(claim) as holding:
+        holding.lose()
+        assert follower.write(holding, NOTHING, release=True) is False
+    assert "commit" not in counting.calls
+
+
+@pytest.mark.promise("C7")
+def test_a_tick_does_not_wait_for_a_handler_whose_lease_is_lost(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = Counting(store)
+    scan, _ = follow([1], counting)
+    held: list[Holding] = []
+    over = threading.Event()
+    waited: list[bool] = []
+    beside = Follower.beside
+
+    def noted(self: Follower, runner: Any, holding: Holding, item: Any, **more: Any) -> Any:
+        held.append(holding)
+        return beside(self, runner, holding, item, **more)
+
+    monkeypatch.setattr(Follower, "beside", noted)
+
+    @scan.handler
+    def hang(rows: list[Any]) -> None:
+        held[0].lose()
+        waited.append(over.wait(20))
+
+    assert scan.tick().ended is Ended.LOST
+    over.set()
+    wait_for(lambda: bool(waited))
+    assert waited == [True], "it ended while its handler was still at it"
+    assert "commit" not in counting.calls
+
+
+@pytest.mark.promise("C7")
+def test_no_further_redriven_row_is_begun_once_the_lease_of_the_range_is_lost(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan, given = follow(["poison", 1, "poison"], store, isolate=True, every=1)
+    assert scan.tick().dead == 2
+    redrive(store, store.batches()[0], By(actor="ann", reason="again"))
+    held: list[Holding] = []
+    handle = Redriving.handle
+
+    def noted(self: Redriving, rows: Any, over: Holding) -> Any:
+        held.append(over)
+        return handle(self, rows, over)
+
+    monkeypatch.setattr(Redriving, "handle", noted)
+    given.clear()
+
+    @scan.handler
+    def keep(some: list[Any], acc: dict[str, int]) -> dict[str, int]:
+        given.extend(some)
+        held[0].lose()
+        return acc
+
+    told = scan.tick()
+    assert (len(given), told.ended, told.redriven) == (1, Ended.LOST, 1)

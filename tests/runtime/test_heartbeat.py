@@ -1,11 +1,13 @@
 """The heartbeat by itself: when it gives up, and what makes it start counting anew."""
 
+import time
 from collections.abc import Sequence
 
 import pytest
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.model import BatchId, ChunkId, Claim, ItemNo, Lease
+from holdfast.runtime.working import heartbeat as heartbeat_module
 from holdfast.runtime.working.heartbeat import FAILURES, Heartbeat
 from holdfast.runtime.working.holding import Holding
 from holdfast.stores.memory import MemoryStore
@@ -90,3 +92,34 @@ def test_only_the_lease_that_is_gone_is_lost(heartbeat: Heartbeat, store: Shaky,
     store.failing, store.lost = False, {3}
     heartbeat.beat()
     assert (kept.lost, gone.lost, troubles) == (False, True, [])
+
+
+@pytest.mark.promise("A15")
+def test_a_chunk_without_progress_for_the_grace_period_is_renewed_no_more(
+    heartbeat: Heartbeat, store: Shaky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler that hangs for ever does not hold it for ever; one that committed something since may go on."""
+    store.failing = False
+    hangs, works = held(2), held(3)
+    heartbeat.add(hangs)
+    heartbeat.add(works)
+    later = time.monotonic() + 7200.0 + 1.0
+    works.progressed_at = later
+    monkeypatch.setattr(heartbeat_module.time, "monotonic", lambda: later)
+    asked: list[int] = []
+    monkeypatch.setattr(store, "renew", lambda leases, _: asked.extend(lease.chunk for lease in leases) or leases)
+    heartbeat.beat()
+    assert asked == [3]
+    assert heartbeat.keeps == {3}, "what hangs may be granted again, to whomever"
+
+
+@pytest.mark.promise("C7")
+def test_letting_go_of_an_old_grant_keeps_the_new_one_of_the_same_chunk(heartbeat: Heartbeat, store: Shaky) -> None:
+    store.failing = False
+    old, new = held(2), held(2)
+    heartbeat.add(old)
+    heartbeat.add(new)
+    heartbeat.remove(old)
+    store.lost = {2}
+    heartbeat.beat()
+    assert (new.lost, old.lost) == (True, False)

@@ -210,3 +210,14 @@ def test_a_verifier_that_hangs_or_raises_costs_nothing_but_a_word(folder: Path) 
     assert "ConnectionError: the database is down" in why_raised
     assert run(book, range(4)).is_complete
     assert not calls.seen, "nothing is paid for again"
+
+
+@pytest.mark.promise("P12")
+def test_nothing_of_a_store_that_was_set_aside_stands_beside_the_new_one(tmp_path: Path) -> None:
+    """Its log would be read into the new file; only the note of its fences stays."""
+    path = tmp_path / "state.db"
+    for suffix in ("", "-wal", "-shm", "-fence"):
+        Path(f"{path}{suffix}").write_text(suffix)
+    moved = recovery.set_aside(path)
+    assert [Path(name).read_text() for name in moved] == ["", "-wal", "-shm"]
+    assert {file.name for file in tmp_path.iterdir()} - {Path(name).name for name in moved} == {"state.db-fence"}

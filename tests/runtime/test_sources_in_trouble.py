@@ -187,3 +187,17 @@ def test_a_source_may_use_one_dict_for_all_of_its_items(book: hf.Pipeline, key: 
     report = run(book, rows(), key=key)
     assert report.counts.done == report.counts.expected == 2000
     assert sorted(result.output for result in report.results()) == list(range(2000))
+
+
+@pytest.mark.promise("A14")
+def test_a_source_that_raised_was_not_read_to_its_end(restart: Callable[..., hf.Pipeline]) -> None:
+    def breaks() -> Iterator[int]:
+        yield from range(3)
+        raise OSError("the network is away")
+
+    with pytest.raises(OSError, match="the network is away"):
+        run(restart(define), breaks())
+    book = restart(define)
+    assert run(book).state == "open"  # what is stored is finished; there may be more
+    assert book.store.batches()[0].ingested_at is None
+    assert book.reconcile().unexplained == ("the source was not read to its end",)

@@ -353,7 +353,7 @@ def test_items_about_to_go_on_are_not_all_undone_unasked(world: World, stopped: 
     assert not world.made.seen
     assert book.report().counts.pending == 160
     assert all(place(book, n).epoch == 0 for n in (0, 80, 159))
-    report = run(book, undo=160)
+    report = run(book, undo="100%")
     assert (report.counts.done, report.this_run.rewound) == (160, 160)
 
 
@@ -469,3 +469,31 @@ def test_an_answer_that_is_neither_yes_nor_no_is_not_taken_for_one(book: hf.Pipe
     (letter,) = run(book, [1]).dead
     assert letter.code == "verifier_failed"
     assert "returns True, False, or hf.Bad(why)" in letter.reason
+
+
+@pytest.mark.promise("A5", "A6")
+def test_the_verifier_of_the_first_stage_is_asked_before_the_second(
+    world: World, restart: Callable[..., hf.Pipeline]
+) -> None:
+    """As before any other: what the second stage would build on is gone, so the first one makes it again."""
+    closed = True
+
+    def define(book: hf.Pipeline) -> None:
+        world.stage(book, "scan")
+
+        @book.stage
+        def index(doc: Doc) -> int:
+            if closed:
+                raise hf.Permanent("closed")
+            assert ("scan", doc.key) in world.rows, "it was built on something that is gone"
+            return doc.key
+
+    book = restart(define)
+    assert run(book, docs(3), key="key").counts.dead == 3
+    redrive(book)
+    world.lose(1, "scan")
+    world.made.clear()
+    closed = False
+    report = run(restart(define), undo="100%")
+    assert (report.counts.done, report.this_run.rewound) == (3, 1)
+    assert world.made.seen == [("scan", 1)]

@@ -200,3 +200,30 @@ def test_outputs_without_their_final_names_are_no_success_and_the_next_run_names
     assert make().run([1, 2], progress=False).is_complete
     assert sorted(calls) == [1, 2]
     assert sorted(path.name for path in (here / "out").glob("*.json")) == ["1.json", "2.json"]
+
+
+@pytest.mark.promise("P6")
+@pytest.mark.parametrize("way", ["run", "process"])
+def test_outputs_are_durable_before_they_are_recorded(here: Path, way: str) -> None:
+    """A record of a file that a power cut can take would be a promise that nobody keeps."""
+    book = hf.Pipeline("book", store=here / "state.db")
+
+    @book.stage(sink=hf.Files("first/{key}.txt"))
+    def first(number: int) -> str:
+        return f"page {number}"
+
+    @book.stage(sink=hf.Files("second/{key}.txt"))
+    def second(text: str) -> str:
+        return text.upper()
+
+    reached: list[str] = []
+    faults.arm(reached.append)
+    try:
+        if way == "run":
+            book.run([1], progress=False)
+        else:
+            book.process(1)
+    finally:
+        faults.arm(None)
+    order = [point for point in reached if point in ("sink.staged", "commit.before", "sink.published")]
+    assert order == ["sink.staged", "commit.before", "sink.published"] * 2

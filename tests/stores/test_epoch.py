@@ -194,3 +194,16 @@ def claim_one(store: SqliteStore, batch: BatchId) -> int:
     claim = store.claim(Want(batch=batch, owner="ann", limit=1, seconds=30))
     assert isinstance(claim, Claim)
     return claim.lease.fence
+
+
+def test_a_grant_of_an_older_epoch_does_not_lower_the_note(path: Path) -> None:
+    """Somebody began a newer one while this process was at work: whoever opens the file next must know of it."""
+    store = SqliteStore(path, is_dead=lambda _owner: True)
+    batch = store.open_batch("book", "pages", DEFINITION, actor="ann").id
+    store.add_items(batch, [new_item("a")])
+    newer = 1 << 50
+    store._epoch._write(newer, 0)
+    assert isinstance(store.claim(Want(batch=batch, owner="ann", limit=1, seconds=30)), Claim)
+    assert store._epoch._read()[0] == newer
+    store.close()
+    assert grant(path)[0] > newer

@@ -6,6 +6,7 @@ from holdfast.testing.conformance.kit import (
     cancel,
     done,
     failed,
+    needs,
     output_of,
     proves,
     redrive,
@@ -116,6 +117,28 @@ def a_lease_that_was_taken_over_or_released_is_not_renewed(kit: Kit) -> None:
     renewed = kit.store.renew([lost.lease, released.lease, kept.lease], LEASE)
     assert [lease.chunk for lease in renewed] == [kept.lease.chunk]
     assert kit.chunk(taken.lease.chunk).expires == taken.lease.expires
+
+
+@proves("C7")
+def a_lease_that_its_own_owner_claimed_again_is_renewed_under_its_new_fence_only(kit: Kit) -> None:
+    kit.admit("a")
+    before = kit.claim("ann")
+    kit.clock.advance(LEASE + 1)
+    again = kit.claim("ann")
+    assert again.lease.chunk == before.lease.chunk
+    assert kit.store.renew([before.lease], LEASE) == []
+    assert [lease.fence for lease in kit.store.renew([again.lease], LEASE)] == [before.lease.fence + 1]
+
+
+@proves("C4")
+@needs("one_clock")
+def a_lease_is_held_to_the_very_moment_it_ends(kit: Kit) -> None:
+    kit.admit("a")
+    kit.claim("ann")
+    kit.clock.advance(LEASE)
+    kit.idle("bob")
+    kit.clock.advance(0.001)
+    kit.claim("bob")
 
 
 @proves()

@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.runtime.definition import DEFAULT, describe
+from holdfast.runtime.ingester import Ingester
+from holdfast.runtime.working.control import Control
+from holdfast.runtime.working.ledger import Ledger
 from tests.runtime.support import Calls, run
 
 
@@ -201,3 +205,29 @@ def test_a_source_that_raised_was_not_read_to_its_end(restart: Callable[..., hf.
     assert run(book).state == "open"  # what is stored is finished; there may be more
     assert book.store.batches()[0].ingested_at is None
     assert book.reconcile().unexplained == ("the source was not read to its end",)
+
+
+@pytest.mark.promise("A7")
+def test_a_run_that_was_told_to_stop_admits_nothing_more_and_asks_for_little_more(book: hf.Pipeline) -> None:
+    define(book)
+    store = book.store
+    batch = store.open_batch("book", "book", describe("book", book.stages, DEFAULT), actor="ann")
+    reader = Ingester(store, batch, book.stages[0].input, key=None, identity="key", changed="refuse", owner="ann",
+                      rerun=lambda n, item: None)  # fmt: skip
+    control, ledger = Control(1), Ledger([])
+    taken = 0
+
+    def source() -> Iterator[int]:
+        nonlocal taken
+        for number in range(100_000):
+            if number == 20:
+                control.stop("paused")
+                taken = 0
+            taken += 1
+            yield number
+
+    reader.read(source(), control, ledger, lambda: None)
+    assert taken <= 64, "what was asked for at once, and no more"
+    assert ledger.added == ledger.admitted < 20
+    assert not ledger.ingested
+    assert store.batches()[0].admitted == ledger.added

@@ -1,12 +1,19 @@
 """SQL by name, and many rows in few statements."""
 
+import time
+from pathlib import Path
+
 import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.stores.sqlite import statements
+from holdfast.core.model import Claim, Want
+from holdfast.stores.base import Idle
+from holdfast.stores.sqlite import SqliteStore, statements
 from holdfast.stores.sqlite.statements import BULK, load, write_rows
+from holdfast.testing.clock import START, ManualClock
+from holdfast.testing.conformance.kit import DEFINITION, LEASE, new_item
 from tests.core.made import PROPERTY
 
 SIZES = [0, 1, 2, 3, 31, 100, BULK - 1, BULK, BULK + 1, 2 * BULK, 2 * BULK + 3, 1777]
@@ -63,3 +70,20 @@ def test_every_statement_fits_the_tables() -> None:
         explained = db.execute(f"EXPLAIN {whole}", (None,) * whole.count("?")).fetchall()
         assert explained, name
     db.close()
+
+
+@pytest.mark.promise("C4")
+def test_a_lease_ends_after_its_last_moment_and_not_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the write lock was had without any wait, which is otherwise taken off."""
+    clock = ManualClock(START)
+    store = SqliteStore(tmp_path / "state.db", clock=clock, is_dead=lambda _owner: False)
+    batch = store.open_batch("book", "pages", DEFINITION, actor="ann").id
+    store.add_items(batch, [new_item("a")])
+    want = Want(batch=batch, owner="ann", limit=1, seconds=LEASE)
+    monkeypatch.setattr(time, "monotonic", lambda: 5.0)
+    assert isinstance(store.claim(want), Claim)
+    clock.advance(LEASE)
+    assert isinstance(store.claim(want), Idle)
+    clock.advance(0.001)
+    assert isinstance(store.claim(want), Claim)
+    store.close()

@@ -1,5 +1,6 @@
 """What a holder of a chunk may load, and how long it holds it."""
 
+from holdfast.core.journal import Claimed
 from holdfast.testing.conformance.kit import (
     LEASE,
     Kit,
@@ -128,6 +129,20 @@ def a_lease_that_its_own_owner_claimed_again_is_renewed_under_its_new_fence_only
     assert again.lease.chunk == before.lease.chunk
     assert kit.store.renew([before.lease], LEASE) == []
     assert [lease.fence for lease in kit.store.renew([again.lease], LEASE)] == [before.lease.fence + 1]
+
+
+@proves("E4")
+def a_grant_tells_of_the_attempts_of_its_own_items_only(kit: Kit) -> None:
+    kit.admit("a", "b", "c")
+    claim = kit.claim("ann")
+    _, b, c = kit.load(claim)
+    kit.land(claim, [failed(b), failed(c)], release=True)
+    kit.clock.advance(300)
+    for n in range(3):
+        granted = kit.last(kit.claim("bob", limit=1).lease.chunk)
+        assert isinstance(granted, Claimed)
+        assert [each.n for each in granted.snapshots] == [n] * (n > 0)
+    kit.check()
 
 
 @proves("C4")

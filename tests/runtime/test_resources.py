@@ -14,6 +14,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.runtime.resources import kept, opened
+from holdfast.testing.rows import Rows
 from tests.runtime.support import ONCE, App, Calls, codes, outputs, run, wait_for
 
 
@@ -179,7 +180,7 @@ def test_what_could_never_be_handed_over_is_refused(book: hf.Pipeline) -> None:
         book.stage(name="ask")(_by_position)
     book.resource(client)
     book.stage(name="ask")(lambda number, client: number)
-    with pytest.raises(hf.UsageError, match="is a plain function and takes 'client', an async resource"):
+    with pytest.raises(hf.UsageError, match="takes 'client', an async resource, which lives on the event loop"):
         run(book, [1])
 
 
@@ -672,3 +673,163 @@ print("the program ends")
 def test_one_of_the_process_is_closed_when_the_program_ends(folder: Path) -> None:
     ended = App(folder, EXIT).run()
     assert (ended.returncode, ended.stdout) == (0, "the program ends\nclient closes\n"), ended.stderr
+
+
+# -- scans ----------------------------------------------------------------------------------------------------------
+
+
+def orders(name: str = "orders", **options: Any) -> hf.Scan:
+    return hf.Scan(name, Rows([{"price": n} for n in range(1, 11)]), store="memory:", every=3, **options)
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_the_handler_of_a_scan_takes_them_after_a_star(isolate: bool) -> None:
+    told: list[str] = []
+    scan = orders(isolate=isolate)
+
+    @scan.resource
+    def client() -> Iterator[Client]:
+        made = Client(told)
+        yield made
+        made.close()
+
+    @scan.resource(scope="thread")
+    def connection() -> Iterator[sqlite3.Connection]:
+        made = sqlite3.connect(":memory:")
+        yield made
+        made.close()
+
+    @scan.handler
+    def add(rows: Any, acc: int, *, client: Client, connection: sqlite3.Connection) -> int:
+        (one,) = connection.execute("select 1").fetchone()
+        return acc + sum(client.ask(row["price"]) for row in rows) * int(one)
+
+    report = scan.run(progress=False)
+    assert report.result == 110
+    assert told == ["client opens", "client closes"]
+    assert not report.run.warnings
+
+
+def test_async_handlers_of_scans_share_the_loop_with_everybody(book: hf.Pipeline) -> None:
+    scan, loops, told = orders(), set(), []
+
+    @scan.resource
+    async def client() -> AsyncIterator[str]:
+        loops.add(id(asyncio.get_running_loop()))
+        yield "client"
+        told.append("client closes")
+
+    @scan.handler
+    async def add(rows: Any, acc: int, ctx: hf.Context, *, client: str) -> int:
+        loops.add(id(asyncio.get_running_loop()))
+        return acc + sum(row["price"] for row in rows)
+
+    @scan.converge
+    async def total(parts: list[int]) -> int:
+        loops.add(id(asyncio.get_running_loop()))
+        return sum(parts)
+
+    @book.stage
+    async def read(number: int) -> int:
+        loops.add(id(asyncio.get_running_loop()))
+        return number
+
+    assert scan.run(progress=False).result == 55
+    assert scan.run("again", progress=False).result == 55
+    assert run(book, [1]).is_complete
+    assert len(loops) == 1
+    assert told == ["client closes"] * 2
+
+
+@pytest.mark.parametrize("scope", ["run", "thread"])
+def test_a_scan_whose_resource_cannot_be_opened_is_not_charged(scope: Any) -> None:
+    scan, broken = orders(retry=ONCE), True
+
+    @scan.resource(scope=scope)
+    def client() -> int:
+        if broken:
+            raise ConnectionError("nobody answers")
+        return 1
+
+    @scan.handler
+    def add(rows: Any, acc: int, *, client: int) -> int:
+        return acc + client * sum(row["price"] for row in rows)
+
+    with pytest.raises(hf.ResourceError, match="nobody answers"):
+        scan.run(progress=False)
+    assert scan.report().run.counts.dead == 0
+    broken = False
+    assert scan.run(progress=False).result == 55
+
+
+def test_scans_refuse_what_they_could_not_hand_over() -> None:
+    scan = orders()
+
+    @scan.handler
+    def add(rows: Any, acc: int, *, cleint: int) -> int:
+        return acc
+
+    with pytest.raises(hf.UsageError, match="handler 'add' takes 'cleint', and 'orders' has no resource of that name"):
+        scan.run(progress=False)
+
+    async def client() -> int:
+        return 1
+
+    scan.resource(client)
+
+    @scan.handler
+    async def each(part: hf.Part, *, client: int) -> AsyncIterator[int]:
+        yield 1
+
+    with pytest.raises(hf.UsageError, match=r"handler 'each' takes 'client', an async resource.*not as a generator"):
+        scan.run(progress=False)
+    with pytest.raises(hf.UsageError, match=r"as in \(rows, acc, \*, client\)"):
+        scan.handler(lambda rows, acc, client: acc)
+
+
+def test_a_scan_that_follows_is_not_handed_any() -> None:
+    scan = orders(follow=True)
+    scan.resource(name="client")(lambda: 1)
+
+    @scan.handler
+    def add(rows: Any, *, client: int) -> None: ...
+
+    with pytest.raises(hf.UsageError, match=r"follows its source, and is not handed resources \(client\)"):
+        scan.tick()
+
+
+SCAN = """
+import sys
+from pathlib import Path
+import holdfast as hf
+from holdfast.testing.rows import Rows
+
+scan = hf.Scan("orders", Rows([{"price": n} for n in range(1, 11)]), every=3)
+
+@scan.resource
+async def client():
+    if Path("broken").exists():
+        raise ConnectionError("nobody answers")
+    yield 2
+    Path("closed").touch()
+
+@scan.handler(executor="processes")
+async def add(rows, acc: int, *, client: int) -> int:
+    return acc + client * sum(row["price"] for row in rows)
+
+if __name__ == "__main__":
+    print(scan.run(progress=False).result)
+"""
+
+
+@pytest.mark.slow
+def test_the_processes_of_a_scan_open_their_own(folder: Path) -> None:
+    app = App(folder, SCAN)
+    (folder / "broken").touch()
+    ended = app.run()
+    assert ended.returncode == 1
+    assert "ResourceError: resource 'client' could not be opened: ConnectionError: nobody answers" in ended.stderr
+    (folder / "broken").unlink()
+    ended = app.run()
+    assert (ended.returncode, ended.stdout) == (0, "110\n"), ended.stderr
+    assert (folder / "closed").exists()

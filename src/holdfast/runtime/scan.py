@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, overload
 
 from holdfast.core.errors import Interrupted, NotConverged, UsageError
 from holdfast.core.model import Batch
@@ -17,10 +17,11 @@ from holdfast.runtime.durations import Duration, moment, seconds
 from holdfast.runtime.events.outbox import delivering
 from holdfast.runtime.events.receivers import Target
 from holdfast.runtime.options import Code, heartbeat_seconds, lease_seconds
-from holdfast.runtime.pipeline import Pipeline, check_name
+from holdfast.runtime.pipeline import AnyFunction, Pipeline, check_name
 from holdfast.runtime.plans.plan import Plan
 from holdfast.runtime.policy import Budget, Retry
 from holdfast.runtime.reports.report import Report
+from holdfast.runtime.resources.definition import Scope
 from holdfast.runtime.scans import following, planned
 from holdfast.runtime.scans.convergence import Convergence, Gathered, gather
 from holdfast.runtime.scans.following import Following
@@ -112,6 +113,16 @@ class Scan:
             return given
 
         return register if function is None else register(function)
+
+    @overload
+    def resource(self, function: AnyFunction, /) -> AnyFunction: ...
+
+    @overload
+    def resource(self, *, name: str | None = None, scope: Scope = "run") -> Callable[[AnyFunction], AnyFunction]: ...
+
+    def resource(self, function: Any = None, **options: Any) -> Any:
+        """Make a function the opener of something that the handler takes by name, after a `*`."""
+        return self.pipeline.resource(**options) if function is None else self.pipeline.resource(function)
 
     def converge(self, function: Function) -> Function:
         """Make a function what brings the results of all ranges together: `(parts) -> result`."""
@@ -205,12 +216,23 @@ class Scan:
         self, batch: str, lease: Duration, accept: str | None, heartbeat: Duration | None = None
     ) -> Following:
         """Opened once in this process, and again where a changed source is accepted."""
+        self._refuse_resources()
         held, beat = lease_seconds(lease), heartbeat_seconds(lease, heartbeat)
         told = (batch, held, beat)
         if accept is not None or told not in self._following:
             self._following[told] = Following(self.pipeline, self._stage(), batch=batch, lease=held, accept=accept,
                                               heartbeat=beat)  # fmt: skip
         return self._following[told]
+
+    def _refuse_resources(self) -> None:
+        """A tick is not a run: nothing would close them."""
+        taken = self._stage().parameters
+        names = [*taken.needed, *(name for name in taken.optional if name in self.pipeline.resources)]
+        if names:
+            raise UsageError(
+                f"scan {self.name!r} follows its source, and is not handed resources ({', '.join(names)}): keep the "
+                "client at the top of the module; the event loop outlives ticks"
+            )
 
     def plan(self, batch: str | None = None, *, workers: int | None = None, **options: Any) -> Plan:
         """What a run would do with every partition, and why. Nothing is changed."""

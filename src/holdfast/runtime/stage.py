@@ -31,11 +31,13 @@ class Stage:
                  breaker: Breaker | bool | None = None) -> None:  # fmt: skip
         self.function = function
         self.name: str = name if name is not None else getattr(function, "__name__", type(function).__name__)
-        what = f"stage {self.name!r}"
+        what = self.what = f"stage {self.name!r}"
         self.parameters = of_handler(function, what)
         self.input = Schema(self.parameters.given, f"{what}, input")
         self.output = Schema(self.parameters.made, f"{what}, output", "invalid_output")
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+        self.awaits = self.is_async
+        """It runs on the event loop of the process, where async resources live."""
         self.retry = retry if retry is not None else Retry()
         self.sink = sink
         self.timeout = None if timeout is None else seconds(timeout, f"{what}: timeout")

@@ -25,26 +25,27 @@ def unbound(found: Parameters) -> Binding:
     return Binding(found.context, found.by_name, ())
 
 
-def bind(found: Parameters, defined: Defined, *, what: str, pipeline: str, is_async: bool) -> Binding:
-    """Return which parameters are resources; refuse a name that nobody defines, and an async one in a plain handler."""
+def bind(found: Parameters, defined: Defined, *, what: str, pipeline: str, awaits: bool) -> Binding:
+    """Return which parameters are resources. Refuse a name that nobody defines, and an async one in a function that
+    does not run where it lives."""
     is_resource = found.is_guess and found.context in defined
     needed = (*found.needed, found.context) if is_resource else found.needed
     names = (*needed, *(name for name in found.optional if name in defined))
-    _check(names, defined, what=what, pipeline=pipeline, is_async=is_async)
+    _check(names, defined, what=what, pipeline=pipeline, awaits=awaits)
     return Binding("" if is_resource else found.context, found.by_name, names)
 
 
-def _check(names: Iterable[str], defined: Defined, *, what: str, pipeline: str, is_async: bool) -> None:
+def _check(names: Iterable[str], defined: Defined, *, what: str, pipeline: str, awaits: bool) -> None:
     for name in names:
         if name not in defined:
             raise UsageError(
                 f"{what} takes {name!r}, and {pipeline!r} has no resource of that name: define one with "
                 f"@{pipeline}.resource, or give the parameter a default"
             )
-        if defined[name].is_async and not is_async:
+        if defined[name].is_async and not awaits:
             raise UsageError(
-                f"{what} is a plain function and takes {name!r}, an async resource, which lives on the event loop: "
-                "write `async def` here, or the resource without async"
+                f"{what} takes {name!r}, an async resource, which lives on the event loop, and does not run there: "
+                "write it as `async def`, and not as a generator, or the resource without async"
             )
 
 
@@ -75,5 +76,5 @@ def _add(each: Resource, defined: Defined, pipeline: str, found: dict[str, Resou
 def rests_on(each: Resource, defined: Defined, pipeline: str) -> tuple[str, ...]:
     """Return the resources that another one is handed."""
     names = (*each.needed, *(name for name in each.optional if name in defined))
-    _check(names, defined, what=each.what, pipeline=pipeline, is_async=each.is_async)
+    _check(names, defined, what=each.what, pipeline=pipeline, awaits=each.is_async)
     return names

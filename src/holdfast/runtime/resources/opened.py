@@ -55,8 +55,8 @@ class Resources:
         """What could not be closed, and why."""
 
     def _bind(self, stage: "Stage") -> Binding:
-        return binding.bind(stage.parameters, self._defined, what=f"stage {stage.name!r}", pipeline=self._pipeline.name,
-                            is_async=stage.is_async)  # fmt: skip
+        return binding.bind(stage.parameters, self._defined, what=stage.what, pipeline=self._pipeline.name,
+                            awaits=stage.awaits)  # fmt: skip
 
     def _order(self, names: Iterable[str]) -> list[Resource]:
         return binding.in_order(names, self._defined, self._pipeline.name)

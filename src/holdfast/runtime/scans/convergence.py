@@ -5,10 +5,8 @@ finds that entry does not call it again. Two processes may both have called it; 
 what the result is. Killed before the entry is durable, the next run calls it again.
 """
 
-import asyncio
 import hashlib
 import inspect
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from shlex import quote
@@ -18,6 +16,7 @@ from holdfast.core import canonical, journal, typed
 from holdfast.core.errors import NotConverged, UsageError
 from holdfast.core.limits import RESULT_BYTES
 from holdfast.core.model import Batch, State, chain_of_batch
+from holdfast.runtime import event_loop
 from holdfast.runtime.checking.asking import here
 from holdfast.runtime.plans.code import code_of
 from holdfast.runtime.scans.burial import is_row
@@ -149,30 +148,11 @@ class Convergence:
             store.note(batch.id, FAILED, journal.encode_body(body), actor=owners.new_owner())
 
     def call(self, parts: Sequence[Any], within: tuple[str, str]) -> Any:
-        """What the function makes of some parts. A coroutine has a loop, and a thread, of its own."""
-        if not inspect.iscoroutinefunction(self.function):
-            return self._call(parts, within)
-        ended: list[tuple[Any, BaseException | None]] = []
-
-        def run() -> None:
-            try:
-                ended.append((asyncio.run(self._call(parts, within)), None))
-            except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
-                ended.append((None, error))
-
-        thread = threading.Thread(target=run, name="holdfast-converge", daemon=True)
-        thread.start()
-        thread.join()
-        ((result, trouble),) = ended
-        if trouble is not None:
-            raise trouble
-        return result
-
-    def _call(self, parts: Sequence[Any], within: tuple[str, str]) -> Any:
+        """What the function makes of some parts; a coroutine is awaited on the event loop."""
         before = here.batch
         here.batch = within  # it must not run the scan it belongs to
         try:
-            return self.function(list(parts))
+            return event_loop.call(self.function, list(parts))
         finally:
             here.batch = before
 

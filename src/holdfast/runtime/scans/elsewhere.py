@@ -14,10 +14,11 @@ import msgspec
 
 from holdfast.core import cursor
 from holdfast.core.cursor import Cursor
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, ResourceError
 from holdfast.core.model import Checkpoint, Item, NewItem
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.settle import Reached, further
+from holdfast.runtime.resources.opened import Handed, Resources
 from holdfast.runtime.scans.burial import Burial, Buried, dead_letter
 from holdfast.runtime.scans.handler import Shape
 from holdfast.runtime.scans.interval import Careful, Interval
@@ -67,6 +68,8 @@ class Message(msgspec.Struct, omit_defaults=True):
     """Why no range can be run."""
     away: bool = False
     """It is because the source is away."""
+    unopened: str = ""
+    """Why a resource cannot be opened."""
     end: bool = False
     outcome: Outcome | None = None
 
@@ -197,6 +200,9 @@ class ProcessRunner(RangeRunner):
             kind = SourceAway if message.away else Misuse
             self._finished.put(Refusal(work, kind(message.refused)))
             return True
+        if message.unopened:
+            self._finished.put(Refusal(work, ResourceError(message.unopened)))
+            return True
         assert self._burial is not None
         if message.bury is not None:
             self._burial.admit(message.bury)
@@ -219,9 +225,15 @@ def _work(pipe: Connection, stop: Any, target: str, data: bytes) -> None:
     scan = remote.find(target)
     stage = scan.pipeline.stages[0]
     line = _Line(pipe)
-    runner = _Child(stage, parcel, line, pipeline=scan.pipeline.name, stopping=lambda: bool(stop.value))
+    resources = Resources(scan.pipeline)
+    runner = _Child(stage, parcel, line, pipeline=scan.pipeline.name, stopping=lambda: bool(stop.value),
+                    handed=resources.of(stage))  # fmt: skip
     work = Assignment(0, [parcel.item], parcel.fence, parcel.ready_at, None)
-    runner.run(work)
+    with remote.holding(resources, [0]) as trouble:
+        if trouble:
+            line.ask(Message(unopened=trouble))
+        else:
+            runner.run(work)
     outcome = work.outcomes[0] if work.outcomes else None
     pipe.send_bytes(_encode(Message(end=True, outcome=outcome, reached=work.reached)))
 
@@ -264,9 +276,9 @@ class _Child(RangeRunner):
     """A range in its process: the checkpoint it begins with came with it."""
 
     def __init__(self, stage: RangeStage, parcel: Parcel, line: _Line, *, pipeline: str,
-                 stopping: Callable[[], bool]) -> None:  # fmt: skip
+                 stopping: Callable[[], bool], handed: Handed) -> None:  # fmt: skip
         super().__init__(stage, pipeline=pipeline, batch=parcel.batch, stopping=stopping, now=lambda: 0.0,
-                         finished=line, burial=_RemoteBurial(line),  # type: ignore[arg-type]
+                         handed=handed, finished=line, burial=_RemoteBurial(line),  # type: ignore[arg-type]
                          patience=parcel.patience)  # fmt: skip
         self._parcel = parcel
 

@@ -4,12 +4,13 @@
     (rows, acc) -> acc      a fold
     (part) -> yields acc    a generator: it iterates the rows of its part, and every `yield` is a checkpoint
 
-Each may be async, and may ask for a `Context` by annotation or by the name `ctx`.
+Each may be async, may ask for a `Context` by annotation or by the name `ctx`, and takes resources after a `*`.
 """
 
 import inspect
 import logging
 from collections.abc import Callable
+from copy import copy
 from enum import StrEnum
 from typing import Any, get_origin
 
@@ -19,6 +20,7 @@ from holdfast.core import typed
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACC_BYTES
 from holdfast.runtime.context import Context
+from holdfast.runtime.resources.parameters import by_name
 from holdfast.runtime.scans.misuse import Misuse
 from holdfast.runtime.schema import Invalid, annotations_of, explain
 
@@ -43,10 +45,20 @@ class Handler:
         self.what = f"handler {self.name!r}"
         self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         self.shape, self._context, acc = _shape_of(function, self.what)
+        self.needed, self.optional = _resources_of(function, self.what, self._context)
+        """The names of resources that it takes."""
         annotation = annotations_of(function).get(acc.name) if acc is not None else None
         self._adapter = _adapter(annotation, self.what)
         self._initial = self._first(initial, acc, annotation)
         self._warned = False
+
+    def handed(self, function: Callable[..., Any]) -> "Handler":
+        """The same with resources in place."""
+        if function is self.function:
+            return self
+        other = copy(self)
+        other.function = function
+        return other
 
     def call(self, rows: Any, acc: Any, ctx: Context) -> Any:
         """One call with some rows; a coroutine where the handler is async."""
@@ -143,9 +155,8 @@ def _shape_of(function: Callable[..., Any], what: str) -> tuple[Shape, str, insp
     parameters = [p for p in inspect.signature(function).parameters.values() if p.kind not in _COLLECTING]
     context = next((p for p in parameters if found.get(p.name) is Context or p.name == "ctx"), None)
     given = [p for p in parameters if p is not context and p.kind is not p.KEYWORD_ONLY]
-    for by_name in (p for p in parameters if p.kind is p.KEYWORD_ONLY and p is not context):
-        if by_name.default is by_name.empty or by_name.name == "acc":
-            raise UsageError(f"{what} takes {by_name.name!r} by name only: write (rows), (rows, acc), or (part)")
+    if any(p.kind is p.KEYWORD_ONLY and p.name == "acc" for p in parameters):
+        raise UsageError(f"{what} takes 'acc' by name only: write (rows), (rows, acc), or (part)")
     name = context.name if context is not None else ""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         if len(given) != 1:
@@ -157,7 +168,16 @@ def _shape_of(function: Callable[..., Any], what: str) -> tuple[Shape, str, insp
         return Shape.ROWS, name, None
     if len(given) == 2:
         return Shape.FOLD, name, given[1]
-    raise UsageError(f"{what} takes {len(given)} values: write (rows), (rows, acc), or a generator of (part)")
+    raise UsageError(
+        f"{what} takes {len(given)} values: write (rows), (rows, acc), or a generator of (part); resources come after "
+        "a *, as in (rows, acc, *, client)"
+    )
+
+
+def _resources_of(function: Callable[..., Any], what: str, context: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Parameters that are passed by name only, but for the context."""
+    parameters = inspect.signature(function).parameters.values()
+    return by_name([p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != context], what)
 
 
 _COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -44,21 +44,8 @@ class IsolatingWalk(Walk):
         while isinstance(turn, tuple):
             some, acc = turn
             try:
-                answer = self._kept(self.handler.call(some, self.handler.decode(acc), self._ctx))
+                answer = self._kept(self._call(some, self.handler.decode(acc)))
             except Exception as error:  # noqa: BLE001 - what a handler raises is what this is about
-                turn = self._turn(tries.throw, error)
-            else:
-                turn = self._turn(tries.send, self.handler.encode(answer))
-        return self.handler.decode(turn)
-
-    async def _handled_async(self, rows: list[Any]) -> Any:
-        tries = self._tries(rows)
-        turn = self._turn(tries.send, None)
-        while isinstance(turn, tuple):
-            some, acc = turn
-            try:
-                answer = self._kept(await self.handler.call(some, self.handler.decode(acc), self._ctx))
-            except Exception as error:  # noqa: BLE001 - see above
                 turn = self._turn(tries.throw, error)
             else:
                 turn = self._turn(tries.send, self.handler.encode(answer))

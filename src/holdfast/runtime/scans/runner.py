@@ -11,8 +11,10 @@ from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Checkpoint, Item
 from holdfast.core.outcome import Done
 from holdfast.runtime.checking.asking import here
+from holdfast.runtime.resources.opened import Handed
 from holdfast.runtime.scans.burial import GONE, Burial, is_row
 from holdfast.runtime.scans.feed import Feed, feed_of
+from holdfast.runtime.scans.handler import Handler
 from holdfast.runtime.scans.interval import Careful, Interval
 from holdfast.runtime.scans.isolation import IsolatingWalk
 from holdfast.runtime.scans.misuse import Misuse
@@ -32,8 +34,8 @@ class RangeRunner(StageRunner):
 
     def __init__(self, stage: RangeStage, *, pipeline: str, batch: str, stopping: Callable[[], bool],
                  now: Callable[[], float], finished: Finished, burial: Burial | None = None,
-                 patience: float | None = None) -> None:  # fmt: skip
-        super().__init__(stage, None, pipeline=pipeline, batch=batch, stopping=stopping, now=now)
+                 patience: float | None = None, handed: Handed | None = None) -> None:  # fmt: skip
+        super().__init__(stage, None, pipeline=pipeline, batch=batch, stopping=stopping, now=now, handed=handed)
         self.ranges = stage
         self._finished = finished
         self._burial = burial
@@ -44,6 +46,7 @@ class RangeRunner(StageRunner):
         if self.may_not_begin(work):
             return
         (item,) = work.items
+        self.handler()  # a resource that cannot be opened here is not the fault of the range
         here.batch = (self.pipeline, self.batch)
         began = work.started = clock()
         ctx = work.ctx = self.context(item, work)
@@ -66,6 +69,11 @@ class RangeRunner(StageRunner):
             work.outcomes.append(outcome)
         elif walk is not None and not work.abandoned:
             work.items[0] = walk.item  # it comes back as it stands now
+
+    def handler(self) -> Handler:
+        """The handler with its resources in place, for this thread. Raises ResourceError."""
+        handler = self.ranges.handler
+        return handler.handed(self.handed.to(handler.function))
 
     def _walk(self, work: Assignment, item: Item, ctx: Any) -> Walk:
         stage, span, at = self.ranges, span_of(item.input), work.holding.checkpoints.get(item.n)
@@ -120,13 +128,13 @@ class RangeRunner(StageRunner):
         comes again is not buried by itself: what is wrong with it is what became of the attempt."""
         told: dict[str, Any] = {"acc": at.acc if at is not None else None, "send": self._finished.put,
                                 "stopping": self.stopping, "outage": self._outage(work)}  # fmt: skip
-        stage = self.ranges
+        stage, handler = self.ranges, self.handler()
         if is_row(work.items[0].key):
-            return Walk(stage.handler, interval, work, ctx, feed, **told)
+            return Walk(handler, interval, work, ctx, feed, **told)
         if stage.isolate and self._burial is not None:
-            return IsolatingWalk(stage.handler, interval, work, ctx, feed, burial=self._burial, policy=stage.policy,
+            return IsolatingWalk(handler, interval, work, ctx, feed, burial=self._burial, policy=stage.policy,
                                  condemned=condemned, **told)  # fmt: skip
-        return Walk(stage.handler, interval, work, ctx, feed, burial=self._burial, **told)
+        return Walk(handler, interval, work, ctx, feed, burial=self._burial, **told)
 
     def refuse_rows_left(self, walk: Walk) -> None:
         """A handler that returned while there are rows has not done its range; where it was told that the run ends, it

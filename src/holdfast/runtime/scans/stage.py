@@ -29,6 +29,9 @@ class RangeStage(Stage):
         super().__init__(_range, name="scan", retry=retry, executor=executor, breaker=breaker)
         self.takes_ranges = True
         self.handler = handler
+        self.what = handler.what
+        self.parameters = self.parameters._replace(needed=handler.needed, optional=handler.optional)
+        self.awaits = handler.is_async and handler.shape is not Shape.GENERATOR
         self.source = source
         self.every = every
         self.home: Any = None

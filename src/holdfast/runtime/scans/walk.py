@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import CancelledError, wait
 from typing import Any
 
 from holdfast.core import cursor
@@ -9,6 +10,7 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import LeaseLost
 from holdfast.core.model import Item
 from holdfast.core.settle import Reached, further
+from holdfast.runtime import event_loop
 from holdfast.runtime.context import Context, Segment
 from holdfast.runtime.scans.burial import Burial, Seen, malformed
 from holdfast.runtime.scans.feed import Feed
@@ -93,10 +95,8 @@ class Walk:
 
     def go(self) -> Any:
         """Everything up to the end of the range; what came of it. Raises Parked and LeaseLost."""
-        if self.handler.is_async:
-            return asyncio.run(self._watched())
         if self.handler.shape is Shape.GENERATOR:
-            return self._generate()
+            return asyncio.run(self._watched()) if self.handler.is_async else self._generate()
         while not self.feed.at_end:
             began = clock()
             if rows := self._rows():
@@ -128,8 +128,8 @@ class Walk:
         return self.handler.generate(Part(self.item.key, self._acc, self._one_by_one, self._ctx), self._ctx)
 
     async def _watched(self) -> Any:
-        """A coroutine is cancelled when its lease is lost."""
-        walking = asyncio.ensure_future(self._go_async())
+        """An async generator reads rows itself, so it has a loop of its own. It is cancelled when its lease is lost."""
+        walking = asyncio.ensure_future(self._generate_async())
         while not walking.done():
             await asyncio.wait([walking], timeout=WATCH_SECONDS)
             if self._work.is_vain and not walking.done():
@@ -138,24 +138,32 @@ class Walk:
             raise self._lost()
         return walking.result()
 
-    async def _go_async(self) -> Any:
-        if self.handler.shape is Shape.GENERATOR:
-            async for acc in self._generator():
-                self._yielded(acc)
-            return self._acc
-        while not self.feed.at_end:
-            began = clock()
-            if rows := self._rows():
-                self._acc = await self._handled_async(rows)
-            self._after_rows(began)
+    async def _generate_async(self) -> Any:
+        async for acc in self._generator():
+            self._yielded(acc)
         return self._acc
 
     def _handled(self, rows: list[Any]) -> Any:
         """What is accumulated after some rows."""
-        return self._kept(self.handler.call(rows, self._acc, self._ctx))
+        return self._kept(self._call(rows, self._acc))
 
-    async def _handled_async(self, rows: list[Any]) -> Any:
-        return self._kept(await self.handler.call(rows, self._acc, self._ctx))
+    def _call(self, rows: list[Any], acc: Any) -> Any:
+        """Call the handler; a coroutine is awaited on the event loop of the process, and cancelled when its lease is
+        lost."""
+        made = self.handler.call(rows, acc, self._ctx)
+        if not self.handler.is_async:
+            return made
+        home = event_loop.borrow()
+        try:
+            answer = asyncio.run_coroutine_threadsafe(made, home.loop)
+            while not wait([answer], WATCH_SECONDS).done:
+                if self._work.is_vain:
+                    answer.cancel()
+            return answer.result()
+        except CancelledError:
+            raise self._lost() from None
+        finally:
+            event_loop.give_back(home)
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UsageError
 from holdfast.runtime.options import Options
-from holdfast.runtime.resources.opened import Resources
+from holdfast.runtime.resources.opened import Handed, Resources
 from holdfast.runtime.scans.burial import Burial
 from holdfast.runtime.scans.elsewhere import ProcessRunner
 from holdfast.runtime.scans.runner import RangeRunner
@@ -53,7 +53,7 @@ def open_lanes(
         told: dict[str, Any] = {"pipeline": pipeline.name, "batch": options.batch, "now": pipeline.store.now,
                                 "stopping": lambda: control.stopping}  # fmt: skip
         if isinstance(stage, RangeStage):
-            runner = _range_runner(stage, pipeline, options, finished, ledger, told)
+            runner = _range_runner(stage, pipeline, options, finished, ledger, resources.of(stage), told)
         else:
             runner = StageRunner(stage, stages[index - 1] if index else None, handed=resources.of(stage), **told)
         lanes.append(Lane(index, runner, pools[kind], slots, control, finished, partial(resources.open, needed)))
@@ -73,7 +73,7 @@ def _needed_here(stages: Sequence[Stage], kinds: Sequence[str], options: Options
     for stage, kind in zip(stages, kinds, strict=True):
         if kind == "executor":
             _refuse_unclosed(stage, options, resources)
-        names += resources.of(stage).names if kind != "processes" else ()
+        names += () if _in_processes(stage, options) else resources.of(stage).names
     return names
 
 
@@ -88,14 +88,18 @@ def _refuse_unclosed(stage: Stage, options: Options, resources: Resources) -> No
 
 
 def _range_runner(stage: RangeStage, pipeline: "Pipeline", options: Options, finished: Finished, ledger: Ledger,
-                  told: dict[str, Any]) -> RangeRunner:  # fmt: skip
+                  handed: Handed, told: dict[str, Any]) -> RangeRunner:  # fmt: skip
     """Ranges run on threads; those that were asked to be in processes are waited for by a thread each."""
     burial = Burial(pipeline.store, options.batch, ledger.admit)
-    chosen = stage.executor if stage.executor is not None else options.executor
     told = {**told, "finished": finished, "burial": burial, "patience": options.patience}
-    if chosen == "processes":
+    if _in_processes(stage, options):
         return ProcessRunner(stage, target=remote.address(stage.home), **told)
-    return RangeRunner(stage, **told)
+    return RangeRunner(stage, handed=handed, **told)
+
+
+def _in_processes(stage: Stage, options: Options) -> bool:
+    chosen = stage.executor if stage.executor is not None else options.executor
+    return chosen == "processes" and not stage.is_async
 
 
 def _may_run_ahead(kinds: set[str], options: Options) -> bool:

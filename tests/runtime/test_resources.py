@@ -675,6 +675,40 @@ def test_one_of_the_process_is_closed_when_the_program_ends(folder: Path) -> Non
     assert (ended.returncode, ended.stdout) == (0, "the program ends\nclient closes\n"), ended.stderr
 
 
+LEFT_ALONE = """
+import asyncio, sys, threading
+import holdfast as hf
+
+book = hf.Pipeline("book")
+begun = threading.Event()
+
+@book.resource(scope="process")
+async def client():
+    yield "client"
+    print("client closes")
+
+@book.stage(retry=hf.Retry(attempts=1))
+async def ask(number: int, client: str) -> int:
+    begun.set()
+    await asyncio.sleep(3600)
+    return number
+
+if sys.argv[1:]:
+    report = book.report()
+    print(report.counts.dead, report.counts.pending, report.totals.attempts)
+else:
+    threading.Thread(target=book.run, args=([1],), kwargs={"progress": False}, daemon=True).start()
+    begun.wait(60)
+"""
+
+
+def test_a_program_that_ends_under_a_run_charges_nobody(folder: Path) -> None:
+    app = App(folder, LEFT_ALONE)
+    ended = app.run()
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+    assert app.run("report").stdout == "0 1 0\n"
+
+
 # -- scans ----------------------------------------------------------------------------------------------------------
 
 

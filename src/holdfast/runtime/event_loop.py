@@ -29,6 +29,8 @@ class EventLoop:
         self.loop = asyncio.new_event_loop()
         self.is_private = is_private
         """Made for one run; else it is, or was, that of the process."""
+        self.users = 0
+        """Runs, calls and the like that have borrowed it."""
         self._is_ending = False
         self._thread = threading.Thread(target=self._run, name="holdfast-loop", daemon=True)
         self._thread.start()
@@ -105,11 +107,16 @@ def borrow() -> EventLoop:
     """Return the loop for a run: that of the process, or one of its own where the run was begun on that very loop,
     by a coroutine that waits for it. `give_back` it."""
     home = _Process.home
-    return EventLoop(is_private=True) if home is not None and home.is_here else shared()
+    home = EventLoop(is_private=True) if home is not None and home.is_here else shared()
+    with _Process.lock:
+        home.users += 1
+    return home
 
 
 def give_back(home: EventLoop) -> None:
     """Close a loop that was made for one run; that of the process stays."""
+    with _Process.lock:
+        home.users -= 1
     if home.is_private:
         home.close()
 
@@ -139,7 +146,9 @@ def _forget() -> None:
 
 
 def _end() -> None:
-    if _Process.home is not None:
+    """The process ends. A run that was left alone on a thread of its own dies with it: if its handlers were cancelled,
+    that would look as if they had failed."""
+    if _Process.home is not None and not _Process.home.users:
         _Process.home.close()
 
 

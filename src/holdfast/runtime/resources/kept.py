@@ -67,10 +67,12 @@ def sweep() -> None:
 
 
 def close_all() -> None:
-    """Close everything, the last first: the process ends."""
+    """Close everything, the last first: the process ends. What a run still uses, which was left alone on a thread, dies
+    with it."""
     with _Process.lock:
-        entries, _Process.entries = _Process.entries, {}
-    _close(entries)
+        unused = {r: e for r, e in _Process.entries.items() if not e.users}
+        _Process.entries = {r: e for r, e in _Process.entries.items() if e.users}
+    _close(unused)
 
 
 def _close(entries: Mapping[Resource, _Entry]) -> None:

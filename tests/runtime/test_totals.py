@@ -83,7 +83,7 @@ def test_the_last_expected_message_ends_the_batch(letters: hf.Pipeline) -> None:
         letters.process(number)
     report = letters.report()
     assert (report.state, ends(letters)) == ("open", [])
-    assert report.why == "1 of 3 expected items have not come: wait for them, or `holdfast close letters`."
+    assert report.why.startswith("1 of 3 expected items have not come: wait for them, or `holdfast close ")
     assert letters.reconcile().unexplained == ("1 of 3 expected items have not come",)
     letters.process(3)
     assert [each["counts"]["done"] for each in ends(letters)] == [3]
@@ -188,6 +188,13 @@ def test_a_new_key_is_refused_by_a_closed_batch_and_a_known_one_is_not(
         run(letters, [1, 2])
 
 
+def test_a_plan_says_that_a_closed_batch_would_refuse_what_is_new(letters: hf.Pipeline) -> None:
+    letters.process(50)
+    letters.close()
+    assert letters.plan([50]).obstacles == ()
+    assert letters.plan([50, 51]).obstacles == ("batch 'letters' was closed: it takes no new items",)
+
+
 def test_a_handler_puts_its_number_on_record_once(letters: hf.Pipeline) -> None:
     handle = hf.lambda_handler(letters, expected=2)
     sent = {"Records": [{"messageId": "m", "body": "1"}]}
@@ -216,7 +223,8 @@ def test_a_source_with_fewer_items_than_expected_is_found_out(letters: hf.Pipeli
 def test_a_batch_without_a_source_is_not_told_that_it_was_not_read(letters: hf.Pipeline) -> None:
     letters.process(1)
     why = letters.report().why
-    assert "holdfast close letters" in why
+    assert "holdfast close " in why
+    assert "holdfast expect " in why
     assert "not read to its end" not in why
 
 

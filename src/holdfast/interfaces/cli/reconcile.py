@@ -34,6 +34,7 @@ NEXT = {
     What.MISSING: "holdfast reconcile {batch} --repair",
     What.DIFFERENT: "holdfast reconcile {batch} --repair",
     What.NEVER_CREATED: "holdfast run …",
+    What.UNEXPECTED: "holdfast expect {batch} N --reason …",
     What.MISCOUNTED: "holdfast audit verify {batch}",
 }
 

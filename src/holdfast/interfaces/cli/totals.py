@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -76,7 +77,7 @@ def _answer(before: Batch, now: Batch, end: Reconciliation | None, manner: Manne
         already = "" if now.seq != before.seq else " already: nothing was changed"
         render.say(f"{done}{already}.", render.GOOD if not already else "")
         if end is not None:
-            why = f": {', '.join(end.unexplained)}; see holdfast reconcile {now.name}" if end.unexplained else ""
+            why = f": {', '.join(end.unexplained)}; see holdfast reconcile {quote(now.name)}" if end.unexplained else ""
             render.say(f"{now.name} has come to its end: {end.end}{why}.", render.BAD if why else render.GOOD)
     if end is not None and end.unexplained:
         raise typer.Exit(1)

@@ -47,7 +47,8 @@ def _stopped(now: Status) -> str:
     if now.is_complete and now.expected is not None and now.expected > counts.expected:
         return (
             f"{now.expected - counts.expected:,} of {many(now.expected, 'expected item')} never came: see `holdfast "
-            f"reconcile {now.batch}`; if the number was wrong, `holdfast expect {now.batch} N --reason …`."
+            f"reconcile {quote(now.batch)}`; if the number was wrong, `holdfast expect {quote(now.batch)} N "
+            "--reason …`."
         )
     unread = "" if now.ingested_at is not None else " before its source was read to its end"
     flight = f", {counts.pending:,} still in flight" if counts.pending else ""

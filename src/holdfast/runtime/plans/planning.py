@@ -295,6 +295,8 @@ class _Planner:
         self._tell(sum(row.count for row in rows if row.fate is Fate.REFUSE))
         if any(row.fate in (Fate.RUN, Fate.REWIND, Fate.ADOPT) for row in rows):
             self.obstacles += _end_in_the_way(self.batch, self.now)
+        if self.batch.closed_at is not None and any(row.reason is Reason.NEW for row in rows):
+            self.obstacles.append(f"batch {self.batch.name!r} was closed: it takes no new items")
         told = forecast(
             names, self.tally.work(len(names)), past, workers=self.options.workers, learned_from=learned_from,
             together=[stage.concurrency for stage in self.stages],

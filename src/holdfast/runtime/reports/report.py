@@ -361,10 +361,10 @@ def _state(
     if counts.pending or (has_source and now.expected is None):
         return "open", f"{left[0].upper()}{left[1:]}: run it to go on."
     if now.expected is not None:
-        return "open", f"{left[0].upper()}{left[1:]}: wait for them, or `holdfast close {now.batch}`."
+        return "open", f"{left[0].upper()}{left[1:]}: wait for them, or `holdfast close {quote(now.batch)}`."
     return "open", (
         f"More items may come: run it with its source to read the rest; if messages bring them, `holdfast expect "
-        f"{now.batch} N` says how many there are, and `holdfast close {now.batch}` that these were all."
+        f"{quote(now.batch)} N` says how many there are, and `holdfast close {quote(now.batch)}` that these were all."
     )
 
 

@@ -156,6 +156,22 @@ def test_a_permanent_failure_buries_at_the_first_attempt() -> None:
 
 
 @pytest.mark.promise("E7")
+def test_the_time_that_attempts_take_counts_from_the_beginning_of_the_first() -> None:
+    """An item has 15 minutes at a stage: attempts that take ten each leave no time for a third."""
+    policies = [Policy(attempts=9)]
+
+    def attempt(one: Item, seconds: float, now: float) -> Place:
+        (moved,) = settle([failed(one, seconds=seconds)], stages=1, policies=policies, now=now).moves
+        return moved.place
+
+    assert attempt(item(), 899.0, NOW).state is State.DEAD
+    first = attempt(item(), 600.0, NOW)
+    assert first.state is State.PENDING
+    second = msgspec.structs.replace(item(plain=False), place=first)
+    assert attempt(second, 600.0, first.due + 600.0).state is State.DEAD
+
+
+@pytest.mark.promise("E7")
 def test_the_last_attempt_buries_and_says_which_budget_ended() -> None:
     result = settled(failed(item(4, plain=False, attempt=2, since=NOW - 9)))
     (after,) = places(result).values()

@@ -1,5 +1,6 @@
 """Events reach their receivers at least once, in order, whatever dies or is down; and delay nobody."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -106,16 +107,22 @@ def test_a_webhook_gets_cloud_events_in_the_order_in_which_they_became_durable(b
 
 def test_every_kind_of_receiver_gets_the_same(folder: Path, inbox: Inbox, capsys: pytest.CaptureFixture[str]) -> None:
     heard: list[dict[str, Any]] = []
+    awaited: list[dict[str, Any]] = []
     book = failing(hf.Pipeline("book", store=folder / "state.db", events=[inbox.url, f"file:{folder}/events.jsonl"]))
 
     @book.on_event
     def hear(event: dict[str, Any]) -> None:
         heard.append(event)
 
+    @book.on_event
+    async def hear_on_the_loop(event: dict[str, Any]) -> None:
+        await asyncio.sleep(0)
+        awaited.append(event)
+
     run(book, range(4), events=["-"])
     lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert lines == heard == printed == inbox.got
+    assert lines == heard == awaited == printed == inbox.got
     assert types(heard).count("item.dead") == 2
     run(book, range(4))
     assert len(heard) == len(inbox.got) == len(lines)

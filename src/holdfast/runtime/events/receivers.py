@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.limits import EVENT_SECONDS, EVENTS_PAGE
+from holdfast.runtime import event_loop
 from holdfast.runtime.events.cloudevents import CONTENT_TYPE, Envelope, encode
 
 Target = str | Path | Callable[[Envelope], Any]
@@ -198,7 +199,7 @@ class Function:
     def take(self, events: Sequence[Envelope]) -> None:
         for event in events:
             try:
-                self._function(event)
+                event_loop.call(self._function, event)
             except Exception as error:  # whatever it is, the event is kept
                 raise Undelivered(f"it raised {type(error).__name__}: {error}") from error
 

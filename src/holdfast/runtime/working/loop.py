@@ -98,9 +98,11 @@ class Loop:
         self._waiting.clear()
 
     async def _one(self, runner: StageRunner, work: Assignment, item: Item) -> None:
-        attempt = runner.attempt_plain if runner.is_short(work) else runner.attempt_async
         try:
-            outcome = await attempt(item, work, clock())
+            if runner.is_short(work):
+                outcome = await runner.attempt_plain(item, work, clock())
+            else:
+                outcome = await runner.attempt_async(item, work, clock())
         except BaseException as error:  # noqa: BLE001 - a resource of this thread cannot be opened: no item's fault
             self._finished.put(Unable(error))
             return

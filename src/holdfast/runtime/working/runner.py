@@ -73,6 +73,8 @@ class StageRunner:
         self.asks = stage.verifier is not None or stage.adopter is not None
         """Whether something of the user's is asked beside the handler, which may hang."""
         self.handed = handed if handed is not None else Handed(None, unbound(stage.parameters))
+        self._bare = None if self.handed.names else stage.function
+        """The handler, where it is handed nothing by name."""
         self.plain = not (self.handed.context or stage.sink or self.asks or stage.metrics)
 
     def close(self) -> None:
@@ -82,7 +84,7 @@ class StageRunner:
         """Run every item of an assignment, one after the other, and leave the outcomes in it."""
         if self.may_not_begin(work):
             return
-        handle = self.handed.to(self.stage.function)
+        handle = self._bare or self.handed.to(self.stage.function)
         here.enter(self._where)
         if self.plain:
             self._run_plain(work, handle)
@@ -168,7 +170,7 @@ class StageRunner:
 
     async def attempt_async(self, item: Item, work: Assignment, began: float) -> Outcome:
         """The same for a coroutine; the loop stays free while it waits. Raises ResourceError."""
-        handle = self.handed.to(self.stage.function)
+        handle = self._bare or self.handed.to(self.stage.function)
         here.enter(self._where)
         ctx = self.context(item, work)
         limit = asyncio.timeout(self.stage.timeout)
@@ -199,7 +201,7 @@ class StageRunner:
     async def attempt_plain(self, item: Item, work: Assignment, began: float) -> Outcome:
         """The short way, as for functions: with a thousand coroutines on one thread every microsecond counts. Raises
         ResourceError."""
-        handle = self.handed.to(self.stage.function)
+        handle = self._bare or self.handed.to(self.stage.function)
         here.enter(self._where)
         try:
             value = self.stage.input.decode(item.input if item.input else self._input(item))

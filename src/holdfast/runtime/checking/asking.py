@@ -24,14 +24,14 @@ class _Here:
     def batch(self) -> tuple[str, str] | None:
         return self._batch.get()
 
+    @batch.setter
+    def batch(self, batch: tuple[str, str] | None) -> None:
+        self._batch.set(batch)
+
     def enter(self, batch: tuple[str, str]) -> None:
         """The same as setting it, and cheaper where it is set: a coroutine inherits it from the one that started it."""
         if self._batch.get() is not batch:
             self._batch.set(batch)
-
-    @batch.setter
-    def batch(self, batch: tuple[str, str] | None) -> None:
-        self._batch.set(batch)
 
 
 here = _Here()

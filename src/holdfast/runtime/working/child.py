@@ -94,12 +94,12 @@ class Child:
         with suppress(ValueError, AttributeError):  # it was ended in this moment
             self._process.kill()
 
-    def end(self, seconds: float = FAREWELL_SECONDS) -> str:
+    def end(self, seconds: float | None = None) -> str:
         """Let it come to its end, in that time; say how that was."""
         if not self._how:
             self._line.close()
             if self._process.is_alive():
-                self._process.join(seconds)
+                self._process.join(FAREWELL_SECONDS if seconds is None else seconds)
                 self._process.kill()
                 self._process.join()
             self._how = _in_words(self._process.exitcode)

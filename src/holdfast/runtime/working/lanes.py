@@ -119,10 +119,6 @@ def _kind(stage: Stage, options: Options) -> str:
     return "processes" if chosen == "processes" else "executor"
 
 
-def _stages_of(kind: str, stages: Sequence[Stage], options: Options) -> list[int]:
-    return [index for index, stage in enumerate(stages) if _kind(stage, options) == kind]
-
-
 def _pool(kind: str, pipeline: "Pipeline", options: Options, finished: Finished, resources: Resources) -> Pool:
     size, given = options.workers, options.executor
     if kind == "loop":
@@ -133,6 +129,8 @@ def _pool(kind: str, pipeline: "Pipeline", options: Options, finished: Finished,
         return BorrowedThreads(given, finished)
     target = remote.address(pipeline)
     if kind == "processes":
-        return Processes(size, target, finished, _stages_of("processes", pipeline.stages, options))
+        needing = [index for index, stage in enumerate(pipeline.stages)
+                   if _in_processes(stage, options) and resources.of(stage).names]  # fmt: skip
+        return Processes(size, target, finished, needing)
     assert isinstance(given, Executor)
     return BorrowedProcesses(given, target, finished)

@@ -33,7 +33,8 @@ class Processes(Hands):
         """How long the last process took to be ready."""
         self._target = target
         self._stages = stages
-        """Those whose items it runs: each process opens the resources of all of them."""
+        """Those that are handed resources: each process opens those of all of them, and closes them when it ends."""
+        self._farewell = FAREWELL_SECONDS + (CLOSE_SECONDS if stages else 0.0)
         self._stop = stop_sign()
         self._first = threading.Lock()
         """Held until one process has found the pipeline: if none can, that is said once."""
@@ -66,7 +67,7 @@ class Processes(Hands):
             for process in self._busy.values():
                 process.kill()
         super().close()
-        ends = clock() + FAREWELL_SECONDS + CLOSE_SECONDS + 1.0
+        ends = clock() + self._farewell + 1.0
         for thread in self._threads:
             thread.join(max(0.0, ends - clock()))
 
@@ -149,7 +150,7 @@ class Processes(Hands):
                 return None
             began = clock()
             try:
-                process = WorkerProcess(self._target, self._stop, self._stages)
+                process = WorkerProcess(self._target, self._stop, self._stages, self._farewell)
             except OSError as trouble:
                 if self._can_do_with_less(todo):
                     return None
@@ -185,8 +186,9 @@ class Processes(Hands):
 class WorkerProcess(Child):
     """A process that runs items of any stage, as they come."""
 
-    def __init__(self, target: str, stop: Any, stages: Sequence[int]) -> None:
+    def __init__(self, target: str, stop: Any, stages: Sequence[int], farewell: float) -> None:
         super().__init__(_serve, stop, target, tuple(stages))
+        self._farewell = farewell
 
     def wait_until_ready(self) -> str:
         """Why it cannot find the pipeline; empty if it did."""
@@ -216,11 +218,11 @@ class WorkerProcess(Child):
             work.started = 0.0
         return True
 
-    def end(self, seconds: float = FAREWELL_SECONDS + CLOSE_SECONDS) -> str:
+    def end(self, seconds: float | None = None) -> str:
         """It is told that nothing more comes: one that was forked here may keep the line open."""
         with suppress(OSError):
             self.tell(b"")
-        return super().end(seconds)
+        return super().end(self._farewell if seconds is None else seconds)
 
 
 def _serve(line: Connection, stop: Any, target: str, stages: Sequence[int]) -> None:

@@ -130,7 +130,7 @@ def abandon(home: EventLoop) -> None:
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function of the user's; a coroutine function is awaited on the loop."""
-    if not inspect.iscoroutinefunction(function):
+    if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)):
         return function(*args)
     home = borrow()
     try:

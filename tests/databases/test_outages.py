@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 import holdfast as hf
 from holdfast.runtime.scans.tick import Ended
+from holdfast.runtime.sources.sql import database
 from tests.databases import servers
 from tests.runtime.support import SOON
 
@@ -132,3 +133,42 @@ def test_a_column_that_is_added_changes_no_fingerprint_and_comes_with_the_next_s
     assert again.tick().ended is Ended.NOTHING_NEW
     assert set(next(iter(hf.Table(url, "orders", cursor="id")))) == {"id", "note"}
     engine.dispose()
+
+
+def test_who_is_not_let_in_has_to_act_and_nothing_is_buried(postgresql: str, mariadb: str, folder: Path) -> None:
+    """It did answer: to run it again would never help."""
+    for url in (postgresql, mariadb):
+        fill(url)
+        known = sa.make_url(url)
+        for wrong in (known.set(username="nobody_at_all", password="s3cr3t"), known.set(database="no_such_database")):
+            table = hf.Table(wrong.render_as_string(hide_password=False), "orders", cursor="id", key="id")
+            scan = hf.Scan("orders", table, store="memory:")
+            scan.handler(lambda rows: None)
+            with pytest.raises(hf.UsageError) as refused:
+                scan.run(progress=False)
+            assert "s3cr3t" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ('connection failed: FATAL:  password authentication failed for user "ann"', True),
+        ('connection failed: FATAL:  role "ann" does not exist', True),
+        ('connection failed: FATAL:  database "shop" does not exist', True),
+        ('connection failed: FATAL:  no pg_hba.conf entry for host "10.0.0.1"', True),
+        ("connection failed: FATAL:  the database system is starting up", False),
+        ("connection failed: FATAL:  sorry, too many clients already", False),
+        ("connection refused", False),
+    ],
+)
+def test_a_refusal_is_told_from_an_outage(text: str, refused: bool) -> None:
+    assert database._is_refused(None, text) is refused
+
+
+def test_a_code_of_a_refusal_is_enough() -> None:
+    class Coded(Exception):
+        sqlstate = "28P01"
+
+    assert database._is_refused(Coded(), "Passwort-Authentifizierung fehlgeschlagen")
+    assert database._is_refused(Exception({"C": "3D000"}), "")
+    assert not database._is_refused(Exception({"C": "57P03"}), "")

@@ -167,7 +167,8 @@ def test_the_empty_objects_that_consoles_make_for_folders_stop_nothing(bucket: d
     put(bucket, "made/b.txt", "made/b/", "made/b/1", "made/c", "made/c/", "made/d/", "made/e")
     source = hf.Objects("s3://scans/made", **bucket)
     whole = named(source)
-    assert [name for name in whole if name != "made/d"] == ["made/b.txt", "made/b/1", "made/c", "made/e"]
+    assert whole == ["made/b.txt", "made/b/1", "made/c", "made/e"], "an empty object with a name of its own is one"
+    assert [row.read_bytes() for row in source if isinstance(row, hf.Object)] == [b""] * 4
     assert [named(source, at) for at in cursors(source)] == [whole[n:] for n in range(len(whole) + 1)]
 
 
@@ -178,12 +179,22 @@ def test_a_name_that_is_no_path_is_told_by_name(bucket: dict[str, Any]) -> None:
 
 
 def test_trouble_with_a_bucket_is_told_by_its_kind(bucket: dict[str, Any]) -> None:
-    with pytest.raises(hf.Permanent, match="not there"):
+    with pytest.raises(hf.UsageError, match="not there"):
         list(hf.Objects("s3://nothing-here/x", **bucket))
+    with pytest.raises(hf.UsageError, match="set AWS_ALLOW_HTTP=true"):
+        list(hf.Objects("s3://scans/in", **{**bucket, "client_options": {}}))
     nobody = {**bucket, "endpoint": "http://127.0.0.1:9", "retry_config": {"max_retries": 0}}
     with pytest.raises(hf.Transient) as caught:
         list(hf.Objects("s3://scans/in", **nobody))
     assert "secret" not in str(caught.value)
+
+
+def test_a_scan_of_a_bucket_that_is_not_there_buries_nothing(bucket: dict[str, Any]) -> None:
+    scan = hf.Scan("orders", hf.Objects("s3://nothing-here/x", **bucket), store="memory:")
+    scan.handler(lambda rows: None)
+    with pytest.raises(hf.UsageError, match="the bucket, or the object, is not there"):
+        scan.run(progress=False)
+    assert scan.report().counts.dead == 0
 
 
 def test_an_option_that_obstore_does_not_know_is_a_usage_error() -> None:

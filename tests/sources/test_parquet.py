@@ -9,6 +9,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.cursor import Cursor
+from holdfast.runtime.sources import parquet
 from tests.sources.reference import cursors, told
 
 pa = pytest.importorskip("pyarrow")
@@ -95,6 +96,51 @@ def test_what_python_has_no_value_for_is_told_with_what_to_do(tmp_path: Path) ->
     with pytest.raises(hf.UsageError, match="leave its column out with columns="):
         list(hf.Parquet(tmp_path / "a.parquet"))
     assert list(hf.Parquet(tmp_path / "a.parquet", columns=["id"])) == [{"id": 1}]
+
+
+NANO = 1_700_000_000_123_456_000
+
+
+@pytest.mark.parametrize("depth", ["plain", "list", "struct", "map", "dictionary"])
+@pytest.mark.parametrize("kind", ["timestamp", "zoned", "time", "duration"])
+def test_nanoseconds_are_exact_or_refused_and_never_cut(tmp_path: Path, kind: str, depth: str) -> None:
+    """The same with pandas and without it: what Arrow gives to Python has no nanoseconds left."""
+    if (kind, depth) == ("duration", "dictionary"):
+        pytest.skip("written as whole numbers: the file does not say that they are times")
+    types = {"timestamp": pa.timestamp("ns"), "zoned": pa.timestamp("ns", "UTC"), "time": pa.time64("ns"),
+             "duration": pa.duration("ns")}  # fmt: skip
+    one, value = types[kind], NANO if kind != "time" else 5_000
+
+    def column(value: int) -> Any:
+        plain = pa.array([value], one)
+        if depth == "list":
+            return pa.array([[value]], pa.list_(one))
+        if depth == "struct":
+            return pa.StructArray.from_arrays([plain], names=["at"])
+        if depth == "map":
+            return pa.array([[("k", value)]], pa.map_(pa.string(), one))
+        return plain.dictionary_encode() if depth == "dictionary" else plain
+
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1], "at": column(value)}), path)
+    (row,) = hf.Parquet(path)
+    text = repr(row["at"])
+    assert "Timestamp" not in text
+    assert "nanosecond" not in text
+    assert "microsecond" in text or "123456" in text or "0, 0, 0, 5" in text, text
+    pq.write_table(pa.table({"id": [1], "at": column(value + 1)}), path)
+    with pytest.raises(hf.UsageError, match="a value has no equal in Python"):
+        list(hf.Parquet(path))
+    assert list(hf.Parquet(path, columns=["id"])) == [{"id": 1}]
+
+
+def test_what_is_handed_to_python_has_no_nanoseconds() -> None:
+    """With pandas, Arrow would make values of pandas of them, and cut times of day."""
+    table = pa.table({"at": pa.array([5_000], pa.time64("ns")), "n": [1]})
+    made = parquet._coarser(table.to_batches()[0])
+    assert [str(field.type) for field in made.schema] == ["time64[us]", "int64"]
+    plain = pa.table({"n": [[1]], "s": [{"a": 1}]}).to_batches()[0]
+    assert parquet._coarser(plain) is plain
 
 
 def test_two_columns_of_one_name_a_folder_and_a_damaged_group_are_told(file: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import uuid_utils
 from holdfast.core import canonical, ingest
 from holdfast.core.errors import PayloadChanged, UsageError
 from holdfast.core.limits import INGEST_BYTES, INGEST_FIRST_GROUP, INGEST_GROUP, READ_AHEAD
-from holdfast.core.model import Admitted, Batch, ItemNo, Key, NewItem
+from holdfast.core.model import Admitted, Batch, ItemNo, Key, NewItem, State
 from holdfast.runtime.schema import Invalid, Schema, raw_bytes
 from holdfast.runtime.sources.away import Outage
 from holdfast.runtime.sources.base import Malformed
@@ -65,6 +65,8 @@ class Ingester:
         """How many items to take from the source at once: few of slow or heavy ones."""
         self._taken = 0
         self._trouble: Exception | None = None
+        self._alike: Callable[[Any, Any], bool] = _never
+        """Whether two payloads are of the same thing of the source, though they differ."""
 
     def reads_ahead(self, source: Iterable[Any]) -> bool:
         """Whether a payload that changed is looked for before anything is worked on: a run that is refused has then
@@ -78,6 +80,7 @@ class Ingester:
         `begin` is called once the first `limits.READ_AHEAD` items are compared, or all of them; where it says that it
         was broken off, the source does not count as read."""
         natural = getattr(source, "natural_key", None)
+        self._alike = getattr(source, "alike", _never)
         items = self._opened(source, control)
         at_hand = isinstance(source, Sized)  # what lies in memory cannot keep us waiting
         size, self._slice = (INGEST_FIRST_GROUP, SALTS) if at_hand else (1, 1)
@@ -115,6 +118,7 @@ class Ingester:
         """The items of a source as they would be admitted, for whoever only compares: so many at a time, fewer where
         they are large."""
         natural, salt = getattr(source, "natural_key", None), bytes(canonical.SALT_BYTES)
+        self._alike = getattr(source, "alike", _never)
         group, weight = list[NewItem](), 0
         for raw in source:
             item = self.freeze(raw, salt, natural)
@@ -240,6 +244,7 @@ class Ingester:
 
     def settle_changed(self, group: list[NewItem], admitted: Admitted) -> None:
         """Do with known keys that came with another payload what the user wants."""
+        self._renew_moved(group, admitted)
         if not admitted.changed or self.changed == "keep":
             return
         changed = [(index, n) for index, n in admitted.changed if self.differs(n, group[index])]
@@ -257,13 +262,24 @@ class Ingester:
             'Say changed="rerun" to handle it again, changed="keep" to keep what is stored, or use another batch name'
         )
 
+    def _renew_moved(self, group: list[NewItem], admitted: Admitted) -> None:
+        """The same things in another place: what nobody has begun is looked for there."""
+        for index, n in admitted.changed if self._alike is not _never else ():
+            stored, item = self.store.items(self.batch.id, lo=n, hi=n + 1)[0], group[index]
+            before, after = canonical.decode(stored.payload), canonical.decode(item.payload)
+            fresh = stored.place.state is State.PENDING and stored.place.stage == 0
+            if fresh and self._alike(before, after) and _place_of(before) != _place_of(after):
+                self.rerun(n, item)
+
     def differs(self, n: ItemNo, item: NewItem) -> bool:
         """Whether two payloads mean something else; the order of a dict, or of a set, says nothing."""
         stored = self.store.items(self.batch.id, lo=n, hi=n + 1)[0]
         try:
-            return bool(self.schema.decode(stored.payload) != self.schema.decode(item.payload))
+            if self.schema.decode(stored.payload) == self.schema.decode(item.payload):
+                return False
         except Invalid:
             return True
+        return not self._alike(canonical.decode(stored.payload), canonical.decode(item.payload))
 
 
 def check_identity(identity: str, changed: str) -> None:
@@ -272,6 +288,15 @@ def check_identity(identity: str, changed: str) -> None:
         raise UsageError(f'identity={identity!r}: say "key", "content" or "new"')
     if changed not in ("refuse", "keep", "rerun"):
         raise UsageError(f'changed={changed!r}: say "refuse", "keep" or "rerun"')
+
+
+def _never(_before: Any, _after: Any) -> bool:
+    """Payloads that differ are of different things, unless their source knows better."""
+    return False
+
+
+def _place_of(payload: Any) -> Any:
+    return payload.get("path", payload.get("url"))
 
 
 def _changes_by_itself(key: Any) -> bool:

@@ -47,6 +47,7 @@ class Options:
     heartbeat: float | None = None
     signals: Signals = "raise"
     patience: float = SOURCE_PATIENCE
+    allow_empty: bool = False
 
     @staticmethod
     def check(
@@ -70,6 +71,7 @@ class Options:
         heartbeat: Duration | None = None,
         signals: Signals = "raise",
         patience: Duration = SOURCE_PATIENCE,
+        allow_empty: bool = False,
     ) -> "Options":
         if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= WORKERS:
             raise UsageError(f"workers={workers!r}: a whole number from 1 to {WORKERS:,}")
@@ -85,6 +87,8 @@ class Options:
             raise UsageError(f"progress={progress!r}: say True or False, or give a function that takes the figures")
         if not isinstance(seal, bool):
             raise UsageError(f"seal={seal!r}: say True to seal the batch once every item is accounted for, else False")
+        if not isinstance(allow_empty, bool):
+            raise UsageError(f"allow_empty={allow_empty!r}: say True where a source without any item is fine")
         beat = heartbeat_seconds(lease, heartbeat)
         checker.check_level(verify)
         check_identity(identity, changed)
@@ -97,7 +101,7 @@ class Options:
             item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
             deadline=None if deadline is None else moment(deadline), until=Until.of(until), lease=lease_seconds(lease),
             heartbeat=beat, signals=signals,
-            patience=seconds(patience, "patience"),
+            patience=seconds(patience, "patience"), allow_empty=allow_empty,
         )  # fmt: skip
 
 

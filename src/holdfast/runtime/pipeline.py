@@ -74,7 +74,9 @@ class Pipeline:
         orphan_after: Duration = "2h",
         dead_after: Duration = "7d",
         events: Sequence[Target] | Target = (),
+        allow_empty: bool = False,
     ) -> None:
+        self.allow_empty = allow_empty
         self.name = check_name(name, "pipeline")
         self.patience = Patience.check(orphan_after, dead_after)
         self.receivers = receivers(events)
@@ -180,7 +182,8 @@ class Pipeline:
             changed: Changed = "refuse", undo: int | str = UNDO_SHARE,
             events: Sequence[Target] | Target = (), code: Code | None = None,
             seal: bool = False, heartbeat: Duration | None = None,
-            signals: Signals = "raise", patience: Duration = "5m") -> Report:  # fmt: skip
+            signals: Signals = "raise", patience: Duration = "5m",
+            allow_empty: bool | None = None) -> Report:  # fmt: skip
         """Run the batch, or go on with it: nothing that is finished is done again.
 
         Without items, the pipeline's own source is read; where it has none, what is stored is finished. Ctrl-C drains
@@ -194,6 +197,7 @@ class Pipeline:
             batch, key, workers=workers, budget=budget, tolerate=tolerate, deadline=deadline, lease=lease,
             verify=verify, executor=executor, progress=progress, identity=identity, changed=changed, code=code,
             undo=undo, seal=seal, until=until, heartbeat=heartbeat, signals=signals, patience=patience,
+            allow_empty=self.allow_empty if allow_empty is None else allow_empty,
         )  # fmt: skip
         if here.batch == (self.name, options.batch):
             raise UsageError(f"batch {options.batch!r} was run by one of its own handlers: it would wait for itself")

@@ -31,7 +31,7 @@ from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.plans import changed_code
 from holdfast.runtime.policy import Tolerance
 from holdfast.runtime.reports.progress import Progress
-from holdfast.runtime.reports.report import Report, make
+from holdfast.runtime.reports.report import Report, make, without_items
 from holdfast.runtime.resources.opened import Resources
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.sources.away import SourceAway
@@ -314,11 +314,13 @@ class Run:
         if ledger.late:
             self.warnings.append(f"{ledger.late:,} items came after the batch was sealed: their work is not recorded")
         with _naming_outputs(fresh):
-            found = self.closing.end(fresh, read=ledger.ingested)
+            empty = ledger.ingested and not self.options.allow_empty and self._is_empty(fresh, ledger)
+            found = self.closing.end(fresh, read=ledger.ingested and not empty)
         if self.left_alone.count:
             self.warnings.append(self.left_alone.warning(batch.name))
         self.warnings += ledger.notes
         report = self._report(batch, ledger, found)
+        report = without_items(report) if empty else report
         if not report.state.startswith("complete"):
             return report
         try:
@@ -327,6 +329,13 @@ class Run:
             self.failed_hooks.append(hook_failure(f"the hook after pipeline {self.pipeline.name!r}", error))
             report = self._report(batch, ledger, found)
         return report
+
+    @staticmethod
+    def _is_empty(batch: Batch, ledger: Ledger) -> bool:
+        """Whether nothing came from the source: no item, or of a scan no row in any partition."""
+        if not ledger.counts_rows:
+            return not batch.admitted
+        return not (ledger.rows_before + ledger.rows + ledger.letters.count)
 
     def _report(self, batch: Batch, ledger: Ledger | None, found: Reconciliation | None) -> Report:
         return make(self.pipeline, batch.name, run=ledger.figures() if ledger is not None else None,

@@ -29,6 +29,7 @@ from holdfast.runtime.scans.handler import NOTHING, Handler
 from holdfast.runtime.scans.handling import Stop
 from holdfast.runtime.scans.interval import Every, Said
 from holdfast.runtime.scans.report import ScanReport
+from holdfast.runtime.scans.sought import Sought
 from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.scans.tick import Tick
 from holdfast.runtime.scans.unchanged import grown, refuse_changed_batch
@@ -73,6 +74,7 @@ class Scan:
         events: Sequence[Target] | Target = (),
         follow: bool = False,
         isolate: bool = False,
+        allow_empty: bool = False,
     ) -> None:
         if not isinstance(source, Readable):
             raise UsageError(
@@ -95,7 +97,8 @@ class Scan:
         self._retry = retry
         self._converge: Convergence | None = None
         # What follows may have nothing to do for months, and is no orphan for that.
-        self.pipeline = Pipeline(name, store=store, events=events, **{"orphan_after": NEVER} if follow else {})
+        never: dict[str, Any] = {"orphan_after": NEVER} if follow else {}
+        self.pipeline = Pipeline(name, store=store, events=events, allow_empty=allow_empty, **never)
 
     # -- defining -----------------------------------------------------------------------------------------------
 
@@ -140,7 +143,8 @@ class Scan:
             progress: bool | Callable[[Any], None] | None = None, poll: Duration | None = None,
             accept_source: str | None = None, heartbeat: Duration | None = None,
             code: Code | None = None, budget: Budget | None = None,
-            signals: Signals = "raise", patience: Duration = "5m") -> Any:  # fmt: skip
+            signals: Signals = "raise", patience: Duration = "5m",
+            allow_empty: bool | None = None) -> Any:  # fmt: skip
         """Scan the source, or go on with it at its checkpoints: no row before them is handled again.
 
         A scan that follows stays, looks every `poll` for what is new, and tells at its end how the last look went. With
@@ -168,12 +172,14 @@ class Scan:
             )
         notes = away.asked(lambda: self._compared(name, stage, accept_source), self._outage(patience, deadline))
         known = self.pipeline.store.batch(name)
-        ranges = None if known is not None and known.ingested_at is not None else planned.Ranges(self)
+        ranges = None
+        if known is None or known.ingested_at is None:
+            ranges = planned.Ranges(self, Sought(self.pipeline.store, name))
         try:
             run = self.pipeline.run(ranges, name, key="range", executor=executor, progress=progress, code=code,
                                     workers=workers if workers is not None else self.partitions, deadline=deadline,
                                     lease=lease, heartbeat=heartbeat, budget=budget, signals=signals,
-                                    patience=patience)  # fmt: skip
+                                    patience=patience, allow_empty=allow_empty)  # fmt: skip
         except Interrupted as error:
             error.report = self._ended(name, error.report, notes)
             raise

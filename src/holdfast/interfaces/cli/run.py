@@ -86,6 +86,9 @@ def run(
             help="A scan that follows: stay, and look for new rows so often. Without it, look once.",
         ),
     ] = None,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="A source without any item or row is fine: end with 0, not with 1.")
+    ] = False,
     patience: Annotated[
         str | None,
         typer.Option("--patience", metavar="TIME", help="How long a source that is away is waited for. Default: 5m."),
@@ -122,6 +125,7 @@ def run(
         "poll": poll,
         "accept_source": accept_source,
         "patience": patience,
+        "allow_empty": allow_empty if allow_empty else None,
         "until": _until(until),
         "tolerate": _tolerance(stop_beyond, window, tolerate),
         "budget": _budget(budget),

@@ -312,6 +312,8 @@ class _Planner:
                 f"{many(refused, 'item')} came with another payload under a known key: "
                 'say changed="rerun" to handle them again, or changed="keep" to keep what is stored'
             )
+        if not self.batch.admitted and not self.read_count and not self.pipeline.allow_empty:
+            self.notes.append("the source gives no item: a run would end with 1, unless it is told allow_empty=True")
         self.notes += self.unclear.warnings()
         if self.kept:
             who = "item" if self.options.changed == "keep" else "dead letter"

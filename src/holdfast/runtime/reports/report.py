@@ -1,7 +1,7 @@
 """What a run tells at its end: a picture of a moment, which nobody can change and nothing changes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from shlex import quote
 from types import MappingProxyType
@@ -35,6 +35,8 @@ DEAD_SHOWN = 20
 SAVED_ENTRIES = 2_000
 """Commits from before a run that are read to tell what it did not have to do again."""
 FINDINGS = "finished with findings"
+EMPTY = "empty"
+"""The state of a batch to which its source gave nothing, where that is not said to be fine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ class Report:
     def exit_code(self) -> int:
         """0 complete and reconciled, 1 ended in part, with findings, or with dead letters beyond what is tolerated, 75
         run again to go on."""
-        if self.state == FINDINGS or self.state in verdict.FINAL:
+        if self.state in (FINDINGS, EMPTY) or self.state in verdict.FINAL:
             return 1
         if not self.state.startswith("complete"):
             return 75
@@ -323,6 +325,18 @@ def _told_once(warnings: tuple[str, ...], blame: Blame | None) -> Iterator[str]:
     yield from (each for each in warnings if blame is None or each != blame.note)
     if blame is not None:
         yield str(blame)
+
+
+def without_items(report: Report) -> Report:
+    """The report of a run to which its source gave nothing: most often a wrong path, pattern or filter."""
+    if report.state != "complete":
+        return report
+    noun = "row" if report.kinds.noun == "partition" else "item"
+    why = (
+        f"The source gave no {noun}: check its path, pattern or filter. Where that is fine, pass allow_empty=True "
+        "(--allow-empty)."
+    )
+    return replace(report, state=EMPTY, why=why)
 
 
 STOPPED_BY = {

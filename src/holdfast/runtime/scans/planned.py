@@ -10,10 +10,12 @@ from holdfast.core.model import Batch
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.plans.plan import Plan
 from holdfast.runtime.scans import following
+from holdfast.runtime.scans.sought import Sought
 from holdfast.runtime.scans.stage import payload_of
 from holdfast.runtime.scans.unchanged import refuse_changed_batch
 from holdfast.runtime.sources.away import Outage, asked
 from holdfast.runtime.sources.base import Span
+from holdfast.runtime.sources.line_file import LineFile
 from holdfast.runtime.words import many
 from holdfast.stores.base import Store
 
@@ -39,8 +41,8 @@ class Ranges:
     """The partitions of a scan, as items. They have a size, so that they are admitted together: a source that changes
     while half of them are known would be divided in two ways."""
 
-    def __init__(self, scan: "Scan") -> None:
-        self._scan = scan
+    def __init__(self, scan: "Scan", sought: Sought | None = None) -> None:
+        self._scan, self._sought = scan, sought
 
     def __len__(self) -> int:
         return self._scan.partitions
@@ -53,7 +55,10 @@ class Ranges:
         return self._made_of(lambda: asked(self._split, outage))
 
     def _split(self) -> Sequence[Span]:
-        return self._scan.source.split(self._scan.partitions)
+        source, parts = self._scan.source, self._scan.partitions
+        if self._sought is None or not isinstance(source, LineFile):
+            return source.split(parts)
+        return source.split_on(parts, self._sought.last(), self._sought.tell)
 
     def _made_of(self, split: Callable[[], Sequence[Span]]) -> Iterator[dict[str, Any]]:
         if self._scan.follow:

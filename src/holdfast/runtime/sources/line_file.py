@@ -100,17 +100,27 @@ class LineFile:
     def split(self, parts: int) -> Sequence[Span]:
         """Ranges of about as many bytes each; their borders are between rows, and the last ends where the file ends
         now."""
+        return self.split_on(parts, None, lambda _: None)
+
+    def split_on(
+        self, parts: int, before: dict[str, Any] | None, tell: Callable[[dict[str, Any]], None]
+    ) -> Sequence[Span]:
+        """The same, from where another pass over the same file was broken off; how far it has come is told."""
         if not self.can_be_sought:
             why = "it cannot be sought; unpack it, or save it as UTF-8"
             return one_range(self, parts, why, None if is_pipe(self.path) else self.identity())
+        resumes = before is not None and before["parts"] == parts and self.changed(before["identity"]) is None
+        known = before["identity"] if before is not None and resumes else self.identity()
+        so_far = borders.Search(before["at"], before["done"], tuple(before["found"])) if before and resumes else None
+
+        def told(search: borders.Search) -> None:
+            tell({"parts": parts, "identity": known, **search._asdict()})
+
         with self._opened() as (stream, parser, blocks):
-            size = stream.seek(0, 2)
-            cuts = borders.between(
-                stream, parser.is_whole, blocks.offset, size, parts, longest=LINE_BYTES, lone_cr=self.lone_cr
-            )
+            cuts = borders.between(stream, parser.is_whole, blocks.offset, known["size"], parts, longest=LINE_BYTES,
+                                   lone_cr=self.lone_cr, so_far=so_far, tell=told)  # fmt: skip
         ends: list[Cursor | None] = [None, *(Cursor("byte", cut, 0) for cut in cuts)]
-        ends.append(None if self.growing else Cursor("byte", size, 0))
-        known = self.identity()
+        ends.append(None if self.growing else Cursor("byte", known["size"], 0))
         return [Span(after=after, until=until, identity=known) for after, until in pairwise(ends)]
 
     def identity(self) -> dict[str, Any]:

@@ -80,6 +80,14 @@ def split(names: Iterable[str], parts: int) -> list[Span]:
     return [Span(after=after, until=until) for after, until in pairwise(ends)]
 
 
+def alike(before: Any, after: Any, *ignored: str) -> bool:
+    """Whether two payloads of a listing are of the same thing."""
+    if not (isinstance(before, dict) and isinstance(after, dict) and "name" in before):
+        return False
+    one, other = ({name: value for name, value in each.items() if name not in ignored} for each in (before, after))
+    return one == other
+
+
 # -- what was there -----------------------------------------------------------------------------------------------
 
 

@@ -102,6 +102,12 @@ class Objects:
         """The name."""
         return value.name if isinstance(value, Object) else None
 
+    def alike(self, before: Any, after: Any) -> bool:
+        """Whether two payloads are of the same object: by its name, its size and its tag. In a folder the tag holds the
+        time, which is not part of that."""
+        tag = ["etag"] if self.place.scheme == places.FILE else []
+        return names.alike(before, after, "url", "modified", *tag)
+
     def _named(self, after: str | None) -> Iterator[tuple[str, Object | Malformed]]:
         return self._in_folder(after) if self.place.scheme == places.FILE else self._in_bucket(after)
 
@@ -118,7 +124,7 @@ class Objects:
             for answer in obstore.list(store, self.place.path or None, offset=after, chunk_size=ASKED_FOR):
                 for found in answer:
                     name = found["path"]
-                    if _is_folder(name, found["size"], last):
+                    if _is_folder(name, found["size"], last) or self._is_marker(store, name, found["size"]):
                         continue
                     self._check_order(last, name)
                     last = name
@@ -127,7 +133,19 @@ class Objects:
                     made._options.update(self._options)
                     yield name, made
         except (obstore.exceptions.BaseError, OSError) as error:
-            raise _trouble(error, self._what, self.place) from None
+            raise _not_listed(_trouble(error, self._what, self.place)) from None
+
+    def _is_marker(self, store: Any, name: str, size: int) -> bool:
+        """Whether an empty object is one that a console made for a folder: by the name that the library gives, without
+        its slash, there is none."""
+        obstore = places.library()
+        if size:
+            return False
+        try:
+            obstore.head(store, name)
+        except (obstore.exceptions.NotFoundError, FileNotFoundError):
+            return True
+        return False
 
     def _check_order(self, last: str | None, name: str) -> None:
         if last is not None and name <= last:
@@ -135,6 +153,11 @@ class Objects:
                 f"{self._what}: the bucket lists {name!r} after {last!r}: not in the order of names, so there is no "
                 "place in it to go on from; write the names into a file and scan that"
             )
+
+
+def _not_listed(trouble: Exception) -> Exception:
+    """A place that cannot be listed, for good, is nobody's dead letter: the run is refused."""
+    return UsageError(str(trouble)) if isinstance(trouble, Permanent) else trouble
 
 
 def _is_folder(name: str, size: int, last: str | None) -> bool:
@@ -156,6 +179,8 @@ def _trouble(error: Exception, what: str, place: places.Place) -> Exception:
     kind = type(error).__name__
     if places.has_no_credentials(error):
         return UsageError(places.no_credentials(place))
+    if places.needs_http(error):
+        return UsageError(places.no_http(place))
     if isinstance(error, FileNotFoundError) or kind == "NotFoundError" or "404 Not Found" in str(error):
         return Permanent("not_found", f"{what}: the bucket, or the object, is not there: check the name")
     if places.is_forbidden(error):

@@ -121,9 +121,11 @@ class Parquet:
             raise UsageError(f"{self._what}: row group {group} is damaged, make it anew: {_first(error)}") from None
 
     def _values(self, batch: Any) -> list[Any]:
+        from pyarrow import ArrowException
+
         try:
-            found: list[Any] = batch.to_pylist()
-        except ValueError as error:
+            found: list[Any] = _coarser(batch).to_pylist()
+        except (ValueError, ArrowException) as error:
             raise UsageError(
                 f"{self._what}: a value has no equal in Python: leave its column out with columns=, or write the file "
                 f"with coarser times: {_first(error)}"
@@ -158,6 +160,63 @@ class Parquet:
 
     def _told(self) -> Any:
         return told(self._what)
+
+
+def _coarser(batch: Any) -> Any:
+    """The same values with their times in microseconds, which Python has. Raises where that would cut one. Else pandas,
+    where it is installed, would make values of its own of some, and times of day would be cut."""
+    types = [_exact(field.type) for field in batch.schema]
+    if all(made == field.type for made, field in zip(types, batch.schema, strict=True)):
+        return batch
+    from pyarrow import RecordBatch
+
+    return RecordBatch.from_arrays(
+        [_plain(column).cast(made, safe=True) for column, made in zip(batch.columns, types, strict=True)],
+        names=batch.schema.names,
+    )
+
+
+def _plain(column: Any) -> Any:
+    """A column without a dictionary: casting one that has it would cut some values without a word."""
+    return column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
+
+
+def _exact(kind: Any) -> Any:
+    """The type with microseconds in place of nanoseconds, at whatever depth; itself where it has none."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_time64(kind) and kind.unit == "ns":
+        return pa.time64("us")
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return pa.duration("us")
+    if pa.types.is_dictionary(kind):
+        inner = _exact(kind.value_type)
+        return kind if inner == kind.value_type else inner
+    made = [_exact(field.type) for field in _fields(kind)]
+    if all(new == field.type for new, field in zip(made, _fields(kind), strict=True)):
+        return kind
+    return _rebuilt(kind, [field.with_type(new) for new, field in zip(made, _fields(kind), strict=True)])
+
+
+def _fields(kind: Any) -> list[Any]:
+    return [kind.field(at) for at in range(kind.num_fields)]
+
+
+def _rebuilt(kind: Any, fields: list[Any]) -> Any:
+    """A nested type with other fields."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct(fields)
+    if pa.types.is_map(kind):
+        return pa.map_(fields[0].type.field(0).type, fields[0].type.field(1).type)
+    if pa.types.is_large_list(kind):
+        return pa.large_list(fields[0])
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(fields[0], kind.list_size)
+    return pa.list_(fields[0])
 
 
 def _first(error: BaseException) -> str:

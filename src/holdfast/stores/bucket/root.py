@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.core.errors import Refused, StoreUnavailable
+from holdfast.core.errors import StoreUnavailable, StoreUnusable
 from holdfast.stores.bucket import names
 from holdfast.stores.bucket.documents import Root
 from holdfast.stores.bucket.shelf import Held, Raced, Shelf
@@ -62,7 +62,7 @@ def probe(bucket: Bucket) -> None:
     except (WriteLost, WriteUnknown) as error:
         raise StoreUnavailable(f"{bucket.url} does not answer the first writes: {error}") from None
     if not (is_exclusive and is_compared):
-        raise Refused(
+        raise StoreUnusable(
             f"{bucket.url} cannot hold a store: it takes conditional writes without looking at their condition, so two "
             "owners could write over each other; use another bucket, or a database"
         )

@@ -125,6 +125,8 @@ class ObstoreBucket:
         """Raise what a person has to do, where waiting does not help."""
         if places.has_no_credentials(error) and not self._known:
             raise StoreUnusable(places.no_credentials(self._place)) from None
+        if places.needs_http(error):
+            raise StoreUnusable(places.no_http(self._place)) from None
         if is_forbidden(error):
             raise StoreUnusable(
                 f"{self.url}: these credentials may not do that, or have run out ({brief(error)}): docs/buckets.md "

@@ -41,6 +41,8 @@ FORBIDDEN = re.compile(
     r"status code: 403|code: 403|403 Forbidden|<Code>(ExpiredToken|InvalidToken|TokenRefreshRequired)</Code>"
 )
 """Some requests are answered so and are not told apart by the library; S3 answers 400 to a token that has run out."""
+NO_REQUEST = re.compile(r"builder error|URL scheme is not allowed|relative URL without a base")
+"""What the library says of an endpoint that it may not, or cannot, send anything to."""
 REQUEST = re.compile(r"\?\S*")
 
 
@@ -153,6 +155,20 @@ def is_forbidden(error: BaseException) -> bool:
 def has_no_credentials(error: BaseException) -> bool:
     """Whether the library had to ask the machine for credentials, and got none there either."""
     return MACHINE.search(str(error)) is not None
+
+
+def needs_http(error: BaseException) -> bool:
+    """Whether the endpoint is a plain one, http://, and nobody said that this is fine: no request was sent."""
+    return NO_REQUEST.search(str(error)) is not None
+
+
+def no_http(place: Place) -> str:
+    """What to do about that."""
+    begins = SCHEMES[place.scheme]
+    return (
+        f"{place.url}: no request can be made for its endpoint: where that begins with http://, set "
+        f"{begins}_ALLOW_HTTP=true; else check the endpoint, {begins}_ENDPOINT; docs/buckets.md has an example"
+    )
 
 
 def no_credentials(place: Place) -> str:

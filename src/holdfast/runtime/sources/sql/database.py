@@ -1,5 +1,6 @@
 """A database that rows are read from: its connections, its name, and its errors without secrets."""
 
+import re
 import threading
 import weakref
 from collections.abc import Iterator
@@ -23,6 +24,15 @@ _NOT_THERE = (
 """What SQLite calls an operational error and will not go away by itself."""
 _NOT_THERE_CODES = frozenset({1044, 1045, 1049, 1052, 1054, 1064, 1142, 1143, 1146})
 """The same for MySQL: unknown names, syntax, and what this user may not do."""
+
+
+_NOT_LET_IN = (
+    "password authentication failed", "no password supplied", "no pg_hba.conf entry", "not permitted to log in",
+    "authentication failed for user", "permission denied for database",
+)  # fmt: skip
+"""What PostgreSQL says while a connection is made, of which its library tells no code."""
+_NOT_LET_IN_CODES = ("28", "3D", "42501")
+"""How SQLSTATEs begin: who may not come in, a database that is not there, what this user may not do."""
 
 
 class Database:
@@ -106,6 +116,8 @@ class Database:
         gone = isinstance(error, exc.DBAPIError) and error.connection_invalidated
         away = gone or isinstance(error, exc.OperationalError | exc.InterfaceError | exc.TimeoutError)
         code = next(iter(getattr(getattr(error, "orig", None), "args", ())), None)
+        if _is_refused(getattr(error, "orig", None), text):
+            return UsageError(f"{self.what}: the database does not let us in: {text}: check user, password and name")
         if away and code not in _NOT_THERE_CODES and not any(word in text for word in _NOT_THERE):
             return Transient(f"{self.what}: the database did not answer: {text}", code=UNAVAILABLE)
         if isinstance(error, exc.NoSuchTableError):
@@ -126,6 +138,16 @@ class Database:
             if each:
                 found += [str(each), quote(str(each)), quote_plus(str(each)), quote(str(each), safe="")]
         return sorted({each for each in found if each}, key=len, reverse=True)
+
+
+def _is_refused(error: Any, text: str) -> bool:
+    """Whether a server answered that it does not let us in: waiting does not help."""
+    first = next(iter(getattr(error, "args", ())), None)
+    state = getattr(error, "sqlstate", None) or (first.get("C") if isinstance(first, dict) else None)
+    if isinstance(state, str) and state.startswith(_NOT_LET_IN_CODES):
+        return True
+    missing = re.search(r'FATAL:\s+(role|database) ".*" does not exist', text)
+    return missing is not None or any(words in text for words in _NOT_LET_IN)
 
 
 @contextmanager

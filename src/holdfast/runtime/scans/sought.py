@@ -1,0 +1,46 @@
+"""How far the search for borders in a large file has come, kept with the batch: a run that is killed in it resumes."""
+
+import time
+from typing import Any
+
+from holdfast.core import canonical, journal
+from holdfast.core.model import chain_of_batch
+from holdfast.stores import owners
+from holdfast.stores.base import ENTRIES_AT_A_TIME, Store
+
+KIND = "borders_sought"
+"""The kind of the entry that tells it."""
+TELL_SECONDS = 10.0
+"""How often it is written down."""
+
+
+class Sought:
+    """The search of one batch, written down now and then."""
+
+    def __init__(self, store: Store, batch: str) -> None:
+        self._store, self._name = store, batch
+        self._told_at = time.monotonic()
+        self._owner = owners.new_owner()
+
+    def last(self) -> dict[str, Any] | None:
+        """How far a run before this one came; None where none did."""
+        batch = self._store.batch(self._name)
+        upto = 0 if batch is None else batch.seq
+        while batch is not None and upto > 0:
+            after = max(0, upto - ENTRIES_AT_A_TIME)
+            for entry in reversed(self._store.entries(chain_of_batch(batch.id), after=after, limit=upto - after)):
+                body = journal.decode_body(entry.body)
+                if journal.decode_header(entry.head).kind == KIND and isinstance(body, journal.Acted):
+                    found: dict[str, Any] = canonical.decode(body.note)
+                    return found
+            upto = after
+        return None
+
+    def tell(self, so_far: dict[str, Any]) -> None:
+        """Write it down, if it is time."""
+        batch = self._store.batch(self._name) if time.monotonic() - self._told_at >= TELL_SECONDS else None
+        if batch is None:
+            return
+        self._told_at = time.monotonic()
+        body = journal.Acted(reason=f"borders are sought: at byte {so_far['at']:,}", note=canonical.encode(so_far))
+        self._store.note(batch.id, KIND, journal.encode_body(body), actor=self._owner)

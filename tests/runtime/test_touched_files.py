@@ -1,0 +1,86 @@
+"""Files that were touched, or moved with their folder, are the same items: nothing is paid for again."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from tests.runtime.support import run
+
+
+def made(folder: Path, source: Any, paid: list[str], fails: frozenset[str] = frozenset()) -> hf.Pipeline:
+    book = hf.Pipeline("book", store=folder / "state.db", source=source)
+
+    @book.stage(retry=hf.Retry(attempts=1))
+    def read(file: hf.File) -> str:
+        if file.name in fails:
+            raise hf.Defer(3600)
+        paid.append(file.name)
+        return file.read_text()
+
+    return book
+
+
+def fill(folder: Path) -> None:
+    folder.mkdir()
+    for name in "abc":
+        (folder / name).write_text(name)
+
+
+@pytest.mark.promise("P3")
+@pytest.mark.parametrize("changed", ["refuse", "keep", "rerun"])
+def test_a_touch_pays_nothing_again(folder: Path, changed: Any) -> None:
+    fill(folder / "in")
+    paid: list[str] = []
+    run(made(folder, hf.Folder("in"), paid))
+    os.utime(folder / "in" / "a", ns=(1, 1))
+    report = run(made(folder, hf.Folder("in"), paid), changed=changed)
+    assert (report.exit_code, sorted(paid)) == (0, ["a", "b", "c"])
+    assert not made(folder, hf.Folder("in"), paid).plan().obstacles
+
+
+def test_another_size_is_another_payload(folder: Path) -> None:
+    fill(folder / "in")
+    paid: list[str] = []
+    run(made(folder, hf.Folder("in"), paid))
+    (folder / "in" / "a").write_text("longer")
+    with pytest.raises(hf.PayloadChanged, match="size: 1 became 6"):
+        run(made(folder, hf.Folder("in"), paid))
+    run(made(folder, hf.Folder("in"), paid), changed="rerun")
+    assert sorted(paid) == ["a", "a", "b", "c"]
+
+
+def test_a_folder_that_was_moved_is_gone_on_with_where_it_is_now(folder: Path) -> None:
+    (folder / "one").mkdir()
+    fill(folder / "one" / "in")
+    paid: list[str] = []
+    first = run(made(folder, hf.Folder(folder / "one" / "in"), paid, frozenset("c")), deadline="300ms")
+    assert (first.counts.done, first.counts.pending) == (2, 1)
+    shutil.move(folder / "one", folder / "two")
+    book = made(folder, hf.Folder(folder / "two" / "in"), paid)
+    report = run(book)
+    assert (report.exit_code, sorted(paid)) == (0, ["a", "b", "c"])
+    assert sorted(result.output for result in book.results()) == ["a", "b", "c"]
+
+
+def test_objects_of_a_folder_are_known_by_name_and_size(folder: Path) -> None:
+    fill(folder / "in")
+    paid: list[str] = []
+
+    def book() -> hf.Pipeline:
+        found = hf.Pipeline("book", store=folder / "state.db", source=hf.Objects((folder / "in").as_uri()))
+
+        @found.stage
+        def read(each: hf.Object) -> str:
+            paid.append(each.name)
+            return each.read_bytes().decode()
+
+        return found
+
+    run(book())
+    os.utime(folder / "in" / "a", ns=(1, 1))
+    assert run(book()).exit_code == 0
+    assert sorted(paid) == ["a", "b", "c"]

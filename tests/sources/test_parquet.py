@@ -101,8 +101,8 @@ def test_what_python_has_no_value_for_is_told_with_what_to_do(tmp_path: Path) ->
 NANO = 1_700_000_000_123_456_000
 
 
-DEPTHS = [(kind, depth) for kind in ("timestamp", "zoned", "time", "duration")
-          for depth in ("plain", "list", "struct", "map", "dictionary") if (kind, depth) != ("duration", "dictionary")]  # fmt: skip
+KINDS, WAYS = ("timestamp", "zoned", "time", "duration"), ("plain", "list", "struct", "map", "dictionary")
+DEPTHS = [(kind, way) for kind in KINDS for way in WAYS if (kind, way) != ("duration", "dictionary")]
 """A dictionary of durations is written as whole numbers: the file does not tell that they are times."""
 
 

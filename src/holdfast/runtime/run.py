@@ -69,6 +69,8 @@ class Run:
         self.owner = owners.new_owner()
         self.control = Control(options.workers, options.deadline)
         self.finished: Finished = Finished()
+        self.reads = any(stage.takes_ranges for stage in pipeline.stages)
+        """Whether there is a source: a batch that is fed by messages may have got none."""
         self.rewound = 0
         self.findings = Findings([stage.name for stage in pipeline.stages])
         self.looker = Looker(pipeline.stages, pipeline=pipeline.name, batch=options.batch)
@@ -93,6 +95,7 @@ class Run:
 
     def go(self, items: Iterable[Any] | None) -> Report:
         """Open, verify, read, work, finish. Whatever happens, what was acknowledged is kept."""
+        self.reads = self.reads or items is not None
         try:
             return self._go(items)
         finally:
@@ -314,7 +317,7 @@ class Run:
         if ledger.late:
             self.warnings.append(f"{ledger.late:,} items came after the batch was sealed: their work is not recorded")
         with _naming_outputs(fresh):
-            empty = ledger.ingested and not self.options.allow_empty and self._is_empty(fresh, ledger)
+            empty = self.reads and ledger.ingested and self._is_empty(fresh, ledger)
             found = self.closing.end(fresh, read=ledger.ingested and not empty)
         if self.left_alone.count:
             self.warnings.append(self.left_alone.warning(batch.name))
@@ -330,9 +333,10 @@ class Run:
             report = self._report(batch, ledger, found)
         return report
 
-    @staticmethod
-    def _is_empty(batch: Batch, ledger: Ledger) -> bool:
-        """Whether nothing came from the source: no item, or of a scan no row in any partition."""
+    def _is_empty(self, batch: Batch, ledger: Ledger) -> bool:
+        """Whether nothing came from the source, and that is not fine: no item, or of a scan no row in any partition."""
+        if self.options.allow_empty:
+            return False
         if not ledger.counts_rows:
             return not batch.admitted
         return not (ledger.rows_before + ledger.rows + ledger.letters.count)

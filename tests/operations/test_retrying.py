@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core import journal
+from holdfast.core import canonical, journal
 from holdfast.core.errors import Transient, UsageError
 from holdfast.core.model import State
 from holdfast.runtime.cursors import acts, retrying
@@ -105,6 +105,19 @@ def test_a_partition_is_settled_by_hand_with_a_result(failed: Totals) -> None:
     assert (failed.seen, report.exit_code) == ([], 0)
     assert report.result == sum(ROWS) - sum(range(6000, 8000)) + 1
     assert retrying.settle(failed.store, batch, BY, FOURTH, result).changed == 0
+
+
+@pytest.mark.promise("A14")
+def test_the_last_partition_that_is_settled_by_hand_ends_the_scan(failed: Totals) -> None:
+    def ends() -> list[str]:
+        told = [event for event in failed.store.events() if event.kind == "batch.finished"]
+        return [canonical.decode(event.body)["end"] for event in told]
+
+    assert ends() == ["complete with dead letters"]
+    retrying.settle(failed.store, failed.batch(), BY, FOURTH, b"0")
+    assert ends() == ["complete with dead letters", "complete"]
+    retrying.settle(failed.store, failed.batch(), BY, FOURTH, b"0")
+    assert len(ends()) == 2
 
 
 @pytest.mark.promise("C8", "C13")

@@ -17,7 +17,7 @@ from holdfast.core.states import Transition, move
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors.acts import RESET, Plan, Turn, owner_of, to_beginning
 from holdfast.runtime.cursors.standing import borders, chunk_of, standings
-from holdfast.runtime.ending import sealing
+from holdfast.runtime.ending import finish, sealing
 from holdfast.runtime.operating.operations import RESOLVED, By, Result
 from holdfast.stores.base import Store
 
@@ -98,6 +98,7 @@ def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | N
               seize=True)  # fmt: skip
     landed = len(store.act(act))
     left = () if landed else (("it moved on meanwhile", 1),)
+    finish.look(store, batch, actor=by.actor)
     return Result(kind=RESOLVED, batch=batch.name, changed=landed, left_alone=left)
 
 

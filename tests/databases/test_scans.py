@@ -11,6 +11,7 @@ import holdfast as hf
 from holdfast.runtime.scans.tick import Ended
 from tests.databases.race import make_table
 from tests.databases.test_tables import make
+from tests.runtime.support import wait_for
 
 INSERT = sa.text("INSERT INTO orders VALUES (:id, :at)")
 
@@ -69,6 +70,42 @@ def test_a_tick_says_how_far_it_is_behind_and_what_holds_it_back(postgresql: str
         held = scan.tick()
     assert (held.ended, held.exit_code) == (Ended.NOTHING_NEW, 0)
     assert "has written rows" in held.why
+    engine.dispose()
+
+
+@pytest.mark.slow
+@pytest.mark.promise("C17")
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_committed_row_that_is_held_back_is_lag_and_who_holds_it_back_is_named(
+    kind: str, request: pytest.FixtureRequest, folder: Path
+) -> None:
+    url: str = request.getfixturevalue(kind)
+    engine = sa.create_engine(url)
+    make_table(engine)
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE others (id INTEGER)"))
+    scan = hf.Scan("orders", hf.Table(url, "orders", cursor="updated_at", settle="0s"), store=folder / "state.db",
+                   follow=True)  # fmt: skip
+    scan.handler(lambda rows: None)
+    with engine.connect() as slow, slow.begin():
+        if kind == "postgresql":
+            slow.execute(sa.text("SET LOCAL application_name = 'nightly etl'"))
+        slow.execute(sa.text("INSERT INTO others VALUES (1)"))
+        session = slow.execute(sa.text("SELECT pg_backend_pid()" if kind == "postgresql" else "SELECT CONNECTION_ID()"))
+        number = session.scalar_one()
+        with engine.begin() as quick:
+            written = quick.execute(sa.text("SELECT CURRENT_TIMESTAMP")).scalar_one()
+            quick.execute(INSERT, {"id": "waits", "at": written + timedelta(seconds=1)})
+        ticks: list[hf.Tick] = []
+        wait_for(lambda: ticks.append(scan.tick()) or ticks[-1].lag)
+        told = ticks[-1]
+    assert (told.ended, told.total) == (Ended.NOTHING_NEW, 0)
+    assert told.lag is not None
+    assert told.lag > 1
+    assert f"{'pid' if kind == 'postgresql' else 'connection'} {number}" in told.why
+    assert kind != "postgresql" or "application 'nightly etl'" in told.why
+    wait_for(lambda: scan.tick().total == 1)
+    assert [scan.tick().lag for _ in range(2)] == [0, 0], "nothing is new"
     engine.dispose()
 
 

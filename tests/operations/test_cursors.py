@@ -1,9 +1,12 @@
 """Cursors in the hands of operators: shown whole, moved with care, copied, put back. Fences never fall."""
 
 import json
+import sqlite3
+from pathlib import Path
 
 import pytest
 
+import holdfast as hf
 from holdfast.core import canonical, cursor, journal, passes, state_document
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
@@ -519,3 +522,29 @@ def test_rows_that_a_person_passed_by_are_not_delivered_by_a_later_reset_into_th
     assert (gap.after, gap.until, gap.by_hand) == (Cursor("row", 400), Cursor("row", 500), True)
     assert found.totals == ["partition 0: its total leaves out 100 rows and counts 400 rows twice"]
     assert not found.is_whole
+
+
+@pytest.mark.parametrize("late", [True, False], ids=["one came late", "one was deleted"])
+def test_an_audit_counts_rows_that_came_twice_as_the_status_does(late: bool, tmp_path: Path) -> None:
+    """Between two passes the source got a row that the first one did not see, or lost one that it saw."""
+    shop = sqlite3.connect(tmp_path / "shop.db")
+    with shop:
+        shop.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, at INTEGER NOT NULL)")
+        shop.executemany("INSERT INTO orders VALUES (?, ?)", [(n, 10 * n) for n in range(1, 12)])
+    table = hf.Table(f"sqlite:///{tmp_path}/shop.db", "orders", cursor="at", key="id", unsafe_cursor=True)
+    scan = hf.Scan("orders", table, store="memory:", follow=True, every=4)
+    scan.handler(lambda rows, acc=0: acc + len(rows))
+    assert scan.tick().total == 11
+    with shop:
+        shop.execute("INSERT INTO orders VALUES (12, 55)" if late else "DELETE FROM orders WHERE id = 6")
+    store, batch = scan.pipeline.store, scan.pipeline.store.batches()[0]
+    plan = acts.to_cursor(store, batch, None, "0", ["0"], acc="keep")
+    acts.carry_out(store, batch, plan, BY)
+    assert scan.tick().rows == (12 if late else 10)
+    (note,) = totals_of.remarks(store, store.batches()[0])
+    twice = 11 if late else 10
+    assert note.tally.standing() == f"its total counts {twice} rows twice"
+    found = audit.audit(store, store.batches()[0], table)
+    assert found.totals == [f"partition follow: {note.tally.standing()}"]
+    assert f"{twice} rows were delivered again after a reset" in found.sentence
+    shop.close()

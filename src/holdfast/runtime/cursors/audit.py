@@ -155,12 +155,13 @@ def _count(store: Store, batch: Batch, source: Readable, at: Standing) -> tuple[
         count, some = _stretch(source, at.key, inside[-1] if inside else None, edge)
         times = times_in(told.total, edge)
         left_out += 0 if times else count.held
-        twice += max(0, times - 1) * count.held
+        again = _again(inside, edge, count.held)
+        twice += max(0, times - 1) * again
         gaps += some[: FINDINGS_LISTED - len(gaps)]
         found = replace(found, held=found.held + count.held, handled=found.handled + count.handled,
                         passed=found.passed + count.passed, missing=found.missing + count.missing,
                         surplus=found.surplus + count.surplus,
-                        twice=found.twice + max(0, len(inside) - 1) * count.held)  # fmt: skip
+                        twice=found.twice + max(0, len(inside) - 1) * again)  # fmt: skip
     total = Tally(Many(left_out, left_out), Many(twice, twice), told.accumulates)
     return replace(found, total=total), gaps
 
@@ -182,6 +183,13 @@ def _stretch(source: Readable, key: Any, one: Pass | None, edge: Span) -> tuple[
                         missing=found.missing + missing,
                         surplus=found.surplus + max(0, delivered[0] - held))  # fmt: skip
     return found, gaps
+
+
+def _again(inside: list[Pass], edge: Span, held: int) -> int:
+    """How many rows of a stretch each pass over it can have handled: one that came or went between two passes was in
+    the hands of one of them only."""
+    known = [most for _, most in (_delivered(one, *edge) for one in inside) if most is not None]
+    return min(known, default=held)
 
 
 def _delivered(one: Pass, begin: Cursor | None, end: Cursor | None) -> tuple[int, int | None]:

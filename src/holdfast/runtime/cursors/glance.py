@@ -147,14 +147,12 @@ def of_item(store: Store, batch: Batch, item: StoredItem) -> Glance | None:
 
 
 def lag(at: Standing, now: float) -> str:
-    """How far behind it is: in rows where their number is known, in time where the cursor is a moment."""
+    """What is left: in rows where their number is known; else when the last one was handled. How far a scan is behind
+    its source, a tick tells, which looks at that."""
     if at.place.state is not State.PENDING and at.place.state is not State.DEAD:
         return ""
     if at.expected is not None:
         return f"{many(max(0, at.expected - at.rows), 'row')} left"
-    value = at.cursor.value if at.cursor is not None else None
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return f"{brief(max(0.0, now - value.timestamp()))} behind"
     if at.checkpoint is not None and at.checkpoint.cursor:
         return f"last row {brief(max(0.0, now - at.checkpoint.at))} ago"
     return "everything"

@@ -87,7 +87,7 @@ class Follower(Handling):
     def _idle(self, at: Checkpoint | None, final: Final, rows: list[Waiting]) -> Tick:
         """There is nothing to do now."""
         ended = Ended.WAITING if final.nothing and final.why else Ended.NOTHING_NEW
-        told = self._told(ended, at, at, final, why=final.why)
+        told = self._told(ended, at, at, final, why=final.why if final.nothing else "")
         due = min((each.due for each in rows), default=None)
         return self._with_redriven(told, Again(waiting=len(rows), due=due))
 
@@ -139,8 +139,9 @@ class Follower(Handling):
         if feed is not None and _cursor(at) != _cursor(before):  # somebody was here between our look and our claim
             before = at
             final, feed = self._look(at)
-        told = self._told(Ended.NOTHING_NEW, at, at, final, why=final.why)
-        if feed is not None:
+        if feed is None:
+            told = self._told(Ended.NOTHING_NEW, at, at, final, why=final.why if final.nothing else "")
+        else:
             buried = self.burial.count
             work = self._walk(holding, items[0], at, feed, final)
             ended, why, due = self._settle(holding, work, release=not rows)
@@ -218,9 +219,9 @@ class Follower(Handling):
         known, total = 0 if before is None else before.rows, 0 if at is None else at.rows
         reached, caught_up = _cursor(at), ended in DONE
         if caught_up and not why and unsettled(final):
-            why = UNSETTLED
+            why = final.why if final.why else UNSETTLED
         return Tick(ended, why, rows=total - known, dead=dead, total=total, due=due,
-                    lag=lag(final, reached, caught_up=caught_up),
+                    lag=lag(self.stage.source, final, reached),
                     cursor="" if reached is None else str(reached))  # fmt: skip
 
 

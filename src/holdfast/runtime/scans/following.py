@@ -120,7 +120,8 @@ class Following:
             if self._away_since is None:
                 self._away_since = time.monotonic()
                 log.warning("batch %s: %s", self.follower.batch.name, error)
-            return replace(before, ended=Ended.FAILED, why=str(error), rows=0, dead=0, redriven=0, due=None)
+            return replace(before, ended=Ended.FAILED, why=str(error), rows=0, dead=0, redriven=0, due=None,
+                           lag=None)  # fmt: skip
 
         if self._away_since is not None:
             away = brief(time.monotonic() - self._away_since)

@@ -1,29 +1,38 @@
-"""How far a scan that follows is behind: rows that are not final yet are nobody's delay."""
+"""How far a scan that follows is behind: for how long a row has waited that is there and was not delivered. A row that
+is not final yet is nobody's delay."""
 
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any
 
 from holdfast.core.cursor import Cursor
-from holdfast.runtime.sources.base import Final
+from holdfast.core.errors import Transient
+from holdfast.runtime.sources.base import Final, Readable, Waited, Waits
 
 SECOND = 1.0
 """Up to where rows are final is told in whole seconds."""
 
 
-def lag(final: Final, reached: Cursor | None, *, caught_up: bool) -> float | None:
-    """Seconds between the last row behind the checkpoint and the newest one there is; None where the cursor is no time.
-    Where all rows that are final are behind the checkpoint, it stands where they end, and what is no older than every
-    row has to be is not waited for."""
-    newest = None if final.newest is None else _moment(final.newest.value)
-    at = None if reached is None else _moment(reached.value)
-    bound = _moment(final.until.value) if final.until is not None and caught_up else None
-    if newest is None or at is None or not _alike(newest, at):
+def lag(source: Readable, final: Final, reached: Cursor | None) -> float | None:
+    """Seconds for which the first row after the checkpoint has waited; 0 where there is none, or it has not waited for
+    longer than every row has to; None where the cursor is not a time, or nobody can tell."""
+    if final.newest is None or _moment(final.newest.value) is None or not isinstance(source, Waited):
         return None
-    if bound is not None and _alike(newest, bound):
-        at = max(at, bound)
-        if newest - at <= timedelta(seconds=final.settle + SECOND):
-            return 0.0
-    return max(0.0, (newest - at).total_seconds())
+    if final.newest == reached:
+        return 0.0
+    try:
+        waits = source.waiting(reached)
+    except Transient:
+        return None
+    return 0.0 if waits is None else waited(waits, final.settle)
+
+
+def waited(waits: Waits, settle: float) -> float | None:
+    """Seconds for which a row has waited that could have been delivered."""
+    first, now = _moment(waits.first.value), _moment(waits.now)
+    if first is None or now is None or not _alike(first, now):
+        return None
+    seconds = (now - first).total_seconds()
+    return seconds if seconds > settle + SECOND else 0.0
 
 
 def unsettled(final: Final) -> bool:

@@ -45,8 +45,8 @@ class Tick:
     cursor: str = ""
     """The last row behind the checkpoint."""
     lag: float | None = None
-    """Seconds between that row and the newest one there is, but for those that are not final yet; None where the cursor
-    is no time."""
+    """Seconds for which the first row has waited that is there and was not delivered, but for those that are not final
+    yet; None where the cursor is not a time, or the source does not answer."""
     due: float | None = None
     """When it may go on, where it waits, in seconds since 1970 UTC."""
 

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol, cast, runtime_checkable
+from typing import IO, Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -136,6 +136,22 @@ class Final(msgspec.Struct, frozen=True, kw_only=True):
     """The last row there is, final or not, where that is known."""
     settle: float = 0.0
     """Seconds that every row has to be old before it is final."""
+
+
+class Waits(NamedTuple):
+    """A row that is there and was not delivered, and the time there: both as the source writes its cursor."""
+
+    first: Cursor
+    now: Any
+
+
+@runtime_checkable
+class Waited(Protocol):
+    """A source that can tell since when rows wait to be delivered."""
+
+    def waiting(self, after: Cursor | None) -> Waits | None:
+        """The first row after a cursor, final or not; None where there is none, or its cursor is not a time."""
+        ...
 
 
 @runtime_checkable

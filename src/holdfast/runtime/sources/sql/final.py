@@ -63,11 +63,19 @@ class Settling:
                 return Final(until=None, nothing=True, why=_hidden(known, what))
         elif known is not None and known.oldest is not None and known.oldest < clock.now:
             oldest = known.oldest
-            held = f"a transaction that is open for {clock.now - oldest:,.0f} s has written rows"
+            held = f"a transaction that is open for {clock.now - oldest:,.0f} s has written rows{_by(connection)}"
         at = math.floor(oldest - self.seconds)
         offset = min(clock.offset, writers.offset(connection, at)) if self.where == "local" else clock.offset
         bound = style(Moment(at, clock._replace(offset=offset), self.where, what))
         return Final(until=Cursor(BEFORE, bound), why=held, settle=self.seconds)
+
+    def now_like(self, connection: "Connection", row: Cursor, what: str) -> Any:
+        """The time there as the cursor column writes it; None where that is not a time."""
+        style = _style_of(row.value)
+        if style is None:
+            return None
+        clock = writers.clock(connection)
+        return style(Moment(math.floor(clock.now), clock, self.where, what))
 
     def set_back(self, connection: "Connection", after: Cursor, what: str) -> str:
         """What to say where the cursor stands after the time it is there: rows that are written now stand behind it."""
@@ -89,7 +97,8 @@ class Settling:
         if self.seconds and not wait(self.seconds):
             return Final(until=None, nothing=True, why=f"it takes {self.seconds:g} s until rows are final")
         if not self._outwaited(connection, wait):
-            return Final(until=None, nothing=True, why="a transaction that has written rows is not finished")
+            why = f"a transaction that has written rows is not finished{_by(connection)}"
+            return Final(until=None, nothing=True, why=why)
         return Final(until=newest)
 
     def _outwaited(self, connection: "Connection", wait: Wait) -> bool:
@@ -106,6 +115,12 @@ class Settling:
             if done or waited >= PATIENCE or not wait(LOOK_SECONDS):
                 return done
             waited += LOOK_SECONDS
+
+
+def _by(connection: "Connection") -> str:
+    """Who holds rows back, where the database tells it."""
+    who = writers.who(connection)
+    return f" ({who})" if who else ""
 
 
 def _hidden(known: Writers, what: str) -> str:

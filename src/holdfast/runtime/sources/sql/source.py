@@ -14,7 +14,7 @@ from holdfast.core.model import Key
 from holdfast.runtime.durations import Duration, seconds
 from holdfast.runtime.sources import names
 from holdfast.runtime.sources.away import Outage, rows_of
-from holdfast.runtime.sources.base import Final, Since, Span
+from holdfast.runtime.sources.base import Final, Since, Span, Waits
 from holdfast.runtime.sources.sql import keyset
 from holdfast.runtime.sources.sql.database import Database, sqlalchemy
 from holdfast.runtime.sources.sql.final import BEFORE, Settling, Where
@@ -126,6 +126,15 @@ class SqlSource:
                 return Final(nothing=True, newest=after, why=why)
             found = settling.look(connection, newest, wait, self.what)
         return msgspec.structs.replace(found, newest=newest)
+
+    def waiting(self, after: Cursor | None) -> Waits | None:
+        """The first row after a cursor, final or not; None where there is none, or its cursor is not a time."""
+        with self.database.connect() as connection:
+            shape = self._shaped(connection)
+            first = self._first(connection, shape, after)
+            settling = replace(self.settling, where="utc") if shape.in_utc else self.settling
+            now = None if first is None else settling.now_like(connection, first, self.what)
+        return None if first is None or now is None else Waits(first, now)
 
     def newest(self) -> Cursor | None:
         """The last row there is; None where there is none."""
@@ -293,12 +302,21 @@ class SqlSource:
     def _newest(self, connection: "Connection", after: Cursor | None = None) -> Cursor | None:
         """The last row there is; None where there is none after a cursor."""
         shape = self._shaped(connection)
+        last = self._after(shape, after).order_by(*[column.desc() for column in shape.order]).limit(1)
+        found = connection.execute(last).first()
+        return None if found is None else _cursor(tuple(found), shape.key)
+
+    def _first(self, connection: "Connection", shape: Shape, after: Cursor | None) -> Cursor | None:
+        """The first row after a cursor."""
+        found = connection.execute(self._after(shape, after).order_by(*shape.order).limit(1)).first()
+        return None if found is None else _cursor(tuple(found), shape.key)
+
+    def _after(self, shape: Shape, after: Cursor | None) -> Any:
+        """The order columns of every row that has a cursor, after one."""
         values = self._values(shape)
         if after is not None and (place := self._place(after))[0] is not None:
             values = values.where(keyset.after(shape.order, place, self.database.dialect))
-        last = values.order_by(*[column.desc() for column in shape.order]).limit(1)
-        found = connection.execute(last).first()
-        return None if found is None else _cursor(tuple(found), shape.key)
+        return values
 
     def _paged(self, rows: list[Any], shape: Shape) -> SqlPage:
         width = len(shape.names)

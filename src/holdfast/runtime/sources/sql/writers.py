@@ -88,6 +88,19 @@ _WRITERS = f"""
                coalesce(string_agg(DISTINCT gid, ', '), '')
         FROM ({_HELD}) AS held"""  # noqa: S608 - nothing in it is anybody's
 _HOLDERS = f"SELECT coalesce(transactionid::text, id) FROM ({_HELD}) AS held"  # noqa: S608 - the same
+_OLDEST = {
+    "postgresql": f"""
+        SELECT 'pid ' || h.pid, a.application_name, a.usename FROM ({_HELD}) AS h
+               JOIN pg_stat_activity a ON a.pid = h.pid
+        WHERE h.xact_start IS NOT NULL ORDER BY h.xact_start, h.pid LIMIT 1""",  # noqa: S608 - the same
+    "mysql": """
+        SELECT CONCAT('connection ', t.trx_mysql_thread_id), p.program, p.user
+        FROM information_schema.innodb_trx t LEFT JOIN
+             (SELECT id, NULL AS program, user FROM information_schema.processlist) AS p ON p.id = t.trx_mysql_thread_id
+        WHERE (t.trx_rows_modified > 0 OR t.trx_lock_structs > 0) AND t.trx_mysql_thread_id <> CONNECTION_ID()
+        ORDER BY t.trx_started, t.trx_mysql_thread_id LIMIT 1""",
+}
+"""The transaction that has been open for the longest time: its session, program and user."""
 _PICTURE = """
         SELECT MIN(CASE WHEN (trx_rows_modified > 0 OR trx_lock_structs > 0)
                          AND trx_mysql_thread_id <> CONNECTION_ID() THEN trx_started END),
@@ -136,6 +149,24 @@ def writers(connection: "Connection") -> Writers | None:
             raise
         _warn(dialect)
         return None
+
+
+def who(connection: "Connection") -> str:
+    """Name the session that has written and has been open for the longest time; empty where nobody tells."""
+    asked = _OLDEST.get(_dialect(connection))
+    if asked is None:
+        return ""
+    try:
+        found = connection.exec_driver_sql(asked).first()
+    except sqlalchemy().exc.DBAPIError as error:
+        if error.connection_invalidated:
+            raise
+        return ""
+    if found is None:
+        return ""
+    session, program, user = found
+    named = [f"application {program!r}"] if program else []
+    return ", ".join([str(session), *named, *([f"user {user!r}"] if user else [])])
 
 
 @cache

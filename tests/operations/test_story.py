@@ -1,7 +1,11 @@
 """Why an item is where it is, from its journal, in plain words."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+from pydantic import BaseModel
+
+import holdfast as hf
 from holdfast.core import money
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import Spend
@@ -135,3 +139,21 @@ def test_an_unknown_item_is_answered_with_similar_ones(world: World) -> None:
     world.add("page-0041")
     with pytest.raises(UsageError, match="did you mean 'page-0041'"):
         story.tell(world.store, world.batch, "page-041")
+
+
+def test_an_item_of_a_pipeline_is_not_a_row_of_a_scan_whatever_its_key_says(tmp_path: Path) -> None:
+    book = hf.Pipeline("book", store=tmp_path / "state.db")
+
+    @book.stage
+    def read(page: Page) -> int:
+        return page.number
+
+    book.run([{"key": "row 7", "number": "seven"}], key="key", progress=False)
+    told = story.tell(book.store, book.store.batches()[0], "row 7")
+    assert any("refused at the boundary" in event.text for event in told.events)
+    assert not any("could not be handled" in event.text for event in told.events)
+
+
+class Page(BaseModel):
+    key: str
+    number: int

@@ -30,6 +30,7 @@ from holdfast.interfaces.cli.common import (
 from holdfast.runtime import lookup
 from holdfast.runtime.commands import command
 from holdfast.runtime.cursors import glance
+from holdfast.runtime.cursors.standing import is_scan
 from holdfast.runtime.durations import when
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.operating import operations
@@ -84,7 +85,8 @@ def _rows(batch: Batch, items: list[StoredItem]) -> Iterator[tuple[str, ...]]:
     for item in items:
         place, key = item.place, canonical.key_text(item.key)
         stage, reason = lookup.stage_title(names, place.stage), render.one_line(place.reason)
-        tried = str(place.attempt) if place.attempt or not is_row(item.key) else "-"  # its range was, with other rows
+        untried = is_scan(batch) and is_row(item.key) and not place.attempt  # its range was tried, with other rows
+        tried = "-" if untried else str(place.attempt)
         yield batch.name, key, stage, place.code, tried, reason
 
 
@@ -110,7 +112,7 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
     render.show(
         render.facts(
             [
-                *_content(letter),
+                *_content(letter, of_scan=is_scan(found)),
                 ("stage", told.stage),
                 ("code", letter.place.code),
                 ("reason", letter.place.reason),
@@ -130,9 +132,9 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
     render.show(render.facts(("", command) for command in told.commands[1:]))
 
 
-def _content(letter: StoredItem) -> list[tuple[str, Text]]:
-    """What the letter holds, as it is: a row field by field, else the payload."""
-    if row := buried_row.fields(letter):
+def _content(letter: StoredItem, *, of_scan: bool) -> list[tuple[str, Text]]:
+    """What the letter holds, as it is: a row of a scan field by field, else the payload."""
+    if row := buried_row.fields(letter) if of_scan else []:
         return [(name, Text(render.clean(text))) for name, text in row]
     payload = letter.payload.decode("utf-8", "replace")
     return [("payload", Text(render.clean(render.one_line(payload, PAYLOAD_SHOWN))))]

@@ -135,6 +135,7 @@ class _Teller:
         self._is_pending = True
         self.spent = self.tokens = 0
         """What its attempts cost, and its checkpoints where it is a range: money in units."""
+        self._is_row = is_scan(batch) and is_row(item.key)
         self._is_range = is_scan(batch) and borders(item) is not None
 
     def events(self) -> Iterator[Event]:
@@ -158,7 +159,7 @@ class _Teller:
                 facts = {"payload_digest": body.digests[at : at + canonical.DIGEST_BYTES].hex()}
                 code = dict(body.invalid).get(self._n)
                 self._is_pending = code is None
-                how = "could not be handled" if is_row(self._item.key) else "refused at the boundary"
+                how = "could not be handled" if self._is_row else "refused at the boundary"
                 text = "admitted" if code is None else f"{how}: {code}; a dead letter from the start"
                 yield self._event(header, "admitted", text, **facts)
                 return

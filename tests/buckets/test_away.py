@@ -42,9 +42,13 @@ class Leaving:
         return call
 
 
-def life(bucket: Any, pauses: list[float]) -> hf.Report:
-    """Twenty items, in one process that sleeps by the list."""
-    store = BucketStore(bucket, at_once=1, pause=pauses.append)
+def life(bucket: Any, pauses: dict[str, list[float]]) -> hf.Report:
+    """Twenty items, in one process whose threads sleep by their lists."""
+
+    def pause(seconds: float) -> None:
+        pauses.setdefault(threading.current_thread().name, []).append(seconds)
+
+    store = BucketStore(bucket, at_once=1, pause=pause)
     lines = hf.Pipeline("lines", store=store)
 
     @lines.stage
@@ -54,28 +58,35 @@ def life(bucket: Any, pauses: list[float]) -> hf.Report:
     return lines.run([f"line {n}" for n in range(20)], progress=False, lease=600)
 
 
+def grow(pauses: list[float]) -> bool:
+    """Whether each is the next longer one, or the first of another verb."""
+    steps = [patience.PAUSES.index(each) for each in pauses]
+    return all(step in (0, before + 1) for before, step in itertools.pairwise([-1, *steps]))
+
+
 def test_a_run_gets_over_a_bucket_that_is_away_at_any_moment() -> None:
     plain = Leaving(0, 0)
-    assert life(plain, []).counts.done == 20
+    assert life(plain, {}).counts.done == 20
     for first in itertools.count(3, 3):
-        pauses: list[float] = []
+        pauses: dict[str, list[float]] = {}
         leaving = Leaving(first, 4)
         assert life(leaving, pauses).counts.done == 20, first
         if leaving.seen < first:  # it was over before: how often a worker looks for more is not the same each time
             break
-        assert pauses[:4] == list(patience.PAUSES[:4])
+        assert sum(len(each) for each in pauses.values()) == 4
+        assert all(grow(each) for each in pauses.values()), (first, pauses)
     assert first > plain.seen / 2
 
 
 def test_a_bucket_that_stays_away_is_told_after_half_a_minute() -> None:
-    pauses: list[float] = []
+    pauses: dict[str, list[float]] = {}
     with pytest.raises(StoreUnavailable, match=r"nobody answered for 30\.5 s and 7 tries"):
         life(Leaving(9, 10_000), pauses)
-    assert sum(pauses[:6]) == sum(patience.PAUSES)
+    assert list(patience.PAUSES) in [each[:6] for each in pauses.values()]
 
 
 def test_a_bucket_that_refuses_is_not_asked_again() -> None:
-    pauses: list[float] = []
+    pauses: dict[str, list[float]] = {}
     with pytest.raises(StoreUnavailable, match="nobody is there"):
         life(Leaving(9, 10_000, StoreUnavailable), pauses)
     assert not pauses

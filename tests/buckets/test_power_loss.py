@@ -33,21 +33,12 @@ class Disk(Recorder):
     def __init__(self, patch: pytest.MonkeyPatch, root: Path) -> None:
         super().__init__(patch, root)
         patch.setattr(os, "link", self.watch(os.link, self.on_link))
-        patch.setattr(Path, "open", self.opened(Path.open))
         self._written: set[str] = set()
 
-    def opened(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(path: Path, mode: str = "r", *args: Any, **facts: Any) -> Any:
-            file = call(path, mode, *args, **facts)
-            if mode == "xb":
-                self.handles[file.fileno()] = self.short(path)
-                self.ops.append(Op("stage", self.short(path)))
-            return file
-
-        return watched
-
-    def on_open(self, handle: int, path: Any, *_: Any) -> None:
-        self.handles[handle] = self.short(path)  # folders, and locks, which hold nothing
+    def on_open(self, handle: int, path: Any, flags: int, *_: Any) -> None:
+        self.handles[handle] = self.short(path)
+        if flags & os.O_EXCL:  # others are folders, and locks, which hold nothing
+            self.ops.append(Op("stage", self.short(path)))
 
     def on_fsync(self, _none: None, handle: int) -> None:
         self.keep(self.handles[handle])

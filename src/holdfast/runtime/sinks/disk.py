@@ -18,12 +18,13 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
 
-def write_new(path: str, data: bytes, *, sync: bool) -> os.stat_result:
+def write_new(path: str, data: bytes, *, sync: bool, is_output: bool = True) -> os.stat_result:
     """Write a file that does not exist yet, with the permissions any program would give it; synced if asked."""
     handle = os.open(path, _NEW_FILE, 0o666)
     try:
         _write_all(handle, data)
-        faults.reach("sink.temp")
+        if is_output:
+            faults.reach("sink.temp")
         if sync:
             sync_handle(handle)
         return os.fstat(handle)

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,10 @@ from holdfast.runtime.sinks import disk, names
 
 WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+
+
+TURN_SECONDS = 60.0
+"""How long to wait for another process that decides about the note: as long as for the store."""
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -58,10 +63,21 @@ class Names:
             yield False
             return
         try:
-            _lock(handle, fcntl.LOCK_EX)
+            self._wait_for_turn(handle)
             yield True
         finally:
             os.close(handle)
+
+    def _wait_for_turn(self, handle: int) -> None:
+        """A process that is stopped in the middle of a decision keeps its turn: nobody waits for it for ever."""
+        patience = time.monotonic() + TURN_SECONDS
+        while not _lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            if time.monotonic() >= patience:
+                raise TimeoutError(
+                    f"another process has kept {self.folder} locked for {TURN_SECONDS:g} s: perhaps it is stopped; "
+                    "let it continue (kill -CONT), or end it"
+                )
+            time.sleep(0.01)
 
     def is_in_use(self) -> bool:
         """Whether a process at work keeps the note."""
@@ -75,7 +91,7 @@ class Names:
         """Make a batch the holder, on the disk."""
         temp = self.folder / names.temp_name()
         try:
-            disk.write_new(str(temp), msgspec.json.encode(holder) + b"\n", sync=True)
+            disk.write_new(str(temp), msgspec.json.encode(holder) + b"\n", sync=True, is_output=False)
             temp.replace(self.path)
         finally:
             temp.unlink(missing_ok=True)

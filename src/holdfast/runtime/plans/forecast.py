@@ -88,6 +88,12 @@ class Cost:
     """Items that came to an end there: through it, skipped or buried."""
     seconds: float = 0.0
     spent: int = 0
+    begun: dict[int, int] = field(default_factory=dict)
+    """What ranges of a scan have cost, by their number, that are not at their end: a part of what they will cost."""
+
+    def end(self, n: int) -> None:
+        """Count what a range has cost from its first checkpoint on."""
+        self.spent += self.begun.pop(n, 0)
 
     @property
     def items(self) -> int:
@@ -96,7 +102,8 @@ class Cost:
 
     def of(self, items: int) -> tuple[float, int]:
         """Return the seconds, and the money in units, that so many items take here."""
-        return self.seconds * items / self.items, round(Fraction(self.spent * items, self.items))
+        whole = round(Fraction(self.spent * items, self.items))
+        return self.seconds * items / self.items, max(0, whole - sum(self.begun.values()))
 
 
 @dataclass(slots=True)
@@ -154,8 +161,20 @@ class Past:
             cost.attempts += 1
             cost.ended += attempt.outcome in ENDS
             cost.seconds += attempt.seconds
+        begun = {at.n for at in body.positions}.difference(*(group.items for group in body.advanced if group.finished))
         for stage, spend in body.spends:
-            self.costs.setdefault(stage, Cost()).spent += spend.usd
+            cost = self.costs.setdefault(stage, Cost())
+            if spend.n in begun:
+                cost.begun[spend.n] = cost.begun.get(spend.n, 0) + spend.usd
+            else:
+                cost.spent += spend.usd
+        self._end_ranges(body)
+
+    def _end_ranges(self, body: journal.Checkpointed) -> None:
+        ended = [(attempt.stage, attempt.n) for attempt in body.attempts if attempt.outcome in ENDS]
+        ended += [(group.stage, at.n) for group in body.advanced for at in body.positions if at.n in group.items]
+        for stage, n in ended:
+            self.costs[stage].end(n)
 
 
 def forecast(

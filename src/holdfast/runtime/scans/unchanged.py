@@ -2,6 +2,7 @@
 that is finished is called complete again."""
 
 from collections.abc import Iterator
+from shlex import quote
 
 from holdfast.core.errors import HoldfastError, SourceChanged
 from holdfast.core.model import Batch, Course, State
@@ -33,12 +34,15 @@ def refuse_changed_batch(source: Readable, store: Store, batch: Batch) -> tuple[
         refuse_changed(source, span, f"batch {batch.name!r}")
         return ()
     found = _since(source, store, batch, span)
-    if found.changed and not _was_repaired(store, batch):
+    if found.changed:
+        states = {item.place.state for item in each_item(store, batch.id) if is_row(item.key)}
+        if states - {State.DEAD}:  # whoever redrove rows has corrected them in place
+            return ()
+        buried = f". If you corrected buried rows, redrive them first: holdfast dead redrive {quote(batch.name)}"
         raise SourceChanged(
             f"batch {batch.name!r} is finished, and {source!r} is not what it was then: {found.changed}. What the "
             "batch holds was made from the old one: put that back, or scan the new one under a batch name of its own "
-            "(--batch NAME). If rows were buried and you corrected them in place, redrive them first: holdfast dead "
-            f"redrive {batch.name}"
+            f"(--batch NAME){buried if states else ''}"
         )
     return (grown_by(source, batch, found),) if found.more else ()
 
@@ -75,11 +79,6 @@ def _first_span(store: Store, batch: Batch) -> Span | None:
 def _has_open_ranges(store: Store, batch: Batch) -> bool:
     pending = next(iter(store.items(batch.id, state=State.PENDING, limit=1)), None)
     return batch.ingested_at is None or (pending is not None and not is_row(pending.key))
-
-
-def _was_repaired(store: Store, batch: Batch) -> bool:
-    """Whether rows that were buried are on their way again, or were: whoever redrives them has corrected the file."""
-    return any(is_row(item.key) and item.place.state is not State.DEAD for item in each_item(store, batch.id))
 
 
 def _handled(store: Store, batch: Batch) -> int:

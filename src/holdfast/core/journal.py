@@ -121,6 +121,8 @@ class Attempted(msgspec.Struct, frozen=True, omit_defaults=True):
     trace: str = ""
     to_stage: int = 0
     """Where a rewind leads."""
+    deferred: float = 0.0
+    """Seconds that the item was deferred at its stage, in all; 0 where an older version wrote the entry."""
 
 
 class Position(msgspec.Struct, frozen=True, omit_defaults=True):

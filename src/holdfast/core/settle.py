@@ -357,6 +357,7 @@ class _Ledger:
                 queued=outcome.queued,
                 seconds=outcome.seconds,
                 trace=trace,
+                deferred=place.deferred,
             )  # fmt: skip
         )
         if place.state is State.PENDING:

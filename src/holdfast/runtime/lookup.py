@@ -2,13 +2,14 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from itertools import islice
 
 from holdfast.core import canonical
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import LISTED_NAMES, SEARCHED_NAMES
 from holdfast.core.model import Batch, ItemNo, Key, StoredItem
-from holdfast.stores.base import Store, each_item
+from holdfast.stores.base import SetBack, Store, TellsHistory, each_item
 
 
 def batch_named(store: Store, name: str) -> Batch:
@@ -72,3 +73,17 @@ def _instead(name: str, known: Iterable[str], nothing: str) -> str:
         return f"did you mean {' or '.join(map(repr, close))}?"
     shown = ", ".join(map(repr, names[:LISTED_NAMES]))
     return f"there is {shown}" + (" and more" if len(names) > LISTED_NAMES else "")
+
+
+def set_back_note(store: Store, batch: Batch | None = None) -> str:
+    """What to know of a store that was set back, where that was after the batch was opened; else nothing."""
+    told = store.set_back() if isinstance(store, TellsHistory) else None
+    if told is None or (batch is not None and batch.opened_at > told.at):
+        return ""
+    return f"{set_back_words(told)}; what was in the missing ones is done again, as far as it was work"
+
+
+def set_back_words(told: SetBack) -> str:
+    """That a store was set back, by how much, and when that was seen."""
+    seen = datetime.fromtimestamp(told.at, UTC).isoformat(sep=" ", timespec="seconds")
+    return f"the store was set back: it had {told.had:,} entries and came back with {told.has:,}, which was seen {seen}"

@@ -6,7 +6,7 @@ Every verb names its guard, what it guarantees, and what it raises. A store that
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -264,6 +264,29 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections."""
+        ...
+
+
+class SetBack(msgspec.Struct, frozen=True):
+    """A store that came back with less than it had: an older file was put in its place, or its log was lost."""
+
+    had: int
+    """Entries of the journal."""
+    has: int
+    at: int
+    """When that was seen, in seconds since 1970."""
+
+
+@runtime_checkable
+class TellsHistory(Protocol):
+    """What a store can tell about itself that can be set back, or lose rows, behind its own back."""
+
+    def set_back(self) -> SetBack | None:
+        """When it was seen that it had been set back; None if it never was."""
+        ...
+
+    def flaws(self) -> list[tuple[int, str]]:
+        """What is wrong with the rows of batches, by the number of the batch, where no chain tells."""
         ...
 
 

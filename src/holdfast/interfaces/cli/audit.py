@@ -25,14 +25,19 @@ def verify(
     with opened(store) as there:
         batches = there.batches() if batch is None else [lookup.batch_named(there, batch)]
         found = [auditing.verify(there, each, full=full) for each in batches]
+        flaws = auditing.flaws(there)
+    holds = all(each.holds for each in found) and not flaws
     if as_json:
-        render.document({"holds": all(each.holds for each in found), "batches": [each.as_dict() for each in found]})
+        lost = [{"where": each.where, "message": each.message} for each in flaws]
+        render.document({"holds": holds, "batches": [each.as_dict() for each in found], "flaws": lost})
     else:
         for each in found:
             _show(each)
-        if not found:
+        for flaw in flaws:
+            render.say(f"{flaw.where}: {flaw.message}", render.BAD)
+        if not found and not flaws:
             render.say("There is no batch to verify.")
-    if not all(each.holds for each in found):
+    if not holds:
         raise typer.Exit(1)
 
 
@@ -53,5 +58,7 @@ def _show(found: auditing.Audit) -> None:
         render.say(
             f"  {found.superseded:,} outputs were superseded: a newer batch has replaced their files.", render.FAINT
         )
+    if found.set_back:
+        render.say(f"  {found.set_back}.", render.CARE)
     if found.busy:
         render.say(f"  {found.busy:,} groups changed all the time; audit again when less is going on.", render.CARE)

@@ -78,9 +78,11 @@ def status(
             _watch(there, batch, every, LISTED if limit is None else limit)
         elif batch is None and as_json:
             seen = [standing.snapshot(there, each) for each in _newest(there, limit)]
-            render.document({"store": there.url, "batches": [each.as_dict() for each in seen]})
+            said = {"store": there.url, "batches": [each.as_dict() for each in seen]}
+            render.document({**said, "set_back": lookup.set_back_note(there)})
         elif batch is None:
             render.show(_list(there, _look(there, None, LISTED if limit is None else limit)))
+            _tell_history(there, None)
         else:
             _tell(there, lookup.batch_named(there, batch), numbers, as_json)
 
@@ -97,15 +99,21 @@ def _tell(there: Store, batch: Batch, numbers: bool | None, as_json: bool) -> No
             more |= {"scan": glance.overview(parts).as_dict(), "partitions": [each.as_dict() for each in parts]}
             more |= {"notes": [each.as_dict() for each in remarks(there, batch)]}
             more |= {"not_converged": _unconverged(there, seen, batch)}
-        render.document({**seen.as_dict(), **more})
+        render.document({**seen.as_dict(), **more, "set_back": lookup.set_back_note(there, batch)})
         return
     render.show(_picture(there, seen))
+    _tell_history(there, batch)
     if collected is not None and collected.overall.runs:
         for part in figures.tables(collected):
             render.say()
             render.show(part)
     elif collected is None and numbers is None:
         render.say(f"\nStatistics of {seen.totals.attempts:,} attempts: add --statistics", render.FAINT)
+
+
+def _tell_history(there: Store, batch: Batch | None) -> None:
+    if said := lookup.set_back_note(there, batch):
+        render.say(f"{said[0].upper()}{said[1:]}.", render.CARE)
 
 
 def _look(there: Store, batch: str | None, limit: int) -> list[standing.Status]:

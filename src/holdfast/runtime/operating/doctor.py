@@ -8,7 +8,6 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from os import R_OK, W_OK, X_OK, access, geteuid
 from pathlib import Path
@@ -20,15 +19,17 @@ import msgspec
 from holdfast.core import canonical
 from holdfast.core.errors import HoldfastError
 from holdfast.core.model import BatchId, Chunk
+from holdfast.runtime import lookup
 from holdfast.runtime.durations import in_words
 from holdfast.runtime.reports import status
 from holdfast.runtime.sinks import names
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.words import many
 from holdfast.stores import filesystem
-from holdfast.stores.base import Store
+from holdfast.stores.base import SetBack, Store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.file import SAFE_SQLITE, SETTINGS, SqliteFile
+from holdfast.stores.sqlite.reads import set_back_of
 
 MIB = 1 << 20
 FREE_UNSAFE = 64 * MIB
@@ -237,30 +238,22 @@ def check_content(path: Path) -> Iterator[Check]:
         yield check_settings(file.settings())
         with file.reading() as db:
             wrong = [text for (text,) in db.execute("PRAGMA integrity_check(3)") if text != "ok"]
-            set_back = db.execute("SELECT value FROM meta WHERE name = 'set_back'")
+            set_back = set_back_of(db)
     finally:
         file.close()
     if wrong:
         yield _unsafe("pages", f"{path} is damaged: {'; '.join(wrong)}", "restore a backup, or name another store")
     else:
         yield _ok("pages", "tables and indexes are sound; `holdfast audit verify` checks what stands in them")
-    yield check_history(set_back[0][0] if set_back else "")
+    yield check_history(set_back)
 
 
-def check_history(set_back: str) -> Check:
+def check_history(set_back: SetBack | None) -> Check:
     """A file that knows less than the note beside it is an older one, or has lost its log."""
-    if not set_back:
+    if set_back is None:
         return _ok("history", "the file was never set back")
-    had, has, when = map(int, set_back.split())
-    return _warn(
-        "history",
-        f"the file was set back: it had {had:,} entries and came back with {has:,}, which was seen {_at(when)}",
-        "a backup was put back, or the write-ahead log was lost; what is missing is done again by the next run",
-    )
-
-
-def _at(when: int) -> str:
-    return datetime.fromtimestamp(when, UTC).isoformat(sep=" ", timespec="seconds")
+    advice = "a backup was put back, or the write-ahead log was lost; what is missing is done again by the next run"
+    return _warn("history", lookup.set_back_words(set_back), advice)
 
 
 def check_settings(settings: dict[str, Any]) -> Check:

@@ -21,7 +21,7 @@ from holdfast.core.model import Batch, Chunk, ChunkId, Course, Entry, Output, St
 from holdfast.runtime import lookup
 from holdfast.runtime.records.outputs import OutputReader
 from holdfast.runtime.records.projection import Projection, moment
-from holdfast.stores.base import Store, each_checkpoint, each_entry, each_item, each_output
+from holdfast.stores.base import Store, TellsHistory, each_checkpoint, each_entry, each_item, each_output
 
 TRIES = 3
 FINDINGS = 1000
@@ -55,6 +55,8 @@ class Audit:
     superseded: int = 0
     """Outputs whose files were replaced by a newer batch, which has their names now."""
     more_findings: bool = False
+    set_back: str = ""
+    """That the store was set back since the batch was opened: then entries are missing that no chain knows of."""
 
     @property
     def holds(self) -> bool:
@@ -74,6 +76,15 @@ def verify(store: Store, batch: Batch, *, full: bool = False, progress: Progress
         return _Auditor(store, batch, full, progress).audit()
     except (TypeError, ValueError, LookupError, OverflowError) as error:
         raise Damaged(f"{store.url} is damaged: it holds what no store writes ({error}); put back a backup") from error
+
+
+def flaws(store: Store) -> tuple[Finding, ...]:
+    """What is wrong with the rows of batches that no chain tells of: one that is gone, or has other stages."""
+    found = store.flaws() if isinstance(store, TellsHistory) else []
+    return tuple(
+        Finding(kind="batch", where=f"batch number {number}", message=f"{what}; put back a backup")
+        for number, what in found
+    )
 
 
 @dataclass(slots=True)
@@ -125,6 +136,7 @@ class _Auditor:
             busy=busy,
             findings=tuple(total.findings[:FINDINGS]),
             more_findings=len(total.findings) > FINDINGS,
+            set_back=lookup.set_back_note(self._store, self._batch),
         )
 
     def _read_definition(self, total: _Tally) -> bool:

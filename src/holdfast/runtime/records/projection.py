@@ -12,6 +12,7 @@ import msgspec
 from holdfast.core import journal
 from holdfast.core.canonical import DIGEST_BYTES
 from holdfast.core.columns import FLOAT32, UINT16, unpack
+from holdfast.core.limits import MONEY_DIGITS
 from holdfast.core.model import Chunk, Counts, ItemNo, State, StoredItem
 
 STATES = list(State)
@@ -29,6 +30,8 @@ class Standing(msgspec.Struct):
     """None before the first grant."""
     owner: str | None = None
     due: float = 0.0
+    version: int = 0
+    """Commits since the grant."""
 
 
 class Trouble(msgspec.Struct):
@@ -39,6 +42,10 @@ class Trouble(msgspec.Struct):
     said: tuple[str, str] | None = ("", "")
     """The code, and the reason in words; None where the journal does not tell."""
     requeues: int = 0
+    spent: int | None = 0
+    """None where the journal does not tell it from what rows of a range cost."""
+    deferred: float | None = 0.0
+    """None where an older version wrote the entry."""
 
 
 CLEAN = Trouble()
@@ -75,13 +82,15 @@ class Projection:
         if isinstance(body, journal.Claimed):
             if body.child is not None:
                 self._standing[body.child[0]] = Standing(*body.child[1:], fence, due=standing.due)
-            standing.hi, standing.owner, standing.due = body.hi, header.actor, 0.0
+            standing.hi, standing.owner, standing.due, standing.version = body.hi, header.actor, 0.0, 0
         elif isinstance(body, journal.Checkpointed):
             self._checkpointed(header.chain, body)
+            standing.version += 1
             if body.released:
                 standing.owner, standing.due = None, body.due
         elif isinstance(body, journal.Acted):
             standing.owner, standing.due = None if body.seized else standing.owner, 0.0
+            standing.version = 0 if body.seized else standing.version
             for moved in body.items:
                 self._moved(moved)
 
@@ -95,8 +104,9 @@ class Projection:
             if not group.adopted:
                 attempts += len(group.items)
                 seconds += sum(unpack(FLOAT32, group.seconds))
+        costs = {said.n: said.usd for _, said in body.spends} if body.attempts else {}
         for attempt in body.attempts:
-            self._attempted(attempt)
+            self._attempted(attempt, costs.get(attempt.n, 0))
             attempts += attempt.attempt > 0
             seconds += attempt.seconds
         spent = sum(said.usd for _, said in body.spends)
@@ -126,9 +136,9 @@ class Projection:
             self._state[at], self._stage[at], made_in[at] = state, group.stage + 1, 1 + epochs[index]
             digests[_span(at)] = group.digests[_span(index)]
 
-    def _attempted(self, attempt: journal.Attempted) -> None:
+    def _attempted(self, attempt: journal.Attempted, cost: int) -> None:
         at = self._at(attempt.n)
-        self._trouble[at] = _after(self._trouble.get(at, CLEAN), attempt)
+        self._trouble[at] = _after(self._trouble.get(at, CLEAN), attempt, cost)
         if attempt.outcome == "rewind":
             self._stage[at] = attempt.to_stage
             self._epoch[at] = attempt.epoch + 1
@@ -144,7 +154,8 @@ class Projection:
         if moved.after != State.PENDING and moved.epoch == self._epoch[at]:
             self._trouble[at] = msgspec.structs.replace(before, said=None)
         elif moved.before == moved.after and here == (moved.stage_after, moved.epoch):  # sent on its way again
-            self._trouble[at] = Trouble(before.attempt, said=None, requeues=before.requeues + 1)
+            self._trouble[at] = Trouble(before.attempt, said=None, requeues=before.requeues + 1, spent=before.spent,
+                                        deferred=before.deferred)  # fmt: skip
         else:
             self._trouble[at] = Trouble(said=None)
         self._state[at] = STATES.index(State(moved.after))
@@ -197,7 +208,9 @@ class Projection:
             return f"it is {_words(place.state, place.stage, place.epoch)}, but its journal says {_words(*told)}"
         trouble = self._trouble.get(at, CLEAN)
         said = (place.code, place.reason) if trouble.said is not None else None
-        held = Trouble(place.attempt, place.due, said, place.requeues)
+        spent = place.spent if trouble.spent is not None and item.n not in self.positions else trouble.spent
+        deferred = place.deferred if trouble.deferred is not None else None
+        held = Trouble(place.attempt, place.due, said, place.requeues, spent, deferred)
         if place.state is not State.PENDING and not place.due:  # it waits no more, whatever it had waited for
             held.due = trouble.due
         return _trouble_words(held, trouble) if trouble != held else None
@@ -205,7 +218,8 @@ class Projection:
     def chunk_difference(self, chunk: Chunk) -> str | None:
         """How range, fence, owner and waiting time on a chunk's row differ from those of the journal, or None."""
         told = self._standing[chunk.id]
-        held = Standing(chunk.lo, chunk.hi, chunk.fence if told.fence is not None else None, chunk.owner, chunk.due)
+        fence = chunk.fence if told.fence is not None else None
+        held = Standing(chunk.lo, chunk.hi, fence, chunk.owner, chunk.due, chunk.version)
         return None if held == told else _standing_words(held, told)
 
     def count_difference(self, chunk: Chunk) -> str | None:
@@ -226,16 +240,20 @@ class Projection:
         return ", ".join(wrong) if wrong else None
 
 
-def _after(before: Trouble, attempt: journal.Attempted) -> Trouble:
+def _after(before: Trouble, attempt: journal.Attempted, cost: int) -> Trouble:
     """The trouble of an item after one more attempt; the one numbered 0 is none, but finds that an output was lost."""
     if attempt.outcome == "rewind":
         return Trouble(said=("", attempt.message))
     if attempt.attempt == 0:
         went_back = attempt.to_stage < attempt.stage
         held = CLEAN if went_back else before  # files of the first format buried such an item where it stood
-        return Trouble(held.attempt, held.due, ("rewound_too_often", attempt.message), held.requeues)
+        said = ("rewound_too_often", attempt.message)
+        return Trouble(held.attempt, held.due, said, held.requeues, held.spent, held.deferred)
     count = attempt.attempt if attempt.outcome in ("retry", "bury") else before.attempt
-    return Trouble(count, attempt.due, (attempt.code, attempt.message), before.requeues)
+    spent = before.spent if attempt.outcome == "skip" or before.spent is None else before.spent + cost
+    is_old = attempt.outcome == "defer" and not attempt.deferred
+    deferred = attempt.deferred or (None if is_old else before.deferred)
+    return Trouble(count, attempt.due, (attempt.code, attempt.message), before.requeues, spent, deferred)
 
 
 def _span(at: int) -> slice:
@@ -253,6 +271,8 @@ def _trouble_words(held: Trouble, told: Trouble) -> str:
         ("it is due", _due(held.due), _due(told.due)),
         ("it says", _told(held.said), _told(told.said)),
         ("it was requeued", _count(held.requeues, "time"), _count(told.requeues, "time")),
+        ("its stage has cost", _money(held.spent), _money(told.spent)),
+        ("it was deferred for", _seconds(held.deferred), _seconds(told.deferred)),
     )
 
 
@@ -263,6 +283,7 @@ def _standing_words(held: Standing, told: Standing) -> str:
         ("its fence is", str(held.fence), str(told.fence)),
         ("it is held by", held.owner or "nobody", told.owner or "nobody"),
         ("it is due", _due(held.due), _due(told.due)),
+        ("since its grant it has had", _count(held.version, "commit"), _count(told.version, "commit")),
     )
 
 
@@ -273,6 +294,14 @@ def _differences(*facts: tuple[str, str, str]) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _money(units: int | None) -> str:
+    return "something" if units is None else f"${units / 10**MONEY_DIGITS:,.12f}".rstrip("0")
+
+
+def _seconds(seconds: float | None) -> str:
+    return "some time" if seconds is None else f"{seconds:,.6f} s"
 
 
 def _due(at: float) -> str:

@@ -12,6 +12,7 @@ from holdfast.core.ending import End
 from holdfast.core.errors import Incomplete, UsageError
 from holdfast.core.model import Chunk, Key, State
 from holdfast.core.reconcile import Finding, Reconciliation
+from holdfast.runtime import lookup
 from holdfast.runtime.checking.findings import Findings
 from holdfast.runtime.commands import naming_store
 from holdfast.runtime.durations import in_words, when
@@ -307,7 +308,11 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
         dead=_dead(store, batch.id, now.stages) if now.counts.dead else (),
         stages=_stage_facts(store, batch.id),
         tolerated=allowed,
-        warnings=(*_told_once(warnings, now.blame), *found.warnings()),
+        warnings=(
+            *_told_once(warnings, now.blame),
+            *filter(None, [lookup.set_back_note(store, batch)]),
+            *found.warnings(),
+        ),
         findings=tuple(found.listed),
         unverified=found.count,
         reconciliation=compared,

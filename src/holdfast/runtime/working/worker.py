@@ -8,13 +8,14 @@ next stage starts only after its checkpoint is durable.
 
 import logging
 import queue
+import shlex
 import time
 from collections.abc import Sequence
 
 import msgspec
 
 from holdfast.core import lease as leases
-from holdfast.core.errors import StoreError, UsageError
+from holdfast.core.errors import Damaged, StoreError, UsageError
 from holdfast.core.limits import LOAD_BYTES, LOAD_ITEMS, SUSPECT
 from holdfast.core.model import Commit, Item, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, excuse
@@ -25,6 +26,7 @@ from holdfast.runtime.ending.pauses import Pauses
 from holdfast.runtime.ending.watch import Watch
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.sources.away import SourceAway
+from holdfast.runtime.words import many
 from holdfast.runtime.working.appetite import Appetite
 from holdfast.runtime.working.assignment import Answer, Assignment
 from holdfast.runtime.working.caution import Caution
@@ -75,6 +77,8 @@ class Worker:
         self.appetite = Appetite(lanes, control)
         self._role: Role | None = None
         self._gave_back = False
+        self._empty: set[int] = set()
+        """Chunks whose last grant had nothing to load."""
         self._answered: list[tuple[Assignment, int]] = []
         """What came back and holds its slots until it is committed: so far may the workers run ahead of the disk."""
 
@@ -356,6 +360,7 @@ class Worker:
     def _load(self, holding: Holding) -> None:
         """Read a page of what was pending at the grant: an item that was redriven since is for the next one."""
         items = self.store.load(holding.claim, holding.loaded_to, min(LOAD_ITEMS, holding.unread), LOAD_BYTES)
+        self._check_loaded(holding, items)
         holding.read(items)
         if self.takes_ranges:
             claim = holding.claim
@@ -367,6 +372,21 @@ class Worker:
                 holding.outcomes.append(Failed(item, False, "killed_process", text, 0.0, 0.0, 0.0))
             return
         holding.take_in(items, self.store.now(), from_store=True)
+
+    def _check_loaded(self, holding: Holding, items: Sequence[Item]) -> None:
+        """Stop at a chunk that counts pending items and has none: it would be claimed and let go for ever. Once that
+        may be, because somebody settled them behind the grant; a second grant knows of that."""
+        if items or holding.loaded_to is not None:
+            self._empty.discard(holding.lease.chunk)
+        elif holding.lease.chunk not in self._empty:
+            self._empty.add(holding.lease.chunk)
+        else:
+            batch, pending = self.lanes[0].runner.batch, holding.claim.pending
+            raise Damaged(
+                f"chunk {holding.lease.chunk} of batch {batch!r} counts {many(pending, 'pending item')}, and the store "
+                f"has none to hand out: it is damaged; `holdfast audit verify {shlex.quote(batch)}` says more; put "
+                "back a backup"
+            )
 
     # -- dispatch -------------------------------------------------------------------------------------------------
 

@@ -61,8 +61,10 @@ class SqliteFile:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._poison: str | None = None
+        self._place = os.path.abspath(path)
         new = _prepare(path)
         self._db = _connect(path)
+        self._opened = identity_of(self._place)
         try:
             self._settle_identity(new)
             if patiently(lambda: log.is_damaged(self._db)):
@@ -99,6 +101,7 @@ class SqliteFile:
         self._check_process()
         with self._lock:
             self._check()
+            self._check_place()
             try:
                 self._db.execute("BEGIN")
                 yield self
@@ -115,6 +118,7 @@ class SqliteFile:
         self._check_process()
         with self._lock:
             self._check()
+            self._check_place()
             asked = time.monotonic()
             try:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -184,6 +188,20 @@ class SqliteFile:
     def _check(self) -> None:
         if self._poison is not None:
             raise StoreError(f"{self._poison}; nothing more is written by this process: run again")
+
+    def _check_place(self) -> None:
+        """Refuse to go on in a file that nobody finds any more: what is written into it is lost. The name may belong to
+        another file now, whose log must not be touched when this one is closed."""
+        found = identity_of(self._place)
+        if found == self._opened:
+            return
+        self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        what = "was removed or moved away" if found is None else "was replaced by another file"
+        raise Damaged(
+            f"{self.path} {what} while it was in use, and what was done since is not in it: stop every process that "
+            "works with it, put it back together with its -wal, or a backup without an older -wal beside it; then run "
+            "again"
+        )
 
     def _unreadable(self, error: Exception) -> Damaged:
         return Damaged(_damaged(self.path, f"it is damaged: a row cannot be read ({error})"))
@@ -329,6 +347,17 @@ def _prepare(path: Path) -> bool:
     except OSError as error:
         raise disk_trouble(path, error) from error
     return new
+
+
+def identity_of(place: str) -> tuple[int, int] | None:
+    """Which file has a name now; None if there is none."""
+    try:
+        info = os.stat(place)  # noqa: PTH116 - making a Path takes longer than the call
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise disk_trouble(Path(place), error) from error
+    return info.st_dev, info.st_ino
 
 
 def disk_trouble(path: Path, error: OSError) -> StoreUnavailable:

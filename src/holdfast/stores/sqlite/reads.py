@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import apsw
+import msgspec
 
 from holdfast.core.canonical import key_hash
 from holdfast.core.errors import UsageError
@@ -26,7 +27,7 @@ from holdfast.core.model import (
     StoredItem,
 )
 from holdfast.stores import owners
-from holdfast.stores.base import Capabilities, further, stage_count
+from holdfast.stores.base import Capabilities, SetBack, further, stage_count
 from holdfast.stores.sqlite import keys
 from holdfast.stores.sqlite.epoch import Epoch
 from holdfast.stores.sqlite.file import SqliteFile, UnreadableRow
@@ -45,6 +46,8 @@ from holdfast.stores.sqlite.rows import (
 from holdfast.stores.sqlite.statements import load
 
 SQL = load("statements.sql")
+GONE = "its row is gone: chunks or entries are there that belong to it, and nobody would miss them"
+MISCOUNTED = "its row does not have as many stages as its definition"
 PAGE = 1000
 """Rows looked at together where only some of them are wanted."""
 
@@ -71,6 +74,18 @@ class SqliteReads:
     def close(self) -> None:
         self._epoch.close()
         self._file.close()
+
+    def set_back(self) -> SetBack | None:
+        """When it was seen that the file had been set back, and by how much; None if it never was."""
+        with self._file.reading() as db:
+            return set_back_of(db)
+
+    def flaws(self) -> list[tuple[int, str]]:
+        """What is wrong with the rows of batches, by the number of the batch, where no chain tells."""
+        with self._file.reading() as db:
+            gone = [(number, GONE) for (number,) in db.execute(SQL["strays"])]
+            rows = db.execute("SELECT id, stages, definition FROM batches")
+        return gone + [(number, MISCOUNTED) for number, stages, what in rows if stages != _stages_in(what)]
 
     def batch(self, name: str) -> Batch | None:
         with self._file.reading() as db:
@@ -176,8 +191,23 @@ class SqliteReads:
     def _states(self, db: SqliteFile, chunk: Chunk) -> list[State]:
         """One for each item of the chunk; refused if they do not sum up to what the chunk says."""
         base = chunk.batch << ITEM_BITS
-        rows = db.cursor(SQL["states_in_range"], (chunk.batch, base + chunk.lo, base + chunk.hi))
+        stages = stage_count(self._known_batch(db, chunk.batch).definition)
+        rows = db.cursor(SQL["states_in_range"], (stages, base + chunk.lo, base + chunk.hi))
         states = [state_of(state) for (state,) in rows]
         if (pending := states.count(State.PENDING)) != chunk.pending or len(states) != chunk.hi - chunk.lo:
             raise UnreadableRow(f"chunk {chunk.id} says that {chunk.pending} of its items are pending, not {pending}")
         return states
+
+
+def set_back_of(db: SqliteFile) -> SetBack | None:
+    """What an open file knows of having been set back."""
+    rows = db.execute("SELECT value FROM meta WHERE name = 'set_back'")
+    return SetBack(*map(int, str(rows[0][0]).split())) if rows else None
+
+
+def _stages_in(definition: bytes) -> int | None:
+    """How many stages a definition has; None where it cannot be read."""
+    try:
+        return stage_count(definition)
+    except (msgspec.DecodeError, TypeError, LookupError):
+        return None

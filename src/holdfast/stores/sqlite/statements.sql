@@ -7,6 +7,10 @@ SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, course,
 -- name: all_batches
 SELECT id, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at, expected, closed_at, seq, head FROM batches ORDER BY id;
 
+-- name: strays
+SELECT DISTINCT batch FROM chunks WHERE batch NOT IN (SELECT id FROM batches)
+UNION SELECT DISTINCT -chain FROM journal WHERE chain < 0 AND -chain NOT IN (SELECT id FROM batches) ORDER BY 1;
+
 -- name: insert_batch
 INSERT INTO batches (name, pipeline, definition, stages, opened_at, head) VALUES (?, ?, ?, ?, ?, ?) RETURNING id;
 
@@ -122,8 +126,8 @@ WHERE id >= ? AND id < ? AND state = 'pending' AND (attempt > 0 OR epoch > 0) OR
 
 -- name: states_in_range
 SELECT coalesce(p.state, iif(o.id IS NULL, 'pending', 'done'))
-FROM batches AS b JOIN items AS i LEFT JOIN places AS p ON p.id = i.id LEFT JOIN outputs AS o ON o.id = i.id * 64 + b.stages - 1
-WHERE b.id = ? AND i.id >= ? AND i.id < ? ORDER BY i.id;
+FROM items AS i LEFT JOIN places AS p ON p.id = i.id LEFT JOIN outputs AS o ON o.id = i.id * 64 + ? - 1
+WHERE i.id >= ? AND i.id < ? ORDER BY i.id;
 
 -- name: anything_in_range
 SELECT EXISTS (SELECT 1 FROM places WHERE id >= ? AND id < ?) OR EXISTS (SELECT 1 FROM outputs WHERE id >= ? AND id < ?);

@@ -244,7 +244,7 @@ class SqliteStore(SqliteBatches):
                     if max_bytes <= 0:
                         break
                 return items
-            stages = db.execute("SELECT stages FROM batches WHERE id = ?", (claim.batch,))[0][0]
+            stages = stage_count(self._known_batch(db, claim.batch).definition)
             for row in db.cursor(SQL["load_any"], (lo, hi, stages, limit)):
                 item = item_of(row, base)
                 items.append(item)

@@ -28,11 +28,6 @@ class _Here:
     def batch(self, batch: tuple[str, str] | None) -> None:
         self._batch.set(batch)
 
-    def enter(self, batch: tuple[str, str]) -> None:
-        """The same as setting it, and cheaper where it is set: a coroutine inherits it from the one that started it."""
-        if self._batch.get() is not batch:
-            self._batch.set(batch)
-
 
 here = _Here()
 

@@ -49,6 +49,7 @@ class Inline:
 
         async def attempt() -> Outcome:
             self._at_work = asyncio.current_task()
+            here.batch = (runner.pipeline, runner.batch)
             return await runner.attempt_async(work.items[0], work, clock())
 
         def call() -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
 from holdfast.runtime import event_loop
+from holdfast.runtime.checking.asking import here
 from holdfast.runtime.event_loop import EventLoop
 from holdfast.runtime.working.assignment import Answer, Assignment, clock
 from holdfast.runtime.working.pools import Finished, Unable
@@ -78,6 +79,7 @@ class Loop:
         return ours | {each for each in [*self._cancelled] if not each.done()}
 
     def _start(self, runner: StageRunner, work: Assignment) -> None:
+        here.batch = (runner.pipeline, runner.batch)  # for every coroutine that begins here, or when one of those ends
         self._waiting.extend([(runner, work, item) for item in work.items])
         self._fill()
 

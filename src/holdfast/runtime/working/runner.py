@@ -66,7 +66,6 @@ class StageRunner:
         self.now = now
         self.touches_files = stage.sink is not None or (previous is not None and previous.sink is not None)
         self.reads_files = previous is not None and previous.sink is not None
-        self._where = (pipeline, batch)
         self._forks = forks.count
         self._draw = random.SystemRandom().random
         self._asker = Asker()
@@ -85,7 +84,7 @@ class StageRunner:
         if self.may_not_begin(work):
             return
         handle = self._bare or self.handed.to(self.stage.function)
-        here.enter(self._where)
+        here.batch = (self.pipeline, self.batch)
         if self.plain:
             self._run_plain(work, handle)
         else:
@@ -171,7 +170,6 @@ class StageRunner:
     async def attempt_async(self, item: Item, work: Assignment, began: float) -> Outcome:
         """The same for a coroutine; the loop stays free while it waits. Raises ResourceError."""
         handle = self._bare or self.handed.to(self.stage.function)
-        here.enter(self._where)
         ctx = self.context(item, work)
         limit = asyncio.timeout(self.stage.timeout)
         aside = asyncio.to_thread if self.touches_files or self.asks else _at_once
@@ -202,7 +200,6 @@ class StageRunner:
         """The short way, as for functions: with a thousand coroutines on one thread every microsecond counts. Raises
         ResourceError."""
         handle = self._bare or self.handed.to(self.stage.function)
-        here.enter(self._where)
         try:
             value = self.stage.input.decode(item.input if item.input else self._input(item))
             faults.reach("stage.before")

@@ -100,7 +100,7 @@ PLACES = st.builds(
     epoch=st.integers(0, 5),
     attempt=st.integers(0, 5),
     due=st.floats(0, 1e9),
-    since=st.floats(0, 1e9),
+    used=st.floats(0, 1e9),
     spent=st.integers(0, 100),
     rewinds=st.integers(0, 3),
     requeues=st.integers(0, REQUEUES + 1),
@@ -115,7 +115,7 @@ def test_a_requeue_keeps_the_checkpoint_and_is_capped(place: Place) -> None:
     assert isinstance(after, Place)
     assert (after.stage, after.epoch, after.attempt) == (place.stage, place.epoch, place.attempt)
     if place.requeues < REQUEUES:
-        assert (after.state, after.due, after.since) == (State.PENDING, 0.0, 0.0)
+        assert (after.state, after.due, after.used) == (State.PENDING, 0.0, 0.0)
         assert after.requeues == place.requeues + 1
     else:
         assert (after.state, after.code) == (State.DEAD, "requeued_too_often")

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from holdfast.core.model import Item, Place
 from holdfast.core.retry import Again, GiveUp, Policy, backoff, deadline, decide
 from holdfast.core.settle import settle
+from holdfast.core.wait import is_over
 from tests.core.made import DRAWS, NOW, PROPERTY, failed, item
 
 POLICIES = st.builds(
@@ -47,17 +48,21 @@ def test_the_cap_grows_from_4_to_30_seconds_and_the_draw_decides_below_it() -> N
     assert [backoff(Policy(), 3, draw) for draw in (0.0, 0.25, 0.5)] == [2.0, 5.5, 9.0]
 
 
+@pytest.mark.promise("E7")
 @PROPERTY
-@given(policy=POLICIES, attempt=st.integers(1, 100), draw=DRAWS, after=st.floats(0.0, 5000.0))
-def test_a_wait_the_other_side_asked_for_is_kept(policy: Policy, attempt: int, draw: float, after: float) -> None:
-    assert backoff(policy, attempt, draw, after) == max(backoff(policy, attempt, draw), after)
+@given(draw=DRAWS, after=st.floats(0.0, 5000.0))
+def test_a_wait_the_other_side_asked_for_is_kept_and_only_the_back_off_is_charged(draw: float, after: float) -> None:
+    own = backoff(Policy(), 1, draw)
+    answer = decide(Place(), failed(item(), draw=draw, after=after), Policy(), spent=0)
+    assert isinstance(answer, Again)
+    assert (answer.wait, answer.charged) == (pytest.approx(max(own, after)), own)
 
 
-def test_a_wait_asked_for_beyond_the_time_that_is_left_ends_the_attempts() -> None:
-    assert decide(Place(), failed(item(), after=300.0), Policy(), now=NOW, spent=0) == Again(NOW + 300.0)
-    given_up = decide(Place(), failed(item(), after=3600.0), Policy(), now=NOW, spent=0)
+def test_waits_that_were_asked_for_end_where_deferrals_end() -> None:
+    assert isinstance(decide(Place(), failed(item(), after=3600.0), Policy(), spent=0), Again)
+    given_up = decide(Place(deferred=86_000.0), failed(item(), after=3600.0), Policy(), spent=0)
     assert isinstance(given_up, GiveUp)
-    assert "900 s" in given_up.why
+    assert "86400 s" in given_up.why
 
 
 @pytest.mark.promise("E2")
@@ -65,14 +70,14 @@ def test_a_wait_asked_for_beyond_the_time_that_is_left_ends_the_attempts() -> No
 @given(policy=POLICIES, attempt=st.integers(0, 9), draw=DRAWS)
 def test_a_permanent_failure_is_never_tried_again(policy: Policy, attempt: int, draw: float) -> None:
     place = Place(attempt=attempt)
-    answer = decide(place, failed(item(), transient=False, draw=draw), policy, now=NOW, spent=0)
+    answer = decide(place, failed(item(), transient=False, draw=draw), policy, spent=0)
     assert answer == GiveUp("permanent")
 
 
 @pytest.mark.promise("E7")
 def test_the_third_transient_failure_in_a_row_is_the_last() -> None:
     first, second, third = (
-        decide(Place(attempt=attempt, since=NOW - 9 if attempt else 0.0), failed(item()), Policy(), now=NOW, spent=0)
+        decide(Place(attempt=attempt, used=9.0 if attempt else 0.0), failed(item()), Policy(), spent=0)
         for attempt in range(3)
     )
     assert isinstance(first, Again)
@@ -81,24 +86,49 @@ def test_the_third_transient_failure_in_a_row_is_the_last() -> None:
 
 
 @pytest.mark.promise("E7")
-def test_the_time_runs_from_the_start_of_the_first_attempt() -> None:
-    assert deadline(Place(), Policy(), NOW) == NOW + 900
-    assert deadline(Place(since=NOW - 100), Policy(), NOW) == NOW + 800
+def test_a_deadline_is_what_is_left_of_the_time_from_when_the_next_attempt_is_due() -> None:
+    assert deadline(Place(), Policy(), NOW) == 0.0
+    assert deadline(Place(used=100.0, due=NOW + 20), Policy(), NOW) == NOW + 820
+    assert deadline(Place(used=100.0), Policy(), NOW) == NOW + 800
 
 
 @pytest.mark.promise("E7")
 @pytest.mark.parametrize(("late", "again"), [(0.0, True), (0.001, False)])
-def test_an_attempt_is_due_at_its_deadline_at_the_latest(late: float, again: bool) -> None:
-    place = Place(attempt=1, since=NOW - 896.0 - late)
-    answer = decide(place, failed(item(), after=4.0, draw=0.0), Policy(), now=NOW, spent=0)
+def test_an_attempt_and_its_back_off_may_use_all_of_the_time_and_no_more(late: float, again: bool) -> None:
+    place = Place(attempt=1, used=896.0 + late)
+    answer = decide(place, failed(item(), draw=0.0, seconds=2.0), Policy(), spent=0)
     assert isinstance(answer, Again) == again
+
+
+@pytest.mark.promise("E7")
+@PROPERTY
+@given(step=st.floats(-1e9, 1e9), draw=DRAWS)
+def test_no_step_of_the_clock_and_no_time_off_uses_up_a_budget(step: float, draw: float) -> None:
+    (first,) = settle([failed(item(), draw=draw)], stages=1, policies=[Policy()], now=NOW).onward
+    (second,) = settle([failed(first, draw=draw)], stages=1, policies=[Policy()], now=NOW + step).onward
+    assert second.place.used == pytest.approx(2 * 0.5 + backoff(Policy(), 1, draw) + backoff(Policy(), 2, draw))
+
+
+@pytest.mark.parametrize(
+    ("due", "planned", "over"),
+    [
+        (0.0, 0.0, True),
+        (10.0, 10.0, False),
+        (20.0, 10.0, False),
+        (20.1, 10.0, True),
+        (1e9, 0.0, False),
+        (-5.0, 3.0, True),
+    ],
+)
+def test_a_wait_that_a_clock_set_back_makes_longer_than_twice_is_over(due: float, planned: float, over: bool) -> None:
+    assert is_over(NOW + due, planned, NOW) == over
 
 
 @pytest.mark.parametrize(
     ("money", "spent", "again"), [(None, 10**18, True), (10, 9, True), (10, 10, False), (10, 11, False), (0, 0, False)]
 )
 def test_an_item_whose_money_is_used_up_is_not_tried_again(money: int | None, spent: int, again: bool) -> None:
-    answer = decide(Place(), failed(item()), Policy(money=money), now=NOW, spent=spent)
+    answer = decide(Place(), failed(item()), Policy(money=money), spent=spent)
     assert isinstance(answer, Again) == again
     assert again or "money" in answer.why
 
@@ -116,7 +146,7 @@ def test_an_item_whose_money_is_used_up_is_not_tried_again(money: int | None, sp
 def test_an_item_that_always_fails_is_buried_within_its_attempts_its_time_and_its_money(
     policy: Policy, attempts: list[tuple[float, float, float | None, int]]
 ) -> None:
-    one, now, began, spent, tried = item(), NOW, NOW, 0, 0
+    one, now, spent, tried = item(), NOW, 0, 0
     waiting: list[Item] = [one]
     for draw, seconds, after, usd in attempts:
         if not waiting:
@@ -125,7 +155,7 @@ def test_an_item_that_always_fails_is_buried_within_its_attempts_its_time_and_it
         assert tried < policy.attempts
         assert one.place.attempt == tried
         assert policy.money is None or not tried or spent < policy.money
-        assert now <= began + policy.within or not tried
+        assert one.place.used <= policy.within
         now += seconds
         spent, tried = spent + usd, tried + 1
         outcome = failed(one, draw=draw, seconds=seconds, after=after, usd=usd)

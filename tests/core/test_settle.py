@@ -17,7 +17,7 @@ from holdfast.core.limits import MESSAGE_CHARS, REWINDS
 from holdfast.core.model import BatchId, ChunkId, Counts, Item, Output, Place, State
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
-from holdfast.core.settle import NOTHING, Holder, Settled, commit, deadline_of, settle
+from holdfast.core.settle import NOTHING, Holder, Settled, commit, settle
 from tests.core.made import DRAWS, NOW, PROPERTY, deferred, done, failed, item, lost, skipped
 
 STAGES = 3
@@ -118,11 +118,11 @@ def test_a_disk_that_fails_is_not_held_against_the_item() -> None:
 
 @pytest.mark.promise("E7")
 def test_deferring_costs_no_attempt_and_leaves_the_budgets_alone() -> None:
-    before = Place(stage=2, attempt=1, since=NOW - 50, spent=4)
-    one = item(4, plain=False, stage=2, attempt=1, since=NOW - 50, spent=4)
+    before = Place(stage=2, attempt=1, used=50.0, spent=4)
+    one = item(4, plain=False, stage=2, attempt=1, used=50.0, spent=4)
     result = settled(deferred(one, wait=60.0, usd=3))
     (after,) = places(result).values()
-    assert (after.attempt, after.since, after.epoch, after.stage) == (before.attempt, before.since, 0, 2)
+    assert (after.attempt, after.used, after.epoch, after.stage) == (before.attempt, before.used, 0, 2)
     assert (after.due, after.spent, after.code) == (NOW + 60.0, 7, "deferred")
     assert result.counts.settled == 0
     assert [each.outcome for each in result.attempts] == ["defer"]
@@ -141,7 +141,8 @@ def test_a_transient_failure_waits_and_keeps_its_input() -> None:
     result = settled(failed(item(4), usd=5, draw=0.5))
     (after,) = places(result).values()
     assert (after.state, after.stage, after.attempt, after.spent) == (State.PENDING, 0, 1, 5)
-    assert (after.due, after.since, after.code, after.reason) == (NOW + 3.0, NOW - 0.5, "http_503", "no answer")
+    assert (after.due, after.wait, after.used) == (NOW + 3.0, 3.0, 3.5)
+    assert (after.code, after.reason) == ("http_503", "no answer")
     assert (result.onward[0].input, result.onward[0].plain) == (item(4).input, False)
     assert result.counts == Counts(attempts=1, spent=5, tokens=3, seconds=0.5)
 
@@ -173,7 +174,7 @@ def test_the_time_that_attempts_take_counts_from_the_beginning_of_the_first() ->
 
 @pytest.mark.promise("E7")
 def test_the_last_attempt_buries_and_says_which_budget_ended() -> None:
-    result = settled(failed(item(4, plain=False, attempt=2, since=NOW - 9)))
+    result = settled(failed(item(4, plain=False, attempt=2, used=9.0)))
     (after,) = places(result).values()
     assert (after.state, after.attempt) == (State.DEAD, 3)
     assert after.reason == "no answer (3 of 3 attempts used)"
@@ -183,24 +184,28 @@ def test_the_last_attempt_buries_and_says_which_budget_ended() -> None:
 
 @pytest.mark.promise("E6")
 def test_what_is_told_of_an_attempt_has_its_number_its_times_and_its_deadline() -> None:
-    one = item(4, plain=False, stage=1, epoch=2, attempt=0, since=0.0)
+    one = item(4, plain=False, stage=1, epoch=2, attempt=0)
     (told,) = settled(failed(one, trace="handler.py:3", seconds=2.0, queued=1.0)).attempts
     assert (told.n, told.stage, told.attempt, told.epoch, told.outcome) == (4, 1, 1, 2, "retry")
     assert (told.queued, told.seconds, told.trace) == (1.0, 2.0, "handler.py:3")
-    assert told.deadline == NOW - 2.0 + 900.0
+    assert told.deadline == pytest.approx(NOW - 2.0 + 900.0)
+    assert told.used == pytest.approx(2.0 + told.due - NOW)
     assert NOW + 2.0 <= told.due <= NOW + 4.0
 
 
 def test_an_attempt_that_cost_nothing_adds_nothing() -> None:
-    one = item(4, plain=False, attempt=1, spent=7, since=NOW)
+    one = item(4, plain=False, attempt=1, spent=7, used=1.0)
     assert [places(settled(o(one)))[4].spent for o in (failed, deferred)] == [7, 7]
 
 
-def test_a_deadline_begins_with_the_first_attempt_and_does_not_move() -> None:
-    assert deadline_of(Place(), Policy()) == 0.0
+@pytest.mark.promise("E6", "E7")
+def test_a_deadline_is_projected_from_what_is_used_and_moves_with_time_that_nobody_used() -> None:
     first = settled(failed(item(4)), now=NOW)
-    second = settled(failed(first.onward[0]), now=NOW + 10)
-    assert first.attempts[0].deadline == second.attempts[0].deadline == NOW - 0.5 + 900.0
+    later = first.onward[0].place.due + 3600.0  # the machine was off for an hour
+    second = settled(failed(first.onward[0]), now=later)
+    assert first.attempts[0].deadline == pytest.approx(NOW - 0.5 + 900.0)
+    assert second.attempts[0].deadline == pytest.approx(first.attempts[0].deadline + 3600.0 + 0.5 - 0.5, abs=1.0)
+    assert second.attempts[0].used > first.attempts[0].used
 
 
 @pytest.mark.promise("A15")
@@ -253,7 +258,7 @@ def test_long_and_odd_messages_are_cut_and_can_be_stored() -> None:
 
 @pytest.mark.promise("P1", "E12")
 def test_plain_items_and_others_advance_together_in_columns_that_line_up() -> None:
-    group = [item(9), item(3, plain=False, attempt=2, since=NOW), item(5, plain=False, epoch=4, rewinds=1), item(4)]
+    group = [item(9), item(3, plain=False, attempt=2, used=3.0), item(5, plain=False, epoch=4, rewinds=1), item(4)]
     result = settled(*(done(one, output=b"%d" % one.n, seconds=one.n / 4) for one in group))
     (columns,) = result.advanced
     assert list(columns.items) == [9, 3, 5, 4]
@@ -311,7 +316,7 @@ ITEMS = st.builds(
         {"stage": stage}
         if plain
         else {"stage": stage, "attempt": attempt, "epoch": epoch, "rewinds": rewinds, "spent": spent, "plain": False}
-        | ({"since": NOW - 100} if attempt else {})
+        | ({"used": 100.0} if attempt else {})
     ),
     st.integers(0, STAGES - 1), st.booleans(), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3),
     st.integers(0, 30),

@@ -30,8 +30,17 @@ LAW: dict[Transition, tuple[set[State], set[State]]] = {
     Transition.RESET: ({PENDING, DONE, SKIPPED, DEAD, CANCELLED}, {PENDING}),
     Transition.REWIND: ({PENDING, DONE, SKIPPED, DEAD}, {PENDING}),
 }
-USED = {"attempt": 2, "due": 40.0, "since": 7.0, "spent": 5, "requeues": 2, "code": "http_503", "reason": "no answer"}
-FRESH = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0, "code": "", "reason": ""}
+USED = {
+    "attempt": 2,
+    "due": 40.0,
+    "used": 7.0,
+    "wait": 3.0,
+    "spent": 5,
+    "requeues": 2,
+    "code": "http_503",
+    "reason": "no answer",
+}
+FRESH = {"attempt": 0, "due": 0.0, "used": 0.0, "wait": 0.0, "spent": 0, "requeues": 0, "code": "", "reason": ""}
 
 
 def facts_of(place: Place) -> dict[str, object]:

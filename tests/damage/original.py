@@ -187,12 +187,13 @@ def plain_chunk(chunk: Chunk) -> Chunk:
 
 
 def plain_place(place: Place) -> Place:
-    """Without the beginning of its time budget, the money, the rewinds and the deferrals of its stage; the words of an
-    act."""
+    """Without what it used of its time budget, its planned wait, the money, the rewinds and the deferrals of its
+    stage; the words of an act."""
     known = place.attempt > 0 or place.due > 0
     return msgspec.structs.replace(
         place,
-        since=0.0,
+        used=0.0,
+        wait=0.0,
         spent=0,
         rewinds=0,
         deferred=0.0,

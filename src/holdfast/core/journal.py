@@ -116,6 +116,7 @@ class Attempted(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
     due: float = 0.0
     deadline: float = 0.0
+    """When its time budget would end if the next attempt began when it is due, and took all of it."""
     queued: float = 0.0
     seconds: float = 0.0
     trace: str = ""
@@ -123,6 +124,8 @@ class Attempted(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a rewind leads."""
     deferred: float = 0.0
     """Seconds that the item was deferred at its stage, in all; 0 where an older version wrote the entry."""
+    used: float = 0.0
+    """Seconds of its time budget that are used then, with the back-off that follows."""
 
 
 class Position(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -156,7 +159,9 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int
     code: str = ""
     since: float = 0.0
-    """When its first attempt ended: its time budget runs from here."""
+    """When its first attempt ended: in entries of the first formats, whose time budgets ran by the clock."""
+    used: float = 0.0
+    """Seconds that it has used of its time budget."""
 
 
 class Claimed(msgspec.Struct, frozen=True, omit_defaults=True, tag="claimed"):

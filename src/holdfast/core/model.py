@@ -141,8 +141,10 @@ class Place(Value, frozen=True, kw_only=True):
     attempt: int = 0
     """Attempts that counted at this stage in this epoch."""
     due: float = 0.0
-    since: float = 0.0
-    """When the first attempt at this stage ended; the time budget runs from here."""
+    used: float = 0.0
+    """Seconds of its time budget that attempts at this stage and the back-offs between them have used."""
+    wait: float = 0.0
+    """How long the wait until `due` was planned to be: a clock that is set back does not make it longer than twice."""
     spent: int = 0
     """Money spent on this stage in this epoch, in units."""
     rewinds: int = 0

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core import changes
+from holdfast.core import changes, wait
 from holdfast.core.limits import REWINDS
 from holdfast.core.model import NewItem, Place, State
 
@@ -125,7 +125,7 @@ def outlook_of_changed(item: NewItem, before: Outlook, changed: str) -> Outlook:
 
 def _why_pending(facts: Facts) -> Reason:
     place = facts.place
-    if place.due > facts.now:
+    if not wait.is_over(place.due, place.wait, facts.now):
         return Reason.WAITING
     if place.attempt:
         return Reason.RETRY

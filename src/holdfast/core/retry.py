@@ -31,9 +31,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Again(msgspec.Struct, frozen=True):
-    """Try again when it is due."""
+    """Try again after a wait, of which a part is charged to the time budget."""
 
-    due: float
+    wait: float
+    charged: float
 
 
 class GiveUp(msgspec.Struct, frozen=True):
@@ -42,8 +43,10 @@ class GiveUp(msgspec.Struct, frozen=True):
     why: str
 
 
-def decide(place: Place, failed: Failed, policy: Policy, *, now: float, spent: int) -> Again | GiveUp:
-    """What follows a failed attempt. `place.attempt` counts the ones before it; `spent` includes it."""
+def decide(place: Place, failed: Failed, policy: Policy, *, spent: int) -> Again | GiveUp:
+    """What follows a failed attempt. `place.attempt` counts the ones before it; `spent` includes it. The time budget
+    counts measured seconds of attempts and back-offs: not what the other side told to wait, not a machine that was
+    off or suspended, and not a clock that was set."""
     if not failed.transient:
         return GiveUp("permanent")
     attempt = place.attempt + 1
@@ -51,10 +54,13 @@ def decide(place: Place, failed: Failed, policy: Policy, *, now: float, spent: i
         return GiveUp(f"{attempt} of {policy.attempts} attempts used")
     if policy.money is not None and spent >= policy.money:
         return GiveUp("the item's budget of money is used up")
-    due = now + backoff(policy, attempt, failed.draw, failed.after)
-    if due > deadline(place, policy, now - failed.seconds):
+    own = backoff(policy, attempt, failed.draw)
+    if place.used + failed.seconds + own > policy.within:
         return GiveUp(f"the next attempt would come after the {policy.within:g} s the item has")
-    return Again(due)
+    told = 0.0 if failed.after is None else max(0.0, failed.after - own)
+    if told and deferred(place, told) > policy.defer_within:
+        return GiveUp(f"it was told to wait beyond the {policy.defer_within:g} s that it may be deferred in all")
+    return Again(own + told, own)
 
 
 def deferred(place: Place, wait: float) -> float:
@@ -63,16 +69,16 @@ def deferred(place: Place, wait: float) -> float:
     return place.deferred + max(wait, DEFERRED_LEAST)
 
 
-def backoff(policy: Policy, attempt: int, draw: float, after: float | None = None) -> float:
+def backoff(policy: Policy, attempt: int, draw: float) -> float:
     """Seconds to wait after the attempt of that number: drawn under a cap that doubles, never below the minimum."""
     cap = min(policy.wait_max, policy.wait_min * 2.0 ** min(attempt, 60))
-    wait = policy.wait_min + draw * (max(cap, policy.wait_min) - policy.wait_min)
-    return wait if after is None else max(wait, after)
+    return policy.wait_min + draw * (max(cap, policy.wait_min) - policy.wait_min)
 
 
-def deadline(place: Place, policy: Policy, began: float) -> float:
-    """When the time budget of an item at its stage ends; `began` is when the attempt at hand started."""
-    return (place.since if place.since else began) + policy.within
+def deadline(place: Place, policy: Policy, now: float) -> float:
+    """When the time budget of an item would end if its next attempt began when it is due and took all that is left;
+    0 where nothing is used yet."""
+    return max(place.due, now) + max(0.0, policy.within - place.used) if place.used else 0.0
 
 
 TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 509, 520, 521, 522, 523, 524, 529})

@@ -177,11 +177,6 @@ NOTHING = Settled(outputs=[], moves=[], counts=Counts(), advanced=[], attempts=[
 """What follows from no outcomes: a bare release."""
 
 
-def deadline_of(place: Place, policy: Policy) -> float:
-    """The end of an item's time budget at its stage, or 0 when it has not begun."""
-    return place.since + policy.within if place.since else 0.0
-
-
 _get_item = attrgetter("item")
 _get_n = attrgetter("n")
 _get_plain = attrgetter("plain")
@@ -309,28 +304,25 @@ class _Ledger:
             self._bury(outcome.item, after)
             self._keep(outcome, after, "bury", after.code, after.reason)
             return
-        after = move(place, Transition.DEFER, stages=self.stages, due=self.now + outcome.wait, spent=spent,
-                     deferred=total, code="deferred", reason=why)  # fmt: skip
+        after = move(place, Transition.DEFER, stages=self.stages, due=self.now + outcome.wait,
+                     wait=outcome.wait, spent=spent, deferred=total, code="deferred", reason=why)  # fmt: skip
         self._keep(outcome, after, "defer", after.code, after.reason)
 
     def _failed(self, failed: Failed, spent: int) -> None:
         place = failed.item.place
         policy = self.policies[place.stage]
-        since = place.since if place.since else self.now - failed.seconds
-        facts: dict[str, Any] = {
-            "attempt": place.attempt + 1,
-            "since": since,
-            "spent": spent,
-            "code": storable(failed.code),
-        }
-        decision = retry.decide(place, failed, policy, now=self.now, spent=spent)
+        used = place.used + failed.seconds
+        facts: dict[str, Any] = {"attempt": place.attempt + 1, "spent": spent, "code": storable(failed.code)}
+        decision = retry.decide(place, failed, policy, spent=spent)
         message, code, trace = _cut(failed.message), storable(failed.code), storable(failed.trace)
         if isinstance(decision, retry.Again):
-            after = move(place, Transition.RETRY, stages=self.stages, due=decision.due, reason=message, **facts)
+            facts |= {"due": self.now + decision.wait, "wait": decision.wait, "used": used + decision.charged,
+                      "deferred": place.deferred + decision.wait - decision.charged}  # fmt: skip
+            after = move(place, Transition.RETRY, stages=self.stages, reason=message, **facts)
             self._keep(failed, after, "retry", code, message, trace=trace)
         else:
             why = message if decision.why == "permanent" else f"{message} ({decision.why})"
-            after = move(place, Transition.BURY, stages=self.stages, reason=why, **facts)
+            after = move(place, Transition.BURY, stages=self.stages, reason=why, used=used, **facts)
             self._bury(failed.item, after)
             self._keep(failed, after, "bury", code, why, trace=trace)
 
@@ -353,7 +345,8 @@ class _Ledger:
                 code=code,
                 message=message,
                 due=place.due,
-                deadline=deadline_of(place, self.policies[before.stage]),
+                deadline=retry.deadline(place, self.policies[before.stage], self.now),
+                used=place.used,
                 queued=outcome.queued,
                 seconds=outcome.seconds,
                 trace=trace,

@@ -94,7 +94,7 @@ def move(
     _check_stage(place, transition, state, target, stages)
     epoch = place.epoch + 1 if transition in NEW_EPOCH else place.epoch
     if state is not State.PENDING:
-        facts["due"] = 0.0  # a settled item waits for nothing
+        facts["due"] = facts["wait"] = 0.0  # a settled item waits for nothing
     return msgspec.structs.replace(place, state=state, stage=target, epoch=epoch, **facts)
 
 
@@ -120,8 +120,8 @@ def checkpoint(place: Place, reached: int, stages: int) -> Place:
     return move(place, Transition.CHECKPOINT, stage=reached, stages=stages, **_FRESH)
 
 
-_FRESH: dict[str, Any] = {"attempt": 0, "due": 0.0, "since": 0.0, "spent": 0, "requeues": 0, "deferred": 0.0,
-                           "code": "", "reason": ""}  # fmt: skip
+_FRESH: dict[str, Any] = {"attempt": 0, "due": 0.0, "used": 0.0, "wait": 0.0, "spent": 0, "requeues": 0,
+                           "deferred": 0.0, "code": "", "reason": ""}  # fmt: skip
 
 
 def progress(place: Place, stages: int) -> Place:

@@ -273,7 +273,7 @@ class _Teller:
         told.position = position
         self.story.positions.append((position.n, told.epoch, position.rows))
         if not at_end:
-            told.attempt, told.due, told.deadline, told.requeues = 0, 0.0, 0.0, 0
+            told.attempt, told.due, told.used, told.requeues = 0, 0.0, 0.0, 0
 
     def _advanced(self, where: str, link: Link, body: journal.Advanced) -> None:
         count = len(body.items)
@@ -298,7 +298,7 @@ class _Teller:
             else:
                 self._count(link, at)
             told.stage += 1
-            told.attempt, told.due, told.deadline, told.spent, told.requeues = 0, 0.0, 0.0, 0, 0
+            told.attempt, told.due, told.used, told.spent, told.requeues = 0, 0.0, 0.0, 0, 0
             told.state = State.DONE if body.finished else State.PENDING
         if not body.adopted:
             link.seconds += sum(unpack(FLOAT32, body.seconds))
@@ -356,11 +356,12 @@ class _Teller:
         )
         if a.outcome == "retry":
             _must(a.attempt < policy.attempts, f"{where} retries item {a.n} after its last attempt")
-            _must(a.due <= a.deadline, f"{where} retries item {a.n} after its time is over")
+            _must(a.used <= policy.within, f"{where} retries item {a.n} after its time is over")
+            _must(a.used >= told.used + a.seconds, f"{where} gives item {a.n} time back: {a.used} after {told.used}")
+            _must(a.due <= a.deadline, f"{where} retries item {a.n} beyond the deadline that it tells")
             affordable = policy.money is None or told.spent < policy.money
             _must(affordable, f"{where} retries item {a.n} after {told.spent} of {policy.money} units were spent on it")
-            _must(not told.deadline or a.deadline == told.deadline, f"{where} moves the deadline of item {a.n}")
-            told.deadline = a.deadline
+            told.used = a.used
 
     def _acted(self, link: Link, header: journal.Header, body: journal.Acted) -> None:
         where = f"entry {header.seq} of chunk {link.id}"

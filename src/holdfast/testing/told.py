@@ -18,7 +18,7 @@ class Told(msgspec.Struct):
     epoch: int = 0
     attempt: int = 0
     due: float = 0.0
-    deadline: float = 0.0
+    used: float = 0.0
     spent: int = 0
     requeues: int = 0
     rewinds: int | None = 0

@@ -166,5 +166,6 @@ class _Courier(threading.Thread):
         self._trouble = str(error) if isinstance(error, Undelivered) else type(error).__name__
         if self._failures == 1:
             log.warning("%s does not take events (%s): tried again", self._delivery.receiver.title, self._trouble)
-        after = error.after if isinstance(error, Undelivered) else None
-        return retry.backoff(WAITS, self._failures, random.random(), after)  # noqa: S311 - spread, not secrecy
+        told = error.after if isinstance(error, Undelivered) else None
+        own = retry.backoff(WAITS, self._failures, random.random())  # noqa: S311 - spread, not secrecy
+        return own if told is None else max(own, told)

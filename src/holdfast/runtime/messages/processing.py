@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
-from holdfast.core import ingest
+from holdfast.core import ingest, wait
 from holdfast.core import lease as leases
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.errors import HoldfastError, Refused, StoreError, Superseded
@@ -197,7 +197,7 @@ class Processor:
         if stored.place.state is not State.PENDING:
             return self._answer(stored)
         self.owned.check_idle(self.batch.name)
-        if stored.place.due > self.store.now():
+        if not wait.is_over(stored.place.due, stored.place.wait, self.store.now()):
             return self._waiting(stored, stored.place.due)
         if not self._has_time(stored.place.stage):
             return processed.describe(stored, self.stages, state=AGAIN, why="its time was up")
@@ -210,7 +210,7 @@ class Processor:
             return self._answer(stored)
         if lost:
             return processed.describe(stored, self.stages, state=AGAIN, why=lost)
-        if stored.place.due > self.store.now():
+        if not wait.is_over(stored.place.due, stored.place.wait, self.store.now()):
             return self._waiting(stored, stored.place.due)
         return processed.describe(stored, self.stages, state=AGAIN, why="its time was up")
 

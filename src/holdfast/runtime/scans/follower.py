@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any
 
 from holdfast.core import cursor as cursors
-from holdfast.core import sources
+from holdfast.core import sources, wait
 from holdfast.core.cursor import Cursor
 from holdfast.core.limits import BLAME, LOAD_BYTES, SUSPECT
 from holdfast.core.model import Batch, Checkpoint, Course, Item, State, Want
@@ -122,7 +122,7 @@ class Follower(Handling):
         if idle.course is Course.PAUSED:
             why = f"it is paused: say `holdfast pause {quote(self.batch.name)} --off --reason …`"
             return self._told(Ended.WAITING, at, at, final, why=why)
-        if item.place.due > self.store.now():
+        if not wait.is_over(item.place.due, item.place.wait, self.store.now()):
             why = f"{item.place.code}: {item.place.reason}"
             return self._told(Ended.WAITING, at, at, final, why=why, due=item.place.due)
         return self._told(Ended.HELD, at, at, final, due=idle.next_due)

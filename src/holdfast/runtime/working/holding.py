@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from holdfast.core import lease as leases
+from holdfast.core import wait
 from holdfast.core.model import START, Checkpoint, Claim, Item, ItemNo, Lease
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Holder, Reached
@@ -87,6 +88,7 @@ class Holding:
         self._adopting = adopting if claim.lease.fence > 1 else NONE
         self._to_ask: set[int] = set()
         self.waiting: list[tuple[float, int, Item]] = []
+        self._woken_at = 0.0
         self.running = 0
         self.outcomes: list[Outcome] = []
         self.checkpoints: dict[int, Checkpoint] = {}
@@ -165,7 +167,7 @@ class Holding:
         for item in items:
             if from_store:
                 self._mark(item)
-            if item.place.due > now:
+            if not wait.is_over(item.place.due, item.place.wait, now):
                 heapq.heappush(self.waiting, (item.place.due, item.n, item))
                 continue
             self._sort_in(item, at)
@@ -201,6 +203,13 @@ class Holding:
         """Move items whose wait is over to the ready ones."""
         while self.waiting and self.waiting[0][0] <= now:
             self._sort_in(heapq.heappop(self.waiting)[2], time.perf_counter())
+        if now < self._woken_at:  # the clock was set back
+            over = [each for each in self.waiting if wait.is_over(each[0], each[2].place.wait, now)]
+            self.waiting = [each for each in self.waiting if each not in over]
+            heapq.heapify(self.waiting)
+            for _, _, item in over:
+                self._sort_in(item, time.perf_counter())
+        self._woken_at = now
 
     def park(self, stage: int, until: float) -> None:
         """What is ready for a stage that pauses waits like what is not due yet."""

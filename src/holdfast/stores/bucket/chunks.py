@@ -60,7 +60,7 @@ def grant(document: ChunkDocument, want: Want, *, now: float, stages: int, floor
         lo=granted.lo, hi=granted.hi, expires=granted.expires, blame=granted.blame, taken_from=given.taken_from,
         child=(given.child.id, given.child.lo, given.child.hi) if given.child is not None else None,
         snapshots=[
-            journal.Snapshot(n, p.stage, p.epoch, p.attempt, p.code, p.since)
+            journal.Snapshot(n, p.stage, p.epoch, p.attempt, p.code, used=p.used)
             for n, p in sorted(head.places.items())
             if p.state is State.PENDING and (p.attempt or p.epoch)
         ],

@@ -74,12 +74,18 @@ class PlaceRow(msgspec.Struct, frozen=True, array_like=True):
     attempt: int
     due: float
     since: float
+    """Not read any more: see `used`."""
     spent: int
     rewinds: int
     requeues: int
     deferred: float
     code: str
     reason: str
+    used: float = 0.0
+    wait: float = 0.0
+
+
+PLACE_FIELDS = tuple(name for name in PlaceRow.__struct_fields__ if name != "since")
 
 
 class Renewal(msgspec.Struct, frozen=True, array_like=True):
@@ -221,11 +227,11 @@ def decode_data(data: bytes, where: str) -> Data:
 
 
 def place_of(row: PlaceRow) -> Place:
-    return Place(**{name: getattr(row, name) for name in PlaceRow.__struct_fields__})
+    return Place(**{name: getattr(row, name) for name in PLACE_FIELDS})
 
 
 def row_of(place: Place) -> PlaceRow:
-    return PlaceRow(*(getattr(place, name) for name in PlaceRow.__struct_fields__))
+    return PlaceRow(since=0.0, **{name: getattr(place, name) for name in PLACE_FIELDS})
 
 
 def with_refs(document: ChunkDocument, outputs: list[tuple[int, int]], ref: int) -> dict[int, bytes]:

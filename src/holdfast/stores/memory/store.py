@@ -116,7 +116,7 @@ class MemoryStore(MemoryBatches):
                 lo=granted.lo, hi=granted.hi, expires=granted.expires, blame=granted.blame, taken_from=given.taken_from,
                 child=(child.id, child.lo, child.hi) if child is not None else None,
                 snapshots=[
-                    journal.Snapshot(n, p.stage, p.epoch, p.attempt, p.code, p.since)
+                    journal.Snapshot(n, p.stage, p.epoch, p.attempt, p.code, used=p.used)
                     for n, p in ((n, self._places.get((chunk.batch, ItemNo(n)))) for n in range(granted.lo, granted.hi))
                     if p is not None and p.state is State.PENDING and (p.attempt or p.epoch)
                 ],

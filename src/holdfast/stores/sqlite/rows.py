@@ -37,7 +37,7 @@ CHUNK_SHAPE = (*[WHOLE] * 4, (int, NOTHING), WHOLE, WHOLE, (str, NOTHING), NUMBE
                BYTES, NUMBER)  # fmt: skip
 EVENT_SHAPE = (WHOLE, WHOLE, NUMBER, TEXT, BYTES, (int, NOTHING))
 CHECKPOINT_SHAPE = (WHOLE, WHOLE, BYTES, (bytes, NOTHING), NUMBER)
-PLACE_SHAPE = (WHOLE, TEXT, WHOLE, WHOLE, NUMBER, NUMBER, WHOLE, WHOLE, WHOLE, NUMBER, TEXT, TEXT)
+PLACE_SHAPE = (WHOLE, TEXT, WHOLE, WHOLE, NUMBER, NUMBER, NUMBER, WHOLE, WHOLE, WHOLE, NUMBER, TEXT, TEXT)
 
 
 def checked(row: Any, shape: tuple[tuple[type, ...], ...]) -> Any:
@@ -111,15 +111,16 @@ def stored_item_of(row: Any, base: int, stages: int) -> StoredItem:
 
 
 def place_of(columns: Any) -> Place:
-    stage, state, epoch, attempt, due, since, spent, rewinds, requeues, deferred, code, reason = checked(
+    stage, state, epoch, attempt, due, used, wait, spent, rewinds, requeues, deferred, code, reason = checked(
         columns, PLACE_SHAPE
     )
-    return Place(stage=stage, state=state_of(state), epoch=epoch, attempt=attempt, due=due, since=since, spent=spent,
-                 rewinds=rewinds, requeues=requeues, deferred=deferred, code=code, reason=reason)  # fmt: skip
+    return Place(stage=stage, state=state_of(state), epoch=epoch, attempt=attempt, due=due, used=used, wait=wait,
+                 spent=spent, rewinds=rewinds, requeues=requeues, deferred=deferred, code=code,
+                 reason=reason)  # fmt: skip
 
 
 def place_row(p: Place) -> tuple[Any, ...]:
-    return (p.stage, p.state.value, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues,
+    return (p.stage, p.state.value, p.epoch, p.attempt, p.due, 0.0, p.used, p.wait, p.spent, p.rewinds, p.requeues,
             p.deferred, p.code, p.reason)  # fmt: skip
 
 

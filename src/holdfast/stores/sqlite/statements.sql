@@ -99,6 +99,12 @@ SELECT * FROM chunks
 WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled AND due = 0 AND (owner IS NULL OR expires < ?)
 ORDER BY lo LIMIT ?;
 
+-- name: claimable_early
+SELECT * FROM chunks
+WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled AND due > ? AND due - ? > 2 * (due - touched_at)
+      AND touched_at < due AND (owner IS NULL OR expires < ?)
+ORDER BY lo LIMIT ?;
+
 -- name: held_chunks
 SELECT * FROM chunks
 WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled AND owner IS NOT NULL AND due <= ?
@@ -121,7 +127,7 @@ UPDATE chunks SET hi = ?, fence = ?, version = ?, owner = ?, expires = ?, due = 
 WHERE id = ? AND fence = ?;
 
 -- name: places_in_range
-SELECT id, stage, epoch, attempt, code, since FROM places
+SELECT id, stage, epoch, attempt, code, used FROM places
 WHERE id >= ? AND id < ? AND state = 'pending' AND (attempt > 0 OR epoch > 0) ORDER BY id;
 
 -- name: states_in_range
@@ -137,7 +143,7 @@ SELECT id, key, salt, payload FROM items WHERE id >= ? AND id < ? ORDER BY id LI
 
 -- name: load_any
 SELECT i.id, i.key, i.salt, i.payload, o.id, o.data, o.file,
-       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues, p.deferred, p.code, p.reason
+       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.used, p.wait, p.spent, p.rewinds, p.requeues, p.deferred, p.code, p.reason
 FROM items AS i
 LEFT JOIN places AS p ON p.id = i.id
 LEFT JOIN outputs AS o ON o.id = CASE
@@ -149,19 +155,19 @@ ORDER BY i.id LIMIT ?;
 
 -- name: records_any
 SELECT i.id, i.key, i.payload, i.salt, (SELECT max(id) FROM outputs WHERE id >= i.id * 64 AND id < i.id * 64 + 64),
-       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues, p.deferred, p.code, p.reason
+       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.used, p.wait, p.spent, p.rewinds, p.requeues, p.deferred, p.code, p.reason
 FROM items AS i LEFT JOIN places AS p ON p.id = i.id
 WHERE i.id >= ? AND i.id < ? ORDER BY i.id LIMIT ?;
 
 -- name: records_of
 SELECT i.id, i.key, i.payload, i.salt, (SELECT max(id) FROM outputs WHERE id >= i.id * 64 AND id < i.id * 64 + 64),
-       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues, p.deferred, p.code, p.reason
+       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.used, p.wait, p.spent, p.rewinds, p.requeues, p.deferred, p.code, p.reason
 FROM items AS i LEFT JOIN places AS p ON p.id = i.id
 WHERE i.id IN (SELECT value FROM carray(?)) ORDER BY i.id;
 
 -- name: records_settled
 SELECT i.id, i.key, i.payload, i.salt, NULL,
-       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.since, p.spent, p.rewinds, p.requeues, p.deferred, p.code, p.reason
+       p.id, p.stage, p.state, p.epoch, p.attempt, p.due, p.used, p.wait, p.spent, p.rewinds, p.requeues, p.deferred, p.code, p.reason
 FROM places AS p JOIN items AS i ON i.id = p.id
 WHERE p.state = ? AND p.state <> 'pending' AND p.state <> 'done' AND p.id >= ? AND p.id < ? ORDER BY p.id LIMIT ?;
 
@@ -178,7 +184,7 @@ SELECT c.fence, c.version, c.owner, c.seq, c.head, c.lo, c.hi, b.sealed_at FROM 
 INSERT OR REPLACE INTO outputs (id, epoch, data, file) VALUES
 
 -- name: put_places (bulk)
-INSERT OR REPLACE INTO places (id, stage, state, epoch, attempt, due, since, spent, rewinds, requeues, deferred, code, reason) VALUES
+INSERT OR REPLACE INTO places (id, stage, state, epoch, attempt, due, since, used, wait, spent, rewinds, requeues, deferred, code, reason) VALUES
 
 -- name: put_checkpoints (bulk)
 INSERT OR REPLACE INTO checkpoints (id, row_count, cursor, acc, at) VALUES

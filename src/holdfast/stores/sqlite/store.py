@@ -161,7 +161,9 @@ class SqliteStore(SqliteBatches):
             may = lease.may_claim(chunk, now=now, waited=waited, owner_is_dead=is_dead)
             return chunk if may and chunk.id not in want.keeps else None
         enough = 1 + len(want.keeps)
-        for name, times in ("claimable_again", (now, now - waited)), ("claimable_fresh", (now - waited,)):
+        lists = {"claimable_again": (now, now - waited), "claimable_fresh": (now - waited,),
+                 "claimable_early": (now, now, now - waited)}  # fmt: skip
+        for name, times in lists.items():
             for chunk in map(chunk_of, db.execute(SQL[name], (want.batch, *times, enough))):
                 if chunk.id not in want.keeps:
                     return chunk
@@ -187,7 +189,7 @@ class SqliteStore(SqliteBatches):
         fence = max(granted.fence, self._epoch.floor + 1)
         base = chunk.batch << ITEM_BITS
         snapshots = [
-            journal.Snapshot(n=row[0] - base, stage=row[1], epoch=row[2], attempt=row[3], code=row[4], since=row[5])
+            journal.Snapshot(n=row[0] - base, stage=row[1], epoch=row[2], attempt=row[3], code=row[4], used=row[5])
             for row in db.execute(SQL["places_in_range"], (base + granted.lo, base + granted.hi))
         ]
         body = journal.Claimed(

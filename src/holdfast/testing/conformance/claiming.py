@@ -250,9 +250,9 @@ def the_entry_of_a_claim_has_a_snapshot_of_every_attempt_it_may_repeat(kit: Kit)
     kit.clock.advance(60)
     body = kit.last(kit.claim("bob").lease.chunk)
     assert isinstance(body, Claimed)
-    began = kit.place(0).since
+    used = kit.place(0).used
     assert body.snapshots == [
-        Snapshot(0, stage=0, epoch=0, attempt=1, code="http_503", since=began),
+        Snapshot(0, stage=0, epoch=0, attempt=1, code="http_503", used=used),
         Snapshot(2, stage=0, epoch=1, attempt=0),
     ]
     kit.check()

@@ -144,7 +144,7 @@ def a_checkpoint_puts_failed_attempts_behind_it(kit: Kit) -> None:
     (item,) = kit.load(claim)
     assert item.place.attempt == 1
     assert kit.store.commit([kit.reach(claim, item, 200)]) == LANDED
-    assert kit.place(0) == replace(item.place, attempt=0, since=0.0, due=0.0, code="", reason="")
+    assert kit.place(0) == replace(item.place, attempt=0, used=0.0, wait=0.0, due=0.0, code="", reason="")
     kit.check()
 
 

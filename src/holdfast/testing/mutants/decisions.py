@@ -61,7 +61,7 @@ def the_time_of_an_item_is_not_limited() -> Patch:
 
 @simulation
 def the_time_of_an_item_begins_anew_with_every_attempt() -> Patch:
-    return _moving(Transition.RETRY, since=lambda _place, facts: facts["due"])
+    return _moving(Transition.RETRY, used=lambda _place, _facts: 0.0)
 
 
 @simulation

@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from random import Random
 from typing import Any, TypeVar
 
-from holdfast.core import canonical
+from holdfast.core import canonical, wait
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import (
     Act,
@@ -363,7 +363,7 @@ class World:
     def about_to_run(self, item: Item, now: float) -> Effect:
         """It is due, the checkpoint it starts from is durable, and its input is what the stage before made of it."""
         n, place = int(item.n), item.place
-        if place.due > now:
+        if not wait.is_over(place.due, place.wait, now):
             raise Violation(f"item {n} is run {place.due - now:.3f} s before it is due")
         row = self.row_of(n)
         if (row.place.epoch, row.place.stage) < (place.epoch, place.stage):

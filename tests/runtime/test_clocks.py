@@ -1,0 +1,112 @@
+"""Clocks that are set and machines that sleep: nobody is buried for it, and nobody waits for a clock to catch up."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast as hf
+from holdfast.core.model import State
+from holdfast.runtime.records import audit
+from holdfast.stores.base import Idle, Store
+from tests.operations.world import Clock, World, deferred, done, failed, make_store
+from tests.runtime.support import run
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["memory", "sqlite", "bucket"])
+def world(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[World]:
+    store = make_store(request.param, tmp_path, clock)
+    yield World(store, clock, stages=("read",))
+    store.close()
+
+
+def fail_all(world: World) -> None:
+    claim = world.claim()
+    outcomes = [failed(item) for item in world.items(claim)]
+    assert world.commit(claim, outcomes, due=world.clock() + 2.0).landed
+
+
+@pytest.mark.promise("E7")
+def test_a_clock_that_jumps_an_hour_between_two_attempts_buries_nobody(world: World) -> None:
+    world.add(*range(20))
+    fail_all(world)
+    world.clock.advance(HOUR)
+    fail_all(world)
+    places = [item.place for item in world.store.items(world.id)]
+    assert {(place.state, place.attempt) for place in places} == {(State.PENDING, 2)}
+    assert {place.used for place in places} == {1.5 + 2.0 + 1.5 + 2.0}
+    world.clock.advance(HOUR)
+    world.finish()
+    assert {item.place.state for item in world.store.items(world.id)} == {State.DONE}
+    assert audit.verify(world.store, world.batch, full=True).holds
+
+
+@pytest.mark.promise("E7")
+def test_a_budget_that_was_really_used_still_buries(world: World) -> None:
+    world.add("slow")
+    world.work(lambda item: failed(item, seconds=500.0))
+    world.clock.advance(10.0)
+    world.work(lambda item: failed(item, seconds=500.0))
+    place = world.store.items(world.id)[0].place
+    assert (place.state, "after the 900 s" in place.reason) == (State.DEAD, True)
+
+
+@pytest.mark.promise("E7")
+@pytest.mark.parametrize("back", [5.0, HOUR])
+def test_a_clock_that_is_set_back_makes_no_wait_longer_than_twice(world: World, back: float) -> None:
+    world.add("page")
+    fail_all(world)
+    world.clock.advance(-back)
+    claim = world.claim()
+    (item,) = world.items(claim)
+    assert world.commit(claim, [done(item)]).landed
+    assert world.store.items(world.id)[0].place.state is State.DONE
+
+
+def test_a_clock_that_is_set_back_a_little_ends_no_wait_early(world: World) -> None:
+    world.add("page")
+    claim = world.claim()
+    outcomes = [deferred(item, 60.0) for item in world.items(claim)]
+    assert world.commit(claim, outcomes, due=world.clock() + 60.0).landed
+    world.clock.advance(-30.0)
+    with pytest.raises(AssertionError, match="nothing to claim"):
+        world.claim()
+
+
+@pytest.mark.promise("E7")
+def test_a_run_whose_clock_is_set_back_under_it_does_not_wait_for_the_clock(tmp_path: Path) -> None:
+    """The clock stands still but for one step back, so that only the rule ends the wait."""
+    clock, tried = Clock(), list[int]()
+    store: Store = make_store("memory", tmp_path, clock)
+    book = hf.Pipeline("book", store=store)
+
+    @book.stage(retry=hf.Retry(attempts=3, wait=("2s", "2s")))
+    def read(n: int) -> int:
+        tried.append(n)
+        if len(tried) == 1:
+            raise ConnectionError("away")
+        return n
+
+    def look(figures: object) -> None:
+        if len(tried) == 1 and store.items(store.batches()[0].id)[0].place.due:
+            clock.now -= HOUR
+
+    report = run(book, [1], progress=look, deadline="60s")
+    assert (report.counts.done, tried) == (1, [1, 1])
+
+
+def test_idle_is_still_told_while_a_wait_is_not_over(world: World) -> None:
+    world.add("page")
+    fail_all(world)
+    from holdfast.core.model import Want
+
+    answer = world.store.claim(Want(batch=world.id, owner="ann", limit=1, seconds=30.0))
+    assert isinstance(answer, Idle)
+    assert answer.next_due == world.clock() + 2.0

@@ -317,7 +317,7 @@ class _Ledger:
         message, code, trace = _cut(failed.message), storable(failed.code), storable(failed.trace)
         if isinstance(decision, retry.Again):
             facts |= {"due": self.now + decision.wait, "wait": decision.wait, "used": used + decision.charged,
-                      "deferred": place.deferred + decision.wait - decision.charged}  # fmt: skip
+                      "deferred": place.deferred + (decision.wait - decision.charged)}  # fmt: skip
             after = move(place, Transition.RETRY, stages=self.stages, reason=message, **facts)
             self._keep(failed, after, "retry", code, message, trace=trace)
         else:

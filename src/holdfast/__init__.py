@@ -9,6 +9,7 @@ from holdfast.core.errors import (
     Damaged,
     Defer,
     DefinitionChanged,
+    DiedAlike,
     FingerprintChanged,
     HoldfastError,
     Incomplete,
@@ -68,7 +69,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Bad", "Breaker", "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Cursor", "Damaged",
-    "DeadLetter", "Defer", "DefinitionChanged", "File", "Files", "Finding", "FingerprintChanged", "Folder",
+    "DeadLetter", "Defer", "DefinitionChanged", "DiedAlike", "File", "Files", "Finding", "FingerprintChanged", "Folder",
     "HoldfastError", "Incomplete", "Interrupted", "JsonLines", "LeaseLost", "NotConverged", "NotOurs", "Object",
     "Objects", "Pages", "Parquet", "Part", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Query",
     "Readable", "Reader", "Reconciliation", "Refused", "Report", "ResourceError", "Result", "Retry", "Scan",

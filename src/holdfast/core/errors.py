@@ -10,6 +10,7 @@
     │   ├── PayloadChanged    a known key came with another payload
     │   ├── SourceChanged     what a scan reads, or has read, is not what it was
     │   ├── UndoRefused       more of what is recorded would be undone than is likely to be meant
+    │   ├── DiedAlike         all items so far died of the same error; nothing was buried
     │   ├── ChainBroken       the journal does not verify
     │   ├── NotOurs           the file is not a Holdfast store
     │   │   └── Damaged       it is one, and it does not hold what was written into it
@@ -88,6 +89,10 @@ class SourceChanged(Refused):
 
 class UndoRefused(Refused):
     """More of what is recorded would be undone than is likely to be meant."""
+
+
+class DiedAlike(Refused):
+    """All items that were tried so far died of the same error, and none has succeeded; nothing was buried."""
 
 
 class ChainBroken(Refused):

@@ -207,3 +207,13 @@ without it."""
 SIGNAL_SECONDS: Final = 0.2
 """Seconds that a failure waits, where a program of the handler's died of SIGINT, SIGTERM or SIGHUP, for the run to be
 told to stop; then it counts as any other."""
+
+ALIKE_ITEMS: Final = 20
+"""Items, or as many as there are workers, that have to die alike before any has succeeded; then the run stops, and
+nothing is buried."""
+
+WITHHELD_TIMES: Final = 5
+"""Deaths that are withheld while nothing has succeeded, in times of that number; of more, all are buried."""
+
+WITHHELD_SECONDS: Final = 10.0
+"""How long they are withheld where the source gives nothing more; then they are buried."""

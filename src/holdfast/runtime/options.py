@@ -49,6 +49,11 @@ class Options:
     patience: float = SOURCE_PATIENCE
     allow_empty: bool = False
 
+    @property
+    def tolerates_all(self) -> bool:
+        """Whether every item may be a dead letter."""
+        return isinstance(self.tolerate, float) and self.tolerate >= 1
+
     @staticmethod
     def check(
         *,

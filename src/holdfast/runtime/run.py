@@ -127,7 +127,8 @@ class Run:
             gate = Gate(self.store, self.looker, self.options.verify, workers=self.options.workers,
                         allowed=self.options.undo, control=self.control, finished=self.finished)  # fmt: skip
             worker = Worker(self.store, lanes, self.control, ledger, heartbeat, self.finished, self._want(batch), gate,
-                            Caution(self.store, batch, ledger, chunks))  # fmt: skip
+                            Caution(self.store, batch, ledger, chunks),
+                            believes=self.options.tolerates_all)  # fmt: skip
             role = Role(partial(self._work, worker), at_end=self.interrupts.break_in, on_trouble=self.control.fail)
             worker.serve(role)
             progress = Progress(batch.name, ledger, self.options.progress, lambda: self.store.chunks(batch.id),

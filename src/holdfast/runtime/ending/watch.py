@@ -61,6 +61,15 @@ class Watch:
         if window.is_exceeded(found, tolerance.share, tolerance.window):
             self._control.stop("tolerance")
 
+    def would_exceed(self, more: int) -> bool:
+        """Whether so many more dead letters would be too many."""
+        tolerance = self._want.tolerance
+        batch = self._store.batch(self._name) if tolerance is not None else None
+        if tolerance is None or batch is None:
+            return False
+        dead = sum(chunk.counts.dead for chunk in self._store.chunks(self._want.batch))
+        return course.is_exceeded(tolerance, dead + more, batch)
+
     def after_burial(self) -> None:
         """Items were buried: count all that are dead, whoever buried them, before anything else is begun."""
         tolerance = self._want.tolerance

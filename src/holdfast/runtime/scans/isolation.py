@@ -11,6 +11,7 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Defer, LeaseLost, Skip, UsageError
 from holdfast.core.retry import Policy, classify, host_trouble
 from holdfast.runtime.scans.burial import Burial, Buried
+from holdfast.runtime.scans.misuse import MISTAKES
 from holdfast.runtime.scans.walk import Parked, Walk
 from holdfast.runtime.working.explanation import with_place
 from holdfast.runtime.working.interrupts import await_stop
@@ -89,7 +90,7 @@ class IsolatingWalk(Walk):
         try:
             answer: bytes | None = yield [rows[index] for index in some], acc
             return answer
-        except (LeaseLost, Parked, Defer, UsageError):
+        except (LeaseLost, Parked, Defer, UsageError, *MISTAKES):
             raise
         except Exception as error:
             await_stop(error, self._stopping)

@@ -17,13 +17,14 @@ from holdfast.runtime.scans.feed import Feed, feed_of
 from holdfast.runtime.scans.handler import Handler
 from holdfast.runtime.scans.interval import Careful, Interval
 from holdfast.runtime.scans.isolation import IsolatingWalk
-from holdfast.runtime.scans.misuse import Misuse
+from holdfast.runtime.scans.misuse import MISTAKES, Misuse, mistaken
 from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Parked, Walk
 from holdfast.runtime.schema import Invalid
 from holdfast.runtime.sources.away import Outage, SourceAway, asked, is_away
 from holdfast.runtime.working.assignment import Assignment, clock
+from holdfast.runtime.working.explanation import with_place
 from holdfast.runtime.working.pools import Finished
 from holdfast.runtime.working.runner import StageRunner
 from holdfast.runtime.working.saving import Refusal
@@ -61,6 +62,9 @@ class RangeRunner(StageRunner):
         except (Misuse, SourceAway) as error:
             outcome = None
             self._finished.put(Refusal(work, error))
+        except MISTAKES as error:
+            outcome = None
+            self._finished.put(Refusal(work, mistaken(self.ranges.handler.what, error, with_place(error))))
         except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome that names it
             outcome = self._explain(item if walk is None else walk.item, error, work, began, ctx)
         here.batch = None

@@ -91,6 +91,8 @@ class Holding:
         self._woken_at = 0.0
         self.running = 0
         self.outcomes: list[Outcome] = []
+        self.withheld = 0
+        """Deaths that are not among the outcomes yet."""
         self.checkpoints: dict[int, Checkpoint] = {}
         """How far its items had been read when they were loaded, where they are ranges of a source."""
         self.savings: list[Saving] = []
@@ -142,7 +144,12 @@ class Holding:
     @property
     def is_idle(self) -> bool:
         """Nothing is ready, running or finished: only waiting items, if any."""
-        return self.loaded_all and not (self.running or self.outcomes or self.unasked or self.ready_count)
+        return not (self.is_busy or self.outcomes or self.withheld)
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is running, ready, or not read yet."""
+        return bool(self.running or self.unasked or self.ready_count) or not self.loaded_all
 
     def read(self, items: Sequence[Item]) -> None:
         """A page came from the store."""

@@ -39,6 +39,7 @@ from holdfast.runtime.working.ledger import Ledger
 from holdfast.runtime.working.pools import Broken, Finished, Unable
 from holdfast.runtime.working.role import Role
 from holdfast.runtime.working.saving import Refusal, Saving
+from holdfast.runtime.working.withheld import Withheld, has_success
 from holdfast.runtime.working.writing import write
 from holdfast.stores.base import Idle, Receipt, Store
 
@@ -52,7 +53,8 @@ class Worker:
     """Works on one batch until it is settled, or the run is told to stop."""
 
     def __init__(self, store: Store, lanes: Sequence[Lane], control: Control, ledger: Ledger, heartbeat: Heartbeat,
-                 finished: Finished, want: Want, gate: Gate, caution: Caution) -> None:  # fmt: skip
+                 finished: Finished, want: Want, gate: Gate, caution: Caution, *,
+                 believes: bool = False) -> None:  # fmt: skip
         self.store = store
         self.lanes = lanes
         self.control = control
@@ -68,6 +70,8 @@ class Worker:
         self.adopting = frozenset(lane.index for lane in lanes if lane.stage.adopter is not None)
         self.pauses = Pauses(store, lanes, control, ledger, want)
         self.watch = Watch(store, lanes[0].runner.batch, control, want, lanes[0].slots)
+        doubts = not (believes or self.takes_ranges or has_success(ledger.began_with))
+        self.withheld = Withheld(store, lanes, control, want, self.watch, active=doubts)
         self.policies = [lane.stage.policy for lane in lanes]
         self.holdings: list[Holding] = []
         self.idle: Idle | None = None
@@ -108,9 +112,11 @@ class Worker:
             self.gate.let_through(self.holdings, nothing_left=self.idle is not None)
             self._isolate()
             self._top_up()
+            self.withheld.look(self.holdings, at_end=self.idle is not None and self.asked_at_end)
             self._dispatch()
             self._let_go()
         self._collect(0.0)
+        self.withheld.end()
         self._commit()
         self.release_all()
 
@@ -203,9 +209,11 @@ class Worker:
                 holding.reached.append(work.reached)
             holding.put_back(work, unrun)
             lost = [each for each in outcomes if isinstance(each, Lost)]
+            others = len(outcomes) - len(lost)
+            outcomes = self.withheld.sift(holding, work.stage, outcomes)
             holding.outcomes += [each for each in outcomes if not isinstance(each, Lost)] if lost else outcomes
             if lost or lane.runner.reads_files:
-                self.gate.hear(holding, lost, others=len(outcomes) - len(lost))
+                self.gate.hear(holding, lost, others=others)
         self._stop_at_trouble(odd)
 
     def _stop_at_trouble(self, outcomes: Sequence[Outcome]) -> None:
@@ -460,6 +468,8 @@ class Worker:
     def _isolate(self) -> None:
         """A suspect has the process to itself: other chunks are given back, so that none of them shares its blame."""
         suspect = next((h for h in self.holdings if h.exclusive), None)
+        if suspect is not None:
+            self.withheld.believe()
         for holding in [h for h in self.holdings if suspect is not None and h is not suspect]:
             holding.drop_ready()
             if not holding.running and not holding.outcomes:
@@ -489,6 +499,7 @@ class Worker:
             for lane in self.lanes:
                 lane.give_back()
         self.gate.give_back()
+        self.withheld.end()
         for holding in self.holdings:
             holding.drop_ready()
 
@@ -504,5 +515,6 @@ class Worker:
 
     def _forget(self, holding: Holding) -> None:
         self.heartbeat.remove(holding)
+        self.withheld.forget(holding)
         if holding in self.holdings:
             self.holdings.remove(holding)

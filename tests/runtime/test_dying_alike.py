@@ -1,0 +1,358 @@
+"""A mistake in the code buries nothing: while no item has succeeded, deaths are withheld, and the run stops."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.core import alike
+from holdfast.core.limits import ALIKE_ITEMS, SLICE_ITEMS, WITHHELD_TIMES
+from holdfast.interfaces.cli.app import call
+from holdfast.runtime.records import audit
+from holdfast.runtime.working import withheld
+from holdfast.testing.rows import Rows
+from tests.runtime.support import ONCE, Calls, codes, run, wait_for
+
+Restart = Callable[..., hf.Pipeline]
+
+
+def typo(calls: Calls, *, correct: bool = False, kind: str = "threads") -> Callable[[hf.Pipeline], None]:
+    def define(book: hf.Pipeline) -> None:
+        def read(number: int) -> int:
+            calls(number)
+            return number if correct else nubmer  # type: ignore[name-defined] # noqa: F821
+
+        async def read_async(number: int) -> int:
+            return read(number)
+
+        book.stage(name="read")(read_async if kind == "loop" else read)
+
+    return define
+
+
+@pytest.mark.promise("E2")
+@pytest.mark.parametrize("kind", ["threads", "loop"])
+@pytest.mark.parametrize("workers", [1, 4, 40])
+def test_a_typo_stops_the_run_and_buries_nothing(restart: Restart, kind: str, workers: int) -> None:
+    calls = Calls()
+    book = restart(typo(calls, kind=kind))
+    with pytest.raises(hf.DiedAlike) as caught:
+        run(book, range(3_000), workers=workers)
+    text = str(caught.value)
+    assert "died alike at stage 'read', and none has succeeded: NameError: name 'nubmer' is not defined" in text
+    assert "in read); for example item " in text
+    assert "Nothing was buried: correct the code or the input, then run again." in text
+    assert text.count("NameError") == 1
+    report = book.report()
+    assert (report.counts.dead, report.counts.done) == (0, 0)
+    assert max(ALIKE_ITEMS, workers) <= len(calls) < 3_000
+    assert all(item.place.attempt == 0 for item in book.store.items(1))
+    assert audit.verify(book.store, book.store.batches()[0], full=True).findings == ()
+    assert run(restart(typo(Calls(), correct=True)), range(3_000)).is_complete
+
+
+@pytest.mark.promise("E2", "P10")
+def test_the_command_ends_with_1_and_says_it_once(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("app.py").write_text(
+        "import holdfast as hf\n"
+        "words = hf.Pipeline('words', source=range(1000))\n"
+        "@words.stage\n"
+        "def shout(word: int) -> str:\n"
+        "    return wrod\n"
+    )
+    assert call(["run", "app.py:words", "--no-progress"]) == 1
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("name 'wrod' is not defined") == 1
+    assert "(app.py:5 in shout)" in said.err
+    assert call(["run", "app.py:words", "--no-progress", "--tolerate", "100%"]) == 0
+    assert "1,000 dead" in capsys.readouterr().out
+
+
+@pytest.mark.promise("E2", "E4")
+def test_fewer_items_than_that_are_buried_at_the_end_of_their_source(restart: Restart) -> None:
+    report = run(restart(typo(Calls())), range(ALIKE_ITEMS - 1), workers=4)
+    assert (report.counts.dead, report.exit_code) == (ALIKE_ITEMS - 1, 1)
+    assert report.state == "complete with dead letters"
+
+
+@pytest.mark.promise("E2")
+def test_one_success_is_enough_to_believe_the_others(book: hf.Pipeline) -> None:
+    died = Calls()
+
+    @book.stage
+    def read(number: int) -> int:
+        if number != ALIKE_ITEMS - 2:
+            died(number)
+            raise ValueError("bad page")
+        return number
+
+    report = run(book, range(100), workers=1)
+    assert (report.counts.dead, report.counts.done) == (99, 1)
+    assert len(died) == 99, "nobody was tried twice"
+
+
+def test_a_skipped_item_is_a_success(book: hf.Pipeline) -> None:
+    @book.stage
+    def read(number: int) -> int:
+        if number == 3:
+            raise hf.Skip("blank")
+        raise ValueError("bad page")
+
+    assert run(book, range(100), workers=1).counts.dead == 99
+
+
+def test_a_batch_in_which_something_ever_succeeded_is_not_concerned(restart: Restart) -> None:
+    assert run(restart(typo(Calls(), correct=True)), [0]).is_complete
+    report = run(restart(typo(Calls())), range(50))
+    assert (report.counts.dead, report.counts.done) == (49, 1)
+
+
+@pytest.mark.promise("E2")
+def test_a_typo_in_the_second_stage_stops_the_run_too(book: hf.Pipeline) -> None:
+    @book.stage
+    def read(number: int) -> int:
+        if number % 7 == 1:
+            raise hf.Permanent("odd")
+        return number
+
+    @book.stage
+    def write(number: int) -> int:
+        return nubmer  # type: ignore[name-defined] # noqa: F821
+
+    with pytest.raises(hf.DiedAlike, match="stage 'write'"):
+        run(book, range(300), workers=2)
+    assert {letter.code for letter in book.report().dead} <= {"odd"}, "the first stage works: its deaths count"
+
+
+def test_codes_of_the_users_are_alike_without_a_place_and_errors_only_at_the_same_one(book: hf.Pipeline) -> None:
+    @book.stage
+    def read(number: int) -> int:
+        if number % 2:
+            raise hf.Permanent("blank", f"page {number}")
+        raise ValueError(number)
+
+    with pytest.raises(hf.DiedAlike, match=r"(blank: page \d+|ValueError: \d+ \(\S+ in read\));"):
+        run(book, range(200), workers=1)
+
+
+@pytest.mark.promise("E2")
+def test_deaths_of_many_kinds_are_believed_and_memory_stays_bounded(
+    book: hf.Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = [0]
+    hold = withheld.Withheld._hold
+
+    def noted(self: withheld.Withheld, *args: Any) -> None:
+        hold(self, *args)
+        most[0] = max(most[0], len(self._held))
+
+    monkeypatch.setattr(withheld.Withheld, "_hold", noted)
+
+    @book.stage(timeout=60)
+    def read(number: int, ctx: hf.Context) -> int:
+        raise hf.Permanent(f"code {number}")
+
+    count = ALIKE_ITEMS * WITHHELD_TIMES + 3 * SLICE_ITEMS
+    report = run(book, range(count), workers=2)
+    assert report.counts.dead == count
+    assert most[0] <= ALIKE_ITEMS * WITHHELD_TIMES + SLICE_ITEMS
+
+
+def test_invalid_input_is_not_concerned(restart: Restart) -> None:
+    report = run(restart(typo(Calls(), correct=True)), ["x"] * 3 + [f"word {n}" for n in range(100)])
+    assert set(codes(report).values()) == {"invalid"}
+    assert report.counts.dead == 101
+
+
+def test_the_code_of_a_kind() -> None:
+    assert alike.enough(4) == ALIKE_ITEMS
+    assert alike.enough(64) == 64
+
+
+# -- money, tolerance, breakers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("D4", "E2")
+def test_what_was_paid_for_deaths_that_are_not_written_is_kept(book: hf.Pipeline) -> None:
+    calls = Calls()
+
+    @book.stage
+    def read(number: int, ctx: hf.Context) -> int:
+        calls(number)
+        ctx.spend(usd="0.01")
+        raise ValueError(number)
+
+    with pytest.raises(hf.DiedAlike):
+        run(book, range(100), workers=2)
+    assert float(book.report().totals.usd) == pytest.approx(len(calls) * 0.01)
+
+
+@pytest.mark.promise("D4")
+def test_a_budget_sees_what_fails(book: hf.Pipeline) -> None:
+    calls = Calls()
+
+    @book.stage
+    def read(number: int, ctx: hf.Context) -> int:
+        calls(number)
+        ctx.spend(usd="0.10")
+        raise ValueError(number)
+
+    report = run(book, range(100), workers=1, budget=hf.Budget(usd="0.50", item="0.10"))
+    assert (len(calls), str(report.totals.usd), report.state) == (5, "0.50", "paused")
+
+
+@pytest.mark.promise("E7", "E2")
+def test_a_tolerance_below_it_decides_first(restart: Restart) -> None:
+    report = run(restart(typo(Calls())), range(100), workers=1, tolerate=hf.Tolerance(count=4))
+    assert (report.state, report.exit_code) == ("over tolerance", 1)
+    assert 5 <= report.counts.dead < ALIKE_ITEMS
+
+
+@pytest.mark.promise("E7", "E2")
+@pytest.mark.parametrize("tolerate", [hf.Tolerance(count=50), 50, "10%"])
+def test_a_tolerance_above_it_changes_nothing(restart: Restart, tolerate: Any) -> None:
+    book = restart(typo(Calls()))
+    with pytest.raises(hf.DiedAlike):
+        run(book, range(1000), workers=1, tolerate=tolerate)
+    assert book.report().counts.dead == 0
+
+
+def test_whoever_tolerates_everything_is_believed(restart: Restart) -> None:
+    report = run(restart(typo(Calls())), range(100), tolerate="100%")
+    assert (report.counts.dead, report.exit_code) == (100, 0)
+
+
+@pytest.mark.promise("E2")
+def test_a_service_that_is_down_makes_its_stage_pause_and_is_no_typo(book: hf.Pipeline) -> None:
+    paused = threading.Event()
+
+    @book.stage(retry=ONCE, breaker=hf.Breaker(failures=30, pause="1h"))
+    def read(number: int) -> int:
+        raise hf.Transient("busy")
+
+    @book.on_event
+    def heard(event: Any) -> None:
+        if "pauses" in str(event):
+            paused.set()
+            book.pause(reason="it is seen")
+
+    report = run(book, range(100), workers=1)
+    assert paused.is_set()
+    assert any("pauses" in warning for warning in report.warnings)
+    assert report.counts.pending > 0
+
+
+# -- how a run ends meanwhile ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("A7")
+def test_ctrl_c_leaves_what_is_withheld_as_it_was(restart: Restart) -> None:
+    calls = Calls()
+
+    def define(book: hf.Pipeline) -> None:
+        @book.stage
+        def read(number: int, ctx: hf.Context) -> int:
+            if calls(number) and number == 5:
+                os.kill(os.getpid(), signal.SIGINT)
+                wait_for(lambda: ctx.stopping)
+            return nubmer  # type: ignore[name-defined,no-any-return] # noqa: F821
+
+    report = run(restart(define), range(50), workers=1)
+    assert (report.state, report.counts.dead, report.counts.pending) == ("interrupted", 0, 50)
+
+
+@pytest.mark.promise("A15")
+def test_another_reason_to_stop_buries_what_is_withheld(book: hf.Pipeline) -> None:
+    never, calls = threading.Event(), Calls()
+
+    @book.stage
+    def read(number: int) -> int:
+        calls(number)
+        raise ValueError(number)
+
+    def source() -> Iterator[int]:
+        yield 1
+        wait_for(lambda: len(calls) == 1)
+        book.pause(reason="enough")
+        never.wait(60)
+
+    report = run(book, source())
+    assert (report.counts.dead, report.reason) == (1, "paused")
+
+
+def test_a_source_that_gives_nothing_more_for_a_while_does_not_keep_deaths_back(
+    book: hf.Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(withheld, "WITHHELD_SECONDS", 0.0)
+    buried = threading.Event()
+
+    @book.stage
+    def read(number: int) -> int:
+        raise ValueError(number)
+
+    @book.on_failure
+    def heard(letter: hf.DeadLetter) -> None:
+        buried.set()
+
+    def source() -> Iterator[int]:
+        yield 1
+        wait_for(lambda: book.report().counts.dead == 1)
+        yield 2
+
+    assert run(book, source()).counts.dead == 2
+    assert buried.is_set()
+
+
+def test_a_lost_lease_takes_what_was_withheld_along(book: hf.Pipeline) -> None:
+    seized = threading.Event()
+
+    @book.stage
+    def read(number: int) -> int:
+        if number == 0 and not seized.is_set():
+            raise ValueError(number)
+        wait_for(seized.is_set)
+        return number
+
+    def source() -> Iterator[int]:
+        from holdfast.runtime.operating.operations import By, reset
+
+        yield 0
+        wait_for(lambda: any(chunk.owner for chunk in book.store.chunks(1)))
+        reset(book.store, book.store.batches()[0], By(actor="ann", reason="mine"), "0")
+        seized.set()
+        yield 1
+
+    report = run(book, source(), workers=1, heartbeat="10ms")
+    assert (report.counts.done, report.counts.dead) == (2, 0)
+
+
+# -- scans ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("B7", "E2")
+@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("error", [NameError("name 'rwos' is not defined"), ImportError("no module named 'nunpy'")])
+def test_a_mistake_in_the_handler_of_a_scan_stops_it_at_once(error: Exception, follow: bool, isolate: bool) -> None:
+    scan = hf.Scan("rows", Rows(range(12), page=4), store="memory:", every=2, follow=follow, isolate=isolate)
+    broken = [True]
+
+    @scan.handler
+    def handle(rows: list[int], acc: int) -> int:
+        if broken and 6 in rows:
+            raise error
+        return acc + len(rows)
+
+    with pytest.raises(hf.UsageError, match=f"{type(error).__name__}: .* nothing was buried"):
+        scan.tick() if follow else scan.run(progress=False)
+    assert (scan.report().counts.dead, scan.report().rows) == (0, 6)
+    broken.clear()
+    assert (scan.tick() if follow else scan.run(progress=False)).exit_code == 0
+    assert scan.report().rows == 12

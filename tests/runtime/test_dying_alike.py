@@ -171,6 +171,37 @@ def test_invalid_input_is_not_concerned(restart: Restart) -> None:
     assert report.counts.dead == 101
 
 
+@pytest.mark.promise("C8", "E2")
+def test_a_typo_in_a_verifier_stops_a_run_that_resumes_behind_it(restart: Restart, folder: Path) -> None:
+    state, calls = ["stop"], Calls()
+
+    def define(book: hf.Pipeline) -> None:
+        @book.stage(sink=hf.Files("out/{key}.json"))
+        def read(number: int) -> int:
+            return number
+
+        @read.verify
+        def holds(out: int) -> bool:
+            return True if state == ["stop"] else uot  # type: ignore[name-defined,no-any-return] # noqa: F821
+
+        @book.stage
+        def write(number: int, ctx: hf.Context) -> int:
+            calls(number)
+            if state == ["stop"] and len(set(calls.seen)) == 60:
+                book.pause(reason="all have passed the first stage")
+            if state == ["stop"]:
+                raise hf.Defer(0.05)
+            return number
+
+    assert run(restart(define), range(60)).reason == "paused"
+    state[:] = ["typo"]
+    book = restart(define)
+    book.resume(reason="they have")
+    with pytest.raises(hf.DiedAlike, match="verifier_failed"):
+        run(book, range(60), verify="quick")
+    assert book.report().counts.dead == 0
+
+
 def test_the_code_of_a_kind() -> None:
     assert alike.enough(4) == ALIKE_ITEMS
     assert alike.enough(64) == 64

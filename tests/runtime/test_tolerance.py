@@ -28,8 +28,8 @@ def define(calls: Calls, dies: Callable[[int], bool] = lambda number: True) -> C
 
 
 def test_plain_numbers_are_judged_at_the_end_only(restart: Restart) -> None:
-    report = run(restart(define(Calls())), range(30), tolerate=2)
-    assert (report.state, report.exit_code, report.counts.dead) == ("complete with dead letters", 1, 30)
+    report = run(restart(define(Calls())), range(15), tolerate=2)
+    assert (report.state, report.exit_code, report.counts.dead) == ("complete with dead letters", 1, 15)
 
 
 @pytest.mark.promise("A15")
@@ -44,7 +44,7 @@ def test_beyond_the_count_nothing_more_is_begun(restart: Restart) -> None:
     calls.clear()
     again = run(restart(define(calls)), range(5000), tolerate=hf.Tolerance(count=10))
     assert (again.state, len(calls)) == ("over tolerance", 0)
-    assert run(restart(define(calls)), range(5000), tolerate=hf.Tolerance(count=5000)).exit_code == 0
+    assert run(restart(define(calls)), range(5000), tolerate="100%").exit_code == 0
 
 
 @pytest.mark.promise("A15")
@@ -56,7 +56,7 @@ def test_of_a_large_claim_only_what_was_in_flight_dies(restart: Restart) -> None
 
 
 def test_exactly_the_share_is_fine_though_it_is_no_whole_number_in_binary(restart: Restart) -> None:
-    book = restart(define(Calls(), lambda number: number < 29))
+    book = restart(define(Calls(), lambda number: 1 <= number <= 29))
     report = run(book, range(100), tolerate=hf.Tolerance(share=0.29))
     assert (report.state, report.exit_code) == ("complete with dead letters", 0)
     assert not window.is_exceeded(window.Tally(dead=29, seen=100), 0.29, 100)
@@ -70,7 +70,7 @@ def test_exactly_as_many_as_are_tolerated_is_fine(restart: Restart) -> None:
 
 
 def test_a_share_is_judged_once_the_source_is_read(restart: Restart) -> None:
-    book = restart(define(Calls(), lambda number: number < 60))
+    book = restart(define(Calls(), lambda number: 1 <= number <= 60))
     report = run(book, range(1000), workers=1, tolerate=hf.Tolerance(share=0.05))
     assert (report.state, report.counts.expected) == ("over tolerance", 1000)
     assert 51 <= report.counts.dead <= 60
@@ -131,7 +131,7 @@ APP = """
         raise hf.Permanent("blank")
 
     if __name__ == "__main__":
-        report = book.run(range(4000), workers=2, progress=False, tolerate=hf.Tolerance(count=40))
+        report = book.run(range(4000), workers=2, progress=False, tolerate=hf.Tolerance(count=10))
         print(json.dumps([report.state, report.this_run.dead, report.exit_code]))
 """
 
@@ -146,8 +146,8 @@ def test_several_processes_on_one_file_bury_no_more_than_the_count_and_what_was_
     assert {(state, code) for state, _, code in said} == {("over tolerance", 1)}
     dead = hf.Pipeline("book", store=app.store).report().counts.dead
     assert dead == sum(mine for _, mine, _ in said)
-    together, handed_over = 40, 2 * 2
-    assert 41 <= dead <= 40 + 3 * handed_over * together < 4000, said
+    together, handed_over = 10, 2 * 2
+    assert 11 <= dead <= 10 + 3 * handed_over * together < 4000, said
     tally(processes=3)
 
 

@@ -60,8 +60,9 @@ class Withheld:
         self._judge(dying)
         return [outcome for outcome in outcomes if not alike.is_death(outcome)]
 
-    def look(self, holdings: Sequence[Holding], *, at_end: bool) -> None:
-        """Bury what is withheld where nothing else is left to try, or nothing came for a while."""
+    def look(self, holdings: Sequence[Holding], pending: int | None) -> None:
+        """Bury what is withheld where nothing else is left to try, or nothing came for a while. `pending` is how many
+        items of the batch are left, once the source was read to its end."""
         if not self._held:
             return
         if any(holding.is_busy for holding in holdings):
@@ -69,7 +70,7 @@ class Withheld:
             return
         now = time.monotonic()
         self._quiet_since = now if self._quiet_since is None else self._quiet_since
-        nothing_left = at_end and not any(holding.waiting for holding in holdings)
+        nothing_left = pending is not None and pending <= len(self._held)
         if nothing_left or now - self._quiet_since > WITHHELD_SECONDS:
             self.release()
 

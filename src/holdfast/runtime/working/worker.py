@@ -112,7 +112,7 @@ class Worker:
             self.gate.let_through(self.holdings, nothing_left=self.idle is not None)
             self._isolate()
             self._top_up()
-            self.withheld.look(self.holdings, at_end=self.idle is not None and self.asked_at_end)
+            self.withheld.look(self.holdings, self.idle.pending if self.idle and self.asked_at_end else None)
             self._dispatch()
             self._let_go()
         self._collect(0.0)
@@ -167,7 +167,9 @@ class Worker:
         elif isinstance(message, Unable):
             raise message.trouble()
         elif isinstance(message, Passed):
-            self.gate.take(message)
+            holding, at = message.question.holding, message.question.items[0].place.stage
+            told = message.outcomes if holding.lost else self.withheld.sift(holding, at, message.outcomes)
+            self.gate.take(message._replace(outcomes=told))
             self._stop_at_trouble(message.outcomes)
         elif message.work.abandoned:
             return  # it answered in the moment it was given up, and is accounted for already

@@ -210,7 +210,7 @@ def test_the_code_of_a_kind() -> None:
 # -- money, tolerance, breakers ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("D4", "E2")
+@pytest.mark.promise("E2")
 def test_what_was_paid_for_deaths_that_are_not_written_is_kept(book: hf.Pipeline) -> None:
     calls = Calls()
 
@@ -225,7 +225,6 @@ def test_what_was_paid_for_deaths_that_are_not_written_is_kept(book: hf.Pipeline
     assert float(book.report().totals.usd) == pytest.approx(len(calls) * 0.01)
 
 
-@pytest.mark.promise("D4")
 def test_a_budget_sees_what_fails(book: hf.Pipeline) -> None:
     calls = Calls()
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.errors import UsageError
 from holdfast.core.model import State
 from holdfast.runtime.cursors import retrying
 from holdfast.runtime.cursors.history import history
@@ -26,12 +27,12 @@ def test_a_yield_that_cannot_be_stored_is_refused_and_moves_nothing(store: Store
             if row in (4, 7):
                 yield {"total": 10} if row == 4 else {"total": object()}
 
-    report = scan.run(progress=False)
-    assert (report.counts.dead, report.rows) == (1, 5)
+    with pytest.raises(UsageError, match="cannot be stored"):
+        scan.run(progress=False)
     batch = store.batch("totals")
     assert batch is not None
     (at,) = standings(store, batch)
-    assert (at.place.state, at.rows, at.acc) == (State.DEAD, 5, b'{"total":10}')
+    assert (at.place.state, at.rows, at.acc) == (State.PENDING, 5, b'{"total":10}')
 
 
 @pytest.mark.promise("B15")

@@ -358,7 +358,8 @@ class _Teller:
             _must(a.attempt < policy.attempts, f"{where} retries item {a.n} after its last attempt")
             _must(a.used <= policy.within, f"{where} retries item {a.n} after its time is over")
             _must(a.used >= told.used + a.seconds, f"{where} gives item {a.n} time back: {a.used} after {told.used}")
-            _must(a.due <= a.deadline, f"{where} retries item {a.n} beyond the deadline that it tells")
+            in_time = a.due <= a.deadline or not a.used  # where nothing is used yet, no deadline is told
+            _must(in_time, f"{where} retries item {a.n} beyond the deadline that it tells")
             affordable = policy.money is None or told.spent < policy.money
             _must(affordable, f"{where} retries item {a.n} after {told.spent} of {policy.money} units were spent on it")
             told.used = a.used

@@ -77,6 +77,12 @@ def share(chunk: Chunk, want: Want, *, affordable: int | None = None, ahead: int
     return min(chunk.pending, max(1, min(limits)))
 
 
+def is_further(chunk: Chunk, want: Want, granted: int) -> bool:
+    """Whether a chunk may be granted in the same write as others with so many items: whole, as far as the limit goes,
+    and never with blame or under a budget, which decide about each grant by what the last one left."""
+    return want.cap is None and granted + chunk.pending <= want.limit and not blamed(chunk)
+
+
 def find_cut(chunk: Chunk, size: int, states: Sequence[State]) -> Cut:
     """Where to cut so that the head keeps `size` pending items; `states` has one per item of the chunk, in order."""
     pending = [index for index, state in enumerate(states) if state is State.PENDING]

@@ -60,6 +60,9 @@ INGEST_BYTES: Final = 32 * 1024 * 1024
 CLAIM_ITEMS: Final = 20_000
 """Items in one claim."""
 
+CLAIM_CHUNKS: Final = 200
+"""Chunks in one claim, where they are so small that it takes many to keep the workers busy."""
+
 LOAD_ITEMS: Final = 4_000
 """Items a worker reads into memory at a time."""
 

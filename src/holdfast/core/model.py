@@ -221,6 +221,8 @@ class Claim(Value, frozen=True, kw_only=True):
     version: int
     pending: int
     blame: int
+    more: tuple["Claim", ...] = ()
+    """Further chunks that were granted in the same write, each as if it had been claimed after this one."""
 
 
 class Want(Value, frozen=True, kw_only=True):
@@ -234,6 +236,8 @@ class Want(Value, frozen=True, kw_only=True):
     at_once: int | None = None
     """How many items the claimer can start at once: of a chunk that carries blame no more are granted; None where the
     claimer does not tell."""
+    chunks: int = 1
+    """How many chunks may be granted in one write, where each of them is small; their items count towards the limit."""
     reserve: int = 0
     """Money to set aside for each item, in units."""
     cap: int | None = None

@@ -70,8 +70,9 @@ def own(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Owne
     except BaseException:
         found.close()
         raise
-    if known is not None and (known.ingested_at is None or any(chunk.pending for chunk in store.chunks(known.id))):
-        found.check_idle(name)
+    if found.superseded and known is not None:
+        if known.ingested_at is None or any(chunk.pending for chunk in store.chunks(known.id)):
+            found.check_idle(name)
     return found
 
 

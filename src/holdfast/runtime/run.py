@@ -111,7 +111,7 @@ class Run:
             return self._report(batch, ledger, found)
         if self.owned.superseded:
             items = None
-        self.closing.begin(batch)
+        self.closing.begin(chunks)
         if any(stage.takes_ranges for stage in self.pipeline.stages):
             self._count_rows(batch, ledger)
         grace = max(self.pipeline.patience.orphan_after, self.options.lease)

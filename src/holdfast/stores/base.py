@@ -138,7 +138,8 @@ class Store(Protocol):
             for an item, and nobody holds the chunk: released, expired by the store's clock, or its process is known
             to be dead. What the claimer keeps is not granted to it, however long it slept.
             With `only` it is the chunk of that item, or of what stands before it in a suspect: give that back, and
-            claim again.
+            claim again. With `chunks` a store may grant further ones in the same write, which are in `more`; one
+            that never does is right, too.
         Guarantee: the fence is one higher than ever before; the entry with the snapshot of attempts is durable.
         Raises: StoreUnavailable.
         """

@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.core import course
 from holdfast.core.ending import End
 from holdfast.core.errors import Refused
-from holdfast.core.model import Batch, Course
+from holdfast.core.model import Batch, Chunk, Course
 from holdfast.core.reconcile import How, Reconciliation
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.ingester import KeyFrom
@@ -26,9 +26,9 @@ class Closing:
         self._heads = b""
         self.warnings: list[str] = []
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, chunks: Sequence[Chunk]) -> None:
         """Before what is recorded is checked."""
-        self._heads = course.cover(self._store.chunks(batch.id))
+        self._heads = course.cover(chunks)
 
     def end(self, batch: Batch, *, read: bool) -> Reconciliation | None:
         """Once nothing is in flight any more: reconcile, publish, seal. None while there is something left to do.

@@ -27,13 +27,13 @@ class Appetite:
         if self._rate.learn(settled):
             self._control.crowded = self._rate.value > CROWDED
 
-    def is_hungry(self, holdings: Sequence[Holding]) -> bool:
-        """Whether more items should be ready than there are. Ranges are taken as they can be begun: others may want
+    def wants(self, holdings: Sequence[Holding]) -> float:
+        """How many more items should be ready than there are. Ranges are taken as they can be begun: others may want
         the next one."""
         if self._takes_ranges:
-            return len(holdings) < self._control.workers
+            return self._control.workers - len(holdings)
         ready = sum(h.ready_count + len(h.unasked) for h in holdings)
-        return ready < max(self._control.workers, self._speed() * AHEAD_SECONDS / 8)
+        return max(self._control.workers, self._speed() * AHEAD_SECONDS / 8) - ready
 
     def portion(self) -> int:
         """How many items to claim at once."""

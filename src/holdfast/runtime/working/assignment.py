@@ -39,6 +39,7 @@ class Assignment:
         "reached",
         "ready_at",
         "resumed",
+        "slots",
         "stage",
         "started",
         "valid",
@@ -57,6 +58,8 @@ class Assignment:
         self.outcomes: list[Outcome] = []
         self.left = len(items)
         """Items the worker has not had back."""
+        self.slots = 0
+        """Slots it holds until they are committed; none on the committing thread, which is done before it commits."""
         self.started = 0.0
         """When the item at hand was begun; 0 while none is."""
         self.ctx: Context | None = None

@@ -95,8 +95,9 @@ class Lane:
         free = self.control.workers - at_hand
         return free if limit is None else min(free, limit - self.used - here)
 
-    def start(self, holding: Holding) -> int:
-        """Hand over some items; 1 when they were run at once on this thread."""
+    def start(self, holding: Holding) -> float:
+        """Hand over some items, or run them at once on this thread; returns how much that is of all that is run there
+        between two commits."""
         if not self._begun:
             self._begun = True
             self.open_resources()
@@ -111,17 +112,20 @@ class Lane:
         deaths = holding.suspects.get(items[0].n, 0)
         work.fresh, work.lone = deaths > 0, deaths > 1
         holding.running += len(items)
-        taken = len(items) if isinstance(self.pool, Loop) else 1
-        self.used += taken
-        self.slots.free -= taken
         if inline:
             self._run_here(work)
-            return 1
+            return len(items) / self.pace.slice(inline)
+        self._occupy(work, len(items) if isinstance(self.pool, Loop) else 1)
         if holding.lease.expires > self.runner.now():
             work.valid = holding.lease.expires
         self.active[id(work)] = work
         self.pool.submit(self.runner, work)
-        return 0
+        return 0.0
+
+    def _occupy(self, work: Assignment, slots: int) -> None:
+        work.slots = slots
+        self.used += slots
+        self.slots.free -= slots
 
     def _run_here(self, work: Assignment) -> None:
         """Run items on this thread. If they turn out to be slow after all, the rest is left for other threads. If one
@@ -160,6 +164,7 @@ class Lane:
         """On the thread that took the role: an item is slow. It holds its slot and the place of a worker until it ends,
         and its stage is not run inline again."""
         self._surprised = True
+        self._occupy(work, 1)
         self.active[id(work)] = work
         if isinstance(self.pool, Threads):
             self.pool.lend()
@@ -221,7 +226,7 @@ class Lane:
     def finish(self, work: Assignment, count: int) -> None:
         """Some items of an assignment came back: give their slots back."""
         work.left -= count
-        freed = count if isinstance(self.pool, Loop) else int(work.left == 0)
+        freed = count if isinstance(self.pool, Loop) else work.slots if work.left == 0 else 0
         self.used -= freed
         self.slots.free += freed
         if work.left == 0:

@@ -16,8 +16,8 @@ import msgspec
 
 from holdfast.core import lease as leases
 from holdfast.core.errors import Damaged, StoreError, UsageError
-from holdfast.core.limits import LOAD_BYTES, LOAD_ITEMS, SUSPECT
-from holdfast.core.model import Commit, Item, Want
+from holdfast.core.limits import CLAIM_CHUNKS, LOAD_BYTES, LOAD_ITEMS, SUSPECT
+from holdfast.core.model import Claim, Commit, Item, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, excuse
 from holdfast.core.settle import NOTHING, Settled, booked, commit, settle, start
 from holdfast.runtime.checking.gate import Gate, Passed
@@ -36,6 +36,7 @@ from holdfast.runtime.working.heartbeat import Heartbeat
 from holdfast.runtime.working.holding import Holding
 from holdfast.runtime.working.lane import Lane
 from holdfast.runtime.working.ledger import Ledger
+from holdfast.runtime.working.pace import INLINE_SECONDS
 from holdfast.runtime.working.pools import Broken, Finished, Unable
 from holdfast.runtime.working.role import Role
 from holdfast.runtime.working.saving import Refusal, Saving
@@ -319,18 +320,21 @@ class Worker:
 
     def _top_up(self) -> None:
         """Load further pages of what is held; claim more when even that is not enough."""
-        for holding in self.holdings:
-            if not holding.loaded_all and self.appetite.is_hungry(self.holdings):
-                self._load(holding)
-        while self._is_hungry() and self._may_claim():
-            if not self._claim():
+        while True:
+            wanted = self.appetite.wants(self.holdings)
+            for holding in self.holdings if wanted > 0 else ():
+                if wanted > 0 and not holding.loaded_all:
+                    wanted -= self._load(holding)
+            if wanted <= 0 or not self._has_room() or not self._may_claim() or not self._claim():
                 return
 
     def _is_hungry(self) -> bool:
-        """Whether to claim more: while any part of the batch carries blame, only what can be started at once."""
-        if self.takes_ranges or not self.appetite.is_hungry(self.holdings):
-            return self.appetite.is_hungry(self.holdings)
-        return not self.caution.is_careful or self.lanes[0].room(self.holdings) > 0
+        """Whether more should be at hand, and may be."""
+        return self.appetite.wants(self.holdings) > 0 and self._has_room()
+
+    def _has_room(self) -> bool:
+        """Whether more may be claimed: while any part of the batch carries blame, only what can be started at once."""
+        return self.takes_ranges or not self.caution.is_careful or self.lanes[0].room(self.holdings) > 0
 
     def _claim(self) -> bool:
         room = max(1, self.lanes[0].room(self.holdings))
@@ -341,9 +345,9 @@ class Worker:
             return False
         most = limit if most is None else min(limit, most)
         keeps, self.asked_at_end = self.heartbeat.keeps, self.control.ingested
-        answer = self.store.claim(
-            msgspec.structs.replace(self.want, reserve=reserve, limit=most, keeps=keeps, at_once=room)
-        )
+        want = msgspec.structs.replace(self.want, reserve=reserve, limit=most, keeps=keeps, at_once=room,
+                                       chunks=1 if self.caution.is_careful else CLAIM_CHUNKS)  # fmt: skip
+        answer = self.store.claim(want)
         if isinstance(answer, Idle):
             self.idle = answer
             self.look_again_at = time.monotonic() + self._wait_for_work(answer)
@@ -355,19 +359,23 @@ class Worker:
         self.caution.met(answer)
         for lane in self.lanes:
             lane.look_again()
-        holding = Holding(answer, len(self.lanes), self.want.seconds, reserve, guarded=self.gate.guarded,
+        first, *_ = [self._hold(claim, reserve) for claim in (answer, *answer.more)]
+        self._load(first)
+        return True
+
+    def _hold(self, claim: Claim, reserve: int) -> Holding:
+        holding = Holding(claim, len(self.lanes), self.want.seconds, reserve, guarded=self.gate.guarded,
                           adopting=self.adopting)  # fmt: skip
         self.holdings.append(holding)
         self.heartbeat.add(holding)
-        self._load(holding)
-        return True
+        return holding
 
     def _wait_for_work(self, idle: Idle) -> float:
         if idle.next_due is None:
             return IDLE_SECONDS
         return min(IDLE_SECONDS, max(0.005, idle.next_due - self.store.now()))
 
-    def _load(self, holding: Holding) -> None:
+    def _load(self, holding: Holding) -> int:
         """Read a page of what was pending at the grant: an item that was redriven since is for the next one."""
         items = self.store.load(holding.claim, holding.loaded_to, min(LOAD_ITEMS, holding.unread), LOAD_BYTES)
         self._check_loaded(holding, items)
@@ -380,8 +388,9 @@ class Worker:
             for item in items:
                 text = f"its process died {holding.claim.blame - SUSPECT} times while it was handled alone"
                 holding.outcomes.append(Failed(item, False, "killed_process", text, 0.0, 0.0, 0.0))
-            return
+            return len(items)
         holding.take_in(items, self.store.now(), from_store=True)
+        return len(items)
 
     def _check_loaded(self, holding: Holding, items: Sequence[Item]) -> None:
         """Stop at a chunk that counts pending items and has none: it would be claimed and let go for ever. Once that
@@ -407,13 +416,13 @@ class Worker:
 
     def _dispatch(self) -> None:
         """Hand ready items to their lanes: later stages first, so that items leave memory."""
-        inline = 0
+        inline, until = 0.0, time.perf_counter() + INLINE_SECONDS
         if len(self.holdings) == 1 and self.holdings[0].on_trial:
             self._note_start(self.holdings[0])
         self.gate.start(self._startable())
         for lane in reversed(self.lanes):
             for holding in self._startable():
-                while lane.can_start(holding) and not inline:
+                while (not inline or (inline < 1.0 and time.perf_counter() < until)) and lane.can_start(holding):
                     inline += lane.start(holding)
         self.control.pace_ingest(bool(inline))
         self.control.crowded = self.control.crowded and not inline

@@ -1,6 +1,7 @@
 """Between rows and values: the only place that knows the order of columns and the shape of ids."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from holdfast.core.model import (
@@ -42,10 +43,18 @@ PLACE_SHAPE = (WHOLE, TEXT, WHOLE, WHOLE, NUMBER, NUMBER, NUMBER, WHOLE, WHOLE, 
 
 def checked(row: Any, shape: tuple[tuple[type, ...], ...]) -> Any:
     """The row, if every column holds what it should: in a damaged file, a number may have become something else."""
-    for value, types in zip(row, shape, strict=True):
-        if type(value) not in types:
-            raise UnreadableRow(f"{type(value).__name__} instead of {types[0].__name__}")
+    if trouble := _trouble(tuple(map(type, row)), shape):
+        raise UnreadableRow(trouble)
     return row
+
+
+@lru_cache(maxsize=1024)
+def _trouble(kinds: tuple[type, ...], shape: tuple[tuple[type, ...], ...]) -> str:
+    """What is wrong with columns of these types; rows of one table have few combinations of them."""
+    for kind, types in zip(kinds, shape, strict=True):
+        if kind not in types:
+            return f"{kind.__name__} instead of {types[0].__name__}"
+    return ""
 
 
 def state_of(word: Any) -> State:

@@ -105,6 +105,16 @@ WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled AND due > ? AND 
       AND touched_at < due AND (owner IS NULL OR expires < ?)
 ORDER BY lo LIMIT ?;
 
+-- name: holders
+SELECT owner, sum(expires >= ?) FROM chunks
+WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled AND owner IS NOT NULL AND due <= ?
+GROUP BY owner;
+
+-- name: left_by
+SELECT * FROM chunks
+WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled AND owner = ? AND due <= ?
+ORDER BY lo LIMIT ?;
+
 -- name: held_chunks
 SELECT * FROM chunks
 WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled AND owner IS NOT NULL AND due <= ?

@@ -7,7 +7,7 @@ the core, and writes the answer. All bytes are made before it begins.
 
 import logging
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apsw
@@ -126,7 +126,7 @@ class SqliteStore(SqliteBatches):
 
     def claim(self, want: Want) -> Claim | Idle:
         with self._file.reading() as db:
-            offer = self._offer(db, want, self.now(), 0.0)
+            offer = self._offer(db, replace(want, chunks=1), self.now(), 0.0)
         if isinstance(offer, Idle):
             return offer  # nothing had to be written to see that
         faults.reach("claim.before")
@@ -138,38 +138,66 @@ class SqliteStore(SqliteBatches):
             afford = self._affordable(db, want, now)
             if afford == 0:
                 return replace(self._idle(db, want), broke=True)
-            return self._grant(db, offer, want, now, afford)
+            first, *others = offer
+            claim = self._grant(db, first, want, now, afford)
+            return replace(claim, more=tuple(self._grant_others(db, claim, others, want, now)))
 
-    def _offer(self, db: SqliteFile, want: Want, now: float, waited: float) -> Chunk | Idle:
-        """A chunk that may be claimed, or why there is none."""
+    def _grant_others(
+        self, db: SqliteFile, claim: Claim, others: Sequence[Chunk], want: Want, now: float
+    ) -> Iterator[Claim]:
+        granted = claim.pending
+        for chunk in others if not claim.blame else ():
+            if lease.is_further(chunk, want, granted):
+                yield self._grant(db, chunk, want, now, None, is_first=False)
+                granted += chunk.pending
+
+    def _offer(self, db: SqliteFile, want: Want, now: float, waited: float) -> Sequence[Chunk] | Idle:
+        """Chunks that may be claimed, the first before others, or why there is none."""
         batch = self._known_batch(db, want.batch)
         exceeded = want.tolerance is not None and course.is_exceeded(want.tolerance, self._dead(db, batch.id), batch)
         ended = course.has_ended(batch, now)
         if batch.course is Course.OPEN and not ended and not exceeded:
-            chunk = self._claimable(db, want, now, waited)
-            if chunk is not None:
-                return chunk
+            chunks = self._claimable(db, want, now, waited)
+            if chunks:
+                return chunks
         return replace(self._idle(db, want), course=batch.course, ended=ended, exceeded=exceeded)
 
     def _dead(self, db: SqliteFile, batch: BatchId) -> int:
         return int(db.execute(SQL["dead_count"], (batch,))[0][0])
 
-    def _claimable(self, db: SqliteFile, want: Want, now: float, waited: float) -> Chunk | None:
+    def _claimable(self, db: SqliteFile, want: Want, now: float, waited: float) -> Sequence[Chunk]:
         if want.only is not None:
             chunk = self._chunk_of(db, want.batch, want.only)
             is_dead = chunk.owner is not None and self._is_dead(chunk.owner)
             may = lease.may_claim(chunk, now=now, waited=waited, owner_is_dead=is_dead)
-            return chunk if may and chunk.id not in want.keeps else None
-        enough = 1 + len(want.keeps)
+            return [chunk] if may and chunk.id not in want.keeps else []
+        most = max(1, want.chunks)
         lists = {"claimable_again": (now, now - waited), "claimable_fresh": (now - waited,),
                  "claimable_early": (now, now, now - waited)}  # fmt: skip
         for name, times in lists.items():
-            for chunk in map(chunk_of, db.execute(SQL[name], (want.batch, *times, enough))):
-                if chunk.id not in want.keeps:
-                    return chunk
-        held = [chunk_of(row) for row in db.execute(SQL["held_chunks"], (want.batch, now))]
-        dead = (each for each in held if each.owner is not None and self._is_dead(each.owner))
-        return next((each for each in dead if each.id not in want.keeps), None)
+            if free := self._free(db, SQL[name], (want.batch, *times), most, want.keeps):
+                return free
+        dead = [owner for owner in self._holders(db, want.batch, now) if self._is_dead(owner)]
+        left = [self._free(db, SQL["left_by"], (want.batch, owner, now), 1, want.keeps) for owner in dead]
+        return sorted((chunk for found in left for chunk in found), key=lambda chunk: chunk.lo)[:1]
+
+    def _free(
+        self, db: SqliteFile, sql: str, terms: tuple[Any, ...], most: int, keeps: frozenset[ChunkId]
+    ) -> list[Chunk]:
+        """So many chunks that may be claimed, without those the claimer keeps, which are looked past only where some
+        of their leases have ended."""
+        rows = db.execute(sql, (*terms, most))
+        if any(row[0] in keeps for row in rows):
+            rows = [row for row in db.execute(sql, (*terms, most + len(keeps))) if row[0] not in keeps]
+        return [chunk_of(row) for row in rows[:most]]
+
+    def _holders(self, db: SqliteFile, batch: BatchId, now: float) -> dict[str, int]:
+        """Who holds chunks that are due, and how many of each under leases that have not ended."""
+        return dict(db.execute(SQL["holders"], (now, batch, now)))
+
+    def _dead_owners(self, chunks: Iterable[Chunk]) -> set[str]:
+        """Each owner is judged once: that reads what the system knows of its process."""
+        return {owner for owner in {chunk.owner for chunk in chunks} if owner is not None and self._is_dead(owner)}
 
     def _affordable(self, db: SqliteFile, want: Want, now: float) -> int | None:
         """What a grant that ended without a release had set aside is free again: its owner spends no more."""
@@ -179,7 +207,9 @@ class SqliteStore(SqliteBatches):
         reserved = sum(chunk.reserved for chunk in self._held(db, want.batch, now, want.keeps))
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
 
-    def _grant(self, db: SqliteFile, chunk: Chunk, want: Want, now: float, afford: int | None) -> Claim:
+    def _grant(
+        self, db: SqliteFile, chunk: Chunk, want: Want, now: float, afford: int | None, *, is_first: bool = True
+    ) -> Claim:
         ahead = lease.ahead(chunk, want, lambda: self._states(db, chunk))
         size, cut = lease.share(chunk, want, affordable=afford, ahead=ahead), None
         if size < chunk.pending and chunk.counts.settled:
@@ -187,11 +217,7 @@ class SqliteStore(SqliteBatches):
         given = lease.grant(chunk, want, now=now, child_id=ChunkId(0), affordable=afford, ahead=ahead, cut=cut)
         granted, child_id = given.chunk, self._insert_chunk(db, given.child) if given.child is not None else 0
         fence = max(granted.fence, self._epoch.floor + 1)
-        base = chunk.batch << ITEM_BITS
-        snapshots = [
-            journal.Snapshot(n=row[0] - base, stage=row[1], epoch=row[2], attempt=row[3], code=row[4], used=row[5])
-            for row in db.execute(SQL["places_in_range"], (base + granted.lo, base + granted.hi))
-        ]
+        snapshots = self._snapshots(db, granted) if chunk.seq or chunk.parent else []
         body = journal.Claimed(
             lo=granted.lo, hi=granted.hi, expires=granted.expires, blame=granted.blame, taken_from=given.taken_from,
             child=(child_id, given.child.lo, given.child.hi) if given.child is not None else None, snapshots=snapshots,
@@ -199,7 +225,8 @@ class SqliteStore(SqliteBatches):
         entry = journal.link(chunk.head, chain=chunk.id, batch=chunk.batch, seq=chunk.seq + 1, kind="claimed", at=now,
                              actor=want.owner, fence=fence, commit_id=b"", body=journal.encode_body(body))  # fmt: skip
         self._insert_entry(db, entry)
-        self._epoch.granted(db)
+        if is_first:  # a transaction that is lost takes the others with it: the note is never further ahead than by one
+            self._epoch.granted(db)
         c = granted.counts
         db.execute(SQL["grant_chunk"], (
             granted.hi, fence, 0, granted.owner, granted.expires, granted.due, granted.blame, 0, granted.reserved,
@@ -216,6 +243,14 @@ class SqliteStore(SqliteBatches):
             blame=granted.blame,
         )
 
+    def _snapshots(self, db: SqliteFile, chunk: Chunk) -> list[journal.Snapshot]:
+        """What was tried before, of what is pending. Nothing was, where the chunk has no entry and no parent."""
+        base = chunk.batch << ITEM_BITS
+        return [
+            journal.Snapshot(n=row[0] - base, stage=row[1], epoch=row[2], attempt=row[3], code=row[4], used=row[5])
+            for row in db.execute(SQL["places_in_range"], (base + chunk.lo, base + chunk.hi))
+        ]
+
     def _idle(self, db: SqliteFile, want: Want) -> Idle:
         if want.only is not None:
             chunk = self._chunk_of(db, want.batch, want.only)
@@ -223,11 +258,14 @@ class SqliteStore(SqliteBatches):
             held = chunk.pending > 0 and self._is_held(chunk, self.now())
             return Idle(pending=chunk.pending, next_due=due if chunk.pending else None, held=int(held))
         pending, due = db.execute(SQL["idle_facts"], (want.batch,))[0]
-        return Idle(pending=pending, next_due=due, held=len(self._held(db, want.batch, self.now())), broke=False)
+        holders = self._holders(db, want.batch, self.now())
+        held = sum(count for owner, count in holders.items() if count and not self._is_dead(owner))
+        return Idle(pending=pending, next_due=due, held=held, broke=False)
 
-    def _held(self, db: SqliteFile, batch: BatchId, now: float, keeps: frozenset[ChunkId] = frozenset()) -> list[Chunk]:
+    def _held(self, db: SqliteFile, batch: BatchId, now: float, keeps: frozenset[ChunkId]) -> list[Chunk]:
         held = [chunk_of(row) for row in db.execute(SQL["held_chunks"], (batch, now))]
-        return [chunk for chunk in held if chunk.id in keeps or self._is_held(chunk, now)]
+        dead = self._dead_owners(held)
+        return [each for each in held if each.id in keeps or (each.expires >= now and each.owner not in dead)]
 
     def _is_held(self, chunk: Chunk, now: float) -> bool:
         """Whether somebody holds it: under a lease that has not ended, in a process not known to be dead."""

@@ -3,7 +3,21 @@
 from collections.abc import Callable
 
 from bench.case import Case, Size
-from bench.cases import alone, files, first, growth, looks, memory, reconcile, resume, scan, syncs, throughput, waiting
+from bench.cases import (
+    alone,
+    chunks,
+    files,
+    first,
+    growth,
+    looks,
+    memory,
+    reconcile,
+    resume,
+    scan,
+    syncs,
+    throughput,
+    waiting,
+)
 
 CASES: dict[str, Callable[[Size], Case]] = {
     "throughput": throughput.case,
@@ -11,6 +25,7 @@ CASES: dict[str, Callable[[Size], Case]] = {
     "alone": alone.case,
     "waiting": waiting.case,
     "growth": growth.case,
+    "chunks": chunks.case,
     "resume": resume.case,
     "first": first.case,
     "memory": memory.case,

@@ -70,9 +70,10 @@ def own(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Owne
     except BaseException:
         found.close()
         raise
-    if found.superseded and known is not None:
-        if known.ingested_at is None or any(chunk.pending for chunk in store.chunks(known.id)):
-            found.check_idle(name)
+    if not found.superseded or known is None:
+        return found
+    if known.ingested_at is None or any(chunk.pending for chunk in store.chunks(known.id)):
+        found.check_idle(name)
     return found
 
 

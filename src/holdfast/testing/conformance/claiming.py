@@ -45,6 +45,24 @@ def where_nothing_is_there_the_answer_is_idle(kit: Kit) -> None:
     assert kit.idle() == Idle(pending=0)
 
 
+@proves("C1")
+def small_chunks_that_are_granted_together_are_grants_like_others(kit: Kit) -> None:
+    for keys in "ab", "cd", "ef", "ghi", "jk":
+        kit.admit(*keys)
+    claim = kit.store.claim(msgspec.structs.replace(kit.want(limit=7), chunks=10))
+    assert isinstance(claim, Claim)
+    granted = [claim, *claim.more]
+    assert sum(each.pending for each in granted) <= 7, "the limit is for all of them"
+    assert len({each.lease.chunk for each in granted}) == len(granted)
+    for each in granted:
+        assert (each.lease.owner, each.lease.fence, each.version) == ("ann", 1, 0)
+        assert kit.last(each.lease.chunk) == Claimed(lo=each.lo, hi=each.hi, expires=each.lease.expires)
+        kit.finish(each)
+    left = kit.idle("bob") if sum(each.pending for each in granted) == 11 else kit.claim("bob")
+    assert isinstance(left, Claim)
+    kit.check()
+
+
 @proves("P7", "E12")
 def a_claim_cuts_off_what_is_more_than_wanted(kit: Kit) -> None:
     kit.admit(*"abcde")

@@ -1,0 +1,122 @@
+"""Many small chunks do not collapse: they are claimed together, run in slices that span them, committed together."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.core import ingest
+from holdfast.core.model import Claim, Commit, Want
+from holdfast.core.outcome import Outcome
+from holdfast.runtime.working import lane, pace, worker
+from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.sqlite import SqliteStore
+from tests.runtime.support import Calls, outputs, run
+
+EACH = 10
+
+
+class Counted(SqliteStore):
+    """How often it is asked for what."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, is_dead=self._look)
+        self.asked: Counter[str] = Counter()
+
+    def _look(self, owner: str) -> bool:
+        self.asked["looks at a process"] += 1
+        return False
+
+    def claim(self, want: Want) -> Claim | Idle:
+        self.asked["claims"] += 1
+        return super().claim(want)
+
+    def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
+        self.asked["commits"] += 1
+        return super().commit(commits)
+
+
+class Quick(pace.Pace):
+    """A pace that stays what it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.mean = 100, 1e-5
+
+    def learn(self, outcomes: Sequence[Outcome]) -> None:
+        """Nothing."""
+
+
+def chunked(pipeline: hf.Pipeline, chunks: int, each: int = EACH) -> None:
+    """Admit items as a slow source or messages do: few at a time."""
+    run(pipeline, [0])
+    batch = pipeline.store.batch(pipeline.name)
+    assert batch is not None
+    freeze = pipeline.stages[0].input.freeze
+    for start in range(1, chunks * each, each):
+        numbers = range(start, start + each)
+        pipeline.store.add_items(batch.id, [ingest.admit(n, freeze(n), os.urandom(16)) for n in numbers])
+
+
+def doubled(store: SqliteStore, calls: Callable[[int], Any] = lambda number: None) -> hf.Pipeline:
+    pipeline = hf.Pipeline("small", store=store)
+
+    @pipeline.stage
+    def double(number: int) -> int:
+        calls(number)
+        return number * 2
+
+    return pipeline
+
+
+@pytest.mark.promise("P7")
+def test_what_chunks_cost_does_not_grow_with_their_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "Pace", Quick)
+    monkeypatch.setattr(worker, "INLINE_SECONDS", 60.0)
+    asked: dict[int, Counter[str]] = {}
+    for chunks in (10, 150):
+        store, calls = Counted(tmp_path / f"{chunks}.db"), Calls()
+        pipeline = doubled(store, calls)
+        chunked(pipeline, chunks)
+        store.asked.clear()
+        assert run(pipeline).is_complete
+        assert outputs(pipeline) == {n: n * 2 for n in range(chunks * EACH + 1)}
+        assert len(calls) == chunks * EACH + 1
+        asked[chunks] = store.asked
+        store.close()
+    assert asked[150]["claims"] <= 4, "many chunks are claimed in one write"
+    assert asked[150]["commits"] <= 4, "and what was run of many is committed in one"
+    assert asked[150]["looks at a process"] <= asked[10]["looks at a process"] + 4
+
+
+def test_a_slice_spans_chunks_and_is_not_longer_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "Pace", Quick)
+    monkeypatch.setattr(pace, "SLICE_ITEMS", 35)
+    monkeypatch.setattr(worker, "INLINE_SECONDS", 60.0)
+    sizes: list[int] = []
+    store = Counted(tmp_path / "state.db")
+    pipeline = doubled(store)
+    chunked(pipeline, 12)
+    written = store.commit
+
+    def noted(commits: Sequence[Commit]) -> list[Receipt]:
+        sizes.append(sum(each.counts.settled for each in commits))
+        return written(commits)
+
+    monkeypatch.setattr(store, "commit", noted)
+    assert run(pipeline).is_complete
+    assert sum(sizes) == 120
+    assert max(sizes) == 40, "as many chunks as it takes, and no more"
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_small_chunks_of_slow_items_share_the_workers(tmp_path: Path, workers: int) -> None:
+    store, calls = Counted(tmp_path / "state.db"), Calls()
+    pipeline = doubled(store, calls)
+    chunked(pipeline, 15, each=2)
+    assert run(pipeline, workers=workers).is_complete
+    assert sorted(calls.seen) == list(range(31))

@@ -114,7 +114,7 @@ class Lane:
         holding.running += len(items)
         if inline:
             self._run_here(work)
-            return len(items) / self.pace.slice(inline)
+            return len(items) / self._most_together(inline)
         self._occupy(work, len(items) if isinstance(self.pool, Loop) else 1)
         if holding.lease.expires > self.runner.now():
             work.valid = holding.lease.expires
@@ -217,9 +217,12 @@ class Lane:
         if isinstance(self.pool, Processes | BorrowedProcesses) and self.stage.timeout is not None:
             return 1
         share = ready if inline else -(-ready // max(1, self._free()))
-        if self.slots.most is not None:
-            share = min(share, self.slots.most)
-        return max(1, min(share, self.pace.slice(inline)))
+        return max(1, min(share, self._most_together(inline)))
+
+    def _most_together(self, inline: bool) -> int:
+        """How many items travel together; inline, from however many chunks."""
+        size = self.pace.slice(inline)
+        return size if self.slots.most is None else max(1, min(size, self.slots.most))
 
     # -- finishing ------------------------------------------------------------------------------------------------
 

@@ -255,8 +255,8 @@ class SqliteStore(SqliteBatches):
         if want.only is not None:
             chunk = self._chunk_of(db, want.batch, want.only)
             due = chunk.due if chunk.owner is None else max(chunk.due, chunk.expires)
-            held = chunk.pending > 0 and self._is_held(chunk, self.now())
-            return Idle(pending=chunk.pending, next_due=due if chunk.pending else None, held=int(held))
+            held = int(chunk.pending > 0 and self._is_held(chunk, self.now()))
+            return Idle(pending=chunk.pending, next_due=due if chunk.pending else None, held=held)
         pending, due = db.execute(SQL["idle_facts"], (want.batch,))[0]
         holders = self._holders(db, want.batch, self.now())
         held = sum(count for owner, count in holders.items() if count and not self._is_dead(owner))

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import Permanent, Transient
-from holdfast.core.retry import classify, http_status, retry_after
+from holdfast.core.retry import classify, host_trouble, http_status, retry_after
 from tests.core.made import PROPERTY
 
 
@@ -342,3 +342,13 @@ def test_a_date_is_compared_with_that_of_the_answer() -> None:
 def test_without_headers_nobody_asked() -> None:
     assert retry_after(Transient("busy", after=12)) is None
     assert retry_after(ValueError("no headers")) is None
+
+
+@pytest.mark.parametrize(
+    "error", [ssl.SSLSyscallError(5, "EOF occurred"), socket.gaierror(5, "no address"), ssl.SSLError(28, "x")]
+)
+def test_numbers_of_other_libraries_are_not_taken_for_trouble_of_the_disk(error: OSError) -> None:
+    wrapped = RuntimeError("request failed")
+    wrapped.__cause__ = error
+    assert host_trouble(error) == host_trouble(wrapped) == ""
+    assert host_trouble(OSError(5, "Input/output error"))

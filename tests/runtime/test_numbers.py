@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
+from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo
 from holdfast.runtime.reports.progress import sentence
-from holdfast.runtime.working.ledger import Figures
+from holdfast.runtime.working.ledger import Figures, Ledger
 from tests.runtime.support import run, wait_for
 
 Restart = Callable[..., hf.Pipeline]
@@ -184,3 +185,21 @@ def test_two_runs_side_by_side_each_show_the_whole_batch(restart: Restart) -> No
         assert each.last.whole.done == each.last.admitted == 200
         assert (each.last.whole.spent, each.last.elsewhere.done) == (first.last.whole.spent, 200 - each.last.now.done)
         assert "200 of 200 settled" in sentence("book", each.last)
+
+
+def test_what_a_run_writes_itself_is_never_taken_for_the_work_of_others() -> None:
+    ledger = Ledger([])
+    mine = [Chunk(id=ChunkId(1), batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(9), counts=Counts(done=9))]
+
+    def look_while_it_writes() -> list[Chunk]:
+        with ledger.writing():
+            ledger.now = ledger.now.plus(Counts(done=9))
+        return mine
+
+    ledger.see(look_while_it_writes)
+    assert ledger.figures().elsewhere.done == 0
+    with ledger.writing():
+        ledger.see(lambda: [*mine, *mine])  # the store has what is not added up yet
+    assert ledger.figures().elsewhere.done == 0
+    ledger.see(lambda: [*mine, *mine])
+    assert ledger.figures().elsewhere.done == 9

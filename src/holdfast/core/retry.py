@@ -181,7 +181,7 @@ def host_trouble(error: BaseException) -> str:
 def _of_the_host(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return _MEMORY
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and not isinstance(error, SSLError | gaierror):  # whose errno is not the system's
         return HOST_ERRNO.get(error.errno, "") if isinstance(error.errno, int) else ""
     return _THREADS if isinstance(error, RuntimeError) and error.args == (NO_THREAD,) else ""
 

@@ -90,8 +90,9 @@ class Ingester:
                 control.wait_for_turn()
                 if control.reason and not ended:
                     return
-                admitted = self.store.add_items(self.batch.id, group, ended=ended, actor=self.owner)
-                ledger.admit(admitted)
+                with ledger.writing():
+                    admitted = self.store.add_items(self.batch.id, group, ended=ended, actor=self.owner)
+                    ledger.admit(admitted)
                 self.settle_changed(group, admitted)
                 wake()
                 if begin is not None and (ended or self._trouble is not None or self._taken >= READ_AHEAD):

@@ -1,6 +1,7 @@
 """An item that came again with another payload, where the user passed `changed="rerun"`: it begins again with it."""
 
 import os
+from shlex import quote
 
 from msgspec import structs
 
@@ -31,7 +32,8 @@ class LeftAlone:
         return (
             f"{what} of {batch} came with another payload and {'was' if self.count == 1 else 'were'} left alone "
             f"({', '.join(self._first)}{more}): a person decides about dead letters. To take the new payload in, give "
-            f'the old one up with `holdfast dead discard {batch} KEY --reason …`, then run again with changed="rerun"'
+            f"the old one up with `holdfast dead discard {quote(batch)} KEY --reason …`, then run again with "
+            'changed="rerun"'
         )
 
 

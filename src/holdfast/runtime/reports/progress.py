@@ -53,16 +53,16 @@ class Progress:
                 if not self._dear and time.monotonic() >= self._look_at:
                     self._look()
                 self._show(self._ledger.figures(), False)
-            self._look()
+            self._look(is_last=True)
             self._show(self._ledger.figures(), True)
         except Exception as error:  # noqa: BLE001 - a function of the user's, or a terminal that went away; the work goes on
             log.warning("progress is no longer shown: %s: %s", type(error).__name__, error)
 
-    def _look(self) -> None:
+    def _look(self, *, is_last: bool = False) -> None:
         """Take in what others do beside this run; a look takes a twentieth of the time at most."""
-        began, known = time.monotonic(), self._ledger.figures().now
+        began = time.monotonic()
         with suppress(HoldfastError):  # the run itself tells what is wrong with the store
-            self._ledger.see(self._chunks(), known)
+            self._ledger.see(self._chunks, is_last=is_last)
         self._look_at = time.monotonic() + max(LOOK_SECONDS, 20 * (time.monotonic() - began))
 
 

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from holdfast.core.model import Admitted, Chunk, Counts, ItemNo, State
@@ -105,6 +106,8 @@ class Ledger:
         self._item_cost = item_cost
         self._dearest: dict[int, int] = {}
         self._cheapest: dict[int, int] = {}
+        self._begun = self._ended = 0
+        """Writes that this run has begun, and those that it has added up."""
         self._lock = threading.Lock()
 
     def add(self, settled: Settled) -> None:
@@ -160,14 +163,27 @@ class Ledger:
             with self._lock:
                 self.before = self.before.minus(Counts(**{state.value: count}))
 
-    def see(self, chunks: Sequence[Chunk], known: Counts) -> None:
-        """Take in the batch as the store has it: what neither was there before nor is in `known`, which this run had
-        done when it was asked, is the work of others."""
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around a write and the adding up of what it wrote: in between, the store knows more than the ledger."""
+        with self._lock:
+            self._begun += 1
+        yield
+        with self._lock:
+            self._ended += 1
+
+    def see(self, look: Callable[[], Sequence[Chunk]], *, is_last: bool = False) -> None:
+        """Take in the batch as the store has it: what neither was there before nor is the work of this run is the work
+        of others. Nothing is taken in if this run wrote meanwhile: what it wrote would be taken for theirs."""
+        ended = self._ended
+        chunks = look()
         whole = Counts()
         for chunk in chunks:
             whole = whole.plus(chunk.counts)
         with self._lock:
-            self.elsewhere = _at_least_nothing(whole.minus(self.before).minus(known))
+            if self._begun != ended and not is_last:
+                return
+            self.elsewhere = _at_least_nothing(whole.minus(self.before).minus(self.now))
             self.admitted = max(self.admitted, sum(chunk.size for chunk in chunks))
 
     def figures(self) -> Figures:

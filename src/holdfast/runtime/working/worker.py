@@ -259,12 +259,13 @@ class Worker:
         for lane in self.lanes:
             lane.sync_outputs([s for _, s in batch])
         commits = [self._commit_of(holding, settled) for holding, settled in batch]
-        receipts = self._write(commits)
+        with self.ledger.writing():
+            receipts = self._write(commits)
+            self._book([each for each, receipt in zip(batch, receipts, strict=True) if receipt.landed])
         for lane in self.lanes:
             lane.publish([s for (_, s), receipt in zip(batch, receipts, strict=True) if receipt.landed])
         if late := [c for c, receipt in zip(commits, receipts, strict=True) if receipt.reason == "sealed"]:
             self.ledger.late += sealing.note_late(self.store, late, owner=self.want.owner)
-        self._book([each for each, receipt in zip(batch, receipts, strict=True) if receipt.landed])
         for (holding, settled), receipt, written in zip(batch, receipts, commits, strict=True):
             if receipt.landed:
                 self._landed(holding, settled, written.release)

@@ -113,6 +113,9 @@ def client(place: Place, **options: Any) -> Any:
 def _quietly() -> Iterator[None]:
     """Around a call that may panic: the library then writes a trace of its own to standard error, which is kept from
     the user. What others write meanwhile comes out afterwards."""
+    if not _has_stderr():
+        yield
+        return
     with TemporaryFile() as kept, _lock:
         sys.stderr.flush()
         theirs = os.dup(2)
@@ -125,6 +128,14 @@ def _quietly() -> Iterator[None]:
             kept.seek(0)
             if (said := kept.read()) and b"panicked at" not in said:
                 os.write(2, said)
+
+
+def _has_stderr() -> bool:
+    try:
+        os.fstat(2)
+    except OSError:
+        return False
+    return sys.stderr is not None
 
 
 def library() -> Any:

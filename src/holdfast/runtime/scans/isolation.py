@@ -8,11 +8,11 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from holdfast.core.cursor import Cursor
-from holdfast.core.errors import Defer, LeaseLost, Skip, UsageError
+from holdfast.core.errors import Defer, Skip, UsageError
 from holdfast.core.retry import Policy, classify, host_trouble
 from holdfast.runtime.scans.burial import Burial, Buried
 from holdfast.runtime.scans.misuse import MISTAKES
-from holdfast.runtime.scans.walk import Parked, Walk
+from holdfast.runtime.scans.walk import Parked, RangeLost, Walk
 from holdfast.runtime.working.explanation import with_place
 from holdfast.runtime.working.interrupts import await_stop
 
@@ -90,7 +90,7 @@ class IsolatingWalk(Walk):
         try:
             answer: bytes | None = yield [rows[index] for index in some], acc
             return answer
-        except (LeaseLost, Parked, Defer, UsageError, *MISTAKES):
+        except (RangeLost, Parked, Defer, UsageError, *MISTAKES):
             raise
         except Exception as error:
             await_stop(error, self._stopping)

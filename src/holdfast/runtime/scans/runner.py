@@ -6,7 +6,7 @@ from typing import Any
 from holdfast.core import canonical, cursor, typed
 from holdfast.core import lease as leases
 from holdfast.core.cursor import Cursor
-from holdfast.core.errors import LeaseLost, Skip, UsageError
+from holdfast.core.errors import Skip, UsageError
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Checkpoint, Item
 from holdfast.core.outcome import Done
@@ -20,7 +20,7 @@ from holdfast.runtime.scans.isolation import IsolatingWalk
 from holdfast.runtime.scans.misuse import MISTAKES, Misuse, mistaken
 from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
-from holdfast.runtime.scans.walk import Parked, Walk
+from holdfast.runtime.scans.walk import Parked, RangeLost, Walk
 from holdfast.runtime.schema import Invalid
 from holdfast.runtime.sources.away import Outage, SourceAway, asked, is_away
 from holdfast.runtime.working.assignment import Assignment, clock
@@ -57,7 +57,7 @@ class RangeRunner(StageRunner):
             walk = self._walk(work, item, ctx)
             result = walk.go()
             outcome: Any = self._done(walk, result, work, ctx, began)
-        except (Parked, LeaseLost):
+        except (Parked, RangeLost):
             outcome = None
         except (Misuse, SourceAway) as error:
             outcome = None

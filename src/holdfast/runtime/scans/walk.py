@@ -36,6 +36,10 @@ class Parked(Exception):
     """The run stops: the range is left at a checkpoint, and the next run goes on there."""
 
 
+class RangeLost(LeaseLost):
+    """The lease of this very range was lost. One that a handler raises is about something else, and is its failure."""
+
+
 class Part:
     """A range of the source in the hands of a generator: iterate it, and `yield` what you have accumulated."""
 
@@ -94,7 +98,7 @@ class Walk:
         """How many rows the handler was given last."""
 
     def go(self) -> Any:
-        """Everything up to the end of the range; what came of it. Raises Parked and LeaseLost."""
+        """Everything up to the end of the range; what came of it. Raises Parked and RangeLost."""
         if self.handler.shape is Shape.GENERATOR:
             return asyncio.run(self._watched()) if self.handler.is_async else self._generate()
         while not self.feed.at_end:
@@ -134,7 +138,7 @@ class Walk:
             await asyncio.wait([walking], timeout=WATCH_SECONDS)
             if self._work.is_vain and not walking.done():
                 walking.cancel()
-        if walking.cancelled():
+        if walking.cancelled() and self._work.is_vain:
             raise self._lost()
         return walking.result()
 
@@ -161,7 +165,9 @@ class Walk:
                     answer.cancel()
             return answer.result()
         except CancelledError:
-            raise self._lost() from None
+            if self._work.is_vain:
+                raise self._lost() from None
+            raise  # the handler let it out itself
         finally:
             event_loop.give_back(home)
 
@@ -267,8 +273,8 @@ class Walk:
             )
         return answer
 
-    def _lost(self) -> LeaseLost:
-        return LeaseLost(
+    def _lost(self) -> RangeLost:
+        return RangeLost(
             f"{self.item.key}: its lease was lost, or the run ended; what was not checkpointed is not kept"
         )
 

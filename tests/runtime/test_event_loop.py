@@ -12,6 +12,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.runtime import event_loop
+from holdfast.testing.rows import Rows
 from tests.runtime.support import ONCE, codes, run, wait_for
 
 
@@ -268,3 +269,80 @@ def test_a_coroutine_that_ends_its_program_does_not_end_the_loop(
     assert run(book, range(3)).is_complete
     assert run(book, range(6)).is_complete
     assert all(isinstance(each.exception(), error) for each in kept)  # type: ignore[arg-type]
+
+
+def _inner(store: str = "memory:") -> hf.Pipeline:
+    """A pipeline of which something async begins on a thread of its own."""
+    inner = hf.Pipeline("inner", store=store)
+
+    @inner.stage
+    def double(number: int) -> int:
+        return 2 * number
+
+    @double.before
+    async def begin() -> None:
+        await asyncio.sleep(0)
+
+    return inner
+
+
+def _within(seconds: float, outer: hf.Pipeline, items: list[int]) -> Any:
+    """The report of a run, on a thread that is left alone where it hangs; then its loop is, too."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(run(outer, items, signals="ignore")), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not found:
+        event_loop.abandon(event_loop.shared())
+        pytest.fail("the run hangs")
+    return found[0]
+
+
+def test_a_coroutine_may_run_a_pipeline_whose_stage_has_an_async_hook(book: hf.Pipeline) -> None:
+    inner = _inner()
+
+    @book.stage(retry=ONCE)
+    async def read(number: int) -> int:
+        return run(inner, [number], batch=f"inner {number}", signals="ignore").counts.done
+
+    report = _within(20, book, [1, 2])
+    assert report.counts.done == 2, codes(report)
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_coroutine_may_run_a_scan_whose_handler_is_async(book: hf.Pipeline, follows: bool) -> None:
+    scan = hf.Scan("rows", Rows(range(30)), every=10, store="memory:", follow=follows)
+    loops = set()
+
+    @scan.handler
+    async def add(rows: list[int]) -> None:
+        loops.add(asyncio.get_running_loop())
+        await asyncio.sleep(0)
+
+    @book.stage(retry=ONCE)
+    async def read(number: int) -> int:
+        return scan.tick(signals="ignore").rows if follows else scan.run(progress=False, signals="ignore").counts.done
+
+    report = _within(20, book, [1])
+    assert report.counts.done == 1, codes(report)
+    assert len(loops) == 1  # one for the whole run
+
+
+@pytest.mark.parametrize("middle_is_async", [False, True])
+def test_a_run_within_a_run_within_a_coroutine_does_not_wait_for_it(book: hf.Pipeline, middle_is_async: bool) -> None:
+    inner, middle = _inner(), hf.Pipeline("middle", store="memory:")
+
+    def go(number: int) -> int:
+        return run(inner, [number], batch=f"inner {number}", signals="ignore").counts.done
+
+    async def go_async(number: int) -> int:
+        return go(number)
+
+    middle.stage(name="go", retry=ONCE)(go_async if middle_is_async else go)
+
+    @book.stage(retry=ONCE)
+    async def read(number: int) -> int:
+        return run(middle, [number], batch=f"middle {number}", signals="ignore").counts.done
+
+    report = _within(20, book, [1])
+    assert report.counts.done == 1, codes(report)

@@ -22,6 +22,16 @@ LAST_SECONDS = 1.0
 """What the coroutines that are left when the process ends may take to come to their end."""
 
 
+class _Thread(threading.local):
+    """What is known of each thread."""
+
+    is_below = False
+    """A coroutine on a loop of ours waits for what happens here: whoever waits for that loop here waits for ever."""
+
+
+this_thread = _Thread()
+
+
 class EventLoop:
     """An event loop on a thread of its own."""
 
@@ -34,11 +44,6 @@ class EventLoop:
         self._is_ending = False
         self._thread = threading.Thread(target=self._run, name="holdfast-loop", daemon=True)
         self._thread.start()
-
-    @property
-    def is_here(self) -> bool:
-        """Whether this is its thread: whoever waits for the loop here waits for ever."""
-        return threading.current_thread() is self._thread
 
     def soon(self, function: Callable[..., object], *args: Any) -> None:
         """Have it call a function."""
@@ -71,6 +76,7 @@ class EventLoop:
         self._thread.join(LAST_SECONDS)
 
     def _run(self) -> None:
+        this_thread.is_below = True
         asyncio.set_event_loop(self.loop)
         while not self._is_ending:
             try:
@@ -103,11 +109,10 @@ def shared() -> EventLoop:
         return _Process.home
 
 
-def borrow() -> EventLoop:
-    """Return the loop for a run: that of the process, or one of its own where the run was begun on that very loop,
-    by a coroutine that waits for it. `give_back` it."""
-    home = _Process.home
-    home = EventLoop(is_private=True) if home is not None and home.is_here else shared()
+def borrow(*, private: bool = False) -> EventLoop:
+    """Return the loop for a run: that of the process, or one of its own where the run was begun by a coroutine on a
+    loop of ours that waits for it. `give_back` it."""
+    home = EventLoop(is_private=True) if private or this_thread.is_below else shared()
     with _Process.lock:
         home.users += 1
     return home
@@ -128,10 +133,45 @@ def abandon(home: EventLoop) -> None:
             _Process.home = None
 
 
-def call(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of the user's; a coroutine function is awaited on the loop."""
+class Loan:
+    """The loop of one run, for all its threads: borrowed when it is first needed, but which one it is was decided where
+    the run began."""
+
+    def __init__(self) -> None:
+        self.is_below = this_thread.is_below
+        self._home: EventLoop | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def used(self) -> EventLoop | None:
+        """The loop, if it was needed."""
+        return self._home
+
+    @property
+    def home(self) -> EventLoop:
+        with self._lock:
+            if self._home is None:
+                self._home = borrow(private=self.is_below)
+            return self._home
+
+    def lose(self) -> EventLoop:
+        """Leave a blocked loop to what blocks it, and return it."""
+        home, self._home = self.home, None
+        abandon(home)
+        return home
+
+    def give_back(self) -> None:
+        home, self._home = self._home, None
+        if home is not None:
+            give_back(home)
+
+
+def call(function: Callable[..., Any], *args: Any, loan: Loan | None = None) -> Any:
+    """Call a function of the user's; a coroutine function is awaited on the loop, which may be that of a run."""
     if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)):
         return function(*args)
+    if loan is not None:
+        return loan.home.run(function(*args))
     home = borrow()
     try:
         return home.run(function(*args))
@@ -143,6 +183,7 @@ def _forget() -> None:
     """A child that was forked has the loop, but not its thread."""
     _Process.lock = threading.Lock()
     _Process.home = None
+    this_thread.is_below = False
 
 
 def _end() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.runtime import event_loop
+from holdfast.runtime.event_loop import Loan
 
 
 class HookList:
@@ -21,9 +22,10 @@ class HookList:
         self.functions.append(function)
         return function
 
-    def call(self, facts: Any) -> list[Any]:
-        """Call all of them, coroutines on the event loop; what they raise goes up."""
-        return [event_loop.call(function, *[facts] * _takes_one(function)) for function in self.functions]
+    def call(self, facts: Any, loan: Loan | None = None) -> list[Any]:
+        """Call all of them, coroutines on the event loop (of a run, where its loan is passed); what they raise goes
+        up."""
+        return [event_loop.call(function, *[facts] * _takes_one(function), loan=loan) for function in self.functions]
 
     def __bool__(self) -> bool:
         return bool(self.functions)

@@ -165,7 +165,7 @@ class Processor:
         return StageRunner(
             self.stages[index], self.stages[index - 1] if index else None, pipeline=self.pipeline.name,
             batch=self.batch.name, stopping=lambda: time.monotonic() >= self.deadline, now=self.store.now,
-            handed=self.resources.of(self.stages[index]),
+            handed=self.resources.of(self.stages[index]), loan=self.resources.loan,
         )  # fmt: skip
 
     def _stored(self, n: ItemNo) -> StoredItem:

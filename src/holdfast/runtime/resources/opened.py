@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.limits import CLOSE_SECONDS
-from holdfast.runtime import event_loop
-from holdfast.runtime.event_loop import EventLoop
+from holdfast.runtime.event_loop import EventLoop, Loan
 from holdfast.runtime.resources import binding, kept
 from holdfast.runtime.resources.binding import Binding
 from holdfast.runtime.resources.definition import Resource
@@ -46,7 +45,8 @@ class Resources:
         self._here = _Here()
         self._threads: set[int] = set()
         """Threads that have some of their own."""
-        self._home: EventLoop | None = None
+        self.loan = Loan()
+        """The event loop of this run."""
         self._lock = threading.Lock()
         self._is_over = False
         self.generation = 0
@@ -72,14 +72,11 @@ class Resources:
     @property
     def home(self) -> EventLoop:
         """The event loop of this run."""
-        if self._home is None:
-            self._home = event_loop.borrow()
-        return self._home
+        return self.loan.home
 
     def lose_home(self) -> None:
         """The event loop is blocked for good: what lives on it is lost, and opened again on another where needed."""
-        home, self._home = self.home, None
-        event_loop.abandon(home)
+        home = self.loan.lose()
         self.generation += 1
         self._held = {name: held for name, held in self._held.items() if held.home is not home}
 
@@ -136,7 +133,7 @@ class Resources:
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Close everything, the last first. What does not end in time is left alone, with a warning."""
         self._is_over = True
-        home = self._home
+        home = self.loan.used
         if home is not None and self._threads and home.turns(seconds):
             home.soon(self.leave_thread)
         self.leave_thread()
@@ -148,8 +145,7 @@ class Resources:
         if self._lock.acquire(timeout=min(seconds, TURN_SECONDS)):  # else one hangs where it is opened
             self._lock.release()
             self._close_shared(seconds)
-        if home is not None:
-            event_loop.give_back(home)
+        self.loan.give_back()
 
     def _close_shared(self, seconds: float) -> None:
         held, self._held = self._held, {}

@@ -18,6 +18,7 @@ from holdfast.core.errors import HoldfastError, ResourceError
 from holdfast.core.model import Checkpoint, Item, NewItem
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.settle import Reached, further
+from holdfast.runtime.event_loop import Loan
 from holdfast.runtime.resources.opened import Handed, Resources
 from holdfast.runtime.scans.burial import Burial, Buried, dead_letter
 from holdfast.runtime.scans.handler import Shape
@@ -88,9 +89,9 @@ class ProcessRunner(RangeRunner):
     def __init__(self, stage: RangeStage, *, target: str, pipeline: str, batch: str, stopping: Callable[[], bool],
                  now: Callable[[], float], finished: Finished, burial: Burial | None = None, follows: bool = False,
                  at: Checkpoint | None = None, until: Cursor | None = None,
-                 patience: float | None = None) -> None:  # fmt: skip
+                 patience: float | None = None, loan: Loan | None = None) -> None:  # fmt: skip
         super().__init__(stage, pipeline=pipeline, batch=batch, stopping=stopping, now=now, finished=finished,
-                         burial=burial, patience=patience)  # fmt: skip
+                         burial=burial, patience=patience, loan=loan)  # fmt: skip
         self._target, self._follows, self._at, self._until = target, follows, at, until
         self._living: set[Child] = set()
         self._is_closed = False

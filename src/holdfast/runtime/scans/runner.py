@@ -11,6 +11,7 @@ from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Checkpoint, Item
 from holdfast.core.outcome import Done
 from holdfast.runtime.checking.asking import here
+from holdfast.runtime.event_loop import Loan, this_thread
 from holdfast.runtime.resources.opened import Handed
 from holdfast.runtime.scans.burial import GONE, Burial, is_row
 from holdfast.runtime.scans.feed import Feed, feed_of
@@ -35,8 +36,10 @@ class RangeRunner(StageRunner):
 
     def __init__(self, stage: RangeStage, *, pipeline: str, batch: str, stopping: Callable[[], bool],
                  now: Callable[[], float], finished: Finished, burial: Burial | None = None,
-                 patience: float | None = None, handed: Handed | None = None) -> None:  # fmt: skip
-        super().__init__(stage, None, pipeline=pipeline, batch=batch, stopping=stopping, now=now, handed=handed)
+                 patience: float | None = None, handed: Handed | None = None,
+                 loan: Loan | None = None) -> None:  # fmt: skip
+        super().__init__(stage, None, pipeline=pipeline, batch=batch, stopping=stopping, now=now, handed=handed,
+                         loan=loan)  # fmt: skip
         self.ranges = stage
         self._finished = finished
         self._burial = burial
@@ -49,6 +52,7 @@ class RangeRunner(StageRunner):
         (item,) = work.items
         self.handler()  # a resource that cannot be opened here is not the fault of the range
         here.batch = (self.pipeline, self.batch)
+        was_below, this_thread.is_below = this_thread.is_below, self.loan.is_below
         began = work.started = clock()
         ctx = work.ctx = self.context(item, work)
         walk: Walk | None = None
@@ -67,7 +71,7 @@ class RangeRunner(StageRunner):
             self._finished.put(Refusal(work, mistaken(self.ranges.handler.what, error, with_place(error))))
         except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome that names it
             outcome = self._explain(item if walk is None else walk.item, error, work, began, ctx)
-        here.batch = None
+        here.batch, this_thread.is_below = None, was_below
         work.started = 0.0
         if outcome is not None and not work.abandoned:
             work.outcomes.append(outcome)
@@ -131,7 +135,7 @@ class RangeRunner(StageRunner):
         """The walk over a feed: rows are isolated where that was asked for. A row that was buried and
         comes again is not buried by itself: what is wrong with it is what became of the attempt."""
         told: dict[str, Any] = {"acc": at.acc if at is not None else None, "send": self._finished.put,
-                                "stopping": self.stopping, "outage": self._outage(work)}  # fmt: skip
+                                "stopping": self.stopping, "loan": self.loan, "outage": self._outage(work)}  # fmt: skip
         stage, handler = self.ranges, self.handler()
         if is_row(work.items[0].key):
             return Walk(handler, interval, work, ctx, feed, **told)

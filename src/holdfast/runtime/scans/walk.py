@@ -10,8 +10,8 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import LeaseLost
 from holdfast.core.model import Item
 from holdfast.core.settle import Reached, further
-from holdfast.runtime import event_loop
 from holdfast.runtime.context import Context, Segment
+from holdfast.runtime.event_loop import Loan
 from holdfast.runtime.scans.burial import Burial, Seen, malformed
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.handler import Handler, Shape
@@ -76,7 +76,7 @@ class Walk:
     """One attempt at one range."""
 
     def __init__(self, handler: Handler, interval: Interval, work: Assignment, ctx: Context, feed: Feed, *,
-                 acc: bytes | None, send: Callable[[Saving], None], stopping: Callable[[], bool],
+                 acc: bytes | None, send: Callable[[Saving], None], stopping: Callable[[], bool], loan: Loan,
                  burial: Burial | None = None, outage: Outage | None = None) -> None:  # fmt: skip
         self._outage = outage
         """How long a source that is away is waited for; without it that is a failed attempt."""
@@ -84,6 +84,7 @@ class Walk:
         self.item: Item = work.items[0]
         """As it stands after the last checkpoint."""
         self._work, self._ctx, self._send, self._stopping = work, ctx, send, stopping
+        self._loan = loan
         self._burial = burial
         """Who buries malformed rows; without it one of them is the end of the attempt."""
         self._seen = Seen(self.item.key, feed.cursor, feed.rows)
@@ -91,7 +92,6 @@ class Walk:
         """Whether the handler can see which rows it has in hand."""
         self._span = span_of(self.item.input) if self._tells_groups else None
         self._acc = handler.decode(acc)
-        self._stored = acc
         self._saved_rows = feed.rows
         self._saved_at = clock()
         self._handed = 0
@@ -152,14 +152,13 @@ class Walk:
         return self._kept(self._call(rows, self._acc))
 
     def _call(self, rows: list[Any], acc: Any) -> Any:
-        """Call the handler; a coroutine is awaited on the event loop of the process, and cancelled when its lease is
+        """Call the handler; a coroutine is awaited on the event loop of the run, and cancelled when its lease is
         lost."""
         made = self.handler.call(rows, acc, self._ctx)
         if not self.handler.is_async:
             return made
-        home = event_loop.borrow()
+        answer = asyncio.run_coroutine_threadsafe(made, self._loan.home.loop)
         try:
-            answer = asyncio.run_coroutine_threadsafe(made, home.loop)
             while not wait([answer], WATCH_SECONDS).done:
                 if self._work.is_vain:
                     answer.cancel()
@@ -168,8 +167,6 @@ class Walk:
             if self._work.is_vain:
                 raise self._lost() from None
             raise  # the handler let it out itself
-        finally:
-            event_loop.give_back(home)
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 

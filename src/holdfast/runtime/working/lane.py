@@ -101,7 +101,7 @@ class Lane:
         if not self._begun:
             self._begun = True
             self.open_resources()
-            self.stage.hooks.before.call(self.runner.batch)
+            self.stage.hooks.before.call(self.runner.batch, self.runner.loan)
         inline = self._inline(holding)
         at, items = holding.ready[self.index].take(self._how_many(holding, inline))
         resumed = False

@@ -51,7 +51,7 @@ def open_lanes(
     for index, (stage, kind) in enumerate(zip(stages, kinds, strict=True)):
         runner: StageRunner
         told: dict[str, Any] = {"pipeline": pipeline.name, "batch": options.batch, "now": pipeline.store.now,
-                                "stopping": lambda: control.stopping}  # fmt: skip
+                                "stopping": lambda: control.stopping, "loan": resources.loan}  # fmt: skip
         if isinstance(stage, RangeStage):
             runner = _range_runner(stage, pipeline, options, finished, ledger, resources.of(stage), told)
         else:

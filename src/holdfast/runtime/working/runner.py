@@ -23,6 +23,7 @@ from holdfast.core.verify import may_have_been_tried
 from holdfast.runtime.checking.asking import Asker, here
 from holdfast.runtime.checking.checks import Check
 from holdfast.runtime.context import Context
+from holdfast.runtime.event_loop import Loan, this_thread
 from holdfast.runtime.resources.binding import unbound
 from holdfast.runtime.resources.opened import Handed
 from holdfast.runtime.schema import Invalid
@@ -56,7 +57,7 @@ class StageRunner:
 
     def __init__(
         self, stage: Stage, previous: Stage | None, *, pipeline: str, batch: str, stopping: Callable[[], bool],
-        now: Callable[[], float] = time.time, handed: Handed | None = None,
+        now: Callable[[], float] = time.time, handed: Handed | None = None, loan: Loan | None = None,
     ) -> None:  # fmt: skip
         self.stage = stage
         self.previous = previous
@@ -72,12 +73,17 @@ class StageRunner:
         self.asks = stage.verifier is not None or stage.adopter is not None
         """Whether something of the user's is asked beside the handler, which may hang."""
         self.handed = handed if handed is not None else Handed(None, unbound(stage.parameters))
+        self.loan = loan if loan is not None else Loan()
+        """The event loop of the run; one that was not passed is given back here."""
+        self._is_own_loan = loan is None
         self._bare = None if self.handed.names else stage.function
         """The handler, where it is handed nothing by name."""
         self.plain = not (self.handed.context or stage.sink or self.asks or stage.metrics)
 
     def close(self) -> None:
         self._asker.close()
+        if self._is_own_loan:
+            self.loan.give_back()
 
     def run(self, work: Assignment) -> None:
         """Run every item of an assignment, one after the other, and leave the outcomes in it."""
@@ -85,6 +91,7 @@ class StageRunner:
             return
         handle = self._bare or self.handed.to(self.stage.function)
         here.batch = (self.pipeline, self.batch)
+        was_below, this_thread.is_below = this_thread.is_below, self.loan.is_below
         if self.plain:
             self._run_plain(work, handle)
         else:
@@ -96,7 +103,7 @@ class StageRunner:
                 work.started = ended
                 self._keep(work, item, self._attempt(item, work, ended, handle))
                 ended = clock()
-        here.batch = None
+        here.batch, this_thread.is_below = None, was_below
         work.started = 0.0
 
     def may_not_begin(self, work: Assignment) -> bool:

@@ -1,6 +1,7 @@
 """A source that is away: it is waited for, what was handled is kept, and nothing is buried for it."""
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,16 @@ def shaped_by_n(shape: str, scan: hf.Scan, seen: list[Any]) -> None:
     scan.handler({"rows": keep, "fold": fold, "generator": generate}[shape])
 
 
+def test_a_wait_that_is_longer_than_the_patience_is_told_where_a_scan_is_split(clock: Moving) -> None:
+    class Throttled(Flaky):
+        def split(self, parts: int) -> list[hf.Span]:
+            raise hf.Defer(900)
+
+    report = made(Throttled(0, AWAY[0]), [], partitions=3).run(progress=False)
+    assert (report.exit_code, report.reason, clock.waits) == (75, "away", [])
+    assert "asks to wait 15 min 00 s, longer than patience=5 min" in " ".join(report.warnings)
+
+
 # -- pipelines ------------------------------------------------------------------------------------------------------
 
 
@@ -233,6 +244,42 @@ def test_a_pipeline_waits_for_its_source_and_reads_on_where_it_was(book: hf.Pipe
     report = run(book, orders, key="n")
     assert (report.exit_code, report.counts.done) == (0, 100)
     assert asked == [None, 39, 39]
+
+
+def test_a_pipeline_that_is_told_to_wait_longer_than_its_patience_ends_with_75(
+    book: hf.Pipeline, clock: Moving
+) -> None:
+    @hf.Reader(page=10)
+    def orders(after: int | None) -> Iterator[tuple[int, dict[str, int]]]:
+        for n in range(0 if after is None else after + 1, 50):
+            if n == 40:
+                raise hf.Defer(900)
+            yield n, {"n": n}
+
+    @book.stage
+    def double(row: dict[str, int]) -> int:
+        return 2 * row["n"]
+
+    report = run(book, orders, key="n")
+    assert (report.exit_code, report.reason, report.counts.expected, clock.waits) == (75, "away", 40, [])
+    assert "asks to wait 15 min 00 s, longer than patience=5 min" in " ".join(report.warnings)
+
+
+@pytest.mark.parametrize("error", [hf.Defer(60), ConnectionRefusedError(111, "refused")])
+def test_a_pipeline_that_stops_while_it_waits_for_its_source_raises_nothing_of_it(
+    book: hf.Pipeline, error: Exception
+) -> None:
+    @book.stage
+    def double(row: dict[str, int]) -> int:
+        return 2 * row["n"]
+
+    @hf.Reader(page=10)
+    def orders(after: int | None) -> Iterator[tuple[int, dict[str, int]]]:
+        yield 0, {"n": 0}
+        signal.raise_signal(signal.SIGTERM)
+        raise error
+
+    assert run(book, orders, key="n").exit_code == 75
 
 
 def test_a_pipeline_whose_source_stays_away_ends_with_75_and_keeps_what_was_read(

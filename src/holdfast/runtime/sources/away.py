@@ -75,6 +75,15 @@ class Outage:
         wait, self._wait = min(self._wait, left), min(2 * self._wait, SOURCE_LONGEST_WAIT)
         return self._sleep(wait)
 
+    def refuse_long(self, error: Exception) -> None:
+        """Raise SourceAway where the server asks to wait longer than the patience lasts."""
+        if isinstance(error, Defer) and error.seconds > self._patience:
+            raise SourceAway(
+                f"the source is away: the server asks to wait {in_words(error.seconds)}, longer than "
+                f"patience={in_words(self._patience)} (patience=…, --patience): {error}. What was handled is kept and "
+                "nothing was buried: run again to resume"
+            ) from error
+
     def _sleep(self, seconds: float) -> bool:
         """Whether it was waited for so long."""
         until = time.monotonic() + seconds
@@ -99,6 +108,8 @@ def asked(function: Callable[[], Any], outage: Outage, *, told: bool = True) -> 
             found = function()
         except Exception as error:
             if not outage.endures(error, told=told):
+                if told:
+                    outage.refuse_long(error)
                 raise
         else:
             outage.over()
@@ -118,5 +129,6 @@ def rows_of(source: Reads, outage: Outage) -> Iterator[Any]:
             return
         except Exception as error:
             if not outage.endures(error, told=True):
+                outage.refuse_long(error)
                 raise
             after = after if page is None or not len(page.rows) else page.after(len(page.rows))

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -283,19 +284,24 @@ def test_a_service_that_is_down_makes_its_stage_pause_and_is_no_typo(book: hf.Pi
 
 
 @pytest.mark.promise("A7")
-def test_ctrl_c_leaves_what_is_withheld_as_it_was(restart: Restart) -> None:
+def test_what_died_before_ctrl_c_is_not_forgotten_and_never_paid_again(restart: Restart) -> None:
     calls = Calls()
 
     def define(book: hf.Pipeline) -> None:
         @book.stage
         def read(number: int, ctx: hf.Context) -> int:
+            ctx.spend(usd="0.10")
             if calls(number) and number == 5:
                 os.kill(os.getpid(), signal.SIGINT)
                 wait_for(lambda: ctx.stopping)
             return nubmer  # type: ignore[name-defined,no-any-return] # noqa: F821
 
     report = run(restart(define), range(50), workers=1)
-    assert (report.state, report.counts.dead, report.counts.pending) == ("interrupted", 0, 50)
+    assert (report.state, report.counts.dead, report.counts.pending) == ("interrupted", 5, 45), (
+        "the sixth came after it"
+    )
+    assert len(calls) == 6
+    assert report.totals.usd == Decimal("0.60")
 
 
 @pytest.mark.promise("A15")

@@ -867,3 +867,26 @@ def test_the_processes_of_a_scan_open_their_own(folder: Path) -> None:
     ended = app.run()
     assert (ended.returncode, ended.stdout) == (0, "110\n"), ended.stderr
     assert (folder / "closed").exists()
+
+
+@pytest.mark.promise("P10")
+def test_what_other_threads_have_in_flight_is_kept_when_one_cannot_open_its_resource(book: hf.Pipeline) -> None:
+    opened, paying = Calls(), threading.Barrier(4, timeout=60)
+
+    @book.resource(scope="thread")
+    def connection() -> int:
+        if opened("connection") == 4:
+            paying.wait()
+            raise ConnectionError("too many connections")
+        return 1
+
+    @book.stage(timeout=60)
+    def pay(number: int, connection: int, ctx: hf.Context) -> int:
+        paying.wait()
+        ctx.spend(usd="0.10")
+        return number
+
+    with pytest.raises(hf.ResourceError, match="too many connections"):
+        run(book, range(4), workers=4)
+    report = book.report()
+    assert (report.counts.done, report.counts.pending, str(report.totals.usd)) == (3, 1, "0.30")

@@ -215,7 +215,7 @@ ALIKE_ITEMS: Final = 20
 """Items, or as many as there are workers, that have to die alike before any has succeeded; then the run stops, and
 nothing is buried."""
 
-WITHHELD_TIMES: Final = 5
+WITHHELD_TIMES: Final = 2
 """Deaths that are withheld while nothing has succeeded, in times of that number; of more, all are buried."""
 
 WITHHELD_SECONDS: Final = 10.0

@@ -106,7 +106,7 @@ class Loop:
             else:
                 outcome = await runner.attempt_async(item, work, clock())
         except BaseException as error:  # noqa: BLE001 - a resource of this thread cannot be opened: no item's fault
-            self._finished.put(Unable(error))
+            self._finished.put(Unable(error, Answer(work, [], [item])))
             return
         running = self._running.get(id(work))
         if running is not None:

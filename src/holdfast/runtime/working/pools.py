@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Item
-from holdfast.runtime.working.assignment import Assignment
+from holdfast.runtime.working.assignment import Answer, Assignment
 from holdfast.runtime.working.runner import StageRunner
 
 Finished = queue.SimpleQueue[Any]
@@ -26,6 +26,8 @@ class Unable(NamedTuple):
     """Nothing can be run: no process can be had, or none finds the pipeline; or what went wrong in the pool itself."""
 
     error: str | BaseException
+    answer: Answer | None = None
+    """What came of the assignment that met it, where that is known: then the run ends once the others have ended."""
 
     def trouble(self) -> BaseException:
         """What ends the run."""
@@ -176,7 +178,12 @@ class Threads(Hands):
                     self._todo.put(todo)
                     return
                 runner, work = todo
-                runner.run(work)
+                try:
+                    runner.run(work)
+                except BaseException as error:  # noqa: BLE001 - no item's fault: what others have in flight is kept
+                    if self._strike_off(work):
+                        self._finished.put(Unable(error, work.answer()))
+                    return
                 if not self._answer(work):
                     return
         finally:

@@ -140,7 +140,8 @@ class Processes(Hands):
             return process
         process.end()
         if self._is_wanted(todo):
-            self._finished.put(Unable(ResourceError(error)))
+            answer = todo[1].answer() if self._strike_off(todo[1]) else None
+            self._finished.put(Unable(ResourceError(error), answer))
         return None
 
     def _start(self, todo: Todo, tries: int) -> "WorkerProcess | None":

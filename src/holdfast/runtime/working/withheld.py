@@ -1,8 +1,8 @@
 """Deaths that are not written yet: as long as nothing has succeeded they may all be one mistake in the code.
 
 They become dead letters once an item succeeds at their stage, or when nothing else is left to try. Where enough items
-died alike, the run stops instead, and nothing is buried. At most a few times as many are withheld, so that memory stays
-bounded: deaths of many kinds are not one mistake.
+died alike, the run stops instead, and nothing is buried. At most twice as many are withheld, because a kill
+forgets them: deaths of many kinds are not one mistake.
 """
 
 import time
@@ -74,15 +74,8 @@ class Withheld:
         if nothing_left or now - self._quiet_since > WITHHELD_SECONDS:
             self.release()
 
-    def end(self) -> None:
-        """The run stops. Where a signal stopped it, what was withheld is left as it was."""
-        if self._control.signalled:
-            self._excuse("interrupted")
-        else:
-            self.release()
-
     def release(self) -> None:
-        """Believe all of it."""
+        """Believe all of it; so when the run stops, whatever stops it: what was paid for is not forgotten."""
         for holding, failed in self._take():
             holding.outcomes.append(failed)
 
@@ -127,13 +120,16 @@ class Withheld:
         if self._want.cap is not None and any(failed.spend is not None for failed in dying):
             self.release()  # the budget has to see what they cost
             return
+        if self._watch.would_exceed(min(len(self._held), self._enough)):
+            self.release()  # the tolerance is the smaller number, and has to see them
+            return
         (kind, count), *_ = self._kinds.most_common(1)
         if count >= self._enough and not has_success(self._store.chunks(self._want.batch)):  # of another process
             self._declare(next(failed for _, failed in self._held if alike.kind_of(failed) == kind), count)
         elif max(count, len(self._held) // WITHHELD_TIMES) >= self._enough:
             self.believe()
         elif self._watch.would_exceed(len(self._held)):
-            self.release()  # the tolerance has to see them
+            self.release()
 
     def _declare(self, example: Failed, count: int) -> None:
         self._declared = True

@@ -117,7 +117,7 @@ class Worker:
             self._dispatch()
             self._let_go()
         self._collect(0.0)
-        self.withheld.end()
+        self.withheld.release()
         self._commit()
         self.release_all()
 
@@ -166,7 +166,7 @@ class Worker:
         elif isinstance(message, Tried):
             message.pool.begin()
         elif isinstance(message, Unable):
-            raise message.trouble()
+            self._unable(message)
         elif isinstance(message, Passed):
             holding, at = message.question.holding, message.question.items[0].place.stage
             told = message.outcomes if holding.lost else self.withheld.sift(holding, at, message.outcomes)
@@ -178,6 +178,14 @@ class Worker:
             self._broken(message)
         else:
             self._finish(*message)
+
+    def _unable(self, message: Unable) -> None:
+        """Nothing more can be run. What others have in flight comes to its end and is kept, where it is known which
+        assignment is not to be waited for."""
+        if message.answer is None:
+            raise message.trouble()
+        self.control.fail(message.trouble())
+        self._finish(*message.answer)
 
     def _refuse(self, error: BaseException) -> None:
         """No range can be run: as the scan is written, or while its source is away."""
@@ -511,7 +519,7 @@ class Worker:
             for lane in self.lanes:
                 lane.give_back()
         self.gate.give_back()
-        self.withheld.end()
+        self.withheld.release()
         for holding in self.holdings:
             holding.drop_ready()
 

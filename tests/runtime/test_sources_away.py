@@ -2,6 +2,7 @@
 
 import json
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,28 @@ def test_one_line_tells_of_an_outage_and_one_that_it_is_over(clock: Moving, capl
     assert len(said) == 2
     assert "is away, waiting for up to 5 min" in said[0]
     assert "is back after 15.5 s" in said[1]
+
+
+def test_partitions_that_wait_for_one_source_tell_of_it_once(clock: Moving, caplog: pytest.LogCaptureFixture) -> None:
+    """All four find it away before the first of them finds it back."""
+
+    class Restarting(Rows):
+        def __init__(self) -> None:
+            super().__init__(range(60), page=10)
+            self.begun, self.asked, self.lock = threading.Barrier(4), 0, threading.Lock()
+
+        def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[RowPage]:
+            with self.lock:
+                self.asked += 1
+                first = self.asked <= 4
+            self.begun.wait(60)
+            if first:
+                raise AWAY[0]
+            yield from super().read(after, until)
+
+    assert made(Restarting(), [], partitions=4).run(progress=False, workers=4).rows == 60
+    said = [record.getMessage() for record in caplog.records if record.name == "holdfast.source"]
+    assert ["is away" in each for each in said] == [True, False], said
 
 
 def test_an_answer_that_cannot_be_read_is_an_attempt_and_what_was_handled_before_is_kept(clock: Moving) -> None:

@@ -13,7 +13,7 @@ from holdfast.core.errors import PayloadChanged, UsageError
 from holdfast.core.limits import INGEST_BYTES, INGEST_FIRST_GROUP, INGEST_GROUP, READ_AHEAD
 from holdfast.core.model import Admitted, Batch, ItemNo, Key, NewItem, State
 from holdfast.runtime.schema import Invalid, Schema, raw_bytes
-from holdfast.runtime.sources.away import Outage
+from holdfast.runtime.sources.away import Notice, Outage
 from holdfast.runtime.sources.base import Malformed
 from holdfast.runtime.sources.folder import Folder
 from holdfast.runtime.sources.line_file import LineFile
@@ -111,7 +111,7 @@ class Ingester:
 
     def _opened(self, source: Iterable[Any], control: Control) -> Iterator[Any]:
         """The items, one after the other. A source of ours that may be away is waited for."""
-        outage = Outage(self.patience, lambda: control.stopping, repr(source))
+        outage = Outage(self.patience, lambda: control.stopping, Notice(repr(source)))
         patiently = getattr(source, "patiently", None)
         return iter(source) if patiently is None else patiently(outage)
 

@@ -187,7 +187,7 @@ class Scan:
 
     def _outage(self, patience: Duration, deadline: Duration | datetime | None) -> away.Outage:
         stop = Stop(None if deadline is None else moment(deadline))
-        return away.Outage(seconds(patience, "patience"), lambda: stop.at_once, repr(self.source))
+        return away.Outage(seconds(patience, "patience"), lambda: stop.at_once, away.Notice(repr(self.source)))
 
     def _compared(self, name: str, stage: RangeStage, accept_source: str | None) -> tuple[str, ...]:
         """Refuse another source than the batch was begun with; what there is to know of one that has grown."""

@@ -23,7 +23,7 @@ from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Parked, RangeLost, Walk
 from holdfast.runtime.schema import Invalid
-from holdfast.runtime.sources.away import Outage, SourceAway, asked, is_away
+from holdfast.runtime.sources.away import Notice, Outage, SourceAway, asked, is_away
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.explanation import with_place
 from holdfast.runtime.working.pools import Finished
@@ -45,6 +45,7 @@ class RangeRunner(StageRunner):
         self._burial = burial
         self.patience = patience
         """Seconds that a source which is away is waited for; None where that is a failed attempt."""
+        self._notice = Notice(repr(stage.source))
 
     def run(self, work: Assignment) -> None:
         if self.may_not_begin(work):
@@ -109,7 +110,7 @@ class RangeRunner(StageRunner):
     def _outage(self, work: Assignment) -> Outage | None:
         if self.patience is None:
             return None
-        return Outage(self.patience, lambda: work.is_vain or self.stopping(), repr(self.ranges.source))
+        return Outage(self.patience, lambda: work.is_vain or self.stopping(), self._notice)
 
     def fence(self, work: Assignment) -> int:
         """What a handler sees. A row that was redriven has a lease of its own: it is shown no lower fence than its

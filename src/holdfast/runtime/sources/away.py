@@ -5,6 +5,7 @@ a server asks us to wait is a Defer, and is not meant here.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -39,18 +40,42 @@ class Reads(Protocol):
     def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Any]: ...
 
 
+class Notice:
+    """What the log has of a source that is away: one line when that begins, one when it is over, however many ranges
+    of a run wait for it."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._since = 0.0
+        self._lock = threading.Lock()
+
+    def begin(self, patience: float, error: BaseException) -> None:
+        """Somebody finds it away."""
+        with self._lock:
+            if not self._since:
+                self._since = time.monotonic()
+                log.warning("%s: it is away, waiting for up to %s: %s", self._what, in_words(patience), error)
+
+    def end(self) -> None:
+        """It answered somebody who waited."""
+        with self._lock:
+            if self._since:
+                log.warning("%s: it is back after %s", self._what, in_words(time.monotonic() - self._since))
+                self._since = 0.0
+
+
 class Outage:
     """How long one source is away at a time, and how long it is waited for."""
 
-    def __init__(self, patience: float, stopping: Callable[[], bool], what: str) -> None:
-        self._patience, self._stopping, self._what = patience, stopping, what
+    def __init__(self, patience: float, stopping: Callable[[], bool], notice: Notice) -> None:
+        self._patience, self._stopping, self._notice = patience, stopping, notice
         self._since = 0.0
         self._wait = 0.0
 
     def over(self) -> None:
         """It answered."""
         if self._since:
-            log.warning("%s: it is back after %s", self._what, in_words(time.monotonic() - self._since))
+            self._notice.end()
             self._since = 0.0
 
     def endures(self, error: BaseException, *, told: bool = False) -> bool:
@@ -65,7 +90,7 @@ class Outage:
         if not self._since:
             self._since, self._wait = now, SOURCE_FIRST_WAIT
             if self._patience:
-                log.warning("%s: it is away, waiting for up to %s: %s", self._what, in_words(self._patience), error)
+                self._notice.begin(self._patience, error)
         left = self._since + self._patience - now
         if left <= 0:
             raise SourceAway(

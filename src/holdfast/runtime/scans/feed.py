@@ -89,8 +89,6 @@ class Feed:
         """The cursor after the last row that was taken; before the first, the one it was begun with."""
         return self._page.after(self._at) if self._page is not None and self._at else self._last
 
-    _last: Cursor | None = None
-
     def take(self, most: int) -> list[Any]:
         """Up to so many rows, malformed ones counted and left out; fewer only at the end, and before trouble."""
         taken: list[Any] = []

@@ -74,6 +74,7 @@ class Hands(ABC):
         self._count = 0
         """Threads that do not hang."""
         self._threads: list[threading.Thread] = []
+        """Those that were started; those that have ended since are left out when the next one starts."""
         self._lock = threading.Lock()
 
     def submit(self, runner: StageRunner, work: Assignment) -> None:
@@ -89,7 +90,7 @@ class Hands(ABC):
         try:
             thread = threading.Thread(target=self._work, name=f"holdfast-{self._count + 1}", daemon=True)
             thread.start()
-            self._threads.append(thread)
+            self._threads = [*[each for each in self._threads if each.is_alive()], thread]
             self._count += 1
         except RuntimeError:  # the system gives no more of them: those that run take what is to do
             if not self._count:

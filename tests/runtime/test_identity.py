@@ -328,3 +328,21 @@ def test_a_run_that_is_refused_has_done_nothing_before(restart: Callable[..., hf
     assert (len(calls), book.report().totals.usd) == (0, Decimal("30.00"))
     assert run(book, changed, key="id", changed="keep").this_run.done == 1
     assert calls.seen == [3]
+
+
+@pytest.mark.parametrize("at", [0, 1, 100], ids=["first", "second", "last"])
+def test_a_run_that_is_refused_has_admitted_nothing(restart: Callable[..., hf.Pipeline], at: int) -> None:
+    def define(book: hf.Pipeline) -> None:
+        @book.stage
+        def page(row: dict[str, int]) -> int:
+            return row["n"]
+
+    mine = [{"id": n, "n": n} for n in range(50)]
+    run(restart(define), mine, key="id")
+    foreign = [{"id": n, "n": n} for n in range(50, 150)]
+    foreign.insert(at, {"id": 49, "n": 99})
+    book = restart(define)
+    with pytest.raises(hf.PayloadChanged, match="item 49"):
+        run(book, foreign, key="id")
+    assert (book.report().counts.expected, book.report().state) == (50, "complete")
+    assert run(book, mine, key="id").this_run.done == 0

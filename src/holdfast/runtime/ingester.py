@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
 from itertools import islice, repeat
 from typing import Any, Literal
@@ -85,8 +86,9 @@ class Ingester:
         at_hand = isinstance(source, Sized)  # what lies in memory cannot keep us waiting
         size, self._slice = (INGEST_FIRST_GROUP, SALTS) if at_hand else (1, 1)
         try:
+            ahead = self._look_ahead(items, size, natural, control) if begin is not None else deque()
             while not control.stopping:
-                group, ended = self._group(items, size, natural, control)
+                group, ended = ahead.popleft() if ahead else self._group(items, size, natural, control)
                 control.wait_for_turn()
                 if control.reason and not ended:
                     return
@@ -95,11 +97,11 @@ class Ingester:
                     ledger.admit(admitted)
                 self.settle_changed(group, admitted)
                 wake()
-                if begin is not None and (ended or self._trouble is not None or self._taken >= READ_AHEAD):
+                if begin is not None and not ahead:
                     seen_all, begin = begin(), None
                     if not seen_all and self._trouble is None:
                         return
-                if self._trouble is not None:
+                if self._trouble is not None and not ahead:
                     raise self._trouble
                 if ended:
                     ledger.ingested = True
@@ -108,6 +110,22 @@ class Ingester:
                 size = min(most, max(INGEST_FIRST_GROUP, size * 4))
         finally:
             _close(items)
+
+    def _look_ahead(
+        self, items: Iterator[Any], size: int, natural: Callable[[Any], Any] | None, control: Control
+    ) -> deque[tuple[list[NewItem], bool]]:
+        """Read the first groups and refuse what changed in them before anything is admitted."""
+        ahead: deque[tuple[list[NewItem], bool]] = deque()
+        weight, ended = 0, False
+        while not (ended or control.stopping or self._trouble) and self._taken < READ_AHEAD and weight < INGEST_BYTES:
+            group, ended = self._group(items, size, natural, control)
+            ahead.append((group, ended))
+            known = self.store.known(self.batch.id, group)
+            changed = [(index, n) for index, (n, is_same) in known.items() if not is_same]
+            self._refuse_changed(group, [(index, n) for index, n in changed if self.differs(n, group[index])])
+            weight += sum(len(item.payload) for item in group)
+            size = max(INGEST_FIRST_GROUP, size * 4)
+        return ahead
 
     def _opened(self, source: Iterable[Any], control: Control) -> Iterator[Any]:
         """The items, one after the other. A source of ours that may be away is waited for."""
@@ -252,7 +270,11 @@ class Ingester:
         if self.changed == "rerun":
             for index, n in changed:
                 self.rerun(n, group[index])
-        if self.changed == "rerun" or not changed:
+        else:
+            self._refuse_changed(group, changed)
+
+    def _refuse_changed(self, group: list[NewItem], changed: list[tuple[int, ItemNo]]) -> None:
+        if not changed:
             return
         index, n = changed[0]
         stored = self.store.items(self.batch.id, lo=n, hi=n + 1)[0]

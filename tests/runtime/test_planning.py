@@ -390,3 +390,19 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
         for left in folder.glob("state.db*"):
             left.unlink()
     assert grown[1] < grown[0] + 30_000, grown
+
+
+def test_a_plan_says_that_so_much_would_not_be_undone_unasked(restart: Restart) -> None:
+    def define(book: hf.Pipeline) -> None:
+        @book.stage(sink=hf.Files("out/{key}.txt"))
+        def page(n: int) -> str:
+            return str(n)
+
+    book = restart(define)
+    run(book, range(120))
+    for n in range(120):
+        Path(f"out/{n}.txt").unlink()
+    plan = book.plan(range(120))
+    assert "120 of 120 recorded items" in plan.obstacles[0]
+    with pytest.raises(hf.UndoRefused, match="120 of 120 recorded items"):
+        run(book, range(120))

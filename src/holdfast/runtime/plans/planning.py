@@ -12,10 +12,10 @@ from msgspec.structs import astuple
 
 from holdfast.core import canonical, changes, course
 from holdfast.core.errors import DefinitionChanged, Permanent, SinkError, UsageError
-from holdfast.core.model import Batch, Chunk, Course, ItemNo, NewItem, Output, Place, State, StoredItem
+from holdfast.core.model import Batch, Chunk, Course, ItemNo, Key, NewItem, Output, Place, State, StoredItem
 from holdfast.core.planning import Facts, Fate, Outlook, Reason, begins_at, outlook, outlook_of_changed, outlook_of_new
 from holdfast.core.states import keeps_outputs
-from holdfast.core.verify import GoesBack, Unclear, Verdict, may_have_been_tried
+from holdfast.core.verify import Decision, GoesBack, Unclear, Verdict, is_too_much, may_have_been_tried
 from holdfast.runtime import definition, ownership
 from holdfast.runtime.checking import checker
 from holdfast.runtime.checking.findings import Findings
@@ -89,7 +89,9 @@ class _Planner:
         self.unclear = Findings([stage.name for stage in self.stages])
         self.now = store.now()
         self.done = Outlook(Fate.SKIP, len(self.stages), Reason.DONE)
-        self.read_count = self.kept = self.twice = self.passed = 0
+        self.read_count = self.kept = self.twice = self.passed = self.looked_at = self.undone = 0
+        self.example: tuple[Key, str] | None = None
+        """Of what a run would undo."""
         self.change = self._look_at_code(described)
         with_files = any(stage.sink is not None for stage in self.stages)
         self.verifies = options.verify == "full" or (options.verify == "quick" and with_files)
@@ -190,6 +192,7 @@ class _Planner:
         cannot be told, is told once, before the source is read."""
         seen = checker.past_of(self.store, self.batch.id, item, valid, fence=0)
         decision = self.looker.look_over(seen, full=self.options.verify == "full", digests=digests)
+        self._count_looked_at(item, decision)
         is_dead = item.place.state is State.DEAD
         if isinstance(decision, GoesBack) and not is_dead:
             return decision.stage
@@ -200,6 +203,15 @@ class _Planner:
         elif isinstance(decision, GoesBack):
             self.unclear.add(item.key, item.n, decision.stage, f"{decision.why}; {checker.left_alone(self.batch.name)}")
         return None
+
+    def _count_looked_at(self, item: StoredItem, decision: Decision) -> None:
+        """Count as a run does what it would undo: all that is recorded, once, before the source is read."""
+        if self.read_count:
+            return
+        self.looked_at += 1
+        if isinstance(decision, GoesBack) and item.place.state is not State.DEAD:
+            self.undone += 1
+            self.example = self.example or (item.key, decision.why)
 
     def _waits(self, item: StoredItem, outputs: Sequence[Output]) -> bool:
         """Whether an output of its next stage was made by a run that could not record it."""
@@ -293,6 +305,8 @@ class _Planner:
         names = [stage.name for stage in self.stages]
         rows = tuple(self.tally.rows(names))
         self._tell(sum(row.count for row in rows if row.fate is Fate.REFUSE))
+        if self.example is not None and is_too_much(self.undone, self.looked_at, self.options.undo):
+            self.obstacles.append(str(checker.refusal(self.batch.name, self.undone, self.looked_at, *self.example)))
         if any(row.fate in (Fate.RUN, Fate.REWIND, Fate.ADOPT) for row in rows):
             self.obstacles += _end_in_the_way(self.batch, self.now)
         if self.batch.closed_at is not None and any(row.reason is Reason.NEW for row in rows):

@@ -8,11 +8,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 
 import pytest
 
 import holdfast as hf
-from tests.runtime.support import Calls, run
+from holdfast.runtime.reports import story
+from tests.runtime.support import Calls, run, wait_for
 
 
 @pytest.mark.promise("A7")
@@ -248,3 +250,64 @@ def test_an_interrupt_breaks_off_the_verification(restart: Callable[..., hf.Pipe
     report = run(restart(define), range(500), verify="full")
     assert report.state == "interrupted"
     assert len(looked) < 500
+
+
+@pytest.mark.promise("P13")
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_what_a_handler_cost_that_is_cut_off_is_recorded(book: hf.Pipeline, kind: str) -> None:
+    """As at a deadline: a second Ctrl-C waits for nobody."""
+    never = threading.Event()
+
+    def end_at_once(ctx: hf.Context) -> None:
+        wait_for(lambda: book.report().counts.done == 5)
+        os.kill(os.getpid(), signal.SIGINT)
+        wait_for(lambda: ctx.stopping)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def wait(number: int, ctx: hf.Context) -> int:
+        ctx.spend(usd="0.10")
+        if number == 3:
+            end_at_once(ctx)
+            never.wait(60)
+        return number
+
+    async def sleep(number: int, ctx: hf.Context) -> int:
+        ctx.spend(usd="0.10")
+        if number == 3:
+            await asyncio.to_thread(end_at_once, ctx)
+            await asyncio.sleep(60)
+        return number
+
+    book.stage(name="read")(wait if kind == "plain" else sleep)
+    for times in (1, 2):
+        report = run(book, range(6), signals="report")
+        assert (report.counts.done, report.counts.pending, report.exit_code) == (5, 1, 75)
+        assert report.totals.usd == Decimal("0.10") * (5 + times)
+    never.set()
+    batch = book.store.batch("book")
+    assert batch is not None
+    told = [str(event) for event in story.tell(book.store, batch, "3").events]
+    assert sum("cut off" in event for event in told) == 2, told
+    assert book.store.items(batch.id, lo=3, hi=4)[0].place.attempt == 0
+
+
+@pytest.mark.promise("P13")
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_message_that_the_deadline_cuts_off_has_cost_what_it_cost(book: hf.Pipeline, kind: str) -> None:
+    never = threading.Event()
+
+    def wait(number: int, ctx: hf.Context) -> int:
+        ctx.spend(usd="0.05")
+        never.wait(60)
+        return number
+
+    async def sleep(number: int, ctx: hf.Context) -> int:
+        ctx.spend(usd="0.05")
+        await asyncio.sleep(60)
+        return number
+
+    book.stage(name="read")(wait if kind == "plain" else sleep)
+    for times in (1, 2):
+        assert book.process(1, deadline=1.0).run_again
+        assert book.report().totals.usd == Decimal("0.05") * times
+    never.set()

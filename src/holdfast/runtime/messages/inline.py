@@ -68,7 +68,10 @@ class Inline:
             self._leave(self._at_work)
         if work.outcomes:
             return work.outcomes[0]
-        return runner.timed_out(work.items[0], work, began, work.ctx) if began else None
+        if began:
+            return runner.timed_out(work.items[0], work, began, work.contexts.get(work.items[0].n, work.ctx))
+        is_begun = work.started > 0 or work.items[0].n in work.contexts
+        return runner.cut_off(work.items[0], work, work.started or work.ready_at) if is_begun else None
 
     def _leave(self, at_work: "asyncio.Task[Any]") -> None:
         home = self._resources.home

@@ -26,6 +26,7 @@ class Assignment:
         "_lock",
         "_told",
         "abandoned",
+        "contexts",
         "ctx",
         "cut",
         "fence",
@@ -64,6 +65,8 @@ class Assignment:
         """When the item at hand was begun; 0 while none is."""
         self.ctx: Context | None = None
         """The context of the item at hand, where its stage takes one: what it cost is known even if it hangs."""
+        self.contexts: dict[int, Context] = {}
+        """The same for coroutines, by the number of their item."""
         self.fresh = False
         """A process died under its one item, which gets a new one."""
         self.lone = False
@@ -91,6 +94,11 @@ class Assignment:
     @property
     def is_split(self) -> bool:
         return self._told is not None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether all that is owed of it was handed in, or is on its way."""
+        return self._answered
 
     def split(self) -> "Answer | None":
         """Take from under a slow handler what is finished and what was not begun; None if it has answered, or was split

@@ -256,6 +256,25 @@ class Lane:
                 outcomes.append(self.runner.timed_out(work.items[len(outcomes)], work, work.started, work.ctx))
             yield work, outcomes[first:], work.items[len(outcomes) : last]
 
+    def cut_off(self) -> Iterator[tuple[Assignment, list[Outcome], list[Item]]]:
+        """The run ends at once: what assignments finished, with what the items at hand have cost, and the items they
+        did not come to. Of processes nothing is known."""
+        for work in list(self.active.values()) if isinstance(self.pool, Loop | Threads | BorrowedThreads) else ():
+            work.abandoned = True
+            if isinstance(self.pool, Loop):
+                running = self.pool.at_work(work)
+                self.pool.abandon(work)
+                yield work, [self.runner.cut_off(item, work, work.ready_at) for item in running], []
+                continue
+            if work.is_answered:
+                continue
+            self.pool.abandon(work)
+            first, last = work.owed
+            outcomes = list(work.outcomes)
+            if len(outcomes) < last and work.started:
+                outcomes.append(self.runner.cut_off(work.items[len(outcomes)], work, work.started))
+            yield work, outcomes[first:], work.items[len(outcomes) : last]
+
     def _watch_loop(self, loop: Loop, timeout: float) -> None:
         """The loop times out its handlers itself, unless one of them keeps it from turning."""
         item = loop.blocked_by(timeout + LOOP_PATIENCE)

@@ -131,6 +131,10 @@ class Loop:
         for work, outcomes, unrun in answers.values():
             self._finished.put(Answer(work, outcomes, unrun))
 
+    def at_work(self, work: Assignment) -> list[Item]:
+        """The items of an assignment whose handlers are at work; asked from another thread."""
+        return [item for _, item in [*self._running.get(id(work), {}).values()]]
+
     def _cancel(self, work: Assignment) -> None:
         work.abandoned = True
         for running, _ in self._running.pop(id(work), {}).values():

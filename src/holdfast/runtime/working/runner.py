@@ -18,7 +18,7 @@ from holdfast.core.errors import SinkError
 from holdfast.core.journal import Spend
 from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Item
-from holdfast.core.outcome import Done, Outcome
+from holdfast.core.outcome import Done, Outcome, excuse
 from holdfast.core.verify import may_have_been_tried
 from holdfast.runtime.checking.asking import Asker, here
 from holdfast.runtime.checking.checks import Check
@@ -177,7 +177,7 @@ class StageRunner:
     async def attempt_async(self, item: Item, work: Assignment, began: float) -> Outcome:
         """The same for a coroutine; the loop stays free while it waits. Raises ResourceError."""
         handle = self._bare or self.handed.to(self.stage.function)
-        ctx = self.context(item, work)
+        ctx = work.contexts[item.n] = self.context(item, work)
         limit = asyncio.timeout(self.stage.timeout)
         aside = asyncio.to_thread if self.touches_files or self.asks else _at_once
         try:
@@ -192,6 +192,7 @@ class StageRunner:
             finally:
                 self._stay_parent(item)
             faults.reach("stage.after")
+            work.contexts.pop(item.n, None)  # it has answered: what it cost goes with its output
             return await aside(self.finish, ready, made, ctx, work, began)
         except BaseException as error:  # noqa: BLE001 - see above
             if isinstance(error, TimeoutError) and limit.expired():
@@ -254,6 +255,13 @@ class StageRunner:
     def timed_out(self, item: Item, work: Assignment, began: float, ctx: Context | None) -> Outcome:
         """The outcome of an item whose handler did not answer in time."""
         return self._explain(item, self.too_late(), work, began, ctx)
+
+    def cut_off(self, item: Item, work: Assignment, began: float) -> Outcome:
+        """Return the outcome of an item whose handler is at work when the run ends at once: it costs no attempt, and
+        what was paid for it is kept."""
+        ctx = work.contexts.get(item.n, work.ctx)
+        error = TimeoutError("its handler was at work when the time was up, or the run was told to end at once")
+        return excuse(self._explain(item, error, work, began, ctx, waits=False), "cut off")
 
     def too_late(self) -> TimeoutError:
         return TimeoutError(f"stage {self.stage.name!r} did not answer within {self.stage.timeout:g} s")

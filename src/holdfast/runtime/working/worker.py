@@ -117,6 +117,10 @@ class Worker:
             self._dispatch()
             self._let_go()
         self._collect(0.0)
+        if self.control.at_once and not self.takes_ranges:
+            for lane in self.lanes:
+                for work, outcomes, rest in lane.cut_off():
+                    self._finish(work, outcomes, rest)
         self.withheld.release()
         self._commit()
         self.release_all()

@@ -126,7 +126,7 @@ class App:
         return self.folder / ".holdfast" / "state.db"
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     """Until it is true; a test that waits for something never takes longer than that takes."""
     ends = time.monotonic() + seconds
     while not condition():

@@ -18,6 +18,8 @@ from tests.faults import app
 PASSED = frozenset({"advance", "adopt"})
 CALLED = frozenset({"advance", "retry", "defer", "skip", "bury"})
 """What is written down only after a handler was called."""
+CUT = "cut"
+"""A run that ended at once left a handler behind. It may have paid before the entry was written, after, or never."""
 KILLED = "killed_process"
 """The code of an item that was alone in processes that died. A handler did not run for that entry."""
 
@@ -42,7 +44,7 @@ class Step(NamedTuple):
     epoch: int
     attempt: int
     word: str
-    """advance, adopt, retry, defer, skip, bury, killed, rewind; or moved, by an act"""
+    """advance, adopt, retry, defer, cut, skip, bury, killed, rewind; or moved, by an act"""
 
 
 class Grant(NamedTuple):
@@ -159,6 +161,11 @@ def take_steps(world: World, header: journal.Header, body: journal.Checkpointed)
         for n, attempt, epoch in zip(group.items, attempts, epochs, strict=True):
             world.steps[n, group.stage].append(Step(at, fence, epoch, attempt, "adopt" if group.adopted else "advance"))
     for each in body.attempts:
-        word = "killed" if each.code == KILLED else each.outcome
-        world.steps[each.n, each.stage].append(Step(at, fence, each.epoch, each.attempt, word))
+        world.steps[each.n, each.stage].append(Step(at, fence, each.epoch, each.attempt, word_of(each)))
     world.spends += [(said.n, stage, fence, said.usd) for stage, said in body.spends]
+
+
+def word_of(attempt: journal.Attempted) -> str:
+    if attempt.code == KILLED:
+        return "killed"
+    return CUT if attempt.outcome == "defer" and attempt.message.startswith("cut off: ") else attempt.outcome

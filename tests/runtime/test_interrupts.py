@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.core.model import Item, Place
+from holdfast.runtime.context import Context
 from holdfast.runtime.operating.operations import By, redrive
 from holdfast.runtime.scans.tick import Ended
 from holdfast.runtime.working import interrupts
+from holdfast.runtime.working.assignment import Assignment
 from holdfast.testing.rows import Rows
 from tests.runtime.support import ONCE, App, Calls, run, wait_for
 
@@ -158,6 +161,36 @@ def test_sigterm_returns_the_report_and_so_does_ctrl_c_where_that_is_asked_for(
     asked = interrupting(Calls(), signal.SIGINT)
     report = restart(asked).run(range(6), "b", workers=1, progress=False, signals="report")
     assert (report.state, report.exit_code) == ("interrupted", 75)
+
+
+@pytest.mark.promise("A7")
+@pytest.mark.parametrize("number", BOTH)
+def test_nothing_is_begun_behind_the_signal_where_quick_items_share_the_committing_thread(
+    book: hf.Pipeline, number: int
+) -> None:
+    began: list[int] = []
+
+    @book.stage
+    def read(item: int, ctx: hf.Context) -> int:
+        began.append(item)
+        if item == 1000:
+            signal_and_wait(number, ctx)
+        return item
+
+    report = book.run(range(2000), workers=1, progress=False, signals="report")
+    assert (report.state, began[-1]) == ("interrupted", 1000)
+    assert (report.counts.done, report.counts.pending) == (len(began), 2000 - len(began))
+
+
+def test_what_a_slice_has_cost_is_never_told_of_the_item_behind_it() -> None:
+    """While an item sets out, the context of the one before it still stands in the assignment."""
+    paid, behind = (Item(n, n, b"", b"", Place(), True) for n in (1, 2))
+    work = Assignment(0, [paid, behind], 1, 0.0, None)
+    work.ctx = Context(item=paid, batch="b", pipeline="p", stage="s", fence=1, timeout=None, stopping=lambda: False,
+                       metrics=None)  # fmt: skip
+    work.ctx.spend(usd=1)
+    assert work.context_of(paid) is work.ctx
+    assert work.context_of(behind) is None
 
 
 @pytest.mark.promise("A7")

@@ -69,7 +69,7 @@ class Inline:
         if work.outcomes:
             return work.outcomes[0]
         if began:
-            return runner.timed_out(work.items[0], work, began, work.contexts.get(work.items[0].n, work.ctx))
+            return runner.timed_out(work.items[0], work, began)
         is_begun = work.started > 0 or work.items[0].n in work.contexts
         return runner.cut_off(work.items[0], work, work.started or work.ready_at) if is_begun else None
 

@@ -91,6 +91,11 @@ class Assignment:
         """Whether nothing that still comes of it can be committed: it was given up, or its lease was lost."""
         return self.abandoned or (self.holding is not None and self.holding.lost)
 
+    def context_of(self, item: Item) -> Context | None:
+        """Return the context of an item at hand; that of the item before may still stand here while it sets out."""
+        ctx = self.contexts.get(item.n, self.ctx)
+        return ctx if ctx is not None and ctx.key == item.key else None
+
     @property
     def is_split(self) -> bool:
         return self._told is not None

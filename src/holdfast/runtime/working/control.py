@@ -2,8 +2,12 @@
 
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from holdfast.core.limits import FLIGHT_SECONDS
+
+if TYPE_CHECKING:
+    from holdfast.runtime.working.assignment import Assignment
 
 ENDED_FOR_GOOD = ("cancelled", "until")
 """Reasons after which what is left of the batch is cancelled."""
@@ -34,6 +38,8 @@ class Control:
         self.stopping = False
         self.crowded = True
         """Handlers on other threads need the interpreter all the time; taken for granted until they are known."""
+        self.inline: Assignment | None = None
+        """Items that the committing thread runs itself: it cannot see meanwhile that the run stops."""
         self._began = time.monotonic()
         self._stopped_at = 0.0
         self._room = threading.Event()
@@ -46,7 +52,14 @@ class Control:
             self._stopped_at = time.monotonic()
             self.reason = reason
         self.at_once = self.at_once or at_once
+        self._cut_inline()  # before a handler sees that the run stops, and once more: a slice may just have begun
         self.stopping = True
+        self._cut_inline()
+
+    def _cut_inline(self) -> None:
+        work = self.inline
+        if work is not None:
+            work.cut = True
 
     def fail(self, error: BaseException) -> None:
         """Stop because of an error that the caller shall see."""

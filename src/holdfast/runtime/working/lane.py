@@ -131,6 +131,9 @@ class Lane:
         """Run items on this thread. If they turn out to be slow after all, the rest is left for other threads. If one
         of them is so slow that another thread took the role, this one hands in what became of it, and leaves."""
         work.patience = INLINE_PATIENCE
+        self.control.inline = work
+        if self.control.stopping:
+            work.cut = True
         if self.role is not None:
             self.role.lend(self, work)
         trouble = None
@@ -141,6 +144,7 @@ class Lane:
         answer = work.answer()
         if work.is_split:
             self._leave(answer, trouble)
+        self.control.inline = None
         if self.role is not None:
             self.role.keep()
         if trouble is not None:
@@ -253,7 +257,7 @@ class Lane:
             first, last = work.owed
             outcomes = list(work.outcomes)
             if len(outcomes) < last:
-                outcomes.append(self.runner.timed_out(work.items[len(outcomes)], work, work.started, work.ctx))
+                outcomes.append(self.runner.timed_out(work.items[len(outcomes)], work, work.started))
             yield work, outcomes[first:], work.items[len(outcomes) : last]
 
     def cut_off(self) -> Iterator[tuple[Assignment, list[Outcome], list[Item]]]:

@@ -107,7 +107,7 @@ def _run(target: str, parcel: Parcel, outcomes: list[Outcome], stopping: Callabl
             runner.run(work)
     except TimeoutError:  # it rang when the handler had just answered
         missed = work.items[len(work.outcomes) :]
-        work.outcomes += [runner.timed_out(item, work, work.started, work.ctx) for item in missed]
+        work.outcomes += [runner.timed_out(item, work, work.started) for item in missed]
     return work.outcomes
 
 

@@ -196,7 +196,7 @@ class StageRunner:
             return await aside(self.finish, ready, made, ctx, work, began)
         except BaseException as error:  # noqa: BLE001 - see above
             if isinstance(error, TimeoutError) and limit.expired():
-                return self.timed_out(item, work, began, ctx)
+                return self.timed_out(item, work, began)
             await await_stop_async(error, self.stopping)
             return self._explain(item, error, work, began, ctx, waits=False)
 
@@ -252,16 +252,15 @@ class StageRunner:
             data = b""
         return Done(item, data, digest, max(0.0, began - work.ready_at), clock() - began, spend, file)
 
-    def timed_out(self, item: Item, work: Assignment, began: float, ctx: Context | None) -> Outcome:
+    def timed_out(self, item: Item, work: Assignment, began: float) -> Outcome:
         """The outcome of an item whose handler did not answer in time."""
-        return self._explain(item, self.too_late(), work, began, ctx)
+        return self._explain(item, self.too_late(), work, began, work.context_of(item))
 
     def cut_off(self, item: Item, work: Assignment, began: float) -> Outcome:
         """Return the outcome of an item whose handler is at work when the run ends at once: it costs no attempt, and
         what was paid for it is kept."""
-        ctx = work.contexts.get(item.n, work.ctx)
         error = TimeoutError("its handler was at work when the time was up, or the run was told to end at once")
-        return excuse(self._explain(item, error, work, began, ctx, waits=False), "cut off")
+        return excuse(self._explain(item, error, work, began, work.context_of(item), waits=False), "cut off")
 
     def too_late(self) -> TimeoutError:
         return TimeoutError(f"stage {self.stage.name!r} did not answer within {self.stage.timeout:g} s")

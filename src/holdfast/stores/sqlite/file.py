@@ -42,6 +42,7 @@ SAFE_SQLITE = (3, 51, 3)
 BUSY_MS = 60_000
 CHECKPOINT_PAGES = 4_000
 CACHE_KIB = 16_384
+CHECK_DISK = "check the disk, then run again"
 UNREADABLE = (ValueError, TypeError, LookupError, msgspec.DecodeError)
 """What reading a row raises when its bytes are not what was written."""
 
@@ -162,7 +163,7 @@ class SqliteFile:
         except apsw.Error as error:
             self._poison = f"{self.path}: a commit failed while it was made durable ({error})"
             self._give_up()
-            raise CommitUnknown(f"{self._poison}; check the disk, then run again") from error
+            raise CommitUnknown(f"{self._poison}; {CHECK_DISK}") from error
 
     def _give_up(self) -> None:
         """Close at once. That keeps what was synced and drops the log with what was not: the system may show it to the
@@ -187,7 +188,7 @@ class SqliteFile:
 
     def _check(self) -> None:
         if self._poison is not None:
-            raise StoreError(f"{self._poison}; nothing more is written by this process: run again")
+            raise StoreError(f"{self._poison}; nothing more is written by this process: {CHECK_DISK}")
 
     def _check_place(self) -> None:
         """Refuse to go on in a file that nobody finds any more: what is written into it is lost. The name may belong to
@@ -222,9 +223,9 @@ class SqliteFile:
             return StoreUnusable(f"{self.path} cannot be written: check its permissions")
         if isinstance(error, apsw.IOError):
             self._poison = f"{self.path}: reading or writing failed ({error})"
-            return StoreUnavailable(f"{self._poison}; check the disk, then run again")
+            return StoreUnavailable(f"{self._poison}; {CHECK_DISK}")
         if isinstance(error, apsw.CantOpenError):
-            return StoreUnavailable(f"{self.path} cannot be opened ({error}); check the disk, then run again")
+            return StoreUnavailable(f"{self.path} cannot be opened ({error}); {CHECK_DISK}")
         return StoreError(f"{self.path}: {error}; look at it with `holdfast doctor`, then run again")
 
     def _settle_identity(self, new: bool) -> None:

@@ -126,12 +126,37 @@ def test_context_and_resources_may_come_in_any_order(book: hf.Pipeline, how: str
     assert outputs(book) == {7: "client 7"}
 
 
-def test_the_second_parameter_is_the_context_as_ever_where_no_resource_has_its_name(book: hf.Pipeline) -> None:
-    @book.stage
-    def ask(number, c):  # type: ignore[no-untyped-def]
-        return c.key
+@pytest.mark.parametrize("name", ["ctx", "context", "_", "_ctx"])
+def test_a_bare_second_parameter_is_the_context_under_its_own_names(book: hf.Pipeline, name: str) -> None:
+    book.stage(name="ask")(eval(f"lambda number, {name}: {name}.key"))
 
     assert run(book, [7]).is_complete
+    assert outputs(book) == {7: 7}
+
+
+@pytest.mark.parametrize("way", ["run", "plan", "process"])
+@pytest.mark.parametrize("annotation", [None, "Any", "object"])
+def test_a_bare_second_parameter_of_another_name_is_not_the_context(
+    book: hf.Pipeline, way: str, annotation: str | None
+) -> None:
+    def ask(number, client):  # type: ignore[no-untyped-def]
+        return number
+
+    ask.__annotations__ = {} if annotation is None else {"client": {"Any": Any, "object": object}[annotation]}
+    book.stage(ask)
+
+    with pytest.raises(hf.UsageError, match="stage 'ask' takes 'client', and 'book' has no resource") as refused:
+        {"run": lambda: run(book, [1]), "plan": lambda: book.plan([1]), "process": lambda: book.process(1)}[way]()
+    assert "name it ctx, or annotate it hf.Context" in str(refused.value)
+    assert book.store.batch("book") is None
+
+
+def test_a_bare_context_gives_way_to_a_resource_of_its_name(book: hf.Pipeline) -> None:
+    book.resource(name="context")(lambda: "mine")
+    book.stage(name="ask")(lambda number, context: context)
+
+    run(book, [7])
+    assert outputs(book) == {7: "mine"}
 
 
 def test_a_resource_may_be_defined_after_its_stage_and_again(book: hf.Pipeline) -> None:
@@ -819,6 +844,24 @@ def test_scans_refuse_what_they_could_not_hand_over() -> None:
         scan.run(progress=False)
     with pytest.raises(hf.UsageError, match=r"as in \(rows, acc, \*, client\)"):
         scan.handler(lambda rows, acc, client: acc)
+
+
+def test_a_resource_in_the_place_of_the_accumulator_is_refused() -> None:
+    scan = orders()
+    scan.resource(name="client")(lambda: "client")
+    scan.handler(lambda rows, client: None)
+
+    with pytest.raises(hf.UsageError, match=r"takes 'client' as its accumulator.*write it after a \*"):
+        scan.run(progress=False)
+    assert scan.pipeline.store.batch("orders") is None
+
+
+def test_the_context_of_a_scan_may_be_called_context() -> None:
+    scan, keys = orders(), set()
+    scan.handler(lambda rows, context: keys.add(context.key))
+
+    assert scan.run(progress=False).rows == 10
+    assert len(keys) == 1
 
 
 def test_a_scan_that_follows_is_not_handed_any() -> None:

@@ -28,6 +28,11 @@ def unbound(found: Parameters) -> Binding:
 def bind(found: Parameters, defined: Defined, *, what: str, pipeline: str, awaits: bool) -> Binding:
     """Return which parameters are resources. Refuse a name that nobody defines, and an async one in a function that
     does not run where it lives."""
+    if found.accumulator in defined:
+        raise UsageError(
+            f"{what} takes {found.accumulator!r} as its accumulator, and that is the name of a resource: write it "
+            "after a *, as in (rows, *, client) or (rows, acc, *, client)"
+        )
     is_resource = found.is_guess and found.context in defined
     needed = (*found.needed, found.context) if is_resource else found.needed
     names = (*needed, *(name for name in found.optional if name in defined))
@@ -40,7 +45,8 @@ def _check(names: Iterable[str], defined: Defined, *, what: str, pipeline: str, 
         if name not in defined:
             raise UsageError(
                 f"{what} takes {name!r}, and {pipeline!r} has no resource of that name: define one with "
-                f"@{pipeline}.resource, or give the parameter a default"
+                f"@{pipeline}.resource, or give the parameter a default; if it is the context, name it ctx, or "
+                "annotate it hf.Context"
             )
         if defined[name].is_async and not awaits:
             raise UsageError(

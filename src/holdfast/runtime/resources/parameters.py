@@ -22,13 +22,15 @@ class Parameters(NamedTuple):
     context: str
     """The parameter for the context; empty where there is none."""
     is_guess: bool
-    """It is the second parameter, and nothing but that makes it the context: a resource may have its name."""
+    """It is the second parameter, and its name makes it the context: a resource of that name goes before."""
     by_name: bool
     """The context is passed by name, because it is not the second parameter."""
     needed: tuple[str, ...]
     """Parameters that must be resources."""
     optional: tuple[str, ...]
     """Parameters with a default, which are handed a resource of their name where there is one."""
+    accumulator: str = ""
+    """The parameter of a scan's handler for what it accumulates: it cannot be a resource."""
 
 
 def of_handler(function: Callable[..., Any], what: str) -> Parameters:
@@ -56,7 +58,12 @@ def of_handler(function: Callable[..., Any], what: str) -> Parameters:
 
 
 def _may_be_context(second: inspect.Parameter, hints: dict[str, Any]) -> bool:
-    return second.default is second.empty and hints.get(second.name, Any) in (Any, object)
+    return (second.name == "context" or second.name.startswith("_")) and is_bare(second, hints)
+
+
+def is_bare(parameter: inspect.Parameter, hints: dict[str, Any]) -> bool:
+    """Return whether nothing but its name tells about a parameter."""
+    return parameter.default is parameter.empty and hints.get(parameter.name, Any) in (Any, object)
 
 
 def by_name(parameters: list[inspect.Parameter], what: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -4,7 +4,8 @@
     (rows, acc) -> acc      a fold
     (part) -> yields acc    a generator: it iterates the rows of its part, and every `yield` is a checkpoint
 
-Each may be async, may ask for a `Context` by annotation or by the name `ctx`, and takes resources after a `*`.
+Each may be async, may ask for a `Context` by annotation or by the name `ctx` or `context`, and takes resources after
+a `*`.
 """
 
 import inspect
@@ -20,7 +21,7 @@ from holdfast.core import typed
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACC_BYTES
 from holdfast.runtime.context import Context
-from holdfast.runtime.resources.parameters import by_name
+from holdfast.runtime.resources.parameters import by_name, is_bare
 from holdfast.runtime.scans.misuse import Misuse
 from holdfast.runtime.schema import Invalid, annotations_of, explain
 
@@ -45,6 +46,8 @@ class Handler:
         self.what = f"handler {self.name!r}"
         self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         self.shape, self._context, acc = _shape_of(function, self.what)
+        self.accumulator = acc.name if acc is not None else ""
+        """The name of the parameter for what it accumulates; empty where there is none."""
         self.needed, self.optional = _resources_of(function, self.what, self._context)
         """The names of resources that it takes."""
         annotation = annotations_of(function).get(acc.name) if acc is not None else None
@@ -153,7 +156,7 @@ def _shape_of(function: Callable[..., Any], what: str) -> tuple[Shape, str, insp
         raise UsageError(f"{what}: give a function of (rows), of (rows, acc), or a generator of (part)")
     found = annotations_of(function)
     parameters = [p for p in inspect.signature(function).parameters.values() if p.kind not in _COLLECTING]
-    context = next((p for p in parameters if found.get(p.name) is Context or p.name == "ctx"), None)
+    context = next((p for p in parameters if _is_context(p, found)), None)
     given = [p for p in parameters if p is not context and p.kind is not p.KEYWORD_ONLY]
     if any(p.kind is p.KEYWORD_ONLY and p.name == "acc" for p in parameters):
         raise UsageError(f"{what} takes 'acc' by name only: write (rows), (rows, acc), or (part)")
@@ -172,6 +175,12 @@ def _shape_of(function: Callable[..., Any], what: str) -> tuple[Shape, str, insp
         f"{what} takes {len(given)} values: write (rows), (rows, acc), or a generator of (part); resources come after "
         "a *, as in (rows, acc, *, client)"
     )
+
+
+def _is_context(parameter: inspect.Parameter, found: dict[str, Any]) -> bool:
+    if found.get(parameter.name) is Context or parameter.name == "ctx":
+        return True
+    return parameter.name == "context" and is_bare(parameter, found)
 
 
 def _resources_of(function: Callable[..., Any], what: str, context: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -30,7 +30,9 @@ class RangeStage(Stage):
         self.takes_ranges = True
         self.handler = handler
         self.what = handler.what
-        self.parameters = self.parameters._replace(needed=handler.needed, optional=handler.optional)
+        self.parameters = self.parameters._replace(
+            needed=handler.needed, optional=handler.optional, accumulator=handler.accumulator
+        )
         self.awaits = handler.is_async and handler.shape is not Shape.GENERATOR
         self.source = source
         self.every = every

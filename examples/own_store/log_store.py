@@ -49,7 +49,7 @@ class Line(msgspec.Struct, frozen=True):
 
 ARGUMENTS: dict[str, Any] = {
     "open_batch": tuple[str, str, bytes, str],
-    "note": tuple[BatchId, str, bytes, str, bool, list[Event]],
+    "note": tuple[BatchId, str, bytes, str, bool, list[Event], bytes | None],
     "add_items": tuple[BatchId, list[NewItem], bool, str],
     "steer": tuple[BatchId, Course | None, str, str, float | None, int | None, bool],
     "seal": tuple[BatchId, str, bytes, str, list[Event]],
@@ -91,9 +91,10 @@ class LogStore:
         return self._call("open_batch", name, pipeline, definition, actor)
 
     def note(
-        self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = ()
-    ) -> bool:
-        return self._call("note", batch, kind, body, actor, once, events)
+        self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = (),
+        basis: bytes | None = None,
+    ) -> bool:  # fmt: skip
+        return self._call("note", batch, kind, body, actor, once, events, basis)
 
     def steer(
         self, batch: BatchId, course: Course | None, *, actor: str, reason: str, ends_at: float | None = None,
@@ -216,8 +217,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "open_batch": lambda store, name, pipeline, definition, actor: store.open_batch(
         name, pipeline, definition, actor=actor
     ),
-    "note": lambda store, batch, kind, body, actor, once, events: store.note(
-        batch, kind, body, actor=actor, once=once, events=events
+    "note": lambda store, batch, kind, body, actor, once, events, basis: store.note(
+        batch, kind, body, actor=actor, once=once, events=events, basis=basis
     ),
     "steer": lambda store, batch, course, actor, reason, ends_at, expected, close: store.steer(
         batch, course, actor=actor, reason=reason, ends_at=ends_at, expected=expected, close=close

@@ -1,10 +1,14 @@
 """`holdfast expect` and `holdfast close`, as a person types and sees them."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast as hf
+from holdfast.runtime.operating import operations
+from holdfast.runtime.operating.operations import By
+from holdfast.stores.sqlite import SqliteStore
 from tests.cli.conftest import Command
 
 WHY = ("--reason", "because", "--actor", "ada", "--yes")
@@ -76,3 +80,24 @@ def test_what_is_not_a_number_or_a_batch_is_refused(letters: hf.Pipeline, holdfa
     assert "between 0 and" in holdfast("expect", "letters", "--", "-1").err
     assert "did you mean 'letters'" in holdfast("expect", "leters", "3").err
     assert "did you mean 'letters'" in holdfast("close", "leters", *WHY).err
+
+
+@pytest.mark.promise("A14", "A15")
+def test_a_comparison_that_is_overtaken_shows_the_batch_as_it_is_and_tells_no_end(
+    letters: hf.Pipeline, holdfast: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, batch, came = letters.store, letters.store.batches()[0], list[str]()
+    store.steer(batch.id, None, actor="ada", reason="", expected=2)
+    note = SqliteStore.note
+
+    def overtaken(self: SqliteStore, at: Any, kind: str, *args: Any, **named: Any) -> bool:
+        if not came:
+            came.append(kind)
+            operations.reset(store, batch, By(actor="ada", reason="again"), "1")
+        return note(self, at, kind, *args, **named)
+
+    monkeypatch.setattr(SqliteStore, "note", overtaken)
+    answer = holdfast("reconcile", "letters")
+    assert (came, answer.code) == (["reconciled"], 1)
+    assert "not explained: 1 pending" in answer.out
+    assert [event.kind for event in store.events()] == ["batch.opened"]

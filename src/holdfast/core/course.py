@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.canonical import decode
-from holdfast.core.errors import Refused, UsageError
+from holdfast.core.canonical import decode, encode
+from holdfast.core.errors import Conflict, Refused, UsageError
 from holdfast.core.journal import Sealed, Steered
 from holdfast.core.model import Batch, Chunk, Counts, Course, Tolerance
 
@@ -130,7 +130,7 @@ def spare(tolerance: Tolerance, dead: int, batch: Batch) -> int:
 
 def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, *, now: float) -> str | None:
     """Why a batch cannot be sealed, or None. What was reconciled has to be what is sealed: where the reconciliation
-    says which heads it saw, they are still the heads."""
+    says which heads it saw, they are still the heads, and as many items are expected."""
     if batch.sealed_at is not None:
         return "it is sealed already"
     if batch.ingested_at is None and batch.course is not Course.CANCELLED and not has_ended(batch, now):
@@ -141,8 +141,8 @@ def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, *, no
     admitted = sum(chunk.size for chunk in chunks)
     if admitted != batch.admitted:
         return f"its chunks hold {admitted:,} items, {batch.admitted:,} were admitted: look at it with `holdfast audit`"
-    seen = decode(reconciliation).get("heads") if reconciliation else None
-    if seen is not None and seen != cover(chunks).hex():
+    seen = decode(reconciliation) if reconciliation else {}
+    if "heads" in seen and (seen["heads"], seen.get("expected")) != (cover(chunks).hex(), batch.expected):
         return "it changed while it was reconciled: try again"
     return None
 
@@ -173,3 +173,17 @@ def cover(chunks: Sequence[Chunk]) -> bytes:
     for chunk in sorted(chunks, key=lambda chunk: chunk.id):
         found.update(chunk.id.to_bytes(8, "big") + chunk.seq.to_bytes(8, "big") + chunk.head)
     return found.digest()
+
+
+def basis(batch: Batch, chunks: Sequence[Chunk]) -> bytes:
+    """Return one digest over all that the end of a batch is decided by: its items with what has become of them, how
+    many there should be, its course and its end. Notes in its chain change nothing of it."""
+    facts = [batch.admitted, batch.ingested_at is not None, batch.course.value, batch.ends_at, batch.expected,
+             batch.closed_at is not None]  # fmt: skip
+    return hashlib.sha256(cover(chunks) + encode(facts)).digest()
+
+
+def check_unchanged(batch: Batch, chunks: Sequence[Chunk], seen: bytes) -> None:
+    """Refuse what was decided about another state of the batch than this one."""
+    if basis(batch, chunks) != seen:
+        raise Conflict(f"batch {batch.name!r} changed while it was looked at: look again; nothing was written")

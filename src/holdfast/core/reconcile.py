@@ -143,6 +143,8 @@ class Reconciliation(Value, frozen=True, kw_only=True):
     """How often each kind of finding was made."""
     findings: tuple[Finding, ...] = ()
     """The first ones, with all that is known about them."""
+    basis: bytes = b""
+    """What its end was decided by (`course.basis`): it is told only while that is so."""
 
     @property
     def unexplained(self) -> tuple[str, ...]:
@@ -198,7 +200,8 @@ class Reconciliation(Value, frozen=True, kw_only=True):
         batch with the same findings gives the same bytes."""
         listed = [[f.what.value, f.n, f.stage] for f in self.findings if f.n is not None][:FINDINGS_SEALED]
         found = {what.value: count for what, count in self.found.items() if count}
-        return encode({"counts": self.counts, "found": found, "findings": listed, "heads": self.heads})
+        total = {} if self.expected.total is None else {"expected": self.expected.total}
+        return encode({"counts": self.counts, "found": found, "findings": listed, "heads": self.heads, **total})
 
     def as_dict(self) -> dict[str, Any]:
         """As plain values, for machines."""
@@ -251,6 +254,7 @@ def conclude(
     heads: str,
     found: Mapping[What, int],
     findings: Sequence[Finding],
+    basis: bytes = b"",
 ) -> Reconciliation:
     """The reconciliation. States that do not sum up to what was admitted are a finding of their own."""
     counted, listed = dict(found), list(findings)
@@ -262,7 +266,8 @@ def conclude(
         counted[what] = counted.get(what, 0) + count
         listed.insert(0, Finding(what=what, why=why))
     return Reconciliation(batch=batch, course=course, stopped=stopped, expected=expected, recorded=recorded,
-                          observed=observed, heads=heads, found=counted, findings=tuple(listed))  # fmt: skip
+                          observed=observed, heads=heads, found=counted, findings=tuple(listed),
+                          basis=basis)  # fmt: skip
 
 
 def _of_number(expected: Expected, course: Course, named: int) -> Iterator[tuple[What, int, str]]:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -244,10 +245,10 @@ class Pipeline:
         """
         named = lookup.batch_named(self.store, check_name(batch if batch is not None else self.name, "batch"))
         source = None if items is None and isinstance(self._source, Iterator) else self._items(items)
-        found = comparison.compare(self, named, source, key if key is not None else self._key, full=full,
-                                   given=items is not None)  # fmt: skip
-        sealing.publish_end(self.store, named, found, actor=owners.new_owner())
-        return found
+        compare = partial(comparison.compare, self, named, source, key if key is not None else self._key, full=full,
+                          given=items is not None)  # fmt: skip
+        looks = 1 if isinstance(source, Iterator) else sealing.LOOKS
+        return sealing.conclude(self.store, named, compare, actor=owners.new_owner(), looks=looks)
 
     def expect(self, batch: str | None, expected: int, *, reason: str = "", actor: str = "") -> None:
         """Put on record how many items the batch has in all, counted by their keys: the last of them ends it. The batch

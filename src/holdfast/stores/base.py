@@ -183,10 +183,17 @@ class Store(Protocol):
         ...
 
     def note(
-        self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = ()
-    ) -> bool:
-        """Append an entry to the batch's own chain, with events. With `once`, only if none of that kind with that body
-        is there; says whether it was written."""
+        self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = (),
+        basis: bytes | None = None,
+    ) -> bool:  # fmt: skip
+        """Append an entry to the batch's own chain, with events; says whether it was written.
+
+        Guard: with `once`, none of that kind with that body is there. With `basis`, the batch is still in the state
+            that was decided about (`course.basis`).
+        Guarantee: entry and events are written together, in the transaction that compares. Where each chunk is a
+            document of its own, the state was the one compared at a moment after the call began.
+        Raises: UsageError if the batch is unknown, Conflict if its state is another one.
+        """
         ...
 
     def steer(
@@ -209,7 +216,8 @@ class Store(Protocol):
         """Finish a batch for good: what comes later is refused.
 
         Guard: its source was read to its end, or it was cancelled or its own end has come; nothing is pending; and no
-            chain has grown since the reconciliation, where that names the heads it saw.
+            chain has grown and no other number of items is expected since the reconciliation, where that names the
+            heads it saw.
         Guarantee: the entry covers the heads of all chains, keeps the reason, and is written together with the events.
         Raises: UsageError if the batch is unknown, Refused with what is in the way.
         """

@@ -66,12 +66,11 @@ def reconcile(
     share, fine = count_or_share(undo, "undo"), tolerance_of(tolerate if tolerate is not None else 0)
     with _there(source, manner) as (there, pipeline):
         found = lookup.batch_named(there, batch)
-        result = _look(there, found, pipeline, full)
+        result = sealing.conclude(there, found, lambda: _look(there, found, pipeline, full), actor=manner.who)
         most = allowed(fine, result.expected.admitted)
         extra: dict[str, Any] = {}
         if not manner.as_json:
             _show(result, lookup.stage_names(found), most, follows=glance.is_followed(there, found))
-        sealing.publish_end(there, found, result, actor=manner.who)
         if mend:
             extra["repair"] = _repair(there, found, result, pipeline, share, manner)
         if seal:

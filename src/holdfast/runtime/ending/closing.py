@@ -9,6 +9,7 @@ from holdfast.core.ending import End
 from holdfast.core.errors import Refused
 from holdfast.core.model import Batch, Chunk, Course
 from holdfast.core.reconcile import How, Reconciliation
+from holdfast.runtime import lookup
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.ingester import KeyFrom
 from holdfast.runtime.options import Options, allowed
@@ -33,16 +34,19 @@ class Closing:
     def end(self, batch: Batch, *, read: bool) -> Reconciliation | None:
         """Once nothing is in flight any more: reconcile, publish, seal. None while there is something left to do.
         `read`: this run came to the end of its source."""
+        found = sealing.conclude(self._store, batch, lambda: self._compare(batch.name, read=read), actor=self._actor)
+        if self._options.seal and found is not None:
+            self._seal(batch, found)
+        return found
+
+    def _compare(self, name: str, *, read: bool) -> Reconciliation | None:
+        batch = lookup.batch_named(self._store, name)
         chunks = self._store.chunks(batch.id)
         is_over = batch.course is Course.CANCELLED or course.has_ended(batch, self._store.now())
         has_ended = is_over or (read and batch.ingested_at is not None)
         if not has_ended or any(chunk.pending for chunk in chunks):
             return None
-        found = reconcile(self._store, batch, sinks=sinks_among(self._stages), how=self._depth(course.cover(chunks)))
-        sealing.publish_end(self._store, batch, found, actor=self._actor)
-        if self._options.seal:
-            self._seal(batch, found)
-        return found
+        return reconcile(self._store, batch, sinks=sinks_among(self._stages), how=self._depth(course.cover(chunks)))
 
     def _depth(self, heads: bytes) -> How:
         """How closely to look: not at files that the check at the beginning has just looked at, where nothing has

@@ -1,8 +1,8 @@
 """The end of a batch that no run is there to see: fed by messages, or settled by a person.
 
 Whoever lands something that may have left nothing pending looks here, after it landed. The look is cheap while there
-is something left. The end itself is noted once, whoever comes to it and however often: a process that was killed
-between its last commit and this look leaves it to the next one.
+is something left. The end itself is noted once, whoever comes to it and however often, and only while the batch is as
+it was counted: a process that was killed between its last commit and this look leaves it to the next one.
 """
 
 from collections.abc import Mapping
@@ -29,14 +29,16 @@ def look(
     `again`: nothing was written now, this item only came again. An end that was noted after it was settled knows of it,
     so that messages which come again and again do not each compare the whole batch.
     """
-    now = store.batch(batch.name)
-    if now is None or now.sealed_at is not None or not _may_have_ended(now, store.now()):
-        return None
-    if not store.is_settled(now.id) or (again is not None and _was_noted(store, now, again)):
-        return None
-    found = reconcile(store, now, sinks=sinks, how="files" if sinks else "sums")
-    sealing.publish_end(store, now, found, actor=actor)
-    return found
+
+    def compare() -> Reconciliation | None:
+        now = store.batch(batch.name)
+        if now is None or now.sealed_at is not None or not _may_have_ended(now, store.now()):
+            return None
+        if not store.is_settled(now.id) or (again is not None and _was_noted(store, now, again)):
+            return None
+        return reconcile(store, now, sinks=sinks, how="files" if sinks else "sums")
+
+    return sealing.conclude(store, batch, compare, actor=actor)
 
 
 def _may_have_ended(batch: Batch, now: float) -> bool:

@@ -1,12 +1,13 @@
 """The end of a batch: published once it is reconciled, sealed once that found nothing, and what comes too late."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from shlex import quote
+from typing import TypeVar
 
 from holdfast.core import canonical, course, events, journal
-from holdfast.core.errors import Refused
+from holdfast.core.errors import Conflict, Refused
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Batch, Commit, Course, Entry, chain_of_batch
 from holdfast.core.reconcile import Reconciliation
@@ -17,6 +18,9 @@ from holdfast.stores.base import Store, each_entry
 
 log = logging.getLogger("holdfast.sealing")
 
+LOOKS = 10
+"""How often a batch is looked at for its end while others keep changing it."""
+Compared = TypeVar("Compared", Reconciliation, Reconciliation | None)
 RECONCILED = "reconciled"
 LATE = "late"
 
@@ -44,15 +48,31 @@ class Seal:
     late: tuple[Late, ...] = ()
 
 
+def conclude(store: Store, batch: Batch, look: Callable[[], Compared], *, actor: str, looks: int = LOOKS) -> Compared:
+    """Look at a batch and publish its end, if it has come, as one act: where the batch changed between the look and the
+    write, look again. While others keep changing it, it is left to them: each looks after that."""
+    found = look()
+    for left in reversed(range(looks)):
+        try:
+            if found is not None:
+                publish_end(store, batch, found, actor=actor)
+        except Conflict:
+            found = look() if left else found
+        else:
+            break
+    return found
+
+
 def publish_end(store: Store, batch: Batch, found: Reconciliation, *, actor: str) -> bool:
     """Note how a batch that came to its end was reconciled and, if every item that came is accounted for, tell that it
-    is finished: both together, once for each end. Says whether that is new."""
+    is finished: both together, once for each end, and only while the batch is in the state that was reconciled. Says
+    whether that is new. Raises Conflict if the batch has changed."""
     if not found.is_ended:
         return False
     said = "every item is accounted for" if found.is_explained else ", ".join(found.unexplained)
     body = journal.encode_body(journal.Acted(reason=said, note=found.facts()))
     told = [events.finished(found.end, found.counts)] if found.is_told else []
-    return store.note(batch.id, RECONCILED, body, actor=actor, once=True, events=told)
+    return store.note(batch.id, RECONCILED, body, actor=actor, once=True, events=told, basis=found.basis)
 
 
 def seal(
@@ -70,7 +90,10 @@ def seal(
             f"batch {batch.name!r} is not sealed: {many(found.recorded.dead, 'dead letter')}, tolerated are "
             f"{tolerated:,}; redrive, resolve or discard them, or say how many are fine (--tolerate)"
         )
-    publish_end(store, batch, found, actor=actor)
+    try:
+        publish_end(store, batch, found, actor=actor)
+    except Conflict:
+        raise Refused(f"batch {batch.name!r} cannot be sealed: it changed while it was reconciled: try again") from None
     return store.seal(batch.id, actor=actor, reconciliation=found.facts(), reason=reason)
 
 

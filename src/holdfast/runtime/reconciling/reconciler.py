@@ -137,6 +137,7 @@ class _Reconciler:
             heads=course.cover(chunks).hex(),
             found=dict(self._found),
             findings=self._listed,
+            basis=course.basis(batch, chunks),
         )
 
 

@@ -60,8 +60,9 @@ class BucketBatches(BucketReads):
 
     @patient
     def note(
-        self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = ()
-    ) -> bool:
+        self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = (),
+        basis: bytes | None = None,
+    ) -> bool:  # fmt: skip
         digest = hashlib.sha256(kind.encode() + b"\0" + body).digest()[:16]
         written = False
 
@@ -70,6 +71,9 @@ class BucketBatches(BucketReads):
             written = not (once and digest in at.noted)
             noted = at.noted if digest in at.noted else [*at.noted, digest]
             entry = self._entry_of_batch(at.batch, kind, body, actor)
+            if written and basis is not None:  # after the time of the entry was taken: what comes later is later
+                chunks = [seen.chunk for seen in self._sight.sweep(self._known_batch(batch))]
+                course.check_unchanged(at.batch, chunks, basis)
             return Amendment(document=replace(at, noted=noted), entry=entry) if written else None
 
         self._amend(batch, decide, "note")

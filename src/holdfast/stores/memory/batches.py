@@ -93,13 +93,16 @@ class MemoryBatches:
             return list(self._batches.values())
 
     def note(
-        self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = ()
-    ) -> bool:
+        self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = (),
+        basis: bytes | None = None,
+    ) -> bool:  # fmt: skip
         with self._lock:
-            self._known_batch(batch)
+            found = self._known_batch(batch)
             entries = self._entries.get(chain_of_batch(batch), [])
             if once and any(journal.decode_header(e.head).kind == kind and e.body == body for e in entries):
                 return False
+            if basis is not None:
+                course.check_unchanged(found, self.chunks(batch), basis)
             self._link_batch(batch, kind, body, actor)
             self._tell(batch, events)
             return True

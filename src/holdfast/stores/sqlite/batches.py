@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from holdfast.core import course, events, journal
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import BATCHES
-from holdfast.core.model import Batch, BatchId, Course, Entry, Event, chain_of_batch
+from holdfast.core.model import Batch, BatchId, Chunk, Course, Entry, Event, chain_of_batch
 from holdfast.stores import faults
 from holdfast.stores.base import check_redefinition, stage_count
 from holdfast.stores.sqlite.file import SqliteFile
@@ -48,13 +48,16 @@ class SqliteBatches(SqliteReads):
         return found
 
     def note(
-        self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = ()
-    ) -> bool:
+        self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = (),
+        basis: bytes | None = None,
+    ) -> bool:  # fmt: skip
         with self._file.writing("note") as db:
             found = self._known_batch(db, batch)
             same = (chain_of_batch(batch), len(body), body)
             if once and any(journal.decode_header(h).kind == kind for (h,) in db.execute(SQL["heads_of_body"], same)):
                 return False
+            if basis is not None:
+                course.check_unchanged(found, self._chunks_of(db, batch), basis)
             self._link_batch(db, batch, found.seq, found.head, kind, body, actor)
             self._tell(db, batch, events)
         return True
@@ -80,7 +83,7 @@ class SqliteBatches(SqliteReads):
         faults.reach("seal.before")
         with self._file.writing("seal") as db:
             found = self._known_batch(db, batch)
-            chunks = [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch,))]
+            chunks = self._chunks_of(db, batch)
             obstacle = course.obstacle(found, chunks, reconciliation, now=self.now())
             if obstacle is not None:
                 raise Refused(f"batch {found.name!r} cannot be sealed: {obstacle}")
@@ -99,6 +102,9 @@ class SqliteBatches(SqliteReads):
             body = journal.encode_body(journal.Reopened(reason=reason))
             self._link_batch(db, batch, found.seq, found.head, "reopened", body, actor)
             return self._known_batch(db, batch)
+
+    def _chunks_of(self, db: SqliteFile, batch: BatchId) -> list[Chunk]:
+        return [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch,))]
 
     # -- the outbox ---------------------------------------------------------------------------------------------
 

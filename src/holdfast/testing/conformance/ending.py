@@ -1,11 +1,13 @@
 """A batch is paused, cancelled, sealed and reopened; and others hear of it."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
 from holdfast.core.canonical import encode
-from holdfast.core.course import cover
-from holdfast.core.errors import Refused, UsageError
+from holdfast.core.course import basis, cover
+from holdfast.core.errors import Conflict, Refused, UsageError
 from holdfast.core.journal import Reopened, Sealed, Steered
 from holdfast.core.model import Act, BatchId, Course, Event, ItemNo
 from holdfast.stores.base import Receipt
@@ -27,6 +29,20 @@ def finished(kit: Kit, *keys: str) -> None:
     """A batch of which every item is done and the source was read to its end."""
     kit.admit(*keys, ended=True)
     kit.finish(kit.claim())
+
+
+def state(kit: Kit) -> bytes:
+    """What an end of the batch would rest on."""
+    return basis(kit.store.batches()[0], kit.store.chunks(kit.batch))
+
+
+def is_overtaken(kit: Kit, seen: bytes) -> bool:
+    """Whether a note of an end is refused because the batch has changed."""
+    try:
+        kit.store.note(kit.batch, "ended", b"\x81", actor="ann", once=True, events=[event("told")], basis=seen)
+    except Conflict:
+        return True
+    return False
 
 
 # -- the course -------------------------------------------------------------------------------------------------------
@@ -176,6 +192,57 @@ def nothing_is_handed_out_from_the_end_of_a_batch_on(kit: Kit) -> None:
     kit.land(held, [done(kit.load(held)[0])])
     kit.store.steer(kit.batch, Course.OPEN, actor="run", reason="a later end", ends_at=kit.clock() + 60)
     kit.claim("cid")
+    kit.check()
+
+
+# -- the note of an end -----------------------------------------------------------------------------------------------
+
+
+@proves("A14", "A15")
+def an_end_is_noted_of_the_state_that_was_looked_at(kit: Kit) -> None:
+    finished(kit, "a", "b")
+    seen = state(kit)
+    kit.store.note(kit.batch, "warned", b"\x80", actor="ann")
+    assert kit.store.note(kit.batch, "ended", b"\x81", actor="ann", once=True, events=[event("told")], basis=seen)
+    assert not kit.store.note(kit.batch, "ended", b"\x81", actor="bob", once=True, events=[event("told")], basis=seen)
+    assert kit.kinds()[-2:] == ["warned", "ended"]
+    assert heard(kit) == ([("told", None)] if kit.store.capabilities.events else [])
+
+
+@proves("A14", "A15")
+def an_end_is_not_noted_once_anything_that_it_rests_on_has_changed(kit: Kit) -> None:
+    finished(kit, "a", "b")
+    steer, now = kit.store.steer, kit.clock()
+    changes: list[Callable[[], object]] = [
+        lambda: kit.act("reset", reset(0, kit.place(0))),
+        kit.claim,
+        lambda: kit.admit("c"),
+        lambda: kit.expect(3),
+        lambda: kit.expect(4, reason="one more"),
+        lambda: steer(kit.batch, Course.OPEN, actor="run", reason="an end", ends_at=now + 60),
+        lambda: steer(kit.batch, Course.PAUSED, actor="run", reason="later", ends_at=now + 60),
+        lambda: steer(kit.batch, None, actor="run", reason="that was all", close=True),
+        lambda: steer(kit.batch, Course.CANCELLED, actor="run", reason="never mind", ends_at=now + 60),
+    ]
+    for change in changes:
+        seen = state(kit)
+        change()
+        before = kit.everything()
+        assert is_overtaken(kit, seen)
+        assert kit.everything() == before
+        assert heard(kit) == []
+
+
+@proves("A14")
+def a_batch_that_is_expected_to_have_another_number_is_not_sealed(kit: Kit) -> None:
+    finished(kit, "a")
+    kit.store.steer(kit.batch, None, actor="operator", reason="that was all", close=True, expected=1)
+    told = encode({"heads": cover(kit.store.chunks(kit.batch)).hex(), "expected": 1})
+    kit.expect(2, reason="one was forgotten")
+    with pytest.raises(Refused, match="changed while it was reconciled"):
+        kit.store.seal(kit.batch, actor="run", reconciliation=told)
+    kit.expect(1, reason="no")
+    kit.store.seal(kit.batch, actor="run", reconciliation=told)
     kit.check()
 
 

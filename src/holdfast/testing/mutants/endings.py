@@ -8,7 +8,7 @@ import msgspec
 from holdfast.core import course
 from holdfast.core.model import Batch, BatchId, Commit, Course, Tolerance
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.mutants.register import Patch, answering, simulation, wrapped
+from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped
 
 replace = msgspec.structs.replace
 
@@ -59,6 +59,19 @@ def _silent(*kinds: str) -> Patch:
         return link(store, batch, kind, *rest) if kind not in kinds else b""
 
     return wrapped(MemoryStore, "_link_batch", silent)
+
+
+@conformance
+def an_end_is_noted_of_a_batch_that_has_changed() -> Patch:
+    return answering(course, "check_unchanged", answer=None)
+
+
+@conformance
+def an_end_is_noted_though_more_items_are_expected() -> Patch:
+    def narrow(basis: Any, batch: Batch, chunks: Any) -> Any:
+        return basis(replace(batch, expected=None), chunks)
+
+    return wrapped(course, "basis", narrow)
 
 
 # -- seals --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,189 @@
+"""The end of a batch is told of the batch as it is: whoever changes it between the look and the note is seen."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.core import journal
+from holdfast.core.canonical import decode
+from holdfast.core.errors import Refused
+from holdfast.core.model import Course, chain_of_batch
+from holdfast.runtime import lookup
+from holdfast.runtime.ending import finish, sealing
+from holdfast.runtime.operating import operations
+from holdfast.runtime.operating.operations import By
+from holdfast.runtime.records.audit import verify
+from holdfast.runtime.reports import status
+from holdfast.stores.memory import MemoryStore
+
+BY = By(actor="ann", reason="because")
+Story = Callable[[hf.Pipeline], object]
+
+
+@pytest.fixture(params=["state.db", "bucket", "memory"])
+def letters(request: pytest.FixtureRequest, tmp_path: Path) -> hf.Pipeline:
+    where: Any = {"state.db": tmp_path / "state.db", "bucket": f"file://{tmp_path}/bucket", "memory": MemoryStore()}
+    made = hf.Pipeline("letters", store=where[request.param])
+
+    @made.stage
+    def bind(number: int) -> str:
+        if number == 13:
+            raise hf.Permanent("unlucky")
+        return f"letter {number}"
+
+    return made
+
+
+def noted(letters: hf.Pipeline) -> list[Any]:
+    """What was put on record about every end; where there is an outbox, the same was published."""
+    store = letters.store
+    batch = lookup.batch_named(store, "letters")
+    entries = store.entries(chain_of_batch(batch.id))
+    bodies = [journal.decode_body(e.body) for e in entries if journal.decode_header(e.head).kind == "reconciled"]
+    facts = [decode(body.note) for body in bodies if isinstance(body, journal.Acted)]
+    if store.capabilities.events:
+        told = [decode(each.body)["counts"] for each in store.events() if each.kind == "batch.finished"]
+        assert told == [each["counts"] for each in facts if set(each["found"]) <= {"never created"}]
+    assert verify(store, batch).findings == ()
+    return facts
+
+
+def race(letters: hf.Pipeline, meanwhile: Story, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let something happen between the first look that finds the end and the note that tells of it."""
+    note, came = letters.store.note, list[int]()
+
+    def overtaken(batch: Any, kind: str, *args: Any, **named: Any) -> bool:
+        if kind == "reconciled" and not came:
+            came.append(1)
+            meanwhile(letters)
+        return note(batch, kind, *args, **named)
+
+    monkeypatch.setattr(letters.store, "note", overtaken)
+    return came
+
+
+def redriven(letters: hf.Pipeline) -> object:
+    return operations.redrive(letters.store, lookup.batch_named(letters.store, "letters"), BY)
+
+
+def discarded(letters: hf.Pipeline) -> object:
+    return operations.discard(letters.store, lookup.batch_named(letters.store, "letters"), BY, ["13"])
+
+
+def reset(letters: hf.Pipeline) -> object:
+    return operations.reset(letters.store, lookup.batch_named(letters.store, "letters"), BY, "1")
+
+
+def expects_more(letters: hf.Pipeline) -> object:
+    return letters.expect(None, 3, reason="one was forgotten")
+
+
+def settled_unseen(letters: hf.Pipeline) -> None:
+    """Both items are settled and all that were expected, and whoever saw to that died before looking."""
+    letters.process(13)
+    batch = lookup.batch_named(letters.store, "letters")
+    letters.store.steer(batch.id, None, actor="ann", reason="", expected=2)
+
+
+def last_message(letters: hf.Pipeline) -> None:
+    letters.expect(None, 2)
+    letters.process(13)
+
+
+def last_word(letters: hf.Pipeline) -> None:
+    letters.process(13)
+    letters.expect(None, 2)
+
+
+def closed(letters: hf.Pipeline) -> None:
+    letters.process(13)
+    letters.close()
+
+
+def ran(letters: hf.Pipeline) -> None:
+    letters.run([1, 13], progress=False)
+
+
+def compared(letters: hf.Pipeline) -> None:
+    settled_unseen(letters)
+    letters.reconcile()
+
+
+def named(story: Callable[..., object]) -> str:
+    return str(story.__name__)
+
+
+@pytest.mark.promise("A14", "A15")
+@pytest.mark.parametrize("who", [last_message, last_word, ran, compared], ids=named)
+@pytest.mark.parametrize("meanwhile", [redriven, reset, expects_more], ids=named)
+def test_an_end_that_is_taken_back_before_it_is_told_is_not_told(
+    letters: hf.Pipeline, who: Story, meanwhile: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters.process(1)
+    came = race(letters, meanwhile, monkeypatch)
+    who(letters)
+    assert came == [1]
+    assert noted(letters) == []
+    assert status.snapshot(letters.store, lookup.batch_named(letters.store, "letters")).end is None
+
+
+@pytest.mark.promise("A14", "A15")
+@pytest.mark.parametrize("who", [last_message, last_word, closed, ran, compared], ids=named)
+def test_two_acts_at_once_leave_the_end_that_is_true_and_no_other(
+    letters: hf.Pipeline, who: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters.process(1)
+    came = race(letters, discarded, monkeypatch)
+    who(letters)
+    assert came == [1]
+    assert [each["counts"] for each in noted(letters)] == [
+        {"expected": 2, "done": 1, "skipped": 0, "dead": 0, "cancelled": 1, "pending": 0}
+    ]
+
+
+@pytest.mark.promise("A15")
+def test_what_does_not_concern_the_end_does_not_keep_it_from_being_told(
+    letters: hf.Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters.process(1)
+    batch, looked = lookup.batch_named(letters.store, "letters"), list[str]()
+    whole, body = finish.reconcile, journal.encode_body(journal.Acted(reason="it is late"))
+    monkeypatch.setattr(finish, "reconcile", lambda *args, **named: looked.append("") or whole(*args, **named))
+    came = race(letters, lambda _: letters.store.note(batch.id, "warned", body, actor="ann"), monkeypatch)
+    last_message(letters)
+    assert (came, len(looked), len(noted(letters))) == ([1], 1, 1)
+
+
+def test_a_batch_that_others_keep_changing_is_left_to_them(
+    letters: hf.Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters.process(1)
+    note, numbers = letters.store.note, iter(range(10, 100))
+
+    def overtaken(batch: Any, kind: str, *args: Any, **named: Any) -> bool:
+        if kind == "reconciled":
+            ends_at = letters.store.now() + 1e6 + next(numbers)
+            letters.store.steer(batch, Course.OPEN, actor="ann", reason="later", ends_at=ends_at)
+        return note(batch, kind, *args, **named)
+
+    monkeypatch.setattr(letters.store, "note", overtaken)
+    last_message(letters)
+    assert noted(letters) == []
+    monkeypatch.setattr(letters.store, "note", note)
+    letters.process(13)
+    assert len(noted(letters)) == 1
+
+
+@pytest.mark.promise("A14")
+def test_a_batch_that_was_said_to_have_more_items_meanwhile_is_not_sealed(letters: hf.Pipeline) -> None:
+    letters.process(1)
+    letters.expect(None, 1)
+    found, batch = letters.reconcile(), lookup.batch_named(letters.store, "letters")
+    letters.close()
+    letters.store.steer(batch.id, None, actor="ann", reason="one was forgotten", expected=2)
+    with pytest.raises(Refused, match="changed while it was reconciled"):
+        sealing.seal(letters.store, batch, found, actor="ann")
+    assert lookup.batch_named(letters.store, "letters").sealed_at is None

@@ -52,8 +52,6 @@ NEVER_CAME = (
     "right one on record: `holdfast expect BATCH N --reason …`"
 )
 """What to do about items of which nothing is known but their number."""
-OF_NUMBER = frozenset({What.NEVER_CREATED, What.UNEXPECTED})
-"""Findings that leave every admitted item accounted for."""
 REPAIRABLE = frozenset({What.MISSING, What.DIFFERENT})
 
 
@@ -166,9 +164,11 @@ class Reconciliation(Value, frozen=True, kw_only=True):
 
     @property
     def is_told(self) -> bool:
-        """Whether others hear of the end: every item that was admitted is accounted for, be there more or fewer of them
-        than were expected."""
-        return self.is_ended and not any(count for what, count in self.found.items() if what not in OF_NUMBER)
+        """Whether others hear of the end: every item that was admitted is accounted for, and there are not more of them
+        than were expected. Where there are fewer, it was stopped, and that is told."""
+        missing = max(0, (self.expected.total or 0) - self.expected.admitted)
+        others = sum(count for what, count in self.found.items() if what is not What.NEVER_CREATED)
+        return self.is_ended and not others and self.found.get(What.NEVER_CREATED, 0) <= missing
 
     @property
     def is_ended(self) -> bool:

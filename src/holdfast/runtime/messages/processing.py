@@ -135,8 +135,8 @@ class Processor:
         an end that was noted since says enough. What goes wrong here is for the next look: the item is finished."""
         sinks = {index: stage.sink for index, stage in enumerate(self.stages) if stage.sink is not None}
         try:
-            again = None if self._has_written else n
-            finish.look(self.store, self.batch, actor=self.owner, sinks=sinks, again=again)
+            message = finish.Message(n, again=not self._has_written)
+            finish.look(self.store, self.batch, actor=self.owner, sinks=sinks, message=message)
         except HoldfastError as error:
             log.warning("whether batch %s has come to its end could not be seen: %s", self.batch.name, error)
 

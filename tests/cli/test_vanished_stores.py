@@ -2,6 +2,9 @@
 
 import os
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +83,61 @@ def test_closing_leaves_the_log_of_the_file_that_has_the_name_now() -> None:
     log.write_bytes(b"theirs")
     first.close()
     assert log.read_bytes() == b"theirs"
+
+
+@pytest.mark.promise("A7")
+@pytest.mark.parametrize("name", ["state.db-wal", "state.db-shm"])
+@pytest.mark.parametrize("at", [0, 5, 9], ids=["first", "middle", "last"])
+def test_a_log_or_index_that_vanishes_under_a_run_costs_no_acknowledged_work(at: int, name: str) -> None:
+    ran: list[int] = []
+
+    def act(n: int) -> None:
+        ran.append(n)
+        if n == at:
+            Path(name).unlink()
+
+    p = pipeline(act)
+    with pytest.raises(hf.Damaged, match=rf"{name} was removed or moved away while it was in use.*run again"):
+        run(p, range(10), workers=1)
+    p.store.close()
+    again = pipeline(ran.append)
+    again.store._clock = lambda: time.time() + 60  # type: ignore[attr-defined] # the lease of the first is over
+    kept = again.report("p").counts
+    assert kept.done + kept.pending == 10, "what was admitted is there"
+    ran.clear()
+    assert run(again, range(10), workers=1).counts.done == 10
+    assert len(ran) == 10 - kept.done
+    again.store.close()
+
+
+APP = """
+import os
+import holdfast as hf
+
+p = hf.Pipeline("p", store="state.db")
+
+@p.stage
+def same(n: int) -> int:
+    if n == 3 and os.path.exists("harm"):
+        os.unlink("harm")
+        os.unlink("state.db-wal")
+    return n
+
+@p.source
+def numbers() -> list[int]:
+    return list(range(10))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_whose_log_vanishes_ends_with_1_and_the_next_completes(folder: Path) -> None:
+    Path("app.py").write_text(APP)
+    Path("harm").touch()
+    command = [sys.executable, "-m", "holdfast", "run", "app.py"]
+    first, second = (subprocess.run(command, capture_output=True, text=True, check=False) for _ in range(2))
+    assert (first.returncode, second.returncode) == (1, 0), (first.stderr, second.stderr)
+    assert "state.db-wal was removed or moved away while it was in use" in first.stderr
+    assert "run again" in first.stderr
 
 
 # -- set back ---------------------------------------------------------------------------------------------------------

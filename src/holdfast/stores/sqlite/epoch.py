@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.stores.sqlite.file import SqliteFile, disk_trouble
+from holdfast.stores.sqlite.file import SqliteFile
+from holdfast.stores.sqlite.presence import disk_trouble
 from holdfast.stores.sqlite.statements import load
 
 SQL = load("statements.sql")

@@ -5,7 +5,6 @@ write that fails while it is being made durable poisons the connection: nobody c
 file is opened anew by the next process instead of going on in this one.
 """
 
-import errno
 import os
 import re
 import sys
@@ -34,6 +33,7 @@ from holdfast.core.errors import (
 )
 from holdfast.stores import faults, filesystem
 from holdfast.stores.sqlite import log, writers
+from holdfast.stores.sqlite.presence import Presence, disk_trouble
 
 T = TypeVar("T")
 APPLICATION_ID = 0x484F4C44
@@ -62,16 +62,16 @@ class SqliteFile:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._poison: str | None = None
-        self._place = os.path.abspath(path)
+        self._trouble: str | None = None
         new = _prepare(path)
         self._db = _connect(path)
-        self._opened = identity_of(self._place)
         try:
             self._settle_identity(new)
             if patiently(lambda: log.is_damaged(self._db)):
                 raise Damaged(_damaged(path, "its log is damaged, and acknowledged work behind that cannot be read"))
             self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             migrate(self._db)
+            self._presence = Presence(path, self._db)
         except apsw.NotADBError:
             raise Damaged(_damaged(path, "it is not a database, or its first page is damaged")) from None
         except apsw.CorruptError as error:
@@ -102,7 +102,7 @@ class SqliteFile:
         self._check_process()
         with self._lock:
             self._check()
-            self._check_place()
+            self._check_presence(writing=False)
             try:
                 self._db.execute("BEGIN")
                 yield self
@@ -119,7 +119,7 @@ class SqliteFile:
         self._check_process()
         with self._lock:
             self._check()
-            self._check_place()
+            self._check_presence()
             asked = time.monotonic()
             try:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -137,6 +137,8 @@ class SqliteFile:
                     raise self._unreadable(error) from error
                 raise
             self._commit()
+            if not self._presence.has_log():
+                self._check_presence()
         faults.reach(f"{name}.after")
 
     def settings(self) -> dict[str, Any]:
@@ -187,22 +189,17 @@ class SqliteFile:
             )
 
     def _check(self) -> None:
+        if self._trouble is not None:
+            raise Damaged(self._trouble)
         if self._poison is not None:
             raise StoreError(f"{self._poison}; nothing more is written by this process: {CHECK_DISK}")
 
-    def _check_place(self) -> None:
-        """Refuse to go on in a file that nobody finds any more: what is written into it is lost. The name may belong to
-        another file now, whose log must not be touched when this one is closed."""
-        found = identity_of(self._place)
-        if found == self._opened:
-            return
-        self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        what = "was removed or moved away" if found is None else "was replaced by another file"
-        raise Damaged(
-            f"{self.path} {what} while it was in use, and what was done since is not in it: stop every process that "
-            "works with it, put it back together with its -wal, or a backup without an older -wal beside it; then run "
-            "again"
-        )
+    def _check_presence(self, *, writing: bool = True) -> None:
+        """Refuse to continue in files that nobody finds any more: what is written into them is lost."""
+        self._trouble = self._presence.trouble(writing=writing)
+        if self._trouble is not None:
+            self._give_up()
+            raise Damaged(self._trouble)
 
     def _unreadable(self, error: Exception) -> Damaged:
         return Damaged(_damaged(self.path, f"it is damaged: a row cannot be read ({error})"))
@@ -348,24 +345,6 @@ def _prepare(path: Path) -> bool:
     except OSError as error:
         raise disk_trouble(path, error) from error
     return new
-
-
-def identity_of(place: str) -> tuple[int, int] | None:
-    """Which file has a name now; None if there is none."""
-    try:
-        info = os.stat(place)  # noqa: PTH116 - making a Path takes longer than the call
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise disk_trouble(Path(place), error) from error
-    return info.st_dev, info.st_ino
-
-
-def disk_trouble(path: Path, error: OSError) -> StoreUnavailable:
-    """What the system said about a file of the store, with what to do about it."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreUnavailable(f"{path}: the disk is full; nothing was lost: free some space and run again")
-    return StoreUnavailable(f"{path}: {error.strerror}; check the disk, then run again")
 
 
 def _size_of(path: Path) -> int:

@@ -324,3 +324,174 @@ def test_of_batches_that_shared_names_before_the_one_whose_files_are_there_has_t
     assert run(plain, [1, 2], batch="tuesday").is_complete
     assert len(calls) == 4
     assert all("tuesday" in text for text in contents().values())
+
+
+# -- names with {batch} that coincide all the same --------------------------------------------------------------------
+
+
+def text_pipeline(
+    calls: Calls, template: str = "out/{batch}-{key}.txt", *, store: str = "state.db", **options: bool
+) -> hf.Pipeline:
+    made = hf.Pipeline("p", store=store)
+
+    @made.stage(sink=hf.Files(template, **options))
+    def write(key: str, ctx: hf.Context) -> str:
+        calls((key, ctx.batch))
+        return f"{key} of {ctx.batch}, call {len(calls)}"
+
+    return made
+
+
+def test_two_batches_that_name_one_file_alike_never_share_it() -> None:
+    calls = Calls()
+    p = text_pipeline(calls)
+    assert run(p, ["b-c"], batch="a", seal=True).is_complete
+    before = contents()
+    report = run(p, ["c", "d"], batch="a-b", tolerate=1)
+    (letter,) = report.dead
+    assert (letter.key, letter.code) == ("c", "name_taken")
+    assert "out/a-b-c.txt" in letter.reason
+    assert "batch 'a' of pipeline 'p'" in letter.reason
+    assert "out/{batch}/{batch}-{key}.txt" in letter.reason
+    assert contents() == before | {"a-b-d.txt": "d of a-b, call 2"}
+    assert p.reconcile("a").is_explained
+
+
+def test_the_same_template_serves_day_by_day() -> None:
+    p = text_pipeline(Calls())
+    for batch in ("2026-01", "2026-01-01", "2026-01-02"):
+        assert run(p, ["01", "02"], batch=batch).exit_code == 0
+    assert len(contents()) == 6
+
+
+def test_a_redriven_item_is_refused_again_until_the_file_is_moved() -> None:
+    calls = Calls()
+    p = text_pipeline(calls)
+    run(p, ["b-c"], batch="a")
+    run(p, ["c"], batch="a-b", tolerate=1)
+    other = p.store.batch("a-b")
+    assert other is not None
+    operations.redrive(p.store, other, BY)
+    assert run(p, ["c"], batch="a-b", tolerate=1).dead[0].code == "name_taken"
+    assert calls.seen == [("b-c", "a")]
+    Path("out/a-b-c.txt").rename("moved.txt")
+    operations.redrive(p.store, other, BY)
+    assert run(p, ["c"], batch="a-b").is_complete
+    assert contents() == {"a-b-c.txt": "c of a-b, call 2"}
+
+
+def test_an_item_that_is_made_again_replaces_its_own_file_beside_a_rival() -> None:
+    calls = Calls()
+    p = text_pipeline(calls)
+    run(p, ["c"], batch="a-b")
+    run(p, ["x"], batch="a")
+    own = p.store.batch("a-b")
+    assert own is not None
+    operations.reset(p.store, own, BY, "c", to_stage="write")
+    assert run(p, ["c"], batch="a-b").is_complete
+    assert contents()["a-b-c.txt"] == "c of a-b, call 3"
+
+
+def test_a_name_that_was_taken_while_the_handler_ran_is_not_replaced() -> None:
+    """Both find the name free; the one that is later keeps its output staged, and says so."""
+    calls = Calls()
+    second = text_pipeline(calls)
+    first = hf.Pipeline("p", store="state.db")
+
+    @first.stage(name="write", sink=hf.Files("out/{batch}-{key}.txt"))
+    def write(key: str) -> str:
+        assert run(second, ["c"], batch="a-b").is_complete
+        return "late"
+
+    report = run(first, ["b-c"], batch="a")
+    assert contents() == {"a-b-c.txt": "c of a-b, call 1"}
+    assert report.exit_code == 1
+    found = first.reconcile("a")
+    assert not found.is_explained
+    assert any("batch 'a-b'" in each.why for each in found.findings), found.findings
+    assert second.reconcile("a-b").is_explained
+    Path("out/a-b-c.txt").rename("moved.txt")
+    assert run(first, ["b-c"], batch="a").is_complete
+    assert contents() == {"a-b-c.txt": "late"}
+
+
+def test_a_folder_that_another_template_names_is_no_way_around() -> None:
+    calls = Calls()
+    run(text_pipeline(calls, "out/{batch}/{key}.txt"), ["1"], batch="x")
+    other = hf.Pipeline("q", store="other.db")
+
+    @other.stage(sink=hf.Files("out/x/{key}.txt"))
+    def write(key: str) -> str:
+        raise AssertionError("it was paid")
+
+    report = run(other, ["1"], batch="y", tolerate=1)
+    assert report.dead[0].code == "name_taken"
+    assert Path("out/x/1.txt").read_text() == "1 of x, call 1"
+
+
+@pytest.mark.parametrize("template", ["out/{batch}/{key}.txt", "out/{stage}/{batch}-{key}.txt", "out/{key}.txt"])
+def test_the_same_batch_in_another_store_is_refused(template: str) -> None:
+    calls = Calls()
+    run(text_pipeline(calls, template), ["1"], batch="monday", seal=True)
+    other = text_pipeline(calls, template, store="other.db")
+    with pytest.raises(hf.Refused, match=r"'monday'.*in another store.*another folder.*replaces=True"):
+        run(other, ["1"], batch="monday")
+    assert other.store.batch("monday") is None
+    assert "in another store" in other.plan(["1"], batch="monday").obstacles[0]
+    with pytest.raises(hf.Refused, match="in another store"):
+        other.process("1", batch="monday")
+    assert len(calls) == 1
+    assert run(text_pipeline(calls, template), ["1"], batch="monday", seal=True).exit_code == 0
+
+
+@pytest.mark.parametrize("template", ["out/{batch}/{key}.txt", "out/{key}.txt"])
+def test_the_same_batch_in_another_store_replaces_and_the_first_is_superseded(template: str) -> None:
+    calls = Calls()
+    first = text_pipeline(calls, template, replaces=True)
+    run(first, ["1"], batch="monday")
+    other = text_pipeline(calls, template, store="other.db", replaces=True)
+    assert run(other, ["1"], batch="monday").is_complete
+    report = run(first, ["1"], batch="monday")
+    assert (report.exit_code, len(calls)) == (0, 2)
+    assert any("superseded" in told for told in report.warnings)
+    found = first.reconcile("monday", full=True)
+    assert found.is_explained, found.findings
+    assert found.observed.superseded == 1
+    assert other.reconcile("monday", full=True).is_explained
+
+
+def test_a_store_that_was_moved_keeps_its_files() -> None:
+    calls = Calls()
+    first = text_pipeline(calls, "out/{batch}/{key}.txt")
+    run(first, ["1"], batch="monday")
+    first.store.close()
+    Path("elsewhere").mkdir()
+    for path in Path().glob("state.db*"):
+        path.rename(Path("elsewhere", path.name))
+    moved = text_pipeline(calls, "out/{batch}/{key}.txt", store="elsewhere/state.db")
+    assert run(moved, ["1", "2"], batch="monday").is_complete
+    assert len(calls) == 2
+
+
+def test_a_note_of_an_older_version_still_says_whose_names_they_are() -> None:
+    calls = Calls()
+    p = pipeline(calls)
+    run(p, [1], batch="monday")
+    (note,) = Path("out", FOLDER).glob("names-*")
+    note.write_text('{"pipeline":"p","batch":"monday"}\n')
+    with pytest.raises(hf.Refused, match="'monday'"):
+        run(p, [1], batch="tuesday")
+    with pytest.raises(hf.Refused, match="'monday'"):
+        run(pipeline(calls, store="other.db"), [1], batch="monday")
+    assert run(p, [1, 2], batch="monday").is_complete
+    assert len(calls) == 2
+    assert '"uid"' in note.read_text()
+
+
+def test_batches_that_an_older_version_ran_are_known_by_the_store() -> None:
+    calls = Calls()
+    p = text_pipeline(calls)
+    run(p, ["b-c"], batch="a")
+    forget_names()
+    assert run(p, ["c"], batch="a-b", tolerate=1).dead[0].code == "name_taken"
+    assert len(calls) == 1

@@ -1,21 +1,26 @@
-"""Whose output files are: names without `{batch}` belong to the first batch that recorded a file under them.
+"""Whose output files are: names belong to the first batch that recorded a file under them.
 
 Another batch is refused when it opens, before anything is paid, unless its sink says `replaces=True`: then it takes the
 names, and outputs of the older batch are superseded. A batch that was superseded never takes its names back. The note
 beside the files decides, so that batches of other stores and pipelines are known, too; without one, the store does.
+A batch is told from one of the same name in another store by the first entry of its journal, which goes with the store
+wherever that is moved. It is not there before the batch is opened, so it is added to the note then.
+
+Templates with `{batch}` make names of their own for every batch of a store, or nearly: single files that two batches
+name alike are found out by the sink (`sinks/rivals.py`), which needs a note of every batch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 from typing import IO, Literal
 
 from holdfast.core.errors import Refused, StoreError
-from holdfast.core.model import Batch
+from holdfast.core.model import Batch, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.runtime.records.outputs import sinks_of
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.files import Files
-from holdfast.runtime.sinks.holder import Holder, Names
+from holdfast.runtime.sinks.holder import Holder, Note
 from holdfast.runtime.stage import Stage
 from holdfast.stores.base import Store, each_output
 
@@ -29,10 +34,23 @@ class Ownership:
         self.superseded: dict[str, str] = {}
         """Stage -> the batch that has its names now."""
         self._kept: list[IO[bytes]] = []
+        self._claims: list[_Claim] = []
 
-    def keep(self, names: Names) -> None:
-        if (note := names.keep()) is not None:
+    def keep(self, claim: "_Claim") -> None:
+        self._claims.append(claim)
+        if (note := claim.names.keep()) is not None:
             self._kept.append(note)
+
+    def settle(self, batch: Batch) -> None:
+        """Note the identity of a batch that was opened since. Refuse if another store has taken the names meanwhile:
+        nothing was done yet."""
+        claims, before = self._claims, self._kept
+        self._claims, self._kept = [], []
+        for claim in claims:
+            claim.know(batch)
+            _take(claim, self)
+        for note in before:
+            note.close()
 
     def close(self) -> None:
         """Let others have the names, where nothing was recorded under them or they are to be replaced."""
@@ -61,7 +79,7 @@ def own(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Owne
     any longer."""
     found, known = Ownership(), store.batch(name)
     try:
-        for each in _claims(store, Holder(pipeline, name), known, stages):
+        for each in _claims(store, pipeline, name, known, stages):
             _own(each, found)
     except OSError as error:
         found.close()
@@ -80,18 +98,19 @@ def own(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Owne
 def obstacles(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> list[str]:
     """Why `own` would refuse; nothing is changed."""
     try:
-        for each in _claims(store, Holder(pipeline, name), store.batch(name), stages):
+        for each in _claims(store, pipeline, name, store.batch(name), stages):
             each.judge()
     except Refused as refused:
         return [str(refused)]
     return []
 
 
-def adopt(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> None:
+def adopt(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Ownership:
     """Make files that are there those of a batch whose record is rebuilt from them, unless the batch that holds their
-    names is in the store."""
-    for each in _claims(store, Holder(pipeline, name), None, stages):
-        if each.names.holder() in (None, each.me):
+    names is in the store; settle and close the answer when the batch is opened."""
+    found = Ownership()
+    for each in _claims(store, pipeline, name, None, stages):
+        if each.names.holder() is None:
             continue
         with each.names.in_turn() as is_writable:
             holder = each.names.holder()
@@ -99,21 +118,60 @@ def adopt(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> No
                 raise each.refusal(holder)
             if is_writable:
                 each.names.write(each.me)
+                found.keep(each)
+    return found
+
+
+def introduce(store: Store, batch: Batch, sinks: Mapping[int, object]) -> None:
+    """Tell sinks which batch asks them, so that they know its files from those of others."""
+    stages = lookup.stage_names(batch)
+    uid = uid_of(store, batch) if any(isinstance(sink, Files) for sink in sinks.values()) else ""
+    for sink in sinks.values():
+        if isinstance(sink, Files):
+            sink.know(_Recorded(Holder(batch.pipeline, batch.name, uid), store, batch, stages))
+
+
+def uid_of(store: Store, batch: Batch) -> str:
+    """The identity of a batch: no batch of another store has the same first entry."""
+    first = store.entries(chain_of_batch(batch.id), limit=1)
+    return first[0].hash.hex()[:32] if first else ""
+
+
+class _Recorded:
+    """What a batch has recorded, for its sinks."""
+
+    def __init__(self, holder: Holder, store: Store, batch: Batch | None, stages: Sequence[str]) -> None:
+        self.holder, self._store, self._batch, self._stages = holder, store, batch, stages
+
+    def has_recorded(self, n: int, stage: str, final: str) -> bool:
+        if self._batch is None or stage not in self._stages:
+            return False
+        rows = self._store.outputs(self._batch.id, lo=n, hi=n + 1, stage=self._stages.index(stage))
+        return any(row.file is not None and Evidence.decode(row.file).final == final for row in rows)
 
 
 class _Claim:
     """The names of one stage, as one batch wants them."""
 
-    def __init__(self, store: Store, me: Holder, known: Batch | None, stage: Stage, index: int, sink: Files,
-                 names: Names) -> None:  # fmt: skip
-        self.store, self.me, self.known, self.stage, self.index = store, me, known, stage, index
-        self.sink, self.names = sink, names
+    def __init__(self, store: Store, me: Holder, known: Batch | None, stages: Sequence[Stage], index: int,
+                 sink: Files) -> None:  # fmt: skip
+        self.store, self.me, self.known, self.stage, self.index = store, me, known, stages[index], index
+        self.sink, self.names = sink, sink.names_of(stages[index].name, me.batch)
+        self._stages = [stage.name for stage in stages]
+
+    def know(self, batch: Batch) -> None:
+        """Know the batch, which was opened since, by its identity."""
+        self.known, self.me = batch, Holder(batch.pipeline, batch.name, uid_of(self.store, batch))
+
+    def introduce(self) -> None:
+        """Tell the sink who writes to it."""
+        self.sink.know(_Recorded(self.me, self.store, self.known, self._stages))
 
     def judge(self) -> tuple[Standing, Holder]:
         """How the names stand for the batch, and who holds them; refused where that is another that keeps them."""
-        holder = self.names.holder()
-        holder = holder if holder is not None else self._recorded_before()
-        if holder is None or holder == self.me:
+        note = self.names.note()
+        holder = note.holder if note is not None else self._recorded_before()
+        if holder is None or (note is None and holder == self.me) or (note is not None and self._is_own(note)):
             return ("free" if holder is None else "held"), self.me
         if self.known is not None and _has_files(self.store, self.known, self.index):
             return "superseded", holder
@@ -121,14 +179,23 @@ class _Claim:
             raise self.refusal(holder)
         return "free", self.me
 
+    def _is_own(self, note: Note) -> bool:
+        """Whether the note is of this batch. One of an older version is, unless it has files that this store knows
+        nothing of; so is one of a batch that was about to be opened, whose identity was not known yet."""
+        if not note.holder.may_be(self.me):
+            return False
+        if note.is_old:
+            return self.known is not None or not self._any_file()
+        return not note.uid or note.uid == self.me.uid
+
     def in_store(self, holder: Holder) -> Batch | None:
         """The holder, if it is a batch of this store."""
         found = self.store.batch(holder.batch)
-        return found if found is not None and found.pipeline == holder.pipeline else None
+        if found is None or found.pipeline != holder.pipeline:
+            return None
+        return found if holder.uid in ("", uid_of(self.store, found)) else None
 
     def refusal(self, holder: Holder) -> Refused:
-        template = self.sink.template
-        better = f"{template.folder if template.folder != '.' else ''}{{batch}}/{template.tail}"
         there = self.in_store(holder)
         if there is not None and there.sealed_at is not None:
             way = "it is sealed, and what is sealed is never replaced"
@@ -137,10 +204,22 @@ class _Claim:
         else:
             way = "or write hf.Files(…, replaces=True), which lets a new batch take the names of the one before it"
         return Refused(
-            f"the files {template.text} of stage {self.stage.name!r} belong to batch {holder.batch!r} of pipeline "
-            f"{holder.pipeline!r}, and batch {self.me.batch!r} would replace them; nothing was done. Put {{batch}} "
-            f"into the template, such as hf.Files({better!r}); {way}"
+            f"the files {self.sink.template.text} of stage {self.stage.name!r} belong to batch {holder.batch!r} of "
+            f"pipeline {holder.pipeline!r}{self._where(holder)}, and batch {self.me.batch!r} would replace them; "
+            f"nothing was done. {self._instead(holder)}; {way}"
         )
+
+    def _where(self, holder: Holder) -> str:
+        is_namesake = (holder.pipeline, holder.batch) == (self.me.pipeline, self.me.batch)
+        return " in another store" if is_namesake and self.in_store(holder) is None else ""
+
+    def _instead(self, holder: Holder) -> str:
+        if self._where(holder) or self.sink.template.has_batch:
+            return (
+                "Use its store, another folder, or another name for the batch; if its store is lost, move the files "
+                "away, or have the record rebuilt from them (`holdfast import --from-outputs`)"
+            )
+        return f"Put {{batch}} into the template, such as hf.Files({self.sink.template.by_batch!r})"
 
     def _may_replace(self, holder: Holder) -> bool:
         there = self.in_store(holder)
@@ -157,29 +236,58 @@ class _Claim:
         alike = self.sink.named_alike(self.me.batch, self.stage.name)
         return next(alike, None) is not None or any(left.kind == "staged" for left in self.sink.leftovers())
 
+    def _others(self) -> list[Batch]:
+        """The batches of this store that may have the same names: with `{batch}` in them, only this one."""
+        if self.sink.template.has_batch:
+            return [self.known] if self.known is not None else []
+        return sorted(self.store.batches(), key=lambda each: each.id)
+
     def _recorded_before(self) -> Holder | None:
         """Without a note, the batch of this store whose files are there: the first one, unless a later one has replaced
         its files, as was possible before there were notes."""
         if not self._any_file():
             return None
         found: Holder | None = None
-        for batch in sorted(self.store.batches(), key=lambda each: each.id):
+        for batch in self._others():
             for index, sink in sinks_of(batch).items():
-                its = sink.names_of(lookup.stage_names(batch)[index])
-                evidence = (
-                    _has_files(self.store, batch, index) if its is not None and its.path == self.names.path else None
-                )
+                its = sink.names_of(lookup.stage_names(batch)[index], batch.name)
+                evidence = _has_files(self.store, batch, index) if its.path == self.names.path else None
                 if evidence is None:
                     continue
+                holder = Holder(batch.pipeline, batch.name, uid_of(self.store, batch))
                 if sink.is_as_left(evidence):
-                    return Holder(batch.pipeline, batch.name)
-                found = found if found is not None else Holder(batch.pipeline, batch.name)
+                    return holder
+                found = found if found is not None else holder
         return found
 
 
 def _own(claim: _Claim, found: Ownership) -> None:
     if claim.known is not None and claim.known.admitted and not claim.sink.folder.exists():
+        claim.introduce()
         return  # perhaps a disk is not mounted: the look at what is recorded says so, and nothing is made in its place
+    if claim.sink.template.is_ambiguous:
+        _note_older(claim)
+    _take(claim, found)
+
+
+def _note_older(claim: _Claim) -> None:
+    """Write the notes of batches of this store that an older version ran, which wrote none for names with `{batch}`:
+    of those whose names one may confuse with the claimed ones."""
+    template, stage = claim.sink.template, claim.stage.name
+    lead = template.lead(claim.me.batch, stage)
+    for batch in claim.store.batches():
+        its = template.lead(batch.name, stage)
+        if batch.name == claim.me.batch or not (its.startswith(lead) or lead.startswith(its)):
+            continue
+        for index, sink in sinks_of(batch).items():
+            held = sink.names_of(lookup.stage_names(batch)[index], batch.name)
+            if sink.template == template and held.note() is None and _has_files(claim.store, batch, index):
+                with held.in_turn() as is_writable:
+                    if is_writable and held.note() is None:
+                        held.write(Holder(batch.pipeline, batch.name, uid_of(claim.store, batch)))
+
+
+def _take(claim: _Claim, found: Ownership) -> None:
     with claim.names.in_turn() as is_writable:
         standing, holder = claim.judge()
         if is_writable and claim.names.holder() != holder:
@@ -187,14 +295,17 @@ def _own(claim: _Claim, found: Ownership) -> None:
         if standing == "superseded":
             found.superseded[claim.stage.name] = holder.batch
         else:
-            found.keep(claim.names)
+            found.keep(claim)
+    claim.introduce()
 
 
-def _claims(store: Store, me: Holder, known: Batch | None, stages: Sequence[Stage]) -> Iterator[_Claim]:
+def _claims(store: Store, pipeline: str, name: str, known: Batch | None, stages: Sequence[Stage]) -> Iterator[_Claim]:
+    me: Holder | None = None
     for index, stage in enumerate(stages):
-        names = stage.sink.names_of(stage.name) if isinstance(stage.sink, Files) else None
-        if names is not None and isinstance(stage.sink, Files):
-            yield _Claim(store, me, known, stage, index, stage.sink, names)
+        if isinstance(stage.sink, Files):
+            if me is None:
+                me = Holder(pipeline, name, uid_of(store, known) if known is not None else "")
+            yield _Claim(store, me, known, stages, index, stage.sink)
 
 
 def _has_files(store: Store, batch: Batch, stage: int) -> Evidence | None:

@@ -181,7 +181,10 @@ class Run:
             self.warnings += settled.warnings
         else:
             self._own()
-        return self.store.open_batch(options.batch, pipeline.name, described, actor=self.owner)
+        opened = self.store.open_batch(options.batch, pipeline.name, described, actor=self.owner)
+        if known is None:
+            self.owned.settle(opened)
+        return opened
 
     def _own(self) -> None:
         """Take the names of the batch's files, or refuse, before anything is written or paid."""

@@ -20,7 +20,7 @@ from holdfast.runtime.stage import Stage
 from holdfast.runtime.working.explanation import SinkTrouble, no_answer
 from holdfast.stores.base import Store
 
-IN_THE_WAY = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTEMPTY})
+IN_THE_WAY = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST})
 """What a person has to put right at one file, while the disk itself is fine."""
 
 

@@ -152,6 +152,7 @@ class Processor:
         )
         if known is None:
             known = self.store.open_batch(name, self.pipeline.name, described, actor=self.owner)
+            self.owned.settle(known)
         definition.check(known, self.pipeline.name, described, reads_items=True)
         return known
 

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from holdfast.core.limits import NAMES_HELD
 from holdfast.core.model import Batch, Output, State
 from holdfast.core.reconcile import Finding, What
-from holdfast.runtime import lookup
+from holdfast.runtime import lookup, ownership
 from holdfast.runtime.reconciling.observer import Observer
 from holdfast.runtime.records.outputs import sinks_of
 from holdfast.runtime.sinks import glance, names
@@ -38,9 +38,9 @@ class Extras:
 
     def _is_taken(self, stage: int, sink: Files) -> bool:
         """Whether the names of a stage belong to a newer batch: then the files are not this one's to judge."""
-        held = sink.names_of(self._stages[stage])
-        holder = held.holder() if held is not None else None
-        return holder not in (None, Holder(self._batch.pipeline, self._batch.name))
+        holder = sink.names_of(self._stages[stage], self._batch.name).holder()
+        me = Holder(self._batch.pipeline, self._batch.name, ownership.uid_of(self._store, self._batch))
+        return holder is not None and not holder.may_be(me)
 
     def findings(self) -> Iterator[Finding]:
         """Extra and duplicated files."""

@@ -18,7 +18,7 @@ from holdfast.core.reconcile import (
     What,
     conclude,
 )
-from holdfast.runtime import lookup
+from holdfast.runtime import lookup, ownership
 from holdfast.runtime.reconciling.extras import Extras
 from holdfast.runtime.reconciling.observer import Observer
 from holdfast.runtime.reconciling.source_keys import SourceKeys
@@ -54,7 +54,9 @@ def reconcile(
     `how`: `sums` adds up what the chunks say; `files` looks at every recorded file besides, as the end of a run does;
     `quick` also at outputs in the store, and for files that nothing recorded; `full` reads everything.
     """
-    return _Reconciler(store, sinks if sinks is not None else sinks_of(batch), how, source).reconcile(batch.name)
+    there = sinks if sinks is not None else sinks_of(batch)
+    ownership.introduce(store, batch, there)
+    return _Reconciler(store, there, how, source).reconcile(batch.name)
 
 
 def repairable(store: Store, batch: Batch, sinks: Mapping[int, Sink] | None, how: How) -> Findings:
@@ -62,6 +64,7 @@ def repairable(store: Store, batch: Batch, sinks: Mapping[int, Sink] | None, how
 
     def look() -> Iterator[Finding]:
         there = sinks if sinks is not None else sinks_of(batch)
+        ownership.introduce(store, batch, there)
         return Observer(store, batch, store.chunks(batch.id), there, how).findings()
 
     return look

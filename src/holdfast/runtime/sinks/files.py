@@ -3,7 +3,8 @@
 An output is written to a temporary name, synced, and renamed to a staged name in a hidden folder `.holdfast`, beside
 the user's files and so on the same file system. One sync of that folder makes a group durable; then the store commits;
 then the files get the user's names. Outputs are never edited or deleted here, only replaced by newer outputs of the
-same name; what is removed are temporary files of our own.
+same name and batch; what is removed are temporary files of our own. A file that may be another batch's is never
+replaced (`rivals.py`): its item is a dead letter before it costs anything, or keeps its staged name.
 
 What is assumed: after a power loss a rename has happened or has not; the file is found under one of its two names.
 Journalling file systems (ext4, XFS, Btrfs, APFS, ZFS) keep that for a rename between folders; POSIX does not ask for
@@ -13,22 +14,25 @@ if nobody ever resumes, and on any file system the window is as small as it can 
 
 What a file system cannot do: refuse a process that was stopped between its commit and its rename, woke up much later,
 and now replaces a newer output of the same item. That is noticed, not prevented: `check` finds another file than
-the recorded one.
+the recorded one. The same holds for two batches that give one free name to their files in the same instant.
 """
 
+import errno
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from holdfast.core.errors import SinkError, Superseded, UsageError
+from holdfast.core import canonical
+from holdfast.core.errors import Permanent, SinkError, Superseded, UsageError
 from holdfast.runtime.sinks import disk, glance, names, patterns
 from holdfast.runtime.sinks.base import Evidence, Leftover, Obstructed, Provenance, TakenOver
 from holdfast.runtime.sinks.content import decode_content, encode_content
 from holdfast.runtime.sinks.holder import Holder, Names
+from holdfast.runtime.sinks.rivals import Rivals
 from holdfast.stores import faults
 
 
@@ -38,8 +42,8 @@ class Files:
     `.json` files hold JSON; in others a text output stands as it is. A relative path starts where the sink was
     defined. With `sync=False` outputs survive the death of the process, but not a power loss.
 
-    Names without `{batch}` belong to the first batch that recorded a file under them. With `replaces=True` a new batch
-    takes them from the one before it, whose outputs are superseded then.
+    Names belong to the first batch that recorded a file under them; with `{batch}`, each has names of its own. With
+    `replaces=True` a new batch takes them from the one before it, whose outputs are superseded then.
     """
 
     def __init__(self, template: str | os.PathLike[str], *, sync: bool = True, replaces: bool = False) -> None:
@@ -47,12 +51,16 @@ class Files:
         self.sync = sync
         self.replaces = replaces
         self._base = _here()
+        self._root = str(self._base)
         self._folder_written = str(Path(self.template.folder, names.FOLDER))
         self._folder = self._at(self._folder_written)
         self._lock = threading.Lock()
         self._made = False
         self._unsynced: set[Path] = set()
         self._found: dict[str, list[names.StagedName]] | None = None
+        self._owners: dict[str, Owner] = {}
+        self._rivals = Rivals()
+        self._may_replace: set[str] = set()
 
     def __repr__(self) -> str:
         return f"Files({self.template.text!r})"
@@ -100,6 +108,7 @@ class Files:
     def find(self, place: Provenance) -> Evidence | None:
         """An output staged for this place by a run that could not record it; costs nothing where nothing was left."""
         final = self.template.path(place)
+        self._check_name(place, final)
         known = self._found if self._found is not None else self._list()
         if not known:
             return None
@@ -161,9 +170,11 @@ class Files:
         if disk.difference(staged, evidence, full=full) is not None:
             again = disk.difference(final, evidence, full=full)  # another run may have published it between our looks
             return again if again is None or taken is None else TakenOver(_superseded(taken))
+        if taken is not None:
+            return None  # it keeps its staged name: the other is not its own any more
+        if (rival := self._rival(evidence)) is not None:
+            return Obstructed(_in_place(rival))
         try:
-            if taken is not None:
-                return None  # it keeps its staged name: the other is not its own any more
             if publish:
                 self.publish([evidence])
         except OSError:
@@ -185,16 +196,25 @@ class Files:
         reason = disk.difference(final, evidence, full=True) or "it was changed while it was read"
         raise SinkError(f"{evidence.final}: {reason}; `holdfast reconcile … --full --repair` has it made again")
 
-    def names_of(self, stage: str) -> Names | None:
-        """The names of its files that one batch holds; None where every batch has its own."""
-        return None if self.template.has_batch else Names(self._folder, self.template.shared(stage))
+    def names_of(self, stage: str, batch: str) -> Names:
+        """The names of its files for a stage of a batch, which one batch holds."""
+        return Names(self._folder, self.template.shared(stage, batch), self.template.tail, stage)
+
+    def know(self, owner: "Owner") -> None:
+        """Know a batch that writes here: its identity, and what it has recorded."""
+        self._owners[owner.holder.whose] = owner
 
     def taken_by(self, evidence: Evidence) -> Holder | None:
         """The batch that has taken the name of an output since; None where it still has its name."""
         staged = names.parse_staged(os.path.basename(evidence.staged))
-        held = self.names_of(staged.stage) if staged is not None else None
-        holder = held.holder() if held is not None else None
-        return None if holder is None or staged is None or holder.made(staged) else holder
+        if staged is None:
+            return None
+        owner = self._owners.get(staged.whose)
+        if owner is None and self.template.has_batch:
+            return None
+        holder = self.names_of(staged.stage, owner.holder.batch if owner is not None else "").holder()
+        is_own = holder is None or (holder.may_be(owner.holder) if owner is not None else holder.made(staged))
+        return None if is_own else holder
 
     def is_as_left(self, evidence: Evidence) -> bool:
         """Whether the file is the one that was recorded, at a glance."""
@@ -247,6 +267,38 @@ class Files:
         """Whether anything has this name."""
         return os.path.lexists(self._at(path))
 
+    # -- names that others have ------------------------------------------------------------------------------------
+
+    def _check_name(self, place: Provenance, final: str) -> None:
+        """Refuse an item whose file would replace one of another batch, before it costs anything. An item that was
+        never sent back has no file yet; of others, the record knows."""
+        path = os.path.join(self._root, final)
+        if not os.access(path, os.F_OK):  # most often, and quicker than to ask with an exception
+            return
+        owner = self._owners.get(names.whose(place.pipeline, place.batch))
+        me = owner.holder if owner is not None else Holder(place.pipeline, place.batch)
+        rival = self._rivals.of(path, me)
+        if rival is None or (owner is None and place.epoch):
+            return
+        if owner is not None and place.epoch and owner.has_recorded(place.n, place.stage, final):
+            self._may_replace.add(final)
+            return
+        raise Permanent(
+            "name_taken",
+            f"{final}: {_in_place(rival)}, and nothing was made of item {canonical.key_text(place.key)!r}. Give each "
+            f'batch a folder of its own, such as hf.Files("{self.template.by_batch}"), or move that file away; then '
+            "redrive the item",
+        )
+
+    def _rival(self, evidence: Evidence) -> Holder | None:
+        """Another batch whose file may be under the name of a staged output."""
+        final = os.path.join(self._root, evidence.final)
+        if not os.access(final, os.F_OK) or evidence.final in self._may_replace:
+            return None
+        staged = names.parse_staged(os.path.basename(evidence.staged))
+        owner = self._owners.get(staged.whose) if staged is not None else None
+        return self._rivals.of(final, owner.holder) if owner is not None else None
+
     # -- helpers --------------------------------------------------------------------------------------------------
 
     def _at(self, path: str) -> Path:
@@ -268,10 +320,13 @@ class Files:
 
     def _publish(self, evidence: Evidence) -> set[str]:
         """Rename one output; returns the folders that have new names in them."""
-        staged, final = os.path.join(self._base, evidence.staged), os.path.join(self._base, evidence.final)
+        staged, final = os.path.join(self._root, evidence.staged), os.path.join(self._root, evidence.final)
         folder = os.path.dirname(final)
+        if (rival := self._rival(evidence)) is not None and os.path.exists(staged):
+            raise FileExistsError(errno.EEXIST, _in_place(rival), evidence.final)
         try:
             os.replace(staged, final)
+            self._may_replace.discard(evidence.final)
         except FileNotFoundError:
             if os.path.exists(staged):
                 made = disk.make_folder(Path(folder))
@@ -314,6 +369,20 @@ class Files:
                 yield from entries
         except FileNotFoundError:
             return
+
+
+class Owner(Protocol):
+    """A batch at work, as a sink knows it."""
+
+    holder: Holder
+
+    def has_recorded(self, n: int, stage: str, final: str) -> bool:
+        """Whether its record has that file as the output of an item."""
+        ...
+
+
+def _in_place(rival: Holder) -> str:
+    return f"a file is there that may be an output of batch {rival.batch!r} of pipeline {rival.pipeline!r}"
 
 
 def _superseded(holder: Holder) -> str:

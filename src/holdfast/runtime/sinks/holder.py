@@ -1,8 +1,9 @@
 """The note beside output files of which batch holds their names.
 
-Names that a template makes without `{batch}` are the same for every batch, so one batch holds them: the note says which
-one, and whoever works on it keeps a lock on the note, which the system drops when the process ends. Decisions about the
-note are made in turn, under a lock on its folder. A file system without locks leaves the note alone to decide.
+Names that a template makes without `{batch}` are the same for every batch, and those with it are the same for batches
+of one name in two stores, so one batch holds them: the note says which one, and whoever works on it keeps a lock on the
+note, which the system drops when the process ends. Decisions about the note are made in turn, under a lock on its
+folder. A file system without locks leaves the note alone to decide.
 """
 
 import errno
@@ -17,12 +18,12 @@ from typing import IO
 
 import msgspec
 
-from holdfast.runtime.sinks import disk, names
+from holdfast.runtime.sinks import disk, names, patterns
 
 WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
-
-
+PREFIX = "names-"
+"""How the name of a note begins."""
 TURN_SECONDS = 60.0
 """How long to wait for another process that decides about the note: as long as for the store."""
 
@@ -32,24 +33,68 @@ class Holder(msgspec.Struct, frozen=True):
 
     pipeline: str
     batch: str
+    uid: str = ""
+    """The identity of the batch, which no batch of another store has; empty while the batch is not opened yet."""
+
+    @property
+    def whose(self) -> str:
+        """Its part of the staged names."""
+        return names.whose(self.pipeline, self.batch)
 
     def made(self, staged: names.StagedName) -> bool:
-        """Whether an output with this staged name is one of its own."""
-        return staged.whose in (names.whose(self.pipeline, self.batch), names.whose("", self.batch))
+        """Whether an output with this staged name is one of its own, by the name of the batch."""
+        return staged.whose in (self.whose, names.whose("", self.batch))
+
+    def may_be(self, other: "Holder") -> bool:
+        """Whether both are one batch, as far as is known."""
+        same = (self.pipeline, self.batch) == (other.pipeline, other.batch)
+        return same and (not self.uid or not other.uid or self.uid == other.uid)
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of a note: the holder, and the names that it holds, relative to the folder of the files."""
+
+    pipeline: str
+    batch: str
+    uid: str = ""
+    template: str = ""
+    """Empty in a note of an older version."""
+    stage: str = ""
+
+    @property
+    def holder(self) -> Holder:
+        return Holder(self.pipeline, self.batch, self.uid)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether an older version wrote it, which knew batches by their names alone."""
+        return not self.template
+
+    def covers(self, path: str) -> bool:
+        """Whether a path, relative to the folder of the files, is one of its names."""
+        if not self.template:
+            return False
+        template = names.parse(self.template)
+        lead = template.lead(self.batch, self.stage)
+        return path.startswith(lead) and patterns.pattern(template, self.batch, self.stage).matches(path)
 
 
 class Names:
-    """The names that a template makes for one stage, and the note of who holds them."""
+    """The names that a template makes for one stage of a batch, and the note of who holds them."""
 
-    def __init__(self, folder: Path, text: str) -> None:
+    def __init__(self, folder: Path, text: str, template: str, stage: str) -> None:
         self.folder = folder
-        self.path = folder / f"names-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+        self.path = folder / f"{PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+        self._template, self._stage = template, stage
+
+    def note(self) -> Note | None:
+        """The note; None without one, or with one that says nothing."""
+        return read_note(str(self.path))
 
     def holder(self) -> Holder | None:
-        """The batch that the note names; None without a note, or with one that says nothing."""
-        with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, msgspec.MsgspecError):
-            return msgspec.json.decode(self.path.read_bytes(), type=Holder)
-        return None
+        """The batch that the note names."""
+        note = self.note()
+        return note.holder if note is not None else None
 
     @contextmanager
     def in_turn(self) -> Iterator[bool]:
@@ -91,7 +136,8 @@ class Names:
         """Make a batch the holder, on the disk."""
         temp = self.folder / names.temp_name()
         try:
-            disk.write_new(str(temp), msgspec.json.encode(holder) + b"\n", sync=True, is_output=False)
+            note = Note(holder.pipeline, holder.batch, holder.uid, self._template, self._stage)
+            disk.write_new(str(temp), msgspec.json.encode(note) + b"\n", sync=True, is_output=False)
             temp.replace(self.path)
         finally:
             temp.unlink(missing_ok=True)
@@ -103,6 +149,16 @@ class Names:
             _lock(file.fileno(), fcntl.LOCK_SH)
             return file
         return None
+
+
+def read_note(path: str) -> Note | None:
+    """The note in a file; None where there is none, or it says nothing."""
+    with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, msgspec.MsgspecError):
+        return _decode(Path(path).read_bytes())
+    return None
+
+
+_decode = msgspec.json.Decoder(Note).decode
 
 
 def _lock(handle: int, how: int) -> bool:

@@ -63,18 +63,37 @@ class Template(msgspec.Struct, frozen=True):
     @property
     def tail(self) -> str:
         """What follows the folder, as written."""
-        return self.text if self.folder == "." else self.text[len(self.folder) :]
+        return self.text if self.folder == "." else self.text[len(_escaped(self.folder)) :]
+
+    @property
+    def by_batch(self) -> str:
+        """A template like it that gives each batch a folder of its own."""
+        folder = "" if self.folder == "." else _escaped(self.folder)
+        return f"{folder}{{batch}}/{self.tail}"
 
     @property
     def has_batch(self) -> bool:
-        """Whether every batch has names of its own."""
+        """Whether batches of different names have different names for their files, but for what follows."""
         return any(isinstance(part, Field) and part.name == "batch" for part in self.parts)
 
-    def shared(self, stage: str) -> str:
-        """What tells the names that it makes for a stage from those of other templates in its folder; two formats of
-        the key can make the same name."""
-        return "".join([part if isinstance(part, str) else "{key}" if part.name == "key" else f"{{{short(stage)}}}"
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether a file may be named alike by two batches: where `{batch}` is not a folder or file name by itself."""
+        name = "".join([part if isinstance(part, str) else f"{{{part.name}}}" for part in self.parts])
+        return self.has_batch and "{batch}" not in name.split("/")
+
+    def shared(self, stage: str, batch: str) -> str:
+        """What tells the names that it makes for a stage of a batch from those of other templates in its folder; two
+        formats of the key can make the same name."""
+        values = {"key": "key", "stage": short(stage), "batch": short(batch)}
+        return "".join([part if isinstance(part, str) else f"{{{values[part.name]}}}"
                         for part in self.parts])[0 if self.folder == "." else len(self.folder) :]  # fmt: skip
+
+    def lead(self, batch: str, stage: str) -> str:
+        """What each of its names begins with for a stage of a batch: all before the key."""
+        before = takewhile(lambda part: isinstance(part, str) or part.name != "key", self.parts)
+        return "".join([part if isinstance(part, str) else safe_name(batch if part.name == "batch" else stage,
+                                                                     part.limit) for part in before])  # fmt: skip
 
     @property
     def is_json(self) -> bool:
@@ -105,6 +124,7 @@ class Template(msgspec.Struct, frozen=True):
         )
 
 
+@lru_cache(maxsize=256)
 def parse(text: str) -> Template:
     """The template, or a UsageError that says what is wrong with it."""
     try:
@@ -201,6 +221,11 @@ def _check_names(text: str, names: list[_Name]) -> None:
             raise _wrong(text, "a name that begins with a dot is hidden, and might be ours")
         if name.fields and name.share() < LEAST_VALUE_BYTES:
             raise _wrong(text, f"the name has {len(name.literal)} characters beside its fields, too many")
+
+
+def _escaped(literal: str) -> str:
+    """A literal as it is written in a template."""
+    return literal.replace("{", "{{").replace("}", "}}")
 
 
 def _wrong(text: str, why: str) -> UsageError:

@@ -31,6 +31,13 @@ class Pattern(msgspec.Struct, frozen=True):
         """What the path of each of its files begins with."""
         return "" if self.root == "." else self.root if self.root.endswith("/") else f"{self.root}/"
 
+    def matches(self, path: str) -> bool:
+        """Whether a path, as written, is one of its names."""
+        if not path.startswith(self.prefix):
+            return False
+        rest = path[len(self.prefix) :].split("/")
+        return len(rest) == len(self.names) and all(map(re.Pattern.fullmatch, self.names, rest))
+
 
 @lru_cache(maxsize=256)
 def pattern(template: Template, batch: str, stage: str) -> Pattern:

@@ -6,13 +6,23 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
+from holdfast.core import retry
+from holdfast.core.breaker import Rule
 from holdfast.core.model import State
+from holdfast.core.outcome import Deferred
+from holdfast.runtime.ending.breaker import StageBreaker
+from holdfast.runtime.operating.operations import By, redrive
 from holdfast.runtime.records import audit
+from holdfast.runtime.reports import outlook, status
+from holdfast.runtime.stuck.activity import Activity
 from holdfast.stores.base import Idle, Store
-from tests.operations.world import Clock, World, deferred, done, failed, make_store
+from holdfast.testing.rows import Rows
+from tests.core.made import item
+from tests.operations.world import POLICY, Clock, World, deferred, done, failed, make_store
 from tests.runtime.support import run
 
 HOUR = 3600.0
+ITEM = item(1)
 
 
 @pytest.fixture
@@ -100,6 +110,80 @@ def test_a_run_whose_clock_is_set_back_under_it_does_not_wait_for_the_clock(tmp_
 
     report = run(book, [1], progress=look, deadline="60s")
     assert (report.counts.done, tried) == (1, [1, 1])
+
+
+@pytest.mark.promise("E7")
+@pytest.mark.parametrize(("back", "is_over"), [(0.0, False), (1.0, False), (HOUR, True)])
+def test_what_is_told_of_a_wait_is_what_a_claim_would_do(world: World, back: float, is_over: bool) -> None:
+    world.add("page")
+    fail_all(world)
+    world.clock.advance(-back)
+    counts = status.snapshot(world.store, world.batch).counts
+    assert (counts.waiting, counts.ready) == ((0, 1) if is_over else (1, 0))
+    (item,), (chunk,) = world.store.items(world.id), world.store.chunks(world.id)
+    told = outlook.look_ahead(world.store, world.batch, item, chunk).now
+    assert told.startswith("ready at" if is_over else "waits at")
+    assert retry.deadline(item.place, POLICY, world.clock()) - world.clock() == pytest.approx(
+        POLICY.within - item.place.used + (0.0 if is_over else 2.0 + back)
+    )
+    activity = Activity.of(world.store, world.batch, [chunk], now=world.clock())
+    assert (activity.facts(chunk, item.place).due > world.clock()) is not is_over
+
+
+@pytest.mark.promise("E7")
+def test_an_item_in_hand_whose_wait_the_clock_ended_is_not_told_as_waiting(world: World) -> None:
+    world.add("page")
+    claim = world.claim(seconds=3 * HOUR)
+    assert world.commit(claim, [failed(item) for item in world.items(claim)], release=False).landed
+    (item,), (chunk,) = world.store.items(world.id), world.store.chunks(world.id)
+    assert "its next attempt is due" in outlook.look_ahead(world.store, world.batch, item, chunk).now
+    world.clock.advance(-HOUR)
+    told = outlook.look_ahead(world.store, world.batch, item, chunk).now
+    assert "in the hands of" in told
+    assert "its next attempt is due" not in told
+
+
+@pytest.mark.promise("E7")
+@pytest.mark.parametrize(("back", "is_over"), [(0.0, False), (HOUR, True)])
+def test_a_redriven_row_does_not_wait_for_a_clock_that_was_set_back(tmp_path: Path, back: float, is_over: bool) -> None:
+    clock, rows = Clock(), [1, "poison", 3]
+    store = make_store("memory", tmp_path, clock)
+    scan = hf.Scan("orders", Rows(rows), store=store, isolate=True, follow=True, every=1,
+                   retry=hf.Retry(attempts=5, wait=("60s", "60s")))  # fmt: skip
+
+    @scan.handler
+    def keep(some: list[object], acc: int) -> int:
+        if "poison" in some:
+            raise hf.Permanent("poison")
+        if "away" in some:
+            raise hf.Transient("the other side is away")
+        return acc + len(some)
+
+    assert scan.tick().dead == 1
+    rows[1] = "away"
+    assert redrive(store, store.batches()[0], By(actor="ann", reason="corrected"))
+    assert scan.tick().waiting == 1
+    rows[1] = "here"
+    clock.advance(-back)
+    told = scan.tick()
+    assert (told.redriven, told.waiting) == ((1, 0) if is_over else (0, 1))
+
+
+@pytest.mark.promise("E7")
+@pytest.mark.parametrize("told", [False, True], ids=["breaker", "retry after"])
+def test_a_pause_is_over_when_the_clock_is_set_back_behind_it(told: bool) -> None:
+    clock = Clock()
+    stage = StageBreaker("fetch", Rule(failures=1, pause=30.0))
+    outcome = Deferred(ITEM, 30.0, "wait", 0.0, 0.0, told=True) if told else failed(ITEM)
+    stage.judge([outcome], clock())
+    for back in (0.0, 29.0):
+        assert stage.blocks(clock() - back, 0)
+        assert stage.ends(clock() - back) == clock() + 30.0
+    assert not stage.blocks(clock() - HOUR, 0)
+    assert stage.ends(clock() - HOUR) == 0.0
+    stage.judge([failed(ITEM)], clock() - HOUR)
+    assert stage.blocks(clock() - HOUR + 29.0, 0) is True
+    assert not stage.blocks(clock() - HOUR + 61.0, 0)
 
 
 def test_idle_is_still_told_while_a_wait_is_not_over(world: World) -> None:

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core import limits
+from holdfast.core import limits, wait
 
 
 class Phase(StrEnum):
@@ -47,7 +47,7 @@ def phase(circuit: Circuit, now: float) -> Phase:
     """What may be started now: anything, nothing, or one item to try."""
     if not circuit.until:
         return Phase.CLOSED
-    return Phase.OPEN if now < circuit.until else Phase.HALF_OPEN
+    return Phase.HALF_OPEN if wait.is_over(circuit.until, circuit.pause, now) else Phase.OPEN
 
 
 def answered(circuit: Circuit, now: float) -> Circuit:

@@ -11,6 +11,7 @@ from ssl import SSLCertVerificationError, SSLError
 
 import msgspec
 
+from holdfast.core import wait
 from holdfast.core.errors import Permanent, Signal, Transient
 from holdfast.core.limits import DEFERRED_LEAST, DEFERRED_SECONDS
 from holdfast.core.model import Place
@@ -78,7 +79,7 @@ def backoff(policy: Policy, attempt: int, draw: float) -> float:
 def deadline(place: Place, policy: Policy, now: float) -> float:
     """When the time budget of an item would end if its next attempt began when it is due and took all that is left;
     0 where nothing is used yet."""
-    return max(place.due, now) + max(0.0, policy.within - place.used) if place.used else 0.0
+    return max(wait.until_of_item(place, now), now) + max(0.0, policy.within - place.used) if place.used else 0.0
 
 
 TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 509, 520, 521, 522, 523, 524, 529})

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.core import breaker
+from holdfast.core import breaker, wait
 from holdfast.core.breaker import Circuit, Phase, Rule
 from holdfast.core.limits import BREAKER_PAUSE, DEFERRED_SECONDS
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
@@ -28,6 +28,8 @@ class StageBreaker:
         """Until when the other side asked to be left alone; 0 where it did not, or something was answered since."""
         self.asked = ""
         """What is to be told of that: the first time it is long."""
+        self._asked_for = 0.0
+        """How long it asked to be left alone."""
         self._longest, self._told = longest, False
         self.news: list[str] = []
         """What is to be told: each time it opens."""
@@ -36,6 +38,11 @@ class StageBreaker:
     def until(self) -> float:
         """When the pause ends, or ended, while nothing has been answered; 0 while it is closed."""
         return max(self.circuit.until, self.not_before)
+
+    def ends(self, now: float) -> float:
+        """Return when the pause ends or has ended, by a clock that may have been set back."""
+        asked = wait.until(self.not_before, self._asked_for, now)
+        return max(wait.until(self.circuit.until, self.circuit.pause, now), asked)
 
     @property
     def is_calm(self) -> bool:
@@ -49,7 +56,7 @@ class StageBreaker:
     def blocks(self, now: float, in_flight: int) -> bool:
         """Whether nothing may be started: the other side asked for that, it is open, or the one item that is tried has
         not come back."""
-        if now < self.not_before:
+        if not self._was_left_alone(now):
             return True
         phase = breaker.phase(self.circuit, now)
         return phase is Phase.OPEN or (phase is Phase.HALF_OPEN and in_flight > 0)
@@ -63,16 +70,19 @@ class StageBreaker:
 
     def _listen(self, outcomes: Sequence[Outcome], now: float) -> None:
         """The longest that was asked for holds for the stage."""
-        if now >= self.not_before:
+        if self._was_left_alone(now):
             self.not_before = 0.0
         waits = [each.wait for each in outcomes if isinstance(each, Deferred) and each.told]
-        wait = min(max(waits, default=0.0), self._longest)
-        if not wait:
-            return
-        self.not_before = max(self.not_before, now + wait)
-        if wait >= BREAKER_PAUSE and not self._told:
+        longest = min(max(waits, default=0.0), self._longest)
+        if now + longest > self.not_before and longest:
+            self.not_before, self._asked_for = now + longest, longest
+        if longest >= BREAKER_PAUSE and not self._told:
             self._told = True
-            self.asked = f"stage {self.stage!r} waits for {in_words(wait)}: the other side asked for it (Retry-After)"
+            how_long = f"stage {self.stage!r} waits for {in_words(longest)}"
+            self.asked = f"{how_long}: the other side asked for it (Retry-After)"
+
+    def _was_left_alone(self, now: float) -> bool:
+        return wait.is_over(self.not_before, self._asked_for, now)
 
     def _judge_one(self, outcome: Outcome, rule: Rule, now: float) -> Outcome:
         if isinstance(outcome, Lost | Deferred) or (isinstance(outcome, Done) and outcome.adopted):
@@ -89,9 +99,9 @@ class StageBreaker:
         return outcome if not before.until else self._defer(outcome, now)
 
     def _defer(self, failed: Failed, now: float) -> Deferred:
-        wait = max(0.0, self.circuit.until - now, failed.after if failed.after is not None else 0.0)
+        left = max(0.0, self.circuit.until - now, failed.after if failed.after is not None else 0.0)
         why = f"the breaker of stage {self.stage!r} is open: {failed.code}: {failed.message}"
-        return Deferred(failed.item, wait, why, failed.queued, failed.seconds, failed.spend, by_breaker=True)
+        return Deferred(failed.item, left, why, failed.queued, failed.seconds, failed.spend, by_breaker=True)
 
     def _say(self, failed: Failed, rule: Rule) -> str:
         """Codes only: messages of handlers may hold anything."""

@@ -45,7 +45,7 @@ class Pauses:
     def park(self, holdings: Sequence[Holding], now: float) -> None:
         """What waits for a stage that pauses for long need not be held, so that the other stages get further items; but
         where items begin at that stage, there is nothing else to be had."""
-        paused = [lane for lane in self._lanes if lane.breaker.until - now > self._want.seconds / 2]
+        paused = [lane for lane in self._lanes if lane.breaker.ends(now) - now > self._want.seconds / 2]
         for lane in paused if self._lanes[0] not in paused else []:
             for holding in holdings:
-                holding.park(lane.index, lane.breaker.until)
+                holding.park(lane.index, lane.breaker.ends(now))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from shlex import quote
 
+from holdfast.core import wait
 from holdfast.core.limits import REQUEUES
 from holdfast.core.model import Batch, Chunk, Course, Place, State, StoredItem
 from holdfast.core.orphans import REVIEW
@@ -85,13 +86,14 @@ def _pending(store: Store, batch: Batch, item: StoredItem, chunk: Chunk, at: str
         assert chunk.owner is not None
         grant = last_grant(store, chunk)
         since = "" if grant is None else f" since {when(grant.at)}"
-        waits = f"; its next attempt is due at {when(place.due)}{_because(place)}" if place.due > now else ""
+        is_due = wait.until_of_item(place, now) <= now
+        waits = "" if is_due else f"; its next attempt is due at {when(place.due)}{_because(place)}"
         text = (
             f"pending at {at!r}, in the hands of {owners.short(chunk.owner)} under fence {chunk.fence}{since} "
             f"(its lease lasts {in_words(chunk.expires - now)}{by_whose_clock(store)}){waits}."
         )
         return Outlook(text, "its owner goes on with it; if the owner dies, another takes it over.", reset)
-    due = max(place.due, chunk.due)
+    due = max(wait.until_of_item(place, now), wait.until_of_chunk(chunk, now))
     if due > now:
         text = f"waits at {at!r} until {when(due)}, {in_words(due - now)} from now{_because(place)}."
         return Outlook(text, _then(batch, "a run takes it when it is due."), reset)

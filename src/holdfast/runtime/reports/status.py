@@ -245,7 +245,7 @@ def _word(chunk: Chunk, activity: Activity) -> str:
         return "orphaned"
     if facts.is_held:
         return "running"
-    return "waiting" if chunk.due > activity.now else "ready"
+    return "waiting" if facts.due > activity.now else "ready"
 
 
 def _held(chunk: Chunk, now: float, is_dead: IsDead, one_clock: bool) -> Held:

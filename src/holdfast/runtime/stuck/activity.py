@@ -7,8 +7,9 @@ for the grace period, and of a chunk that an act took from its owner.
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+from holdfast.core import wait
 from holdfast.core.limits import ORPHAN_GRACE
-from holdfast.core.model import Batch, Chunk, Course, Place, State
+from holdfast.core.model import START, Batch, Chunk, Course, Place, State
 from holdfast.core.orphans import Facts
 from holdfast.runtime.stuck import grants
 from holdfast.runtime.stuck.patience import Patience
@@ -50,7 +51,7 @@ class Activity:
             state=State.PENDING,
             course=self._course,
             progressed_at=chunk.touched_at,
-            due=chunk.due if place is None else max(chunk.due, place.due),
+            due=max(wait.until_of_chunk(chunk, self.now), wait.until_of_item(place or START, self.now)),
             was_claimed=self._was_claimed(chunk),
             is_held=grants.is_live(chunk, self.now, self._is_dead),
             written_at=self._written_at,

@@ -32,8 +32,9 @@ PROGRAM = """
     scan = hf.Scan("rows", Rows(range(20), page=4), store="state.db", every=5, follow=follow)
 
     @scan.handler(executor="processes")
-    def add(rows, acc: int) -> int:
+    def add(rows, acc: int, ctx: hf.Context) -> int:
         hold("working")
+        while os.path.exists("stops") and not ctx.stopping: time.sleep(0.005)
         with open("handled", "a") as file: file.write("".join(f"{row}\\n" for row in rows))
         return acc + len(rows)
 
@@ -48,10 +49,12 @@ def app(folder: Path) -> App:
 
 
 def stop_politely(app: App, how: str, when: str) -> None:
-    """Let it come to a certain moment, end the whole group with SIGTERM, let it go on from there."""
-    gate, reached = app.folder / f"hold-{when}", app.folder / when
+    """Let it come to a certain moment, end the whole group with SIGTERM, let it go on from there. A handler ends only
+    once it is told of the stop, so that each of them comes at most one group further."""
+    gate, reached, stops = app.folder / f"hold-{when}", app.folder / when, app.folder / "stops"
     reached.unlink(missing_ok=True)
     gate.touch()
+    stops.touch()
     process = app.start(how, start_new_session=True)
     try:
         wait_for(reached.exists)
@@ -59,7 +62,8 @@ def stop_politely(app: App, how: str, when: str) -> None:
     finally:
         gate.unlink()
     _, err = process.communicate(timeout=60)
-    assert process.returncode in (0, 75), err  # 0 where all rows were handled before the signal was heard
+    stops.unlink()
+    assert process.returncode == 75, err
 
 
 def attempts(store: SqliteStore) -> Iterator[journal.Attempted]:

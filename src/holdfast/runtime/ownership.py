@@ -124,11 +124,16 @@ def adopt(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Ow
 
 def introduce(store: Store, batch: Batch, sinks: Mapping[int, object]) -> None:
     """Tell sinks which batch asks them, so that they know its files from those of others."""
-    stages = lookup.stage_names(batch)
-    uid = uid_of(store, batch) if any(isinstance(sink, Files) for sink in sinks.values()) else ""
-    for sink in sinks.values():
-        if isinstance(sink, Files):
-            sink.know(_Recorded(Holder(batch.pipeline, batch.name, uid), store, batch, stages))
+    files = [sink for sink in sinks.values() if isinstance(sink, Files)]
+    if files:
+        owner = _Recorded(holder_of(store, batch), store, batch, lookup.stage_names(batch))
+        for sink in files:
+            sink.know(owner)
+
+
+def holder_of(store: Store, batch: Batch) -> Holder:
+    """A batch, as notes name it."""
+    return Holder(batch.pipeline, batch.name, uid_of(store, batch))
 
 
 def uid_of(store: Store, batch: Batch) -> str:
@@ -161,7 +166,7 @@ class _Claim:
 
     def know(self, batch: Batch) -> None:
         """Know the batch, which was opened since, by its identity."""
-        self.known, self.me = batch, Holder(batch.pipeline, batch.name, uid_of(self.store, batch))
+        self.known, self.me = batch, holder_of(self.store, batch)
 
     def introduce(self) -> None:
         """Tell the sink who writes to it."""
@@ -254,7 +259,7 @@ class _Claim:
                 evidence = _has_files(self.store, batch, index) if its.path == self.names.path else None
                 if evidence is None:
                     continue
-                holder = Holder(batch.pipeline, batch.name, uid_of(self.store, batch))
+                holder = holder_of(self.store, batch)
                 if sink.is_as_left(evidence):
                     return holder
                 found = found if found is not None else holder
@@ -284,7 +289,7 @@ def _note_older(claim: _Claim) -> None:
             if sink.template == template and held.note() is None and _has_files(claim.store, batch, index):
                 with held.in_turn() as is_writable:
                     if is_writable and held.note() is None:
-                        held.write(Holder(batch.pipeline, batch.name, uid_of(claim.store, batch)))
+                        held.write(holder_of(claim.store, batch))
 
 
 def _take(claim: _Claim, found: Ownership) -> None:

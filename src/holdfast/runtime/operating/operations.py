@@ -22,6 +22,7 @@ from holdfast.core.model import Act, Batch, Change, Chunk, Output, Place, State,
 from holdfast.core.states import Transition, go_back, move, redriven
 from holdfast.runtime import lookup
 from holdfast.runtime.ending import finish, sealing
+from holdfast.runtime.operating.by_hand import OutputByHand
 from holdfast.runtime.reports import status
 from holdfast.stores.base import Store, each_item
 
@@ -103,23 +104,26 @@ def discard(
 
 
 def resolve(store: Store, batch: Batch, by: By, item: str, *, output: bytes | None = None) -> Result:
-    """Settle a dead letter by hand: done with the output that a person gives (JSON), else skipped."""
+    """Settle a dead letter by hand: done with the output that a person gives (JSON), else skipped. Where the last stage
+    keeps its outputs in files, the output becomes such a file."""
     stages = len(lookup.stage_names(batch))
     data = None if output is None else check_output(output)
     facts: dict[str, Any] = {"code": RESOLVED, "reason": by.reason}
+    file = OutputByHand(store, batch) if data is not None else None
 
     def decide(item: StoredItem) -> Change | str:
         if item.place.state is not State.DEAD:
             return f"{item.place.state}, not dead"
-        if data is None:
+        if data is None or file is None:
             skipped = move(item.place, Transition.RESOLVE, to=State.SKIPPED, stages=stages, **facts)
             return change_of(item.n, item.place, skipped)
         place = move(item.place, Transition.RESOLVE, to=State.DONE, stage=stages, stages=stages, **facts)
-        made = Output(item.n, stages - 1, place.epoch, data)
+        made = file.stage(item, data) or Output(item.n, stages - 1, place.epoch, data)
         digest = canonical.digest(item.salt, data)
         return msgspec.structs.replace(change_of(item.n, item.place, place), output=made, output_digest=digest)
 
-    return act_on(store, batch, [lookup.item_named(store, batch, item)], decide, kind="resolved", by=by)
+    return act_on(store, batch, [lookup.item_named(store, batch, item)], decide, kind="resolved", by=by,
+                  at_end=file.publish if file is not None else None)  # fmt: skip
 
 
 def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_stage: str | int = 0) -> Result:
@@ -212,9 +216,11 @@ def _dead_letters(store: Store, batch: Batch, items: Sequence[str] | None, code:
 
 
 def act_on(
-    store: Store, batch: Batch, items: Iterable[StoredItem], decide: Decide, *, kind: str, by: By, seize: bool = False
-) -> Result:
-    """Decide and write, group by group: memory stays flat, and no transaction is long."""
+    store: Store, batch: Batch, items: Iterable[StoredItem], decide: Decide, *, kind: str, by: By, seize: bool = False,
+    at_end: Callable[[int], str] | None = None,
+) -> Result:  # fmt: skip
+    """Decide and write, group by group: memory stays flat, and no transaction is long. `at_end` is told how many items
+    changed, before anybody looks whether the batch has come to its end; it returns a warning, or nothing."""
     sealing.check_open(store, batch)
     changed, left = 0, Counter[str]()
     for group in _groups(items):
@@ -228,6 +234,7 @@ def act_on(
             changed += landed
             left["it moved on meanwhile"] += len(changes) - landed
     warning = sealing.end_in_the_way(store, batch) if changed and kind in SENT_BACK else ""
+    warning = at_end(changed) if at_end is not None else warning
     finish.look(store, batch, actor=by.actor)
     return Result(kind=kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()), warning=warning)
 

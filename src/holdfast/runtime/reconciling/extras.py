@@ -20,7 +20,6 @@ from holdfast.runtime.records.outputs import sinks_of
 from holdfast.runtime.sinks import glance, names
 from holdfast.runtime.sinks.base import Evidence, Provenance
 from holdfast.runtime.sinks.files import Files
-from holdfast.runtime.sinks.holder import Holder
 from holdfast.stores.base import Store, each_output
 
 NOT_NAMED = "no item of any batch in this store names it"
@@ -39,8 +38,7 @@ class Extras:
     def _is_taken(self, stage: int, sink: Files) -> bool:
         """Whether the names of a stage belong to a newer batch: then the files are not this one's to judge."""
         holder = sink.names_of(self._stages[stage], self._batch.name).holder()
-        me = Holder(self._batch.pipeline, self._batch.name, ownership.uid_of(self._store, self._batch))
-        return holder is not None and not holder.may_be(me)
+        return holder is not None and not holder.may_be(ownership.holder_of(self._store, self._batch))
 
     def findings(self) -> Iterator[Finding]:
         """Extra and duplicated files."""

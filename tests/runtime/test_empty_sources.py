@@ -82,3 +82,25 @@ def test_an_empty_partition_is_fine_and_so_is_a_row_that_is_none() -> None:
 
 def test_what_follows_may_wait_for_its_first_row() -> None:
     assert scan(Rows([]), follow=True).tick().exit_code == 0
+
+
+def test_a_source_that_is_empty_now_is_named_beside_what_was_admitted(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in "ab":
+        (folder / name).write_text(name)
+    book = hf.Pipeline("book", store=tmp_path / "state.db", source=hf.Folder(folder))
+
+    @book.stage
+    def read(file: hf.File) -> str:
+        return file.read_text()
+
+    assert not run(book).warnings
+    assert not run(book).warnings
+    for name in "ab":
+        (folder / name).unlink()
+    report = run(book)
+    assert (report.exit_code, report.counts.done) == (0, 2)
+    assert "the source gave no items; 2 were admitted before" in report.warnings[0]
+    assert report.warnings[0] in str(report)
+    assert not run(book, allow_empty=True).warnings

@@ -1,6 +1,7 @@
 """Admission: from a raw item to a frozen one with a key, or to a dead letter from the first moment."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -130,7 +131,12 @@ def difference(before: bytes, after: bytes) -> str:
         return f"{_short(before)} became {_short(after)}"
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return f"{_short(old)} became {_short(new)}"
-    lines = [f"{name}: {_shown(old, name)} became {_shown(new, name)}" for name in _differing(old, new)]
+    lines = [
+        f"{name.removesuffix('_ns')}: {_file_fact(old, name)} became {_file_fact(new, name)}"
+        if _is_file(old) and _is_file(new)
+        else f"{name}: {_shown(old, name)} became {_shown(new, name)}"
+        for name in _differing(old, new)
+    ]
     return "; ".join(lines[:5]) + (f"; and {len(lines) - 5} more" if len(lines) > 5 else "")
 
 
@@ -154,6 +160,24 @@ def _written(fields: dict[str, Any], name: str) -> bytes:
 
 def _shown(fields: dict[str, Any], name: str) -> str:
     return _short(fields[name]) if name in fields else "nothing"
+
+
+def _is_file(fields: dict[str, Any]) -> bool:
+    """Whether a payload is that of a file in a folder."""
+    return {*fields} == {"path", "name", "size", "modified_ns"} and isinstance(fields["modified_ns"], int)
+
+
+def _file_fact(fields: dict[str, Any], name: str) -> str:
+    """What is known of a file, as people read it."""
+    if name == "size":
+        return "1 byte" if fields[name] == 1 else f"{fields[name]:,} bytes"
+    if name != "modified_ns":
+        return _shown(fields, name)
+    at = EPOCH + timedelta(microseconds=fields[name] // 1000)
+    return at.isoformat(" ", "milliseconds").replace("+00:00", "Z")
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _short(value: object) -> str:

@@ -64,7 +64,8 @@ class Ingester:
         """One item, the short way where there is one."""
         self._slice = 1
         """How many items to take from the source at once: few of slow or heavy ones."""
-        self._taken = 0
+        self.taken = 0
+        """How many items the source has given."""
         self._trouble: Exception | None = None
         self._alike: Callable[[Any, Any], bool] = _never
         """Whether two payloads are of the same thing of the source, though they differ."""
@@ -117,7 +118,7 @@ class Ingester:
         """Read the first groups and refuse what changed in them before anything is admitted."""
         ahead: deque[tuple[list[NewItem], bool]] = deque()
         weight, ended = 0, False
-        while not (ended or control.stopping or self._trouble) and self._taken < READ_AHEAD and weight < INGEST_BYTES:
+        while not (ended or control.stopping or self._trouble) and self.taken < READ_AHEAD and weight < INGEST_BYTES:
             group, ended = self._group(items, size, natural, control)
             ahead.append((group, ended))
             known = self.store.known(self.batch.id, group)
@@ -184,12 +185,12 @@ class Ingester:
             some.extend(map(self.freeze, islice(items, count), salts, repeat(natural)))
         except Exception as error:  # noqa: BLE001 - whatever a source raises, its caller hears of it once these are stored
             error.add_note(
-                f"holdfast: the source of batch {self.batch.name!r} raised this after {self._taken + len(some):,} "
+                f"holdfast: the source of batch {self.batch.name!r} raised this after {self.taken + len(some):,} "
                 "items; those are stored: see to the source, then run again"
             )
             self._trouble = error
         control.reading = False
-        self._taken += len(some)
+        self.taken += len(some)
         return some
 
     def _admit_quickly(self, raw: Any, salt: bytes, natural: Callable[[Any], Any] | None) -> NewItem:

@@ -239,6 +239,7 @@ class Run:
             if items is not None:
                 begin = partial(self._begin, batch, ledger, worker) if ahead else None
                 ingester.read(items, self.control, ledger, self._wake, begin)
+                self._note_nothing(batch, ledger, ingester.taken)
             else:
                 ledger.ingested = batch.ingested_at is not None and not self.control.stopping
         except BrokenOff:
@@ -257,6 +258,14 @@ class Run:
         self.control.reading = False
         self.control.ingested = True
         self._wake()
+
+    def _note_nothing(self, batch: Batch, ledger: Ledger, given: int) -> None:
+        """Say so where a source that had items has none any more: most often its path or pattern is wrong."""
+        if ledger.ingested and batch.admitted and not given and not self.options.allow_empty:
+            self.warnings.append(
+                f"the source gave no items; {batch.admitted:,} were admitted before, and none of them was compared: "
+                "check its path, pattern or filter"
+            )
 
     def _recheck(self, batch: Batch, ledger: Ledger) -> None:
         def tell(what: str) -> None:

@@ -1,4 +1,5 @@
-"""How a batch ended, derived from facts: its course, its end, what its items came to.
+"""How a batch ended, derived from facts: its course, its end, what its items came to; and the word that every screen
+shows for it.
 
 cancelled                     a person called it off
 stopped                       its end came while there was work left, or items that were expected never came
@@ -14,6 +15,13 @@ ENDED = "ended"
 """The code of items that were cancelled because the end of their batch had come."""
 CANCELLED = "cancelled"
 """And of those whose batch was cancelled."""
+EMPTY = "empty"
+"""The word for a batch to which its source gave nothing, where nobody said that this is fine."""
+FINDINGS = "finished with findings"
+PAUSED = "paused"
+OVER_TOLERANCE = "over tolerance"
+HALTS = {"budget": PAUSED, "breaker": PAUSED, "tolerance": OVER_TOLERANCE}
+"""The word for a batch whose last run ended for that reason: running again changes nothing by itself."""
 
 
 class End(StrEnum):
@@ -41,3 +49,17 @@ def end_of(
     if short:
         return End.STOPPED
     return End.WITH_DEAD if dead else End.COMPLETE
+
+
+def word_of(
+    end: End | None, *, empty: bool = False, findings: bool = False, paused: bool = False, halted: str = ""
+) -> str:
+    """Return one word for a batch that has ended, or that does not go on before somebody acts; nothing while it may go
+    on as it is. `halted`: why its last run ended, where that is on record."""
+    if end in (End.CANCELLED, End.STOPPED):
+        return end
+    if empty:
+        return EMPTY
+    if end is not None:
+        return FINDINGS if findings else end
+    return PAUSED if paused else HALTS.get(halted, "")

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from holdfast.core.canonical import encode
-from holdfast.core.ending import End
+from holdfast.core.ending import End, word_of
 from holdfast.core.limits import FINDINGS_SEALED
 from holdfast.core.model import Course, Key, Place, State, Value
 from holdfast.core.states import keeps_outputs
@@ -141,6 +141,8 @@ class Reconciliation(Value, frozen=True, kw_only=True):
     """How often each kind of finding was made."""
     findings: tuple[Finding, ...] = ()
     """The first ones, with all that is known about them."""
+    nothing: str = ""
+    """What its source gave none of, item or row, where nobody said that this is fine."""
     basis: bytes = b""
     """What its end was decided by (`course.basis`): it is told only while that is so."""
 
@@ -150,6 +152,8 @@ class Reconciliation(Value, frozen=True, kw_only=True):
         reasons = [f"{count:,} {what}" for what, count in self.found.items() if count]
         if self.recorded.pending:
             reasons.append(f"{self.recorded.pending:,} pending")
+        if self.nothing:
+            reasons.append(f"the source gave no {self.nothing}")
         if not self.expected.read and self.expected.total is None:
             reasons.append("the source was not read to its end")
         elif not self.expected.read and self.expected.total is not None:
@@ -172,8 +176,14 @@ class Reconciliation(Value, frozen=True, kw_only=True):
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing is left to do; there may be findings."""
-        return self.expected.read and not self.recorded.pending
+        """Whether nothing is left to do; there may be findings. Nothing at all is not an end."""
+        return self.expected.read and not self.recorded.pending and not self.nothing
+
+    @property
+    def state(self) -> str:
+        """One word for how the batch ended, once it did, or that nothing came; else nothing."""
+        end = End(self.end) if self.is_ended or self.course is Course.CANCELLED or self.stopped else None
+        return word_of(end, empty=bool(self.nothing), findings=not self.is_explained)
 
     @property
     def end(self) -> str:
@@ -254,6 +264,7 @@ def conclude(
     heads: str,
     found: Mapping[What, int],
     findings: Sequence[Finding],
+    nothing: str = "",
     basis: bytes = b"",
 ) -> Reconciliation:
     """The reconciliation. States that do not sum up to what was admitted are a finding of their own."""
@@ -267,7 +278,7 @@ def conclude(
         listed.insert(0, Finding(what=what, why=why))
     return Reconciliation(batch=batch, course=course, stopped=stopped, expected=expected, recorded=recorded,
                           observed=observed, heads=heads, found=counted, findings=tuple(listed),
-                          basis=basis)  # fmt: skip
+                          nothing=nothing, basis=basis)  # fmt: skip
 
 
 def _of_number(expected: Expected, course: Course, named: int) -> Iterator[tuple[What, int, str]]:

@@ -21,7 +21,7 @@ from holdfast.runtime.checking.gate import Gate
 from holdfast.runtime.checking.looking import Looker
 from holdfast.runtime.completion import complete_stages, hook_failure
 from holdfast.runtime.cursors.standing import expected_rows
-from holdfast.runtime.ending import sealing, steering
+from holdfast.runtime.ending import sealing, state, steering
 from holdfast.runtime.ending.closing import Closing
 from holdfast.runtime.failures import FailureHooks
 from holdfast.runtime.ingester import Ingester, KeyFrom
@@ -31,7 +31,7 @@ from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.plans import changed_code
 from holdfast.runtime.policy import Tolerance
 from holdfast.runtime.reports.progress import Progress
-from holdfast.runtime.reports.report import Report, make, without_items
+from holdfast.runtime.reports.report import Report, make
 from holdfast.runtime.resources.opened import Resources
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.sources.away import SourceAway
@@ -69,8 +69,6 @@ class Run:
         self.owner = owners.new_owner()
         self.control = Control(options.workers, options.deadline)
         self.finished: Finished = Finished()
-        self.reads = any(stage.takes_ranges for stage in pipeline.stages)
-        """Whether there is a source: a batch that is fed by messages may have got none."""
         self.rewound = 0
         self.findings = Findings([stage.name for stage in pipeline.stages])
         self.looker = Looker(pipeline.stages, pipeline=pipeline.name, batch=options.batch)
@@ -95,7 +93,6 @@ class Run:
 
     def go(self, items: Iterable[Any] | None) -> Report:
         """Open, verify, read, work, finish. Whatever happens, what was acknowledged is kept."""
-        self.reads = self.reads or items is not None
         try:
             return self._go(items)
         finally:
@@ -330,13 +327,12 @@ class Run:
         if ledger.late:
             self.warnings.append(f"{ledger.late:,} items came after the batch was sealed: their work is not recorded")
         with _naming_outputs(fresh):
-            empty = self.reads and ledger.ingested and self._is_empty(fresh, ledger)
-            found = self.closing.end(fresh, read=ledger.ingested and not empty)
+            found = self.closing.end(fresh, read=ledger.ingested)
         if self.left_alone.count:
             self.warnings.append(self.left_alone.warning(batch.name))
         self.warnings += ledger.notes
+        state.note_halt(self.store, fresh, self.control.reason, actor=self.owner)
         report = self._report(batch, ledger, found)
-        report = without_items(report) if empty else report
         if not report.state.startswith("complete"):
             return report
         try:
@@ -345,14 +341,6 @@ class Run:
             self.failed_hooks.append(hook_failure(f"the hook after pipeline {self.pipeline.name!r}", error))
             report = self._report(batch, ledger, found)
         return report
-
-    def _is_empty(self, batch: Batch, ledger: Ledger) -> bool:
-        """Whether nothing came from the source, and that is not fine: no item, or of a scan no row in any partition."""
-        if self.options.allow_empty:
-            return False
-        if not ledger.counts_rows:
-            return not batch.admitted
-        return not (ledger.rows_before + ledger.rows + ledger.letters.count)
 
     def _report(self, batch: Batch, ledger: Ledger | None, found: Reconciliation | None) -> Report:
         return make(self.pipeline, batch.name, run=ledger.figures() if ledger is not None else None,

@@ -17,6 +17,7 @@ from holdfast.core.reconcile import Finding, How, Reconciliation, What
 from holdfast.interfaces.cli import hints, render
 from holdfast.interfaces.cli.common import BatchArgument, Manner, agreed, opened, warn_of_end, with_manner
 from holdfast.interfaces.cli.loading import load
+from holdfast.interfaces.cli.status import word_of
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors import glance
 from holdfast.runtime.durations import when
@@ -26,6 +27,7 @@ from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.reconciling import repair
 from holdfast.runtime.reconciling.reconciler import reconcile as look
 from holdfast.runtime.reconciling.reconciler import repairable, sinks_among
+from holdfast.runtime.reports import status as standing
 from holdfast.runtime.sinks.base import Sink
 from holdfast.stores.base import Store
 
@@ -68,9 +70,9 @@ def reconcile(
         found = lookup.batch_named(there, batch)
         result = sealing.conclude(there, found, lambda: _look(there, found, pipeline, full), actor=manner.who)
         most = allowed(fine, result.expected.admitted)
-        extra: dict[str, Any] = {}
+        extra: dict[str, Any] = {"state": _state(there, batch, result)}
         if not manner.as_json:
-            _show(result, lookup.stage_names(found), most, follows=glance.is_followed(there, found))
+            _show(result, lookup.stage_names(found), most, extra["state"], follows=glance.is_followed(there, found))
         if mend:
             extra["repair"] = _repair(there, found, result, pipeline, share, manner)
         if seal:
@@ -173,12 +175,23 @@ def _expected(found: Reconciliation) -> str:
     return source + ("" if found.expected.keys is None else f"; {found.expected.keys:,} keys compared")
 
 
-def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, *, follows: bool) -> None:
+def _state(there: Store, batch: str, found: Reconciliation) -> str:
+    """Return the word for the batch: what was found decides, and else what its status says."""
+    seen = standing.snapshot(there, lookup.batch_named(there, batch))
+    return word_of(there, seen) if found.is_explained or seen.end is None else found.state
+
+
+def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, state: str, *, follows: bool) -> None:
     word = "every item is accounted for" if found.is_explained else "not explained: " + ", ".join(found.unexplained)
     render.show(render.heading(f"{found.batch}", word, render.GOOD if found.is_explained else render.BAD))
     counts, r = found.counts, found.recorded
+    told = [] if state.startswith(("complete", "sealed")) else [("state", state)]
     sums = " + ".join(f"{counts[name]:,} {name}" for name in ("done", "skipped", "dead", "cancelled", "pending"))
-    rows = [("expected", f"{counts['expected']:,} admitted, {_expected(found)}"), ("recorded", f"{r.total:,} = {sums}")]
+    rows = [
+        *told,
+        ("expected", f"{counts['expected']:,} admitted, {_expected(found)}"),
+        ("recorded", f"{r.total:,} = {sums}"),
+    ]
     if r.pending:
         split = f"{r.ready:,} ready + {r.running:,} claimed + {r.waiting:,} waiting + {r.orphaned:,} orphaned"
         rows.append(("pending", split))

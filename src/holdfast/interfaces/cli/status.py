@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.core import canonical
+from holdfast.core import canonical, ending
 from holdfast.core.ending import End
 from holdfast.core.model import Batch, Course, State, StoredItem
 from holdfast.interfaces.cli import cursor, figures, render
@@ -34,9 +34,17 @@ MANY_ATTEMPTS = 1_000_000
 LISTED = 30
 """How many batches a list shows, unless told otherwise: a screen's worth."""
 NOT_CONVERGED = "complete, not converged"
+HALTED = {
+    "budget": "its budget was used up: raise it",
+    "breaker": "a service did not answer for too long: see to it",
+    "tolerance": "more died than is tolerated: see to the dead letters, or raise the tolerance",
+}
 WORDS = {
     "sealed": render.GOOD,
     "sealed with dead letters": render.CARE,
+    ending.EMPTY: render.BAD,
+    ending.FINDINGS: render.BAD,
+    ending.OVER_TOLERANCE: render.BAD,
     "complete": render.GOOD,
     "complete with dead letters": render.CARE,
     "running": render.GOOD,
@@ -78,7 +86,7 @@ def status(
             _watch(there, batch, every, LISTED if limit is None else limit)
         elif batch is None and as_json:
             seen = [standing.snapshot(there, each) for each in _newest(there, limit)]
-            said = {"store": there.url, "batches": [each.as_dict() for each in seen]}
+            said = {"store": there.url, "batches": [{**each.as_dict(), "state": word_of(there, each)} for each in seen]}
             render.document({**said, "set_back": lookup.set_back_note(there)})
         elif batch is None:
             render.show(_list(there, _look(there, None, LISTED if limit is None else limit)))
@@ -93,7 +101,8 @@ def _tell(there: Store, batch: Batch, numbers: bool | None, as_json: bool) -> No
     wanted = seen.totals.attempts <= MANY_ATTEMPTS if numbers is None else numbers
     collected = statistics.collect(there, batch) if wanted else None
     if as_json:
-        more: dict[str, Any] = {} if collected is None else {"statistics": collected.as_dict()}
+        more: dict[str, Any] = {"state": word_of(there, seen)}
+        more |= {} if collected is None else {"statistics": collected.as_dict()}
         if is_scan(batch):
             parts = list(glance.glances(there, batch))
             more |= {"scan": glance.overview(parts).as_dict(), "partitions": [each.as_dict() for each in parts]}
@@ -204,10 +213,8 @@ def state_of(seen: standing.Status) -> str:
     counts = seen.counts
     if seen.sealed_at is not None:
         return "sealed with dead letters" if counts.dead else "sealed"
-    if seen.end is not None:
-        return seen.end
-    if seen.course is Course.PAUSED:
-        return "paused"
+    if seen.word:
+        return seen.word
     if counts.running:
         return "running"
     if counts.orphaned:
@@ -321,6 +328,8 @@ def _course(seen: standing.Status) -> list[tuple[str, str | Text]]:
     if seen.course is Course.PAUSED:
         text = f"paused by a person; to go on: holdfast pause {quote(seen.batch)} --off --reason …, then run it"
         rows.append(("course", Text(render.clean(text), style=render.CARE)))
+    if seen.word and seen.halted:
+        rows.append(("course", Text(f"{HALTED[seen.halted]}, then run it", style=render.CARE)))
     if seen.course is Course.CANCELLED:
         left = f"; {render.many(seen.counts.pending, 'item')} left with {_owners(seen)}" if seen.counts.pending else ""
         rows.append(("course", Text(f"cancelled, for good{left}", style=render.BAD)))

@@ -71,13 +71,13 @@ def _answer(before: Batch, now: Batch, end: Reconciliation | None, manner: Manne
     if manner.as_json:
         render.document({"batch": now.name, "expected": now.expected, "closed_at": now.closed_at,
                          "admitted": now.admitted, "changed": now.seq != before.seq,
-                         "end": None if end is None else str(end.end),
+                         "end": None if end is None else str(end.state),
                          "unexplained": [] if end is None else list(end.unexplained)})  # fmt: skip
     else:
         already = "" if now.seq != before.seq else " already: nothing was changed"
         render.say(f"{done}{already}.", render.GOOD if not already else "")
         if end is not None:
             why = f": {', '.join(end.unexplained)}; see holdfast reconcile {quote(now.name)}" if end.unexplained else ""
-            render.say(f"{now.name} has come to its end: {end.end}{why}.", render.BAD if why else render.GOOD)
+            render.say(f"{now.name} has come to its end: {end.state}{why}.", render.BAD if why else render.GOOD)
     if end is not None and end.unexplained:
         raise typer.Exit(1)

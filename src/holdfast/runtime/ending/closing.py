@@ -46,7 +46,8 @@ class Closing:
         has_ended = is_over or (read and batch.ingested_at is not None)
         if not has_ended or any(chunk.pending for chunk in chunks):
             return None
-        return reconcile(self._store, batch, sinks=sinks_among(self._stages), how=self._depth(course.cover(chunks)))
+        return reconcile(self._store, batch, sinks=sinks_among(self._stages), how=self._depth(course.cover(chunks)),
+                         allow_empty=self._options.allow_empty)  # fmt: skip
 
     def _depth(self, heads: bytes) -> How:
         """How closely to look: not at files that the check at the beginning has just looked at, where nothing has

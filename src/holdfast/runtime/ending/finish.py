@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from holdfast.core import canonical, course, events, journal
 from holdfast.core.model import Batch, Course, ItemNo, chain_of_batch
 from holdfast.core.reconcile import Reconciliation
-from holdfast.runtime.ending import sealing
+from holdfast.runtime.ending import sealing, state
 from holdfast.runtime.reconciling.reconciler import reconcile
 from holdfast.runtime.sinks.base import Sink
 from holdfast.stores.base import ENTRIES_AT_A_TIME, Store
@@ -87,6 +87,6 @@ def _was_noted(store: Store, batch: Batch, n: ItemNo) -> bool:
     for header in (journal.decode_header(entry.head) for entry in reversed(last)):
         if header.kind in AMENDS:
             return False
-        if header.kind == sealing.RECONCILED:
+        if header.kind == state.RECONCILED:
             return header.at > since
     return False

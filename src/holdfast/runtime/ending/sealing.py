@@ -12,6 +12,7 @@ from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Batch, Commit, Course, Entry, chain_of_batch
 from holdfast.core.reconcile import Reconciliation
 from holdfast.runtime.durations import when
+from holdfast.runtime.ending.state import RECONCILED
 from holdfast.runtime.words import many
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_entry
@@ -21,7 +22,6 @@ log = logging.getLogger("holdfast.sealing")
 LOOKS = 10
 """How often a batch is looked at for its end while others keep changing it."""
 Compared = TypeVar("Compared", Reconciliation, Reconciliation | None)
-RECONCILED = "reconciled"
 LATE = "late"
 
 

@@ -2,11 +2,10 @@
 
 from shlex import quote
 
-from holdfast.core.ending import End
+from holdfast.core.ending import OVER_TOLERANCE, PAUSED, End
 from holdfast.runtime.reports.status import Status
 from holdfast.runtime.words import many
 
-OVER_TOLERANCE = "over tolerance"
 FINAL = frozenset({End.STOPPED, End.CANCELLED, OVER_TOLERANCE})
 """States in which running again changes nothing by itself."""
 
@@ -23,9 +22,9 @@ def of(now: Status, reason: str, *, read: bool) -> tuple[str, str] | None:
     if reason == "tolerance":
         return OVER_TOLERANCE, _over_tolerance(now, left)
     if reason == "breaker":
-        return "paused", f"A service did not answer for too long, {left}: see the notes, then run again to go on."
+        return PAUSED, f"A service did not answer for too long, {left}: see the notes, then run again to go on."
     if reason == "paused":
-        return "paused", (
+        return PAUSED, (
             f"A person paused it, {left}: `holdfast pause {quote(now.batch)} --off --reason …`, then run again."
         )
     return None

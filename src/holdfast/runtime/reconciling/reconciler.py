@@ -19,6 +19,7 @@ from holdfast.core.reconcile import (
     conclude,
 )
 from holdfast.runtime import lookup, ownership
+from holdfast.runtime.ending.state import is_empty
 from holdfast.runtime.reconciling.extras import Extras
 from holdfast.runtime.reconciling.observer import Observer
 from holdfast.runtime.reconciling.source_keys import SourceKeys
@@ -47,16 +48,18 @@ def reconcile(
     sinks: Mapping[int, Sink] | None = None,
     how: How = "quick",
     source: SourceKeys | None = None,
+    allow_empty: bool = False,
 ) -> Reconciliation:
     """Compare what should be there, what is recorded and what is there. No output is edited or deleted; one that is
     recorded and was never published gets its final name.
 
     `how`: `sums` adds up what the chunks say; `files` looks at every recorded file besides, as the end of a run does;
     `quick` also at outputs in the store, and for files that nothing recorded; `full` reads everything.
+    `allow_empty`: it is fine that the source gave nothing, though nobody has said so before.
     """
     there = sinks if sinks is not None else sinks_of(batch)
     ownership.introduce(store, batch, there)
-    return _Reconciler(store, there, how, source).reconcile(batch.name)
+    return _Reconciler(store, there, how, source, allow_empty).reconcile(batch.name)
 
 
 def repairable(store: Store, batch: Batch, sinks: Mapping[int, Sink] | None, how: How) -> Findings:
@@ -71,8 +74,11 @@ def repairable(store: Store, batch: Batch, sinks: Mapping[int, Sink] | None, how
 
 
 class _Reconciler:
-    def __init__(self, store: Store, sinks: Mapping[int, Sink], how: How, source: SourceKeys | None) -> None:
+    def __init__(
+        self, store: Store, sinks: Mapping[int, Sink], how: How, source: SourceKeys | None, allow_empty: bool
+    ) -> None:
         self._store, self._sinks, self._how, self._source = store, sinks, how, source
+        self._allow_empty = allow_empty
         self._found: Counter[What] = Counter()
         self._listed: list[Finding] = []
         self._leftovers = 0
@@ -140,6 +146,9 @@ class _Reconciler:
             heads=course.cover(chunks).hex(),
             found=dict(self._found),
             findings=self._listed,
+            nothing=""
+            if counts.pending or self._allow_empty or not is_empty(self._store, batch)
+            else ("row" if batch.admitted else "item"),
             basis=course.basis(batch, chunks),
         )
 

@@ -1,16 +1,16 @@
 """What a run tells at its end: a picture of a moment, which nobody can change and nothing changes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from shlex import quote
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import money
-from holdfast.core.ending import End
+from holdfast.core.ending import EMPTY, FINDINGS, PAUSED, End
 from holdfast.core.errors import Incomplete, UsageError
-from holdfast.core.model import Chunk, Key, State
+from holdfast.core.model import Chunk, Course, Key, State
 from holdfast.core.reconcile import Finding, Reconciliation
 from holdfast.runtime import lookup
 from holdfast.runtime.checking.findings import Findings
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 DEAD_SHOWN = 20
 SAVED_ENTRIES = 2_000
 """Commits from before a run that are read to tell what it did not have to do again."""
-FINDINGS = "finished with findings"
-EMPTY = "empty"
-"""The state of a batch to which its source gave nothing, where that is not said to be fine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +283,8 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
         known = ", ".join(repr(b.name) for b in store.batches()[-5:]) or "none"
         raise UsageError(f"there is no batch {name!r} in {store.url}; the last ones are: {known}")
     now = status.snapshot(store, batch)
+    if not reason and now.end is None:
+        reason = "paused" if now.course is Course.PAUSED else now.halted
     allowed = allowed_dead(tolerated, now.counts.expected)
     if compared is None and run is None and now.is_complete:
         compared = reconcile(store, batch, sinks={}, how="sums")
@@ -332,16 +331,12 @@ def _told_once(warnings: tuple[str, ...], blame: Blame | None) -> Iterator[str]:
         yield str(blame)
 
 
-def without_items(report: Report) -> Report:
-    """The report of a run to which its source gave nothing: most often a wrong path, pattern or filter."""
-    if report.state != "complete":
-        return report
-    noun = "row" if report.kinds.noun == "partition" else "item"
-    why = (
-        f"The source gave no {noun}: check its path, pattern or filter. Where that is fine, pass allow_empty=True "
-        "(--allow-empty)."
+def _nothing(now: status.Status) -> str:
+    """The sentence on a batch to which its source gave nothing: most often a wrong path, pattern or filter."""
+    return (
+        f"The source gave no {'row' if now.counts.expected else 'item'}: check its path, pattern or filter. Where that "
+        "is fine, pass allow_empty=True (--allow-empty)."
     )
-    return replace(report, state=EMPTY, why=why)
 
 
 STOPPED_BY = {
@@ -358,6 +353,8 @@ def _state(
 ) -> tuple[str, str]:  # fmt: skip
     """`read`: this run came to the end of its source, where it had one."""
     counts = now.counts
+    if now.word == EMPTY:
+        return EMPTY, _nothing(now)
     is_short = now.end is End.STOPPED and found is not None and found.is_told
     if now.is_complete and read and found is not None and not found.is_explained and not is_short:
         what = ", ".join(found.unexplained)
@@ -373,7 +370,7 @@ def _state(
         return "complete with dead letters", f"{kinds.died()} died{beyond}."
     left = f"{kinds.pending()} left to do" if counts.pending else _to_come(now)
     if reason == "budget":
-        return "paused", f"The budget is used up, {left}: raise it and run again."
+        return PAUSED, f"The budget is used up, {left}: raise it and run again."
     word = STOPPED_BY.get(reason)
     if word is not None:
         return "interrupted", f"{word}, {left}: run again to go on."

@@ -13,11 +13,11 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.core import course, journal, money, orphans
-from holdfast.core.ending import ENDED, End, end_of
+from holdfast.core.ending import ENDED, End, end_of, word_of
 from holdfast.core.limits import DEAD_SEEN
 from holdfast.core.model import Batch, Chunk, Course, State
 from holdfast.runtime import lookup
-from holdfast.runtime.ending import sealing
+from holdfast.runtime.ending import sealing, state
 from holdfast.runtime.plans.forecast import Past
 from holdfast.runtime.reports import statistics
 from holdfast.runtime.stuck import blame, grants
@@ -123,6 +123,17 @@ class Status:
     """How many items it was said to have in all, where somebody did; `counts.expected` are those that came."""
     closed_at: float | None = None
     """Since when it takes no new items."""
+    is_empty: bool = False
+    """Its source gave nothing, and nobody said that this is fine."""
+    halted: str = ""
+    """Why its last run ended, where running again changes nothing by itself: budget, breaker, tolerance."""
+
+    @property
+    def word(self) -> str:
+        """One word for how it ended, or why it does not go on; nothing while it may go on as it is."""
+        surplus = self.expected is not None and self.counts.expected > self.expected
+        paused = self.course is Course.PAUSED
+        return word_of(self.end, empty=self.is_empty, findings=surplus, paused=paused, halted=self.halted)
 
     @property
     def is_complete(self) -> bool:
@@ -196,6 +207,8 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         seal=sealing.seal_of(store, batch),
         expected=batch.expected,
         closed_at=batch.closed_at,
+        is_empty=not counts.pending and state.is_empty(store, batch),
+        halted=state.halted_by(store, batch, chunks) if counts.pending and not counts.running else "",
     )
 
 

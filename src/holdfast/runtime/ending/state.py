@@ -1,0 +1,64 @@
+"""The facts beside its counts that the word for a batch rests on: that its source gave nothing, and that its last run
+ended in a way which running again does not change by itself."""
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.core import journal
+from holdfast.core.ending import HALTS
+from holdfast.core.model import Batch, Chunk, Course, Entry, chain_of_batch
+from holdfast.runtime import lookup
+from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_checkpoint, each_entry, each_item
+
+HALTED = "halted"
+RECONCILED = "reconciled"
+
+
+def is_empty(store: Store, batch: Batch) -> bool:
+    """Return whether the source of a batch was read to its end and gave no item, or of a scan no row, and nobody said
+    that this is fine: a run that was told so notes an end, and so does a person by a number or a close."""
+    if batch.ingested_at is None or batch.expected is not None or batch.closed_at is not None:
+        return False
+    if batch.course is Course.CANCELLED or batch.sealed_at is not None or _has_any(store, batch):
+        return False
+    return not any(
+        journal.decode_header(e.head).kind == RECONCILED for e in each_entry(store, chain_of_batch(batch.id))
+    )
+
+
+def _has_any(store: Store, batch: Batch) -> bool:
+    from holdfast.runtime.cursors.standing import is_scan
+    from holdfast.runtime.scans.burial import is_row
+
+    if not batch.admitted or not is_scan(batch):
+        return bool(batch.admitted)
+    if any(at.rows for at in each_checkpoint(store, batch.id)):
+        return True
+    return any(is_row(item.key) for item in each_item(store, batch.id))
+
+
+def halted_by(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> str:
+    """Return why the last run ended, where it put that on record and nothing has come further since; else nothing."""
+    touched = max((chunk.touched_at for chunk in chunks), default=0.0)
+    for entry in _newest(store, batch):
+        header = journal.decode_header(entry.head)
+        if header.kind in ("ingested", "steered") or header.at < touched:
+            return ""
+        if header.kind == HALTED:
+            body = journal.decode_body(entry.body)
+            return body.reason if isinstance(body, journal.Acted) else ""
+    return ""
+
+
+def note_halt(store: Store, batch: Batch, reason: str, *, actor: str) -> None:
+    """Put on record how a run ended, where a status shall tell it, or would tell another reason from before."""
+    if not reason:
+        return
+    now = lookup.batch_named(store, batch.name)
+    if reason in HALTS or halted_by(store, now, store.chunks(batch.id)):
+        body = journal.encode_body(journal.Acted(reason=reason))
+        store.note(batch.id, HALTED, body, actor=actor)
+
+
+def _newest(store: Store, batch: Batch) -> Iterator[Entry]:
+    after = max(0, batch.seq - ENTRIES_AT_A_TIME)
+    yield from reversed(store.entries(chain_of_batch(batch.id), after=after, limit=ENTRIES_AT_A_TIME))

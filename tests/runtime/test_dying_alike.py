@@ -13,6 +13,10 @@ import pytest
 import holdfast as hf
 from holdfast.core import alike
 from holdfast.core.limits import ALIKE_ITEMS, SLICE_ITEMS, WITHHELD_TIMES
+from holdfast.core.model import BatchId, Claim, Want
+from holdfast.core.outcome import Skipped
+from holdfast.core.retry import Policy
+from holdfast.core.settle import Holder, commit, settle
 from holdfast.interfaces.cli.app import call
 from holdfast.runtime.records import audit
 from holdfast.runtime.working import withheld
@@ -392,3 +396,64 @@ def test_a_mistake_in_the_handler_of_a_scan_stops_it_at_once(error: Exception, f
     broken.clear()
     assert (scan.tick() if follow else scan.run(progress=False)).exit_code == 0
     assert scan.report().rows == 12
+
+
+@pytest.mark.promise("E2")
+@pytest.mark.parametrize("workers", [1, 4])
+def test_what_died_alike_teaches_no_forecast_and_its_money_is_on_the_ledger(restart: Restart, workers: int) -> None:
+    paid: list[Decimal] = []
+
+    def define(price: str, *, correct: bool) -> Callable[[hf.Pipeline], None]:
+        def defined(book: hf.Pipeline) -> None:
+            @book.stage
+            def read(number: int, ctx: hf.Context) -> int:
+                ctx.spend(usd=price)
+                paid.append(Decimal(price))
+                return number if correct else nubmer  # type: ignore[name-defined] # noqa: F821
+
+        return defined
+
+    wrong = restart(define("0.01", correct=False))
+    with pytest.raises(hf.DiedAlike):
+        run(wrong, range(100), workers=workers)
+    plan, report = wrong.plan(range(100)), wrong.report()
+    assert (plan.count("run"), plan.forecast.unknown, plan.forecast.usd) == (100, ("read",), 0)
+    assert (report.totals.usd, report.forecast.usd, report.forecast.work_seconds) == (sum(paid), None, None)
+    right = restart(define("0.25", correct=True))
+    report = run(right, range(100), workers=workers)
+    assert report.totals.usd == sum(paid)
+    assert right.plan(range(300)).forecast.usd == 200 * Decimal("0.25")
+
+
+@pytest.mark.promise("E2")
+@pytest.mark.parametrize("others", [1, 5])
+def test_few_deaths_do_not_wait_for_what_another_process_holds(
+    book: hf.Pipeline, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """Not even all that are left could make enough of them."""
+    monkeypatch.setattr(withheld, "WITHHELD_SECONDS", float("inf"))
+
+    turn = threading.Event()
+
+    @book.stage
+    def read(number: int) -> int:
+        if turn.is_set():
+            raise ValueError("bad page")
+        book.pause(reason="another process begins")
+        raise hf.Defer(0)
+
+    run(book, range(10))
+    book.resume(reason="now it is our turn")
+    turn.set()
+    elsewhere = book.store.claim(Want(batch=BatchId(1), owner="host-b/boot/ns/5/6/cafe", limit=others, seconds=3600.0))
+    assert isinstance(elsewhere, Claim)
+    report = threading.Thread(target=run, args=(book, range(10)), kwargs={"deadline": "60s"})
+    report.start()
+    wait_for(lambda: book.report().counts.dead == 10 - others)
+    lease = elsewhere.lease
+    held = Holder(batch=BatchId(1), chunk=lease.chunk, fence=lease.fence, version=0, seconds=3600.0)
+    outcomes = [Skipped(item, "blank", 0.0, 0.0) for item in book.store.load(elsewhere, None, 10, 1 << 20)]
+    settled = settle(outcomes, stages=1, policies=[Policy()], now=book.store.now())
+    assert book.store.commit([commit(held, settled, commit_id=b"c" * 16, release=True)])[0].landed
+    report.join()
+    assert (book.report().counts.dead, book.report().counts.skipped) == (10 - others, others)

@@ -126,6 +126,8 @@ class Attempted(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds that the item was deferred at its stage, in all; 0 where an older version wrote the entry."""
     used: float = 0.0
     """Seconds of its time budget that are used then, with the back-off that follows."""
+    excused: bool = False
+    """It failed for a reason that is not the item's: it tells nothing about what an item takes."""
 
 
 class Position(msgspec.Struct, frozen=True, omit_defaults=True):

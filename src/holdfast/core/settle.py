@@ -351,6 +351,7 @@ class _Ledger:
                 seconds=outcome.seconds,
                 trace=trace,
                 deferred=place.deferred,
+                excused=isinstance(outcome, Deferred) and outcome.excused,
             )  # fmt: skip
         )
         if place.state is State.PENDING:

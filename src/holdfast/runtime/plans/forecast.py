@@ -156,13 +156,16 @@ class Past:
                 cost, count = self.costs.setdefault(group.stage, Cost()), len(group.items)
                 cost.attempts, cost.ended = cost.attempts + count, cost.ended + count
                 cost.seconds += sum(unpack(FLOAT32, group.seconds))
-        for attempt in filter(was_run, body.attempts):
+        excused = {(attempt.stage, attempt.n) for attempt in body.attempts if attempt.excused}
+        for attempt in filter(_tells, body.attempts):
             cost = self.costs.setdefault(attempt.stage, Cost())
             cost.attempts += 1
             cost.ended += attempt.outcome in ENDS
             cost.seconds += attempt.seconds
         begun = {at.n for at in body.positions}.difference(*(group.items for group in body.advanced if group.finished))
         for stage, spend in body.spends:
+            if (stage, spend.n) in excused:
+                continue
             cost = self.costs.setdefault(stage, Cost())
             if spend.n in begun:
                 cost.begun[spend.n] = cost.begun.get(spend.n, 0) + spend.usd
@@ -175,6 +178,11 @@ class Past:
         ended += [(group.stage, at.n) for group in body.advanced for at in body.positions if at.n in group.items]
         for stage, n in ended:
             self.costs[stage].end(n)
+
+
+def _tells(attempt: journal.Attempted) -> bool:
+    """Return whether an attempt tells what an item takes."""
+    return was_run(attempt) and not attempt.excused
 
 
 def forecast(

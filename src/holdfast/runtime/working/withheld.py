@@ -70,7 +70,8 @@ class Withheld:
             return
         now = time.monotonic()
         self._quiet_since = now if self._quiet_since is None else self._quiet_since
-        nothing_left = pending is not None and pending <= len(self._held)
+        too_few = max(len(self._held), self._enough - 1)  # with those that other processes hold
+        nothing_left = pending is not None and pending <= too_few
         if nothing_left or now - self._quiet_since > WITHHELD_SECONDS:
             self.release()
 

@@ -14,6 +14,7 @@ from typing import Any
 import apsw
 
 import holdfast as hf
+from holdfast.core.model import State
 from holdfast.stores.sqlite import SqliteStore
 
 SOON = hf.Retry(attempts=3, wait=("1ms", "2ms"))
@@ -23,6 +24,41 @@ ONCE = hf.Retry(attempts=1)
 def run(pipeline: hf.Pipeline, items: Iterable[Any] | None = None, **options: Any) -> hf.Report:
     """A run that shows no progress, and gives its report after Ctrl-C, too."""
     return pipeline.run(items, **{"progress": False, "signals": "report", **options})
+
+
+def run_until(
+    happened: Callable[[], Any], pipeline: hf.Pipeline, items: Iterable[Any] | None = None, **options: Any
+) -> hf.Report:
+    """A run that is told to end once something has happened, however long that takes."""
+
+    def end() -> None:
+        wait_for(lambda: over.is_set() or (callable(signal.getsignal(signal.SIGTERM)) and happened()))
+        if not over.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    over = threading.Event()
+    heard = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one that comes when the run is over
+    ends = threading.Thread(target=end)
+    ends.start()
+    try:
+        return run(pipeline, items, **options)
+    finally:
+        over.set()
+        ends.join()
+        signal.signal(signal.SIGTERM, heard)
+
+
+def run_until_all_wait(pipeline: hf.Pipeline, items: Iterable[Any] | None = None, **options: Any) -> hf.Report:
+    """A run that is told to end once every item is settled, or waits for its next attempt, or was deferred."""
+    return run_until(lambda: _all_wait(pipeline.store, options.get("batch", pipeline.name)), pipeline, items, **options)
+
+
+def _all_wait(store: Any, name: str) -> bool:
+    batch = store.batch(name)
+    if batch is None or batch.ingested_at is None:
+        return False
+    places, now = [item.place for item in store.items(batch.id)], store.now()
+    return not any(at.state is State.PENDING and at.due <= (now if at.attempt else 0) for at in places)
 
 
 def outputs(pipeline: hf.Pipeline, batch: str | None = None) -> dict[Any, Any]:

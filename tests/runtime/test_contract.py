@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
-from tests.runtime.support import ONCE, Calls, outputs, run
+from tests.runtime.support import ONCE, Calls, outputs, run, run_until_all_wait
 
 
 class Page(BaseModel):
@@ -165,7 +165,7 @@ def test_running_without_items_finishes_what_is_stored(restart: Callable[..., hf
                 raise hf.Defer(0.01)
             return number
 
-    assert run(restart(pages), range(30), deadline=0.4).counts.pending == 30
+    assert run_until_all_wait(restart(pages), range(30)).counts.pending == 30
     broken = False
     assert run(restart(pages)).counts.done == 30
 
@@ -257,7 +257,7 @@ def test_stored_items_start_at_once_while_the_source_is_read_beside_them(restart
             started.set()
             return number
 
-    run(restart(pages), range(5), deadline=0.3)
+    run_until_all_wait(restart(pages), range(5))
     waits = False
 
     def slow() -> Iterator[int]:

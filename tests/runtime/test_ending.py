@@ -22,7 +22,7 @@ from holdfast.stores.base import Store, each_item
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.clock import ManualClock
 from tests.operations.world import Clock, World
-from tests.runtime.support import App, Calls, run, wait_for
+from tests.runtime.support import App, Calls, run, run_until_all_wait, wait_for
 
 KNOWN = range(10)
 Restart = Callable[..., hf.Pipeline]
@@ -96,7 +96,7 @@ def test_the_end_is_remembered_and_the_same_words_mean_the_same_end(folder: Path
         raise hf.Defer(100)
 
     def ends_at(**options: object) -> float | None:
-        run(book, [1], deadline=0.05, **options)
+        run_until_all_wait(book, [1], **options)
         return book.store.batch("book").ends_at
 
     def steered() -> int:

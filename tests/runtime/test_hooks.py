@@ -13,7 +13,7 @@ from holdfast.core.limits import REWINDS
 from holdfast.runtime import lookup
 from holdfast.runtime.operating import operations
 from holdfast.runtime.operating.operations import By
-from tests.runtime.support import ONCE, Calls, run
+from tests.runtime.support import ONCE, Calls, run, run_until_all_wait
 
 
 def two_stages(book: hf.Pipeline) -> tuple[Any, Any]:
@@ -104,7 +104,7 @@ def test_a_stage_is_not_complete_while_an_item_of_it_is_open(book: hf.Pipeline) 
 
     first.after(lambda: told.append("first"))
     hesitate.after(lambda: told.append("second"))
-    run(book, range(5), deadline=0.4)
+    run_until_all_wait(book, range(5))
     assert told == ["first"]
     hold = False
     run(book)
@@ -309,7 +309,7 @@ def test_a_pipeline_hears_of_its_end_only_when_it_is_complete(book: hf.Pipeline)
         return number
 
     book.after(lambda report: told.append(report.state))
-    run(book, [1], deadline=0.2)
+    run_until_all_wait(book, [1])
     assert told == []
     ready = True
     run(book)

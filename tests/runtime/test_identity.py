@@ -14,7 +14,7 @@ from holdfast.core.model import BatchId, chain_of_batch
 from holdfast.runtime.operating import operations
 from holdfast.runtime.records import audit
 from holdfast.stores.base import each_entry
-from tests.runtime.support import Calls, outputs, run
+from tests.runtime.support import Calls, outputs, run, run_until_all_wait
 
 
 class Page(BaseModel):
@@ -300,7 +300,7 @@ def test_other_code_may_go_on_with_a_batch(restart: Callable[..., hf.Pipeline]) 
                 raise hf.Defer(0)
             return number
 
-    run(restart(define), [1, 2], deadline=0.2)
+    run_until_all_wait(restart(define), [1, 2])
     fixed = True
     assert run(restart(define)).counts.done == 2
 

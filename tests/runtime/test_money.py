@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 import holdfast as hf
-from tests.runtime.support import ONCE, SOON, codes, run
+from tests.runtime.support import ONCE, SOON, codes, run, run_until_all_wait
 
 
 def test_money_adds_up_exactly(book: hf.Pipeline) -> None:
@@ -66,7 +66,7 @@ def test_what_was_spent_before_a_restart_is_neither_lost_nor_counted_again(
                 raise hf.Defer(0.2)
             return number
 
-    first = run(restart(define), range(10), deadline=0.15)
+    first = run_until_all_wait(restart(define), range(10))
     assert first.counts.done == 5
     again = True
     report = run(restart(define))

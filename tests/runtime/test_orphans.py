@@ -15,7 +15,7 @@ from holdfast.runtime.reports import status, story
 from holdfast.runtime.stuck import orphans, resolution
 from holdfast.runtime.stuck.patience import USUAL
 from holdfast.stores.sqlite import SqliteStore
-from tests.runtime.support import App, run, stop_between_two_writes, wait_for
+from tests.runtime.support import App, Calls, run_until, stop_between_two_writes, wait_for
 
 BY = By(actor="ada", reason="its owner does not answer")
 
@@ -83,11 +83,14 @@ def test_a_stopped_owner_whose_item_was_requeued_and_finished_by_another_cannot_
 def test_a_pipeline_says_how_long_is_too_long_and_commands_without_its_code_know_it(folder: Path) -> None:
     book = hf.Pipeline("book", store=folder / "state.db", orphan_after="1ms", dead_after="1ms")
 
+    calls = Calls()
+
     @book.stage
     def wait(page: int) -> int:
+        calls(page)
         raise hf.Defer(0.0) if page else KeyError("gone")
 
-    run(book, [0, 1], deadline=0.3)
+    run_until(lambda: {0, 1} <= set(calls.seen), book, [0, 1])
     store = SqliteStore(folder / "state.db")
     batch = lookup.batch_named(store, "book")
     wait_for(lambda: len(list(orphans.find(store, batch))) == 2)

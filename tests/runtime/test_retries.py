@@ -9,7 +9,7 @@ import holdfast as hf
 from holdfast.core.model import State
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.clock import ManualClock
-from tests.runtime.support import Calls, FasterClock, codes, run
+from tests.runtime.support import Calls, FasterClock, codes, run, run_until_all_wait
 
 
 def open_book(folder: Path, clock: Callable[[], float], define: Callable[[hf.Pipeline], None]) -> hf.Pipeline:
@@ -34,7 +34,7 @@ def test_the_count_of_attempts_survives_restarts(folder: Path) -> None:
 
     for expected in (1, 2, 3):
         book = open_book(folder, clock, define)
-        run(book, [1], deadline=0.2)
+        run_until_all_wait(book, [1])
         assert attempts == list(range(1, expected + 1))
         clock.advance(31)
     assert codes(book.report()) == {1: "transient"}
@@ -53,7 +53,7 @@ def test_the_schedule_survives_restarts(folder: Path) -> None:
             return number
 
     book = open_book(folder, clock, define)
-    run(book, [1], deadline=0.2)
+    run_until_all_wait(book, [1])
     due = place(book).due
     assert 10 <= due - clock() <= 20
     clock.advance(due - clock() - 0.5)
@@ -75,7 +75,7 @@ def test_the_time_an_item_has_survives_restarts(folder: Path) -> None:
 
     for _ in range(4):
         book = open_book(folder, clock, define)
-        run(book, [1], deadline=0.2)
+        run_until_all_wait(book, [1])
         clock.advance(30)
     assert len(calls) == 3
     assert "60 s" in book.report().dead[0].reason
@@ -107,7 +107,7 @@ def test_waits_differ_from_item_to_item(folder: Path) -> None:
             raise hf.Transient("overloaded")
 
     book = open_book(folder, clock, define)
-    run(book, range(50), deadline=1)
+    run_until_all_wait(book, range(50))
     waits = {place(book, n).due - clock() for n in range(50)}
     assert len(waits) > 40
     assert all(2 <= wait <= 4 for wait in waits), "after the first attempt the cap is twice the shortest wait"
@@ -132,7 +132,7 @@ def test_an_attempt_is_in_the_journal_before_it_is_made(folder: Path) -> None:
             raise hf.Transient("overloaded", code="busy")
 
     for _ in range(2):
-        run(open_book(folder, clock, define), [1], deadline=0.3)
+        run_until_all_wait(open_book(folder, clock, define), [1])
         clock.advance(31)
     assert seen == [(1, []), (2, [(0, 1, "busy")])]
 
@@ -188,7 +188,7 @@ def test_items_that_wait_for_long_are_left_to_whoever_comes_when_they_are_due(fo
             return number
 
     book = open_book(folder, clock, define)
-    report = run(book, range(10), deadline=0.5)
+    report = run_until_all_wait(book, range(10))
     assert report.counts.waiting == 10
     chunks = book.store.chunks(book.store.batch("book").id)
     assert all(chunk.owner is None and chunk.due > clock() for chunk in chunks)
@@ -213,7 +213,7 @@ def test_an_item_that_waits_at_its_second_stage_does_not_go_back_to_the_first(fo
                 raise hf.Transient("overloaded")
             return number
 
-    run(open_book(folder, clock, define), range(5), deadline=0.4)
+    run_until_all_wait(open_book(folder, clock, define), range(5))
     clock.advance(31)
     assert run(open_book(folder, clock, define)).counts.done == 5
     assert [calls.seen.count(("first", n)) for n in range(5)] == [1] * 5

@@ -16,7 +16,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr
 from typing_extensions import TypedDict
 
 import holdfast as hf
-from tests.runtime.support import ONCE, Calls, codes, outputs, run
+from tests.runtime.support import ONCE, Calls, codes, outputs, run, run_until, run_until_all_wait
 
 
 class Page(BaseModel):
@@ -342,7 +342,7 @@ def test_every_attempt_sees_the_same_value(restart: Callable[..., hf.Pipeline]) 
                 raise hf.Defer(0.3) if len(seen) == 3 else hf.Transient("again")
             return page
 
-    run(restart(define), [{"number": 4, "image": "as it was"}], deadline=0.2)
+    run_until(lambda: len(seen) == 3, restart(define), [{"number": 4, "image": "as it was"}])
     run(restart(define))
     assert len(seen) == 5
     assert len(set(seen)) == 1
@@ -479,7 +479,7 @@ def test_a_verifier_that_needs_the_item_does_not_bury_what_is_resumed(restart: C
                 raise hf.Defer(0)
             return number
 
-    assert run(restart(define), [4], deadline=0.3).counts.pending == 1
+    assert run_until_all_wait(restart(define), [4]).counts.pending == 1
     ready = True
     assert run(restart(define)).counts.done == 1
 
@@ -504,7 +504,7 @@ def test_what_no_longer_verifies_is_made_again_before_the_next_stage(restart: Ca
                 raise hf.Defer(0)
             return number
 
-    run(restart(define), [7], deadline=0.3)
+    run_until_all_wait(restart(define), [7])
     ready, least = True, 1
     again = restart(define)
     assert run(again).counts.done == 1

@@ -15,7 +15,7 @@ from holdfast.runtime.operating.operations import By
 from holdfast.runtime.sinks import disk
 from holdfast.stores import faults
 from tests.rights import as_an_ordinary_user
-from tests.runtime.support import ONCE, App, Calls, codes, outputs, run
+from tests.runtime.support import ONCE, App, Calls, codes, outputs, run, run_until_all_wait
 
 
 class Text(BaseModel):
@@ -278,7 +278,7 @@ def test_an_input_in_a_file_that_is_gone_is_made_again(restart: Callable[..., hf
                 raise hf.Defer(0.1)
             return text.text
 
-    run(restart(define), range(6), deadline=0.4)
+    run_until_all_wait(restart(define), range(6))
     remove(page(2))
     garble_unnoticed(page(3))
     calls.clear()

@@ -1,5 +1,7 @@
 """`holdfast reconcile` and `holdfast reopen`, as a person types them."""
 
+import os
+import shlex
 import textwrap
 from pathlib import Path
 
@@ -117,6 +119,47 @@ def test_a_repair_does_not_undo_much_unless_it_is_told_so(
     assert "pass --undo 100%" in refused.err
     assert holdfast("status", "book", "--json").document["counts"]["pending"] == 0
     assert "19 items went back" in holdfast("reconcile", "book", *sure, "--undo", "100%").out
+
+
+def suggested(shown: str) -> list[list[str]]:
+    """The commands of the line that begins with Next, as a person types them: with a reason, and agreeing."""
+    (line,) = [line.removeprefix("Next: ") for line in shown.splitlines() if line.startswith("Next: ")]
+    typed = [shlex.split(each.removesuffix("--reason …"))[1:] for each in line.split(" · ")]
+    return [[*each, "--reason", "as it was suggested", "--yes"] for each in typed]
+
+
+@pytest.mark.promise("A14", "P15")
+@pytest.mark.parametrize("lost", ["one file", "all files"])
+@pytest.mark.parametrize("sealed", [False, True], ids=["open", "sealed"])
+@pytest.mark.parametrize("store", [(), ("--store", ".holdfast/state.db")], ids=["default", "named"])
+def test_what_is_suggested_works_when_it_is_typed(
+    app: str, here: Path, holdfast: Command, monkeypatch: pytest.MonkeyPatch, lost: str, sealed: bool,
+    store: tuple[str, ...],
+) -> None:  # fmt: skip
+    monkeypatch.setattr("holdfast.core.verify.UNDO_ITEMS", 5)
+    if sealed:
+        assert holdfast("reconcile", "book", "--seal", "--tolerate", "1").code == 0
+    for path in sorted((here / "out").glob("*.json"))[: 1 if lost == "one file" else None]:
+        path.unlink()
+    shown = holdfast("reconcile", "book", *store).out
+    commands = suggested(shown)
+    assert [each[0] for each in commands] == (["reopen", "reconcile"] if sealed else ["reconcile"])
+    assert ("--undo" in commands[-1], "first see that the disk is there" in shown) == (lost == "all files",) * 2
+    assert all(("--store" in each) is bool(store) for each in commands)
+    answers = [holdfast(*each) for each in commands]
+    assert "went back: run the batch" in answers[-1].out
+    assert holdfast("run", app, "--no-progress", "--tolerate", "1").code == 0
+    assert holdfast("reconcile", "book", "--tolerate", "1").code == 0
+
+
+def test_a_repair_of_what_only_a_full_look_sees_is_suggested_with_it(app: str, here: Path, holdfast: Command) -> None:
+    path = here / "out" / "5.json"
+    before = path.stat()
+    path.write_text(path.read_text().replace("5", "6", 1))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    (repair,) = suggested(holdfast("reconcile", "book", "--full", "--source", app).out)
+    assert {"--full", "--source"} <= set(repair)
+    assert "1 item went back" in holdfast(*repair).out
 
 
 @pytest.mark.promise("A14")

@@ -167,7 +167,7 @@ def test_a_cancelled_batch_is_not_sent_back_and_nobody_suggests_it(world: World,
         assert (answer.code, "choose another batch name" in answer.err) == (1, True), answer
     assert holdfast("status", "moby-dick", "--json").document["counts"] == before
     shown = holdfast("reconcile", "moby-dick", "--seal", "--tolerate", "5").out
-    assert "source read until it was cancelled" in shown
+    assert "taken until it was cancelled" in shown
     told = holdfast("why", "moby-dick", "rest").out
     assert "cancelled at 'ocr': because" in told
     assert "holdfast reopen" not in told

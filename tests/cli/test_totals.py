@@ -34,6 +34,10 @@ def test_the_number_of_items_is_put_on_record_and_ends_the_batch(letters: hf.Pip
     assert "open" in shown.splitlines()[0]
     assert "more may come" in shown
     assert "not read to its end" not in shown
+    compared = holdfast("reconcile", "letters")
+    assert "not explained: more items may come: no source was read to its end, nor was it closed" in compared.out
+    assert "2 admitted, more may come" in compared.out
+    assert "Next: holdfast run …, or holdfast close letters" in compared.out
     dry = holdfast("expect", "letters", "3", "--dry-run", "--json").document
     assert dry == {"batch": "letters", "expected": 3, "before": None, "admitted": 2}
     assert "would be expected to have 3 items" in holdfast("expect", "letters", "3", "--dry-run").out
@@ -73,6 +77,27 @@ def test_a_close_tells_what_never_came_and_ends_with_1(letters: hf.Pipeline, hol
     assert holdfast("close", "letters").code == 0  # closed already: nothing to agree to
     assert holdfast("reconcile", "letters", "--seal", *WHY).code == 0
     assert holdfast("audit", "verify").code == 0
+
+
+def test_a_closed_batch_is_not_said_to_have_read_a_source(letters: hf.Pipeline, holdfast: Command) -> None:
+    holdfast("close", "letters", *WHY)
+    compared = holdfast("reconcile", "letters")
+    assert (compared.code, "2 admitted, closed: no more come" in compared.out) == (0, True)
+    assert "source" not in compared.out
+
+
+@pytest.mark.promise("A14")
+@pytest.mark.parametrize(("number", "close"), [("1", False), ("5", True)], ids=["more came", "fewer came"])
+def test_the_number_that_is_suggested_can_be_typed(
+    letters: hf.Pipeline, holdfast: Command, number: str, close: bool
+) -> None:
+    holdfast("expect", "letters", number)
+    if close:
+        holdfast("close", "letters", *WHY)
+    shown = holdfast("reconcile", "letters").out
+    assert "Next: holdfast expect letters 2 --reason …\n" in shown
+    assert holdfast("expect", "letters", "2", "--reason", "miscounted").code == 0
+    assert holdfast("reconcile", "letters").code == 0
 
 
 def test_what_is_not_a_number_or_a_batch_is_refused(letters: hf.Pipeline, holdfast: Command) -> None:

@@ -152,7 +152,7 @@ def test_a_batch_whose_end_comes_before_its_source_is_read_is_stopped(folder: Pa
 
     report = run(book, endless(), until="1m")
     assert (report.state, report.counts.pending) == ("stopped", 0)
-    assert "before its source was read" in report.why
+    assert "before all of its items were there" in report.why
 
 
 @pytest.mark.promise("A15")

@@ -41,8 +41,8 @@ def letters(request: pytest.FixtureRequest, tmp_path: Path) -> hf.Pipeline:
     return define(where)
 
 
-def define(where: Any) -> hf.Pipeline:
-    made = hf.Pipeline("letters", store=where)
+def define(where: Any, **options: Any) -> hf.Pipeline:
+    made = hf.Pipeline("letters", store=where, **options)
 
     @made.stage(retry=hf.Retry(attempts=2, wait=("1h", "1h"), within="5h"))
     def bind(number: int) -> str:
@@ -283,6 +283,15 @@ def test_a_batch_without_a_source_is_not_told_that_it_was_not_read(letters: hf.P
     assert "holdfast close " in why
     assert "holdfast expect " in why
     assert "not read to its end" not in why
+    assert letters.reconcile().unexplained == ("more items may come: no source was read to its end, nor was it closed",)
+    letters.expect(None, 3)
+    assert letters.reconcile().unexplained == ("2 of 3 expected items have not come",)
+
+
+def test_a_batch_whose_source_is_at_hand_is_told_that_it_was_not_read(tmp_path: Path) -> None:
+    letters = define(tmp_path / "state.db", source=[1, 2])
+    letters.process(1)
+    assert letters.reconcile().unexplained == ("1 never created", "the source was not read to its end")
 
 
 @pytest.mark.promise("A14", "A15")

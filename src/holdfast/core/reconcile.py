@@ -87,6 +87,21 @@ class Expected(Value, frozen=True, kw_only=True):
     """How many keys the source has, where it was compared."""
     total: int | None = None
     """How many items the batch was said to have, where somebody did."""
+    closed: bool = False
+    """It takes no new items: somebody said that these were all."""
+    scanned: bool = False
+    """Its items are ranges of a source, which nothing else brings."""
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Why more items may come, in words; nothing where all are there."""
+        if self.read:
+            return ()
+        if self.total is not None:
+            return (f"{self.total - self.admitted:,} of {self.total:,} expected items have not come",)
+        if self.scanned or self.keys is not None:
+            return ("the source was not read to its end",)
+        return ("more items may come: no source was read to its end, nor was it closed",)
 
 
 class Recorded(Value, frozen=True, kw_only=True):
@@ -154,12 +169,7 @@ class Reconciliation(Value, frozen=True, kw_only=True):
             reasons.append(f"{self.recorded.pending:,} pending")
         if self.nothing:
             reasons.append(f"the source gave no {self.nothing}")
-        if not self.expected.read and self.expected.total is None:
-            reasons.append("the source was not read to its end")
-        elif not self.expected.read and self.expected.total is not None:
-            missing = self.expected.total - self.expected.admitted
-            reasons.append(f"{missing:,} of {self.expected.total:,} expected items have not come")
-        return tuple(reasons)
+        return (*reasons, *self.expected.lacking)
 
     @property
     def is_explained(self) -> bool:

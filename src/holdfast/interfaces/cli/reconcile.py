@@ -13,8 +13,8 @@ from holdfast.core.ending import End
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import UNDO_SHARE
 from holdfast.core.model import Batch
-from holdfast.core.reconcile import Finding, How, Reconciliation, What
-from holdfast.interfaces.cli import hints, render
+from holdfast.core.reconcile import Finding, How, Reconciliation
+from holdfast.interfaces.cli import hints, remedies, render
 from holdfast.interfaces.cli.common import BatchArgument, Manner, agreed, opened, warn_of_end, with_manner
 from holdfast.interfaces.cli.loading import load
 from holdfast.interfaces.cli.status import word_of
@@ -32,13 +32,6 @@ from holdfast.runtime.sinks.base import Sink
 from holdfast.stores.base import Store
 
 SHOWN = 20
-NEXT = {
-    What.MISSING: "holdfast reconcile {batch} --repair",
-    What.DIFFERENT: "holdfast reconcile {batch} --repair",
-    What.NEVER_CREATED: "holdfast run …",
-    What.UNEXPECTED: "holdfast expect {batch} N --reason …",
-    What.MISCOUNTED: "holdfast audit verify {batch}",
-}
 
 
 @with_manner()
@@ -73,6 +66,8 @@ def reconcile(
         extra: dict[str, Any] = {"state": _state(there, batch, result)}
         if not manner.as_json:
             _show(result, lookup.stage_names(found), most, extra["state"], follows=glance.is_followed(there, found))
+            if not mend:
+                _show_remedies(result, lookup.batch_named(there, batch), source)
         if mend:
             extra["repair"] = _repair(there, found, result, pipeline, share, manner)
         if seal:
@@ -167,11 +162,16 @@ def _repair(
 
 def _expected(found: Reconciliation) -> str:
     """Return how much of what should be there is known to have come."""
-    source = "source read to its end" if found.expected.read else "source not read to its end: run it again"
+    expected = found.expected
+    source = "source read to its end" if expected.read else "more may come"
+    if expected.scanned and not expected.read:
+        source = "source not read to its end: run it again"
+    if expected.closed:
+        source = "closed: no more come"
     if found.end in (End.STOPPED, End.CANCELLED):
-        source = f"source read until it was {found.end}"
-    if found.expected.total is not None:
-        source = f"of {found.expected.total:,}"
+        source = f"taken until it was {found.end}"
+    if expected.total is not None:
+        source = f"of {expected.total:,}"
     return source + ("" if found.expected.keys is None else f"; {found.expected.keys:,} keys compared")
 
 
@@ -216,11 +216,15 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, state: 
         total = sum(found.found.values())
         if total > SHOWN:
             render.say(f"… and {total - SHOWN:,} more; --json has the first {len(found.findings):,}", render.FAINT)
-    commands = dict.fromkeys(NEXT[what].format(batch=quote(found.batch)) for what in found.found if what in NEXT)
-    if r.pending:
-        commands[f"holdfast status {quote(found.batch)}, then holdfast run …"] = None
+
+
+def _show_remedies(found: Reconciliation, batch: Batch, source: str | None) -> None:
+    """Tell which commands would put it right."""
+    commands = remedies.commands(found, batch, source=source)
     if commands:
         render.say(f"\nNext: {' · '.join(commands)}", render.FAINT)
+    if any("--undo" in each for each in commands):
+        render.say(f"({remedies.MUCH})", render.FAINT)
 
 
 def _row(finding: Finding, stages: list[str]) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def _stopped(now: Status) -> str:
             f"reconcile {quote(now.batch)}`; if the number was wrong, `holdfast expect {quote(now.batch)} N "
             "--reason …`."
         )
-    unread = "" if now.ingested_at is not None else " before its source was read to its end"
+    unread = "" if now.ingested_at is not None else " before all of its items were there"
     flight = f", {counts.pending:,} still in flight" if counts.pending else ""
     return (
         f"Its end came{unread}: {counts.done:,} of {many(counts.expected, 'item')} done, {counts.cancelled:,} "

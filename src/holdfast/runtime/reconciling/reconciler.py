@@ -19,6 +19,7 @@ from holdfast.core.reconcile import (
     conclude,
 )
 from holdfast.runtime import lookup, ownership
+from holdfast.runtime.cursors.standing import is_scan
 from holdfast.runtime.ending.state import is_empty
 from holdfast.runtime.reconciling.extras import Extras
 from holdfast.runtime.reconciling.observer import Observer
@@ -133,7 +134,14 @@ class _Reconciler:
             batch.name,
             batch.course,
             stopped=stopped,
-            expected=Expected(admitted=batch.admitted, read=read, keys=keys, total=batch.expected),
+            expected=Expected(
+                admitted=batch.admitted,
+                read=read,
+                keys=keys,
+                total=batch.expected,
+                closed=batch.closed_at is not None,
+                scanned=is_scan(batch),
+            ),  # fmt: skip
             recorded=Recorded(**states),
             observed=Observed(
                 how=self._how,

@@ -288,7 +288,7 @@ def test_what_a_stored_body_leaves_out_means_what_it_always_meant() -> None:
     assert told(journal.Attempted, n=1, stage=0, attempt=1, epoch=0, outcome="skip") == {
         "n": 1, "stage": 0, "attempt": 1, "epoch": 0, "outcome": "skip", "code": "", "message": "", "due": 0.0,
         "deadline": 0.0, "queued": 0.0, "seconds": 0.0, "trace": "", "to_stage": 0, "deferred": 0.0, "used": 0.0,
-        "excused": False,
+        "excused": False, "wait": 0.0,
     }  # fmt: skip
     assert told(journal.Spend, n=1) == {"n": 1, "usd": 0, "tokens": 0, "model": "", "usage": {}, "metrics": {}}
     assert told(journal.Claimed, type="claimed", lo=0, hi=1, expires=2.0) == {

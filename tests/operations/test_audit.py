@@ -24,7 +24,7 @@ from holdfast.core.model import (
     StoredItem,
     Want,
 )  # fmt: skip
-from holdfast.core.orphans import Strategy
+from holdfast.core.orphans import Strategy, requeued
 from holdfast.core.outcome import Outcome
 from holdfast.core.states import Transition, go_back, move
 from holdfast.runtime.ending import steering
@@ -128,7 +128,8 @@ def test_how_often_an_item_was_sent_on_its_way_again_is_held_against_the_journal
     world.work(failed)
     for count in (1, 2):
         (item,) = world.store.items(world.id)
-        changed(world, "requeued", item, move(item.place, Transition.REQUEUE, stages=2, due=0.0, requeues=count))
+        changed(world, "requeued", item, requeued(item.place, 2, reason="so"))
+        assert world.store.items(world.id)[0].place.requeues == count
     assert audit.verify(world.store, world.batch).findings == ()
     world.work(done)
     assert world.store.items(world.id)[0].place.requeues == 0

@@ -3,11 +3,12 @@
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
-from holdfast.core import canonical
+from holdfast.core import canonical, journal
 from holdfast.core.model import Course, State
 from holdfast.runtime.records import audit
 from holdfast.stores import faults
@@ -22,8 +23,25 @@ TABLES = ("events", "receivers")
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> Path:
+def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of the first format, with a batch that is half-way through."""
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            journal, "Attempted", lambda **facts: ATTEMPTED(**{k: facts[k] for k in facts if k not in LATER})
+        )
+        return _old(tmp_path)
+
+
+ATTEMPTED = journal.Attempted
+LATER = ("deferred", "used", "wait", "excused")
+"""Facts about an attempt that its journal does not have."""
+
+
+def attempted(**facts: Any) -> journal.Attempted:
+    return ATTEMPTED(**{name: fact for name, fact in facts.items() if name not in LATER})
+
+
+def _old(tmp_path: Path) -> Path:
     made, clock = tmp_path / "new.db", Clock()
     store = SqliteStore(made, clock=clock)
     world = World(store, clock)

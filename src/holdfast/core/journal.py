@@ -128,6 +128,8 @@ class Attempted(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds of its time budget that are used then, with the back-off that follows."""
     excused: bool = False
     """It failed for a reason that is not the item's: it tells nothing about what an item takes."""
+    wait: float = 0.0
+    """Seconds from then to `due` as they were planned; 0 where an older version wrote the entry."""
 
 
 class Position(msgspec.Struct, frozen=True, omit_defaults=True):

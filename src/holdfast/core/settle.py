@@ -347,6 +347,7 @@ class _Ledger:
                 due=place.due,
                 deadline=retry.deadline(place, self.policies[before.stage], self.now),
                 used=place.used,
+                wait=place.wait,
                 queued=outcome.queued,
                 seconds=outcome.seconds,
                 trace=trace,

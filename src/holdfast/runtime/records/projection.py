@@ -46,6 +46,9 @@ class Trouble(msgspec.Struct):
     """None where the journal does not tell it from what rows of a range cost."""
     deferred: float | None = 0.0
     """None where an older version wrote the entry."""
+    used: float = 0.0
+    wait: float | None = 0.0
+    """None where an older version wrote the entry."""
 
 
 CLEAN = Trouble()
@@ -210,9 +213,10 @@ class Projection:
         said = (place.code, place.reason) if trouble.said is not None else None
         spent = place.spent if trouble.spent is not None and item.n not in self.positions else trouble.spent
         deferred = place.deferred if trouble.deferred is not None else None
-        held = Trouble(place.attempt, place.due, said, place.requeues, spent, deferred)
-        if place.state is not State.PENDING and not place.due:  # it waits no more, whatever it had waited for
-            held.due = trouble.due
+        wait = place.wait if trouble.wait is not None else None
+        held = Trouble(place.attempt, place.due, said, place.requeues, spent, deferred, place.used, wait)
+        if place.state is not State.PENDING:  # it waits no more, whatever it had waited for
+            held.due, held.wait = place.due or trouble.due, held.wait or trouble.wait
         return _trouble_words(held, trouble) if trouble != held else None
 
     def chunk_difference(self, chunk: Chunk) -> str | None:
@@ -248,12 +252,14 @@ def _after(before: Trouble, attempt: journal.Attempted, cost: int) -> Trouble:
         went_back = attempt.to_stage < attempt.stage
         held = CLEAN if went_back else before  # files of the first format buried such an item where it stood
         said = ("rewound_too_often", attempt.message)
-        return Trouble(held.attempt, held.due, said, held.requeues, held.spent, held.deferred)
+        return msgspec.structs.replace(held, said=said)
     count = attempt.attempt if attempt.outcome in ("retry", "bury") else before.attempt
     spent = before.spent if attempt.outcome == "skip" or before.spent is None else before.spent + cost
     is_old = attempt.outcome == "defer" and not attempt.deferred
     deferred = attempt.deferred or (None if is_old else before.deferred)
-    return Trouble(count, attempt.due, (attempt.code, attempt.message), before.requeues, spent, deferred)
+    wait = (attempt.wait or None) if attempt.due else 0.0
+    said = (attempt.code, attempt.message)
+    return Trouble(count, attempt.due, said, before.requeues, spent, deferred, attempt.used, wait)
 
 
 def _span(at: int) -> slice:
@@ -273,6 +279,8 @@ def _trouble_words(held: Trouble, told: Trouble) -> str:
         ("it was requeued", _count(held.requeues, "time"), _count(told.requeues, "time")),
         ("its stage has cost", _money(held.spent), _money(told.spent)),
         ("it was deferred for", _seconds(held.deferred), _seconds(told.deferred)),
+        ("of its time it has used", _seconds(held.used), _seconds(told.used)),
+        ("its wait was planned for", _seconds(held.wait), _seconds(told.wait)),
     )
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,63 @@ def test_rerun_leaves_to_people_what_is_theirs(restart: Restart) -> None:
     assert outputs(book) == {1: 1020, 7: 12345}
     (dead,) = book.store.items(batch.id, state=State.DEAD)
     assert dead.key == 99
+
+
+def paid(price: str, word: str) -> Define:
+    """One stage whose every call costs something."""
+
+    def old(n: int, ctx: hf.Context) -> str:
+        ctx.spend(usd=price)
+        return f"old {n}"
+
+    def new(n: int, ctx: hf.Context) -> str:
+        ctx.spend(usd=price)
+        if n == 8:
+            raise hf.Skip("not that one")
+        return f"new {n}"
+
+    return lambda book: book.stage(name="ask")({"old": old, "new": new}[word]) and None
+
+
+def test_rerun_pays_for_what_other_code_made_and_nothing_else(restart: Restart) -> None:
+    assert run(restart(paid("0.10", "old")), range(3)).totals.usd == Decimal("0.30")
+    assert run(restart(paid("0.10", "new")), range(9)).this_run.usd == Decimal("0.60")
+    book = restart(paid("0.10", "new"))
+    plan = book.plan(range(9), code="rerun")
+    assert (plan.count("run", "changed code"), plan.count("skip", "done"), plan.count("skip", "skipped")) == (3, 5, 1)
+    assert any("3 items passed it" in note for note in book.plan(range(9)).notes)
+    report = run(book, range(9), code="rerun")
+    assert (report.this_run.usd, report.totals.usd) == (Decimal("0.30"), Decimal("1.20"))
+    assert outputs(book) == {n: f"new {n}" for n in range(8)}
+    for _ in range(2):
+        again = run(restart(paid("0.10", "new")), range(9), code="rerun")
+        assert (again.this_run.done, again.this_run.usd, again.totals.usd) == (0, 0, Decimal("1.20"))
+    book = restart(paid("0.10", "new"))
+    assert verify(book.store, lookup.batch_named(book.store, "book"), full=True).holds
+
+
+def test_what_the_code_of_before_made_is_good_again_when_it_comes_back(restart: Restart) -> None:
+    run(restart(paid("1", "old")), range(3))
+    run(restart(paid("1", "new")), range(5))
+    book = restart(paid("1", "old"))
+    assert run(book, range(5), code="rerun").this_run.usd == 2
+    assert outputs(book) == {n: f"old {n}" for n in range(5)}
+
+
+def test_a_message_is_known_by_its_code_as_well(restart: Restart) -> None:
+    restart(paid("1", "old")).process(1, batch="book")
+    restart(paid("1", "new")).process(2, batch="book")
+    book = restart(paid("1", "new"))
+    assert run(book, [1, 2, 3], code="rerun").this_run.usd == 2
+    assert outputs(book) == {n: f"new {n}" for n in (1, 2, 3)}
+
+
+def test_without_a_word_about_who_made_it_everything_is_run_again(restart: Restart, monkeypatch: Any) -> None:
+    monkeypatch.setattr("holdfast.core.settle._made_by", lambda settled, makers: [])  # as older versions wrote it
+    run(restart(paid("1", "old")), range(2))
+    run(restart(paid("1", "new")), range(3))
+    monkeypatch.undo()
+    assert run(restart(paid("1", "new")), range(3), code="rerun").this_run.usd == 3
 
 
 def test_refuse_names_what_differs(restart: Restart) -> None:

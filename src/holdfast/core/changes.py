@@ -1,13 +1,13 @@
 """What changed about the stages of a batch since it was last run, and what follows from what the user wants done."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Any
 
 import msgspec
 
 from holdfast.core.acts import change_of
-from holdfast.core.canonical import decode, encode
+from holdfast.core.canonical import decode, encode, fingerprint
 from holdfast.core.errors import DefinitionChanged, UsageError
 from holdfast.core.model import Change, Place, State, StoredItem
 from holdfast.core.states import RESOLVED, Transition, go_back
@@ -54,6 +54,16 @@ def compare(before: bytes, after: bytes) -> list[StageChange]:
     return [change for index, (old, new) in enumerate(pairs) if (change := _difference(index, old, new)) is not None]
 
 
+def makers(definition: bytes) -> list[str]:
+    """Return what the journal calls each stage as it is defined, by everything that makes it another one."""
+    return [maker(stage) for stage in decode(definition)["stages"]]
+
+
+def maker(described: Mapping[str, Any]) -> str:
+    """Return what the journal calls a stage that is described like that."""
+    return fingerprint([described.get(part) for part in ("code", "input", "output", "shapes", "sink")])[:16]
+
+
 def decide(name: str, before: bytes, after: bytes, choice: str | None) -> Decision:
     """What to remember, what to say, and where items go back to. `choice` None means that nobody said anything: the run
     goes on, and the question stays open."""
@@ -80,11 +90,9 @@ def is_affected(place: Place, stage: int) -> bool:
     return place.stage >= stage if place.state is State.SKIPPED else place.stage > stage
 
 
-def send_back(item: StoredItem, stage: int, stages: int, *, reason: str) -> Change | None:
-    """An item begins again at a stage, in a new epoch; None where it does not rest on that stage."""
+def send_back(item: StoredItem, stage: int, stages: int, *, reason: str) -> Change:
+    """An item begins again at a stage, in a new epoch."""
     place = item.place
-    if not is_affected(place, stage):
-        return None
     after = go_back(place, Transition.RESET, stage, stages, reason=reason)
     return change_of(item.n, place, after)
 

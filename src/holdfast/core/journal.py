@@ -152,6 +152,9 @@ class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True, tag="checkpo
     positions: list[Position] = []
     released: bool = False
     due: float = 0.0
+    made_by: list[tuple[int, str]] = []
+    """(stage, maker) of every stage that is named here: which definition of it did that (see `changes`); empty where an
+    older version wrote the entry."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):

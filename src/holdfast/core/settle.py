@@ -102,14 +102,15 @@ def settle(outcomes: Sequence[Outcome], *, stages: int, policies: Sequence[Polic
 
 def commit(
     holder: Holder, settled: Settled, *, commit_id: bytes, release: bool = False, due: float = 0.0, reserved: int = 0,
-    reached: Sequence[Reached] = (),
+    reached: Sequence[Reached] = (), makers: Sequence[str] = (),
 ) -> Commit:  # fmt: skip
-    """The one guarded write that makes it true. What rows cost is part of the checkpoint that covers them."""
+    """The one guarded write that makes it true. What rows cost is part of the checkpoint that covers them; `makers` are
+    the stages as they are defined now."""
     settled = booked(settled, reached)
     body = journal.encode_body(
         journal.Checkpointed(
             advanced=settled.advanced, attempts=settled.attempts, spends=settled.spends, released=release, due=due,
-            positions=[each.position for each in reached],
+            positions=[each.position for each in reached], made_by=_made_by(settled, makers),
         )
     )  # fmt: skip
     return Commit(
@@ -130,6 +131,13 @@ def commit(
         reserved=reserved,
         extend=holder.seconds,
     )
+
+
+def _made_by(settled: Settled, makers: Sequence[str]) -> list[tuple[int, str]]:
+    if not makers:
+        return []
+    stages = {group.stage for group in settled.advanced} | {attempt.stage for attempt in settled.attempts}
+    return [(stage, makers[stage]) for stage in sorted(stages)]
 
 
 def booked(settled: Settled, reached: Sequence[Reached]) -> Settled:

@@ -7,6 +7,7 @@ from typing import Any, Literal, overload
 
 from pydantic import BaseModel
 
+from holdfast.core import changes
 from holdfast.core.errors import UsageError
 from holdfast.core.retry import Policy
 from holdfast.runtime.checking.checks import Adopter, Verifier
@@ -112,6 +113,11 @@ class Stage:
     def describe(self) -> dict[str, Any]:
         """The stage as it is remembered with the batch; the code as a digest only."""
         return {**self._described, "sink": self.sink.describe() if self.sink is not None else None}
+
+    @cached_property
+    def maker(self) -> str:
+        """What the journal calls the stage as it is defined now."""
+        return changes.maker(self.describe())
 
     @cached_property
     def _described(self) -> dict[str, Any]:

@@ -70,6 +70,7 @@ class Processor:
         self.pipeline, self.stages, self.store = pipeline, pipeline.stages, pipeline.store
         self.resources = Resources(pipeline)
         self.policies = [stage.policy for stage in self.stages]
+        self.makers = [stage.maker for stage in self.stages]
         self.owner = owners.new_owner()
         self.lease = lease
         self.deadline = math.inf if deadline is None else deadline
@@ -313,7 +314,14 @@ class Processor:
         self._sync(settled)
         self._write(
             holding,
-            commit(holding.holder, settled, commit_id=holding.new_commit_id(), release=not goes_on, due=waits),
+            commit(
+                holding.holder,
+                settled,
+                commit_id=holding.new_commit_id(),
+                release=not goes_on,
+                due=waits,
+                makers=self.makers,
+            ),
         )
         if holding.lost:
             return None

@@ -13,6 +13,7 @@ from itertools import chain, islice
 from holdfast.core import changes
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Chunk
+from holdfast.runtime.plans import makers
 from holdfast.stores.base import Store, each_item, stage_count
 
 log = logging.getLogger("holdfast.run")
@@ -33,7 +34,7 @@ def settle(store: Store, known: Batch, definition: bytes, choice: str | None, *,
     if found is None:
         return Settled(definition=definition if known.sealed_at is None else known.definition)
     if found.rerun is not None:
-        count = _send_back(store, known, found.rerun, actor)
+        count = _send_back(store, known, found, actor)
         log.info("%s: %d items go back to it", found.rerun, count)
         return Settled(definition=found.definition, sent_back=count)
     if choice is None and found.news:
@@ -60,23 +61,28 @@ def has_begun(chunk: Chunk) -> bool:
     return chunk.owner is not None or chunk.parent is not None or counts.attempts + counts.done + counts.skipped > 0
 
 
-def _send_back(store: Store, batch: Batch, change: changes.StageChange, actor: str) -> int:
-    """Group by group: memory stays flat, and no transaction is long. An owner at work on one of them is fenced."""
+def _send_back(store: Store, batch: Batch, found: changes.Decision, actor: str) -> int:
+    """Group by group: no transaction is long. An owner at work on one of them is fenced. What the new code made
+    stays."""
     moved = 0
-    for group in _groups(_affected(store, batch, change)):
-        act = Act(id=os.urandom(16), batch=batch.id, kind="reset", actor=actor, reason=str(change),
-                  at_items=tuple(group), seize=True)  # fmt: skip
-        moved += len(store.act(act))
+    chunks = [chunk for chunk in store.chunks(batch.id) if has_begun(chunk)]
+    known = makers.read(store, batch, found.changes, found.definition, chunks)
+    for change in found.changes:
+        for group in _groups(_affected(store, batch, chunks, known, change)):
+            act = Act(id=os.urandom(16), batch=batch.id, kind="reset", actor=actor, reason=str(change),
+                      at_items=tuple(group), seize=True)  # fmt: skip
+            moved += len(store.act(act))
     return moved
 
 
-def _affected(store: Store, batch: Batch, change: changes.StageChange) -> Iterator[Change]:
+def _affected(
+    store: Store, batch: Batch, chunks: Sequence[Chunk], known: makers.Makers, change: changes.StageChange
+) -> Iterator[Change]:
     stages = stage_count(batch.definition)
-    for chunk in filter(has_begun, store.chunks(batch.id)):
+    for chunk in chunks:
         for item in each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi):
-            back = changes.send_back(item, change.index, stages, reason=str(change))
-            if back is not None:
-                yield back
+            if known.other(item) is change:
+                yield changes.send_back(item, change.index, stages, reason=str(change))
 
 
 def _groups(found: Iterator[Change]) -> Iterator[Sequence[Change]]:

@@ -23,7 +23,7 @@ from holdfast.runtime.checking.looking import Looker
 from holdfast.runtime.durations import when
 from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.options import Options
-from holdfast.runtime.plans import changed_code
+from holdfast.runtime.plans import changed_code, makers
 from holdfast.runtime.plans.forecast import Past, forecast, teacher
 from holdfast.runtime.plans.plan import Plan, Tally
 from holdfast.runtime.reconciling.digests import recorded_digests
@@ -100,7 +100,8 @@ class _Planner:
 
     def _look_at_code(self, described: bytes) -> changes.StageChange | None:
         """The first stage that changed, where that matters: it is run again, or it is told how many passed it."""
-        self.rerun: int | None = None
+        self.reruns = False
+        self.makers: makers.Makers | None = None
         try:
             found = changed_code.look(self.store, self.batch, described, self.options.code)
         except DefinitionChanged as error:
@@ -108,8 +109,14 @@ class _Planner:
             return None
         if found is None or not found.changes:
             return None
-        self.rerun = found.rerun.index if found.rerun is not None else None
+        self.reruns = found.rerun is not None
+        self.makers = makers.read(self.store, self.batch, found.changes, found.definition, self.chunks)
         return found.changes[0]
+
+    def _goes_back_to(self, item: StoredItem) -> int | None:
+        """The stage that changed since an item passed it, where that is run again."""
+        other = self.makers.other(item) if self.makers is not None and self.reruns else None
+        return None if other is None else other.index
 
     # -- what is stored -----------------------------------------------------------------------------------------
 
@@ -122,7 +129,7 @@ class _Planner:
             digests = recorded_digests(self.store, self.chunks, chunk) if self.options.verify == "full" else {}
             for item, outputs in self._pages(chunk):
                 self.tally.add(self._outlook(item, outputs, digests, held, resumed=chunk.fence > 0), item.key)
-                self.passed += self.change is not None and changes.is_affected(item.place, self.change.index)
+                self.passed += self.makers is not None and self.makers.other(item) is not None
 
     def _is_plainly_done(self, chunk: Chunk) -> bool:
         """Whether all of it is done, so that there is nothing to look at but files."""
@@ -170,19 +177,20 @@ class _Planner:
         *, resumed: bool = False,
     ) -> Outlook:  # fmt: skip
         place = item.place
-        stage = begins_at(place, self.rerun)
+        rerun = self._goes_back_to(item)
+        stage = begins_at(place, rerun)
         valid = [output for output in outputs if output.stage < stage]
         bad = None
         if self.verifies and valid and (keeps_outputs(place) or stage != place.stage):
             bad = self._bad(item, valid, digests)
-        if bad is None and place.state is State.DONE and self.rerun is None:
+        if bad is None and place.state is State.DONE and rerun is None:
             return self.done
         goes_on = place.state is State.PENDING and bad is None and stage == place.stage
         waits = goes_on and self._waits(item, valid)
         found = goes_on and not (waits or held) and self._finds(item, valid, resumed=resumed)
         return outlook(
             Facts(
-                place=place, now=self.now, rerun=self.rerun, bad=bad, held=held,
+                place=place, now=self.now, rerun=rerun, bad=bad, held=held,
                 staged=waits, found=found, redriven=self.past.was_redriven(item.n, place.stage),
             )
         )  # fmt: skip
@@ -334,7 +342,7 @@ class _Planner:
             self.notes.append(f"{many(self.kept, who)} came with another payload, and would be kept as stored")
         if self.twice:
             self.notes.append(f"{many(self.twice, 'item')} came more than once")
-        if self.change is not None and self.rerun is None and self.passed:
+        if self.change is not None and not self.reruns and self.passed:
             self.notes.append(
                 f"{self.change}: {many(self.passed, 'item')} passed it, and would be kept as they are; with "
                 'code="rerun" they would run again from there'

@@ -74,6 +74,7 @@ class Worker:
         doubts = not (believes or self.takes_ranges or has_success(ledger.began_with))
         self.withheld = Withheld(store, lanes, control, want, self.watch, active=doubts)
         self.policies = [lane.stage.policy for lane in lanes]
+        self.makers = [] if self.takes_ranges else [lane.stage.maker for lane in lanes]
         self.holdings: list[Holding] = []
         self.idle: Idle | None = None
         self.asked_at_end = False
@@ -301,7 +302,7 @@ class Worker:
         """The chunk is given back with its last item."""
         holding.left -= settled.counts.settled
         return commit(holding.holder, settled, commit_id=holding.new_commit_id(), release=holding.left == 0,
-                      reserved=holding.reserved(), reached=holding.all_reached())  # fmt: skip
+                      reserved=holding.reserved(), reached=holding.all_reached(), makers=self.makers)  # fmt: skip
 
     def _write(self, commits: list[Commit]) -> list[Receipt]:
         return write(self.store, commits)

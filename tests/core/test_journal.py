@@ -280,6 +280,7 @@ def test_what_a_stored_body_leaves_out_means_what_it_always_meant() -> None:
 
     assert told(journal.Checkpointed, type="checkpoint") == {
         "advanced": [], "attempts": [], "spends": [], "positions": [], "released": False, "due": 0.0,
+        "made_by": [],
     }  # fmt: skip
     assert told(journal.Advanced, stage=1, items={"lo": 0, "hi": 2}, digests=b"", queued=b"", seconds=b"") == {
         "stage": 1, "items": Numbers(0, 2, b""), "digests": b"", "queued": b"", "seconds": b"", "attempts": b"",

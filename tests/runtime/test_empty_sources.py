@@ -28,7 +28,7 @@ def test_a_pipeline_without_any_item_ends_with_1_and_says_why(book: hf.Pipeline,
     report = run(define(book), items, seal=True)
     assert (report.state, report.exit_code, report.is_complete) == ("empty", 1, False)
     assert "The source gave no item" in report.why
-    assert "allow_empty=True (--allow-empty)" in report.why
+    assert "pass allow_empty=True." in report.why
     assert report.sealed_at is None
     assert not called, "nothing is complete"
     with pytest.raises(hf.Incomplete, match="is empty"):

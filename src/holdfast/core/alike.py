@@ -43,5 +43,5 @@ def in_words(failed: Failed, count: int, *, batch: str, stage: str) -> str:
         f"the first {count:,} items of batch {batch!r} died alike at stage {stage!r}, and none has succeeded: "
         f"{failed.code}: {failed.message}{where}; for example item {key_text(failed.item.key)}. "
         "Nothing was buried: correct the code or the input, then run again. If all of these are to be dead letters, "
-        'pass tolerate="100%" (--tolerate 100%)'
+        'pass tolerate="100%"'
     )

@@ -45,7 +45,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 def check_choice(code: str | None) -> None:
     """Refuse words we do not know."""
     if code is not None and code not in CHOICES:
-        raise UsageError(f'code={code!r}: say "keep", "rerun" or "refuse"')
+        raise UsageError(f'code={code!r}: use "keep", "rerun" or "refuse"')
 
 
 def compare(before: bytes, after: bytes) -> list[StageChange]:
@@ -106,13 +106,13 @@ def warning(name: str, decision: Decision) -> str:
 
 
 def ways_on(name: str, definition: bytes) -> str:
-    """What a person can say. Ranges of a scan stand at checkpoints: they are begun again by a reset."""
+    """What a person can choose. Ranges of a scan stand at checkpoints: they are begun again by a reset."""
     again = (
         f"`holdfast reset {quote(name)} --from-start` to handle all rows again with it"
         if any("source" in stage for stage in decode(definition)["stages"])
-        else 'code="rerun" (--code rerun) to run again what that affects'
+        else 'code="rerun" to run again what that affects'
     )
-    return f'Say code="keep" (--code keep) to keep what is done, or {again}'
+    return f'Pass code="keep" to keep what is done, or {again}'
 
 
 def _difference(index: int, old: dict[str, Any], new: dict[str, Any]) -> StageChange | None:

@@ -38,8 +38,8 @@ def check(batch: Batch, now: dict[str, Any], accepted: str | None, *, resets: bo
         anew = f"reset it with `holdfast cursor reset {quote(batch.name)} --to-beginning`, " if resets else ""
         raise FingerprintChanged(
             f"batch {batch.name!r} was begun with another source: {'; '.join(changed)}. Its cursor may mean nothing "
-            'there: go on all the same with accept_source="why that is fine" (--accept-source "why"), '
-            f"{anew}or read the new source under another batch name (--batch NAME); nothing was run"
+            'there: go on all the same with accept_source="why that is fine", '
+            f"{anew}or read the new source under another batch name; nothing was run"
         )
     return changed
 

@@ -1,4 +1,9 @@
-"""Commands that messages suggest, fit to be pasted: names are quoted, and the store is named."""
+"""Commands and options that messages suggest, fit to be pasted: names are quoted, and the store is named.
+
+A message is written once, with arguments as Python spells them; where the command shows it, `as_options` spells them as
+its options. What to do about something is one of `_REMEDY`, wherever it stands; an argument that is refused begins the
+message. Nothing else is touched: a message may quote what a handler said.
+"""
 
 import re
 from shlex import quote
@@ -14,6 +19,42 @@ SINGLE = (
 )  # fmt: skip
 _verbs = [*(f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs), *SINGLE]
 _COMMAND = re.compile(rf"(?<![\w./-])holdfast (?:{'|'.join(_verbs)})(?![\w-])(?! --store)")
+
+
+_REMEDY = re.compile(
+    r'(?<![\w.-])(?<!\w\()(?:(?P<choice>changed|code|verify)="(?P<chosen>keep|rerun|refuse|none|quick|full)"'
+    r'|(?P<name>tolerate|undo|accept_source|patience|reason)="(?P<value>[^"]*)"'
+    r"|(?P<flag>allow_empty|seal)=True|(?P<open>until|tolerate|patience)=…)"
+)
+_REFUSED = re.compile(
+    r"(?P<name>accept_source|budget|deadline|events|lease|patience|poll|stop-beyond|tolerate|undo|until|workers)="
+    r"(?P<value>'[^']*'|\"[^\"]*\"|[^\s;]*?)(?=:? |$)"
+)
+_BUILT = re.compile(r"(?:Budget|Tolerance)\((?P<name>usd|share|count|window)=(?P<value>[^),]*)\)")
+_AMOUNT = re.compile(r"(?P<name>usd)=(?P<value>'[^']*')")
+_OPTION = {"usd": "budget", "share": "stop-beyond", "count": "stop-beyond"}
+
+
+def as_options(text: str) -> str:
+    """Return a text in which arguments of `run` are called as options of the command."""
+    begins = next((found for each in (_REFUSED, _BUILT, _AMOUNT) if (found := each.match(text))), None)
+    head, rest = ("", text) if begins is None else (_option(begins["name"], begins["value"]), text[begins.end() :])
+    return head + _REMEDY.sub(_spelled, rest)
+
+
+def _spelled(found: re.Match[str]) -> str:
+    if found["flag"]:
+        return _option(found["flag"], "")
+    if found["open"]:
+        return _option(found["open"], "…")
+    return _option(found["choice"] or found["name"], found["chosen"] or found["value"])
+
+
+def _option(name: str, value: str) -> str:
+    name = _OPTION.get(name, name).replace("_", "-")
+    plain = value.strip("'\"")
+    safe = plain if plain == "…" or re.fullmatch(r"[\w.%:+-]*", plain) else quote(plain)
+    return f"--{name} {safe}" if safe else f"--{name}"
 
 
 def command(verb: str, batch: str, key: object = None, options: str = "") -> str:

@@ -30,7 +30,7 @@ def moment(value: Duration | datetime, what: str = "deadline") -> float:
     """When a deadline ends, on the monotonic clock: after a duration, or at a moment with a time zone."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise UsageError(f"{what}={value!r} has no time zone: use datetime.now(UTC) + …")
+            raise UsageError(f"{what}={value.isoformat()} has no time zone: add one, as in 2026-12-01T06:00+00:00")
         left = (value - datetime.now(UTC)).total_seconds()
     else:
         left = seconds(value, what)

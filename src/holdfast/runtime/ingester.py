@@ -283,7 +283,7 @@ class Ingester:
         raise PayloadChanged(
             f"item {group[index].key!r} of batch {self.batch.name!r} came with another payload: "
             f"{ingest.difference(stored.payload, group[index].payload)}{more}. "
-            'Say changed="rerun" to handle it again, changed="keep" to keep what is stored, or use another batch name'
+            'Pass changed="rerun" to handle it again, changed="keep" to keep what is stored, or use another batch name'
         )
 
     def _renew_moved(self, group: list[NewItem], admitted: Admitted) -> None:
@@ -311,7 +311,7 @@ def check_identity(identity: str, changed: str) -> None:
     if identity not in ("key", "content", "new"):
         raise UsageError(f'identity={identity!r}: say "key", "content" or "new"')
     if changed not in ("refuse", "keep", "rerun"):
-        raise UsageError(f'changed={changed!r}: say "refuse", "keep" or "rerun"')
+        raise UsageError(f'changed={changed!r}: use "refuse", "keep" or "rerun"')
 
 
 def _never(_before: Any, _after: Any) -> bool:

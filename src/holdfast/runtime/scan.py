@@ -167,8 +167,8 @@ class Scan:
         heartbeat_seconds(lease, heartbeat)  # refused before anything is written
         if code == "rerun":
             raise UsageError(
-                f"scan {self.name!r}, code='rerun': its ranges stand at their checkpoints. Reset them to their start "
-                f"(holdfast reset {quote(name)} --from-start), or scan under a new batch name"
+                f'scan {self.name!r} takes no code="rerun": its ranges are at their checkpoints. Reset them to their '
+                f"start (holdfast reset {quote(name)} --from-start), or scan under a new batch name"
             )
         notes = away.asked(lambda: self._compared(name, stage, accept_source), self._outage(patience, deadline))
         known = self.pipeline.store.batch(name)

@@ -101,6 +101,7 @@ def main() -> NoReturn:
 def call(args: Sequence[str]) -> int:
     """Run one command; returns its exit code."""
     hints.remember(None)
+    hints.spell_warnings()
     try:
         app(args=list(args), prog_name="holdfast")
     except SystemExit as end:

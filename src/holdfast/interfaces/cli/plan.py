@@ -62,7 +62,8 @@ def plan(
             raise UsageError(f"{target} is a scan, which takes no --key; nothing was changed")
         made = found.plan(**{name: value for name, value in said.items() if value is not None})
     if as_json:
-        render.document(made.as_dict())
+        plain = made.as_dict()
+        render.document({**plain, **{name: hints.all_pasteable(plain[name]) for name in ("obstacles", "notes")}})
     else:
         _show(made)
     raise typer.Exit(FINDINGS if made.obstacles else 0)

@@ -194,7 +194,9 @@ def _tell(report: Any, as_json: bool) -> None:
         more: dict[str, Any] = {}
         if isinstance(report, ScanReport):
             more = {"rows": report.rows, "result": typed.to_plain(report.result, "the result")}
-        render.document({**report.as_dict(), **more})
+        plain = report.as_dict()
+        ours = {name: hints.all_pasteable(plain[name]) for name in ("why", "warnings") if name in plain}
+        render.document({**plain, **ours, **more})
         return
     style = {0: render.GOOD, 1: render.BAD}.get(report.exit_code, render.CARE)
     first, _, rest = str(report).partition("\n")
@@ -232,7 +234,9 @@ def _tolerance(stop_beyond: str | None, window: int | None, tolerate: str | None
         return tolerate
     if tolerate is not None:
         raise UsageError("--tolerate judges at the end, --stop-beyond stops the run: pass one of them")
-    limit = count_or_share(stop_beyond, "--stop-beyond")
+    limit = count_or_share(stop_beyond, "stop-beyond")
+    if isinstance(limit, int) and window is not None:
+        raise UsageError("--window belongs to --stop-beyond with a share of those items, such as 1%")
     if isinstance(limit, int):
-        return Tolerance(count=limit, window=window)
+        return Tolerance(count=limit)
     return Tolerance(share=limit, window=window)

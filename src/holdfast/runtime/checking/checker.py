@@ -230,7 +230,7 @@ def refusal(batch: str, bad: int, looked_at: int, key: Key, why: str) -> UndoRef
     return UndoRefused(
         f"{bad:,} of {looked_at:,} recorded items of batch {batch!r} no longer hold and would be done again, so nothing"
         f" was undone. Item {key!r}, for example: {why}. Is a folder not mounted, is this another working directory or"
-        ' another database? If it is meant: run(undo="100%"), or holdfast run --undo 100%'
+        ' another database? If it is meant, pass undo="100%"'
     )
 
 

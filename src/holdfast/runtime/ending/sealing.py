@@ -88,7 +88,7 @@ def seal(
     if found.recorded.dead > tolerated:
         raise Refused(
             f"batch {batch.name!r} is not sealed: {many(found.recorded.dead, 'dead letter')}, tolerated are "
-            f"{tolerated:,}; redrive, resolve or discard them, or say how many are fine (--tolerate)"
+            f"{tolerated:,}; redrive, resolve or discard them, or pass how many are fine (tolerate=…)"
         )
     try:
         publish_end(store, batch, found, actor=actor)

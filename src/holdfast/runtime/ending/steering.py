@@ -148,7 +148,7 @@ class Until:
         if not isinstance(value, datetime):
             return Until(seconds=seconds(value, "until"))
         if value.tzinfo is None:
-            raise UsageError(f"until={value!r} has no time zone: use datetime.now(UTC) + …")
+            raise UsageError(f"until={value.isoformat()} has no time zone: add one, as in 2026-12-01T06:00+00:00")
         return Until(at=value.timestamp())
 
     @property

@@ -47,7 +47,7 @@ class By:
 
     def __post_init__(self) -> None:
         if not self.reason.strip():
-            raise UsageError('say why: the journal keeps the reason of every act (--reason "…")')
+            raise UsageError('the journal keeps the reason of every act: pass reason="…"')
         if not self.actor.strip():
             raise UsageError("say who acts: the journal keeps the actor of every act")
 

@@ -332,7 +332,7 @@ class _Planner:
         if refused:
             self.obstacles.append(
                 f"{many(refused, 'item')} came with another payload under a known key: "
-                'say changed="rerun" to handle them again, or changed="keep" to keep what is stored'
+                'pass changed="rerun" to handle them again, or changed="keep" to keep what is stored'
             )
         if not self.batch.admitted and not self.read_count and not self.pipeline.allow_empty:
             self.notes.append("the source gives no item: a run would end with 1, unless it is told allow_empty=True")
@@ -365,7 +365,7 @@ def _end_in_the_way(batch: Batch, now: float) -> list[str]:
         return []
     text = (
         f"batch {batch.name!r} ended at {when(batch.ends_at or 0.0)}: nothing runs unless the run gives it a later end "
-        "(until=…, --until), and what is pending would be cancelled"
+        "(until=…), and what is pending would be cancelled"
     )
     return [text]
 

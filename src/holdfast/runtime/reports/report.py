@@ -335,7 +335,7 @@ def _nothing(now: status.Status) -> str:
     """The sentence on a batch to which its source gave nothing: most often a wrong path, pattern or filter."""
     return (
         f"The source gave no {'row' if now.counts.expected else 'item'}: check its path, pattern or filter. Where that "
-        "is fine, pass allow_empty=True (--allow-empty)."
+        "is fine, pass allow_empty=True."
     )
 
 

@@ -94,7 +94,7 @@ class Outage:
         left = self._since + self._patience - now
         if left <= 0:
             raise SourceAway(
-                f"the source is away: {error}; it was waited for {in_words(self._patience)} (patience=…, --patience). "
+                f"the source is away: {error}; it was waited for {in_words(self._patience)} (patience=…). "
                 "What was handled is kept and nothing was buried: run again to resume"
             ) from error
         wait, self._wait = min(self._wait, left), min(2 * self._wait, SOURCE_LONGEST_WAIT)
@@ -105,7 +105,7 @@ class Outage:
         if isinstance(error, Defer) and error.seconds > self._patience:
             raise SourceAway(
                 f"the source is away: the server asks to wait {in_words(error.seconds)}, longer than "
-                f"patience={in_words(self._patience)} (patience=…, --patience): {error}. What was handled is kept and "
+                f"the {in_words(self._patience)} of its patience (patience=…): {error}. What was handled is kept and "
                 "nothing was buried: run again to resume"
             ) from error
 

@@ -126,6 +126,19 @@ def test_a_snapshot_tells_where_everything_is(world: World) -> None:
     assert not seen.is_complete
 
 
+def test_to_give_items_back_is_not_progress(world: World) -> None:
+    world.add("first", "second")
+    world.work(lambda item: done(item) if item.key == "first" else None)
+    moved = world.clock()
+    for _ in range(3):
+        world.clock.advance(60)
+        world.work(lambda _: None)
+    assert status.snapshot(world.store, world.batch, is_dead=nobody_dead).progressed_at == moved
+    world.clock.advance(60)
+    world.work(lambda item: failed(item) if item.key == "second" else None)
+    assert status.snapshot(world.store, world.batch, is_dead=nobody_dead).progressed_at == world.clock()
+
+
 def test_the_forecast_is_the_mean_of_what_is_settled_times_what_is_left(world: World) -> None:
     world.add(*range(10))
     price = Spend(0, usd=money.to_units("0.03"))

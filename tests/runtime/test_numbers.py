@@ -1,16 +1,23 @@
 """Numbers that people read, in stories of ordinary days: reruns, rewinds, two terminals. Each against the ledger."""
 
+import os
+import signal
 import threading
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast as hf
 from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo
+from holdfast.runtime import lookup
+from holdfast.runtime.records.audit import verify
+from holdfast.runtime.reports import status as standing
 from holdfast.runtime.reports.progress import sentence
 from holdfast.runtime.working.ledger import Figures, Ledger
+from holdfast.testing.rows import Rows
 from tests.runtime.support import run, wait_for
 
 Restart = Callable[..., hf.Pipeline]
@@ -203,3 +210,128 @@ def test_what_a_run_writes_itself_is_never_taken_for_the_work_of_others() -> Non
     assert ledger.figures().elsewhere.done == 0
     ledger.see(lambda: [*mine, *mine])
     assert ledger.figures().elsewhere.done == 9
+
+
+# -- what a resume saved ----------------------------------------------------------------------------------------------
+
+
+def test_what_unfinished_items_cost_was_not_saved(restart: Restart) -> None:
+    def define(book: hf.Pipeline) -> None:
+        @book.stage
+        def ask(n: int, ctx: hf.Context) -> int:
+            ctx.spend(usd="0.10" if n < 4 else "5")
+            if n == 4:
+                raise hf.Defer(3600)
+            return n
+
+        @book.stage
+        def keep(n: int, ctx: hf.Context) -> int:
+            ctx.spend(usd="0.01")
+            return n
+
+    first = run(restart(define), range(4))
+    run(restart(define), range(5), deadline="1s")
+    report = run(restart(define), range(5), deadline="1s")
+    assert first.totals.usd == Decimal("0.44")
+    assert (report.saved.items, report.saved.usd, report.saved.about) == (4, Decimal("0.44"), False)
+    assert report.saved.seconds == pytest.approx(first.totals.seconds, rel=1e-3)
+    assert "4 items not done again: $0.44" in str(report)
+
+
+def test_an_item_that_failed_first_saves_all_that_it_cost(restart: Restart) -> None:
+    def define(book: hf.Pipeline) -> None:
+        @book.stage(retry=hf.Retry(attempts=3, wait=("1ms", "1ms")))
+        def ask(n: int, ctx: hf.Context) -> int:
+            ctx.spend(usd="1")
+            if ctx.attempt < 2:
+                raise hf.Transient("again")
+            return n
+
+    assert run(restart(define), range(3)).totals.usd == 6
+    assert run(restart(define), range(3)).saved.usd == 6
+
+
+def test_of_very_many_it_is_said_about(restart: Restart, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(restart(paying("1")), range(4))
+    monkeypatch.setattr("holdfast.runtime.reports.report.SAVED_ITEMS", 3)
+    report = run(restart(paying("1")), range(4))
+    assert (report.saved.usd, report.saved.about) == (4, True)
+    assert "4 items not done again: about $4.00 and" in str(report)
+
+
+# -- scans that are resumed -------------------------------------------------------------------------------------------
+
+
+class Walked:
+    """A scan of 40 rows, each of which takes ten seconds on a clock of its own, and costs a cent."""
+
+    def __init__(self, source: object, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.time, self.handled, self.stop_after = 0.0, 0, 0
+        for module in ("walk", "runner"):
+            monkeypatch.setattr(f"holdfast.runtime.scans.{module}.clock", lambda: self.time)
+        self.scan = hf.Scan("orders", source, store="state.db", every=5)  # type: ignore[arg-type]
+
+        @self.scan.handler
+        def check(rows: list[Any], acc: int, ctx: hf.Context) -> int:
+            self.time += 10.0 * len(rows)
+            self.handled += len(rows)
+            ctx.spend(usd=Decimal("0.01") * len(rows))
+            if self.handled == self.stop_after:
+                os.kill(os.getpid(), signal.SIGINT)
+                wait_for(lambda: ctx.stopping)
+            return acc + len(rows)
+
+    def go(self, stop_after: int = 0) -> Any:
+        self.stop_after = stop_after
+        return self.scan.run(progress=False, signals="report")
+
+
+def test_a_scan_that_is_resumed_has_worked_in_every_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walked = Walked(Rows(list(range(40))), monkeypatch)
+    assert walked.go(stop_after=15).run.state == "interrupted"
+    store = walked.scan.pipeline.store
+    batch = lookup.batch_named(store, "orders")
+    assert standing.snapshot(store, batch).totals.seconds == 150
+    assert walked.go(stop_after=25).run.state == "interrupted"
+    report = walked.go()
+    assert (report.rows, report.run.totals.seconds, report.run.totals.usd) == (40, 400, Decimal("0.40"))
+    assert verify(store, batch, full=True).holds
+    again = walked.go()
+    assert (again.run.saved.items, again.run.saved.seconds, again.run.saved.usd) == (1, 400, Decimal("0.40"))
+
+
+@pytest.mark.promise("P13")
+def test_the_plan_of_a_scan_goes_by_the_rows_that_were_handled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walked = Walked(Rows(list(range(40))), monkeypatch)
+    walked.go(stop_after=15)
+    plan = walked.scan.plan(workers=1)
+    assert (plan.forecast.work_seconds, plan.forecast.usd) == (250, Decimal("0.25"))
+    assert "about 4 min 10 s" in str(plan)
+    assert any("15 rows are behind the checkpoints, 25 left" in note for note in plan.notes)
+
+
+def test_the_plan_of_a_scan_tells_what_it_knows_where_rows_are_not_counted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("rows.csv").write_text("n\n" + "".join(f"{n}\n" for n in range(40)))
+    walked = Walked(hf.Csv("rows.csv"), monkeypatch)
+    walked.go(stop_after=15)
+    told = str(walked.scan.plan(workers=1))
+    assert "forecast 15 rows took 2 min 30 s of work and $0.15; how many are left is not known" in told
+    assert "nothing is known" not in told
+
+
+@pytest.mark.slow
+def test_what_a_deadline_cut_off_is_counted_as_well(folder: Path) -> None:
+    scan = hf.Scan("orders", Rows(list(range(150))), store="state.db", every=1)
+
+    @scan.handler
+    def check(rows: list[Any], acc: int) -> int:
+        threading.Event().wait(0.01)
+        return acc + len(rows)
+
+    first = scan.run(progress=False, deadline="0.5s")
+    assert first.run.state == "interrupted"
+    assert first.run.totals.seconds >= first.rows * 0.01
+    whole = scan.run(progress=False)
+    assert whole.run.totals.seconds >= 150 * 0.01

@@ -140,6 +140,9 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     cursor: bytes = b""
     digest: bytes = b""
     """SHA-256 over salt and accumulator; empty where there is none."""
+    seconds: float = 0.0
+    """What an attempt took that ends with this checkpoint because its run does; one that comes to an end tells that by
+    itself."""
 
 
 class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True, tag="checkpoint"):

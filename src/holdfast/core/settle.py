@@ -70,6 +70,8 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
     acc: bytes | None = None
     spend: journal.Spend | None = None
     """What its rows cost and measured since the checkpoint before."""
+    seconds: float = 0.0
+    """What the attempt took, where this is its last checkpoint, because the run ends."""
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -77,7 +79,8 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def position(self) -> journal.Position:
-        return journal.Position(self.item.n, self.rows, self.cursor, digest_of_acc(self.item.salt, self.acc))
+        digest = digest_of_acc(self.item.salt, self.acc)
+        return journal.Position(self.item.n, self.rows, self.cursor, digest, self.seconds)
 
 
 def settle(outcomes: Sequence[Outcome], *, stages: int, policies: Sequence[Policy], now: float) -> Settled:
@@ -141,11 +144,13 @@ def _made_by(settled: Settled, makers: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def booked(settled: Settled, reached: Sequence[Reached]) -> Settled:
-    """Add what ranges cost up to where they have come."""
+    """Add what ranges took and cost up to where they have come."""
     spends = [(each.item.place.stage, each.spend) for each in reached if each.spend is not None]
-    if not spends:
+    seconds = sum(each.seconds for each in reached)
+    if not spends and not seconds:
         return settled
-    cost = Counts(spent=sum(said.usd for _, said in spends), tokens=sum(said.tokens for _, said in spends))
+    cost = Counts(spent=sum(said.usd for _, said in spends), tokens=sum(said.tokens for _, said in spends),
+                  seconds=seconds)  # fmt: skip
     return msgspec.structs.replace(settled, spends=[*settled.spends, *spends], counts=settled.counts.plus(cost))
 
 

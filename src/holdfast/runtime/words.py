@@ -3,9 +3,9 @@
 from decimal import Decimal
 
 
-def many(count: int, noun: str) -> str:
-    """`1 item`, `2 items`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def many(count: int, noun: str, plural: str = "") -> str:
+    """`1 item`, `2 items`; the plural of what takes no s is passed, too."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {plural if plural else f'{noun}s'}"
 
 
 def printable(text: str) -> str:

@@ -271,6 +271,7 @@ class _Teller:
         before = told.position.rows if told.position is not None else 0
         _must(position.rows >= before, f"{where} takes item {position.n} back from row {before} to {position.rows}")
         told.position = position
+        link.seconds += position.seconds
         self.story.positions.append((position.n, told.epoch, position.rows))
         if not at_end:
             told.attempt, told.due, told.used, told.requeues = 0, 0.0, 0.0, 0

@@ -42,22 +42,23 @@ def verify(
 
 
 def _show(found: auditing.Audit) -> None:
-    seen = f"{found.chains:,} chains, {found.entries:,} entries, {found.items:,} items, {found.outputs:,} outputs"
+    seen = ", ".join([render.many(found.chains, "chain"), render.many(found.entries, "entry", "entries"),
+                      render.many(found.items, "item"), render.many(found.outputs, "output")])  # fmt: skip
     if found.holds:
         render.show(render.heading(f"{found.batch}: it holds.", seen, render.GOOD))
     else:
         more = "more than " if found.more_findings else ""
-        render.show(render.heading(f"{found.batch}: {more}{len(found.findings):,} findings.", seen, render.BAD))
+        render.show(
+            render.heading(f"{found.batch}: {more}{render.many(len(found.findings), 'finding')}.", seen, render.BAD)
+        )
         for finding in found.findings[:SHOWN]:
             render.say(f"  {finding.where}: {finding.message}")
         if len(found.findings) > SHOWN:
             render.say(f"  … and {len(found.findings) - SHOWN:,} more; --json has them", render.FAINT)
     if found.files_unread:
-        render.say(f"  {found.files_unread:,} outputs stand in files; --full reads those, too.", render.FAINT)
+        render.say(f"  {render.many(found.files_unread, 'output')} in files; --full reads those, too.", render.FAINT)
     if found.superseded:
-        render.say(
-            f"  {found.superseded:,} outputs were superseded: a newer batch has replaced their files.", render.FAINT
-        )
+        render.say(f"  {render.many(found.superseded, 'output')} superseded by files of a newer batch.", render.FAINT)
     if found.set_back:
         render.say(f"  {found.set_back}.", render.CARE)
     if found.busy:

@@ -114,8 +114,8 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
             [
                 *_content(letter, of_scan=is_scan(found)),
                 ("stage", told.stage),
-                ("code", letter.place.code),
-                ("reason", letter.place.reason),
+                *([("code", letter.place.code)] if letter.place.code else []),
+                *([("reason", letter.place.reason)] if letter.place.reason else []),
                 ("digest", _digest(letter)),
                 *([("context", _in_words(context))] if context else []),
                 *([("checkpoint", told.checkpoint)] if told.checkpoint else []),
@@ -128,8 +128,9 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
         trace = str(event.facts.get("trace", ""))
         if trace:
             render.say("\n".join(f"      {line}" for line in trace.rstrip().splitlines()[-12:]), render.FAINT)
-    render.say()
-    render.show(render.facts(("", command) for command in told.commands[1:]))
+    if told.commands[1:]:
+        render.say()
+        render.show(render.facts(("", command) for command in told.commands[1:]))
 
 
 def _content(letter: StoredItem, *, of_scan: bool) -> list[tuple[str, Text]]:

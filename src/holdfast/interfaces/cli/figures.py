@@ -8,6 +8,8 @@ from rich.table import Table
 from holdfast.interfaces.cli import render
 from holdfast.runtime.reports.statistics import StageStatistics, Statistics, Summary
 
+LEAST = 0.0001
+"""What is less is not told more exactly: seven digits are as wide as a column is on a narrow screen."""
 COLUMNS = ["count", "min", "p50", "mean", "p95", "max", "sum"]
 
 
@@ -54,7 +56,11 @@ def _row(summary: Summary) -> list[str]:
 
 
 def _cell(value: float | Decimal | None) -> str:
-    return render.usd(value) if isinstance(value, Decimal) else render.number(value)
+    if isinstance(value, float) and 0 < value < LEAST:
+        return f"<{LEAST:f}".rstrip("0")
+    if isinstance(value, Decimal):
+        return render.usd(value)
+    return render.number(value, 3 if not value or value >= 0.01 else 2)
 
 
 def _distributions(part: StageStatistics) -> tuple[str, str, str]:

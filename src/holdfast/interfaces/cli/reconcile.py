@@ -172,7 +172,7 @@ def _expected(found: Reconciliation) -> str:
         source = f"taken until it was {found.end}"
     if expected.total is not None:
         source = f"of {expected.total:,}"
-    return source + ("" if found.expected.keys is None else f"; {found.expected.keys:,} keys compared")
+    return source + ("" if found.expected.keys is None else f"; {render.many(found.expected.keys, 'key')} compared")
 
 
 def _state(there: Store, batch: str, found: Reconciliation) -> str:
@@ -200,9 +200,11 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, state: 
     seen = found.observed
     closely = "read" if seen.how == "full" else "looked at"
     named = f"; {seen.published:,} got their final names now" if seen.published else ""
-    rows.append(("observed", f"{seen.outputs:,} outputs {closely}, {seen.files:,} of them in files{named}"))
+    rows.append(
+        ("observed", f"{render.many(seen.outputs, 'output')} {closely}, {seen.files:,} of them in files{named}")
+    )
     if seen.superseded:
-        rows.append(("superseded", f"{seen.superseded:,} outputs, whose files a newer batch has replaced"))
+        rows.append(("superseded", f"{render.many(seen.superseded, 'output')}, replaced by files of a newer batch"))
     if seen.leftovers:
         beside = "in .holdfast/, of attempts that were overtaken; nothing needs them"
         rows.append(("leftovers", f"{render.many(seen.leftovers, 'staged file')} {beside}"))

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from textwrap import wrap
 from typing import Any
 
 from rich import box
@@ -19,6 +20,8 @@ from holdfast.interfaces.cli import hints
 from holdfast.runtime import words
 
 WIDE = 240
+REPORT_INDENT = 11
+"""Where the text of a line of a report begins, behind what it is about."""
 GOOD, BAD, CARE, FAINT, HEAD = "green", "bold red", "yellow", "dim", "bold"
 
 
@@ -43,6 +46,18 @@ def say(text: str = "", style: str = "") -> None:
     """One or more lines on standard output; wrapped where there is a screen."""
     console = out()
     console.print(Text(told(text), style=style), soft_wrap=not console.is_terminal)
+
+
+def report(text: str) -> None:
+    """The lines of a report; where a screen is too narrow for one, it goes on below where its text begins."""
+    console = out()
+    if not console.is_terminal:
+        say(text)
+        return
+    for line in told(text).splitlines():
+        wrapped = wrap(line, console.width, subsequent_indent=" " * REPORT_INDENT, break_long_words=False,
+                       break_on_hyphens=False, drop_whitespace=True)  # fmt: skip
+        console.print(Text("\n".join(wrapped)), soft_wrap=True)
 
 
 def show(thing: RenderableType) -> None:
@@ -71,8 +86,9 @@ def document(value: Any) -> None:
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), title: str = ""
 ) -> Table:
-    """Rows under headers; those named in `right` are figures."""
+    """Rows under headers; those named in `right` are figures, which are never split over two lines."""
     made = Table(
+        collapse_padding=sys.stdout.isatty(),
         box=box.SIMPLE_HEAD if sys.stdout.isatty() else None,
         title=clean(title) if title else None,
         title_justify="left",
@@ -81,7 +97,8 @@ def table(
         show_edge=False,
     )
     for header in headers:
-        made.add_column(header, justify="right" if header in right else "left", overflow="fold")
+        is_figure = header in right
+        made.add_column(header, justify="right" if is_figure else "left", overflow="fold", no_wrap=is_figure)
     for row in rows:
         made.add_row(*[cell if isinstance(cell, Text) else Text(clean(str(cell))) for cell in row])
     return made

@@ -202,7 +202,7 @@ def _tell(report: Any, as_json: bool) -> None:
     first, _, rest = str(report).partition("\n")
     render.say(first, style)
     if rest:
-        render.say(rest)
+        render.report(rest)
     if isinstance(report, ScanReport):
         render.say(f"  rows     {report.rows:,} in {render.many(report.run.kinds.count, 'partition')}")
         if report.are_apart:

@@ -251,8 +251,8 @@ def _facts(seen: standing.Status, scan: glance.Overview | None) -> list[tuple[st
     if c.pending and forecast.usd:
         money += f", about {render.usd(forecast.usd)} more for what is left"
     work = f", {_attempts(totals.attempts)}, {brief(totals.seconds)} of work"
-    if scan is not None and not totals.attempts:
-        work = ""  # an attempt at a partition is told of when it has ended
+    if scan is not None and not totals.attempts:  # an attempt at a partition is counted when it has ended
+        work = f", {brief(totals.seconds)} of work" if totals.seconds else ""
     rows.append(("cost", f"{money}; {totals.tokens:,} tokens{work}"))
     if forecast.rate is not None and c.pending and scan is None:
         left = (
@@ -327,7 +327,7 @@ def _course(seen: standing.Status) -> list[tuple[str, str | Text]]:
         rows.append(("closed", f"since {when(seen.closed_at)}: it takes no new items"))
     if seen.course is Course.PAUSED:
         text = f"paused by a person; to go on: holdfast pause {quote(seen.batch)} --off --reason …, then run it"
-        rows.append(("course", Text(render.clean(text), style=render.CARE)))
+        rows.append(("course", Text(render.told(text), style=render.CARE)))
     if seen.word and seen.halted:
         rows.append(("course", Text(f"{HALTED[seen.halted]}, then run it", style=render.CARE)))
     if seen.course is Course.CANCELLED:

@@ -47,6 +47,8 @@ class Plan:
     obstacles: tuple[str, ...] = ()
     """Why a run would be refused, or would do nothing."""
     notes: tuple[str, ...] = ()
+    so_far: str = ""
+    """What the rows of a scan took and cost, where nobody knows how many are left."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -104,6 +106,8 @@ class Plan:
         told = self.forecast
         if not any(each.items for each in told.stages):
             return ()
+        if told.learned_from is None and self.so_far:
+            return (f"forecast {self.so_far}",)
         if told.learned_from is None:
             return ("forecast nothing is known yet of how long an item takes, or of what it costs",)
         source = "" if told.learned_from == self.batch else f", as in batch {told.learned_from}"

@@ -102,6 +102,7 @@ class Projection:
         for position in body.positions:
             self._trouble.pop(self._at(position.n), None)
             self.positions[position.n] = position
+            seconds += position.seconds
         for group in body.advanced:
             self._advanced(group)
             if not group.adopted:

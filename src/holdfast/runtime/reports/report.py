@@ -21,7 +21,7 @@ from holdfast.runtime.options import allowed as allowed_dead
 from holdfast.runtime.plans.forecast import Past
 from holdfast.runtime.policy import Tolerance
 from holdfast.runtime.reconciling.reconciler import reconcile
-from holdfast.runtime.reports import statistics, status
+from holdfast.runtime.reports import savings, statistics, status
 from holdfast.runtime.reports.kinds import Kinds, kinds_of
 from holdfast.runtime.reports.results import Result, results
 from holdfast.runtime.stuck.blame import Blame
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline
 
 DEAD_SHOWN = 20
-SAVED_ENTRIES = 2_000
+SAVED_ENTRIES, SAVED_ITEMS = 2_000, 20_000
 """Commits from before a run that are read to tell what it did not have to do again."""
 
 
@@ -93,6 +93,8 @@ class Saved:
     items: int
     usd: Decimal
     seconds: float
+    about: bool = False
+    """Money and seconds are worked out from what such items cost: there are too many to add up each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +222,7 @@ class Report:
             money = f"{usd(self.saved.usd)} and " if self.saved.usd else ""
             lines.append(
                 f"  saved    {many(self.saved.items, self.kinds.noun)} not done again: "
-                f"{money}{in_words(self.saved.seconds)} of work"
+                f"{'about ' * self.saved.about}{money}{in_words(self.saved.seconds)} of work"
             )
         if self.sealed_at is not None:
             lines.append(f"  sealed   at {when(self.sealed_at)}: it takes no more items, commits or acts")
@@ -303,7 +305,7 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
         totals=now.totals,
         forecast=now.forecast,
         this_run=_this_run(run, rewound, now.counts.done),
-        saved=_saved(store, run, began_with, len(now.stages)),
+        saved=_saved(store, run, store.chunks(batch.id) if began_with else (), began_with, len(now.stages)),
         dead=_dead(store, batch.id, now.stages) if now.counts.dead else (),
         stages=_stage_facts(store, batch.id),
         tolerated=allowed,
@@ -411,13 +413,19 @@ def _this_run(run: Figures | None, rewound: int, done: int) -> ThisRun:
     )
 
 
-def _saved(store: Store, run: Figures | None, began_with: Sequence[Chunk], stages: int) -> Saved:
-    """Return what was done before and is not done again, at what its stages cost an item before this run."""
+def _saved(
+    store: Store, run: Figures | None, chunks: Sequence[Chunk], began_with: Sequence[Chunk], stages: int
+) -> Saved:
+    """Return what was done before and is not done again: what these items cost, or about that where there are many."""
     if run is None or run.before.done <= 0:
         return Saved(0, Decimal(0), 0.0)
+    if run.admitted <= SAVED_ITEMS and sum(chunk.seq for chunk in chunks) <= SAVED_ENTRIES:
+        kept = savings.read(store, chunks, {chunk.id: chunk.seq for chunk in began_with})
+        seconds, spent = kept.sum()
+        return Saved(run.before.done, money.to_usd(spent), seconds, kept.items != run.before.done)
     past = Past.of(body for _, body in status.recent_commits(store, began_with, SAVED_ENTRIES))
     seconds, spent = past.cost({stage: run.before.done for stage in range(stages) if stage in past.costs}) or (0.0, 0)
-    return Saved(run.before.done, money.to_usd(spent), seconds)
+    return Saved(run.before.done, money.to_usd(spent), seconds, about=True)
 
 
 def _dead(store: Store, batch: Any, stages: tuple[str, ...]) -> tuple[DeadLetter, ...]:

@@ -5,7 +5,7 @@ chunk that somebody holds it is running; in a free one it waits until it is due,
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -176,6 +176,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
     chunks, now = store.chunks(batch.id), store.now()
     counts = count_of(store, batch, chunks, now=now, is_dead=is_dead)
     totals = statistics.totals(chunks)
+    recent = Recent(recent_commits(store, chunks, RECENT_ENTRIES))
     codes = Counter[str]()
     for seen, each in enumerate(each_item(store, batch.id, state=State.DEAD) if counts.dead else ()):
         if seen == DEAD_SEEN:
@@ -191,11 +192,11 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         course=batch.course,
         ends_at=batch.ends_at,
         end=end_of_batch(store, batch, counts, now),
-        progressed_at=max((chunk.touched_at for chunk in chunks), default=None),
+        progressed_at=recent.progressed_at(chunks),
         stages=tuple(lookup.stage_names(batch)),
         counts=counts,
         totals=totals,
-        forecast=_forecast(store, batch, chunks, counts),
+        forecast=_forecast(store, batch, chunks, counts, recent),
         leases=tuple(
             _held(chunk, now, is_dead, store.capabilities.one_clock)
             for chunk in chunks
@@ -276,12 +277,29 @@ def _held(chunk: Chunk, now: float, is_dead: IsDead, one_clock: bool) -> Held:
     )
 
 
-def _forecast(store: Store, batch: Batch, chunks: Sequence[Chunk], counts: Counts) -> Forecast:
-    left, past, settled = counts.pending, Past(), list[tuple[float, int]]()
-    for at, body in recent_commits(store, chunks, RECENT_ENTRIES):
-        past.learn(body)
-        settled.append((at, settled_in(body)))
-    speed = rate(settled)
+class Recent:
+    """What the last commits of a batch tell, read once: what items took and cost, how fast they came, when they did."""
+
+    def __init__(self, commits: Iterable[tuple[float, journal.Checkpointed]]) -> None:
+        self.past = Past()
+        self.settled: list[tuple[float, int]] = []
+        self._moved: set[float] = set()
+        for at, body in commits:
+            self.past.learn(body)
+            self.settled.append((at, settled_in(body)))
+            if body.advanced or body.attempts or body.positions:
+                self._moved.add(at)
+
+    def progressed_at(self, chunks: Sequence[Chunk]) -> float | None:
+        """Return when something last moved: to give back what was claimed is not progress."""
+        bare = {at for at, _ in self.settled}.difference(self._moved)
+        touched = (chunk.touched_at for chunk in chunks if chunk.touched_at not in bare)
+        return max([*self._moved, *touched], default=None)
+
+
+def _forecast(store: Store, batch: Batch, chunks: Sequence[Chunk], counts: Counts, recent: Recent) -> Forecast:
+    left, past = counts.pending, recent.past
+    speed = rate(recent.settled)
     cost = past.cost(_work_left(store, batch, chunks, left)) if past.costs else None
     return Forecast(
         left=left, rate=speed, seconds=left / speed if speed and (counts.running or not left) else None,

@@ -127,8 +127,8 @@ class IsolatingWalk(Walk):
         """Rows that were buried before a crash kept the checkpoint from moving past them."""
         return self._isolates.buried(cursors) if self._first else set()
 
-    def _save(self) -> None:
-        super()._save()
+    def _save(self, *, is_last: bool = False) -> None:
+        super()._save(is_last=is_last)
         self._first = False
 
 

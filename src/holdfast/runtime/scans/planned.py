@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core import sources
 from holdfast.core.errors import FingerprintChanged, SourceChanged
+from holdfast.core.limits import MONEY_DIGITS
 from holdfast.core.model import Batch
+from holdfast.runtime.cursors import glance
 from holdfast.runtime.cursors.standing import standings
+from holdfast.runtime.durations import brief
+from holdfast.runtime.plans.forecast import RunForecast
 from holdfast.runtime.plans.plan import Plan
+from holdfast.runtime.reports.statistics import totals
 from holdfast.runtime.scans import following
 from holdfast.runtime.scans.sought import Sought
 from holdfast.runtime.scans.stage import payload_of
@@ -16,7 +21,7 @@ from holdfast.runtime.scans.unchanged import refuse_changed_batch
 from holdfast.runtime.sources.away import Outage, asked
 from holdfast.runtime.sources.base import Span
 from holdfast.runtime.sources.line_file import LineFile
-from holdfast.runtime.words import many
+from holdfast.runtime.words import many, usd
 from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
@@ -33,8 +38,8 @@ def plan(scan: "Scan", batch: str, *, workers: int | None = None, **options: Any
     if store is None or known is None:
         return made
     obstacles, notes = _looked_at(scan, store, known)
-    return replace(made, obstacles=(*made.obstacles, *obstacles),
-                   notes=(*made.notes, *notes, _behind(store, known)))  # fmt: skip
+    return replace(made, obstacles=(*made.obstacles, *obstacles), forecast=_by_rows(made.forecast, store, known),
+                   notes=(*made.notes, *notes, _behind(store, known)), so_far=_so_far(store, known))  # fmt: skip
 
 
 class Ranges:
@@ -78,6 +83,27 @@ def _looked_at(scan: "Scan", store: Store, known: Batch) -> tuple[tuple[str, ...
         return (str(error),), ()
 
 
+def _by_rows(told: RunForecast, store: Store, known: Batch) -> RunForecast:
+    """What the rows that are left take and cost, by what those did that are behind the checkpoints; as it was told,
+    where nobody knows how many there are."""
+    seen = glance.overview(list(glance.glances(store, known)))
+    (stage,), so_far = told.stages, totals(store.chunks(known.id))
+    if not stage.items or not seen.rows or seen.rows_left is None or not so_far.seconds:
+        return told
+    seconds = so_far.seconds * seen.rows_left / seen.rows
+    money = round(so_far.usd * seen.rows_left / seen.rows, MONEY_DIGITS)
+    return replace(told, stages=(replace(stage, seconds=seconds, usd=money),), learned_from=known.name)
+
+
+def _so_far(store: Store, known: Batch) -> str:
+    """What the rows took and cost that are behind the checkpoints."""
+    rows, so_far = sum(at.rows for at in standings(store, known)), totals(store.chunks(known.id))
+    time = f"{brief(so_far.seconds)} of work" if so_far.seconds else ""
+    cost = usd(so_far.usd) if so_far.usd else ""
+    took = " and ".join(filter(None, (time, cost)))
+    return f"{many(rows, 'row')} took {took}; how many are left is not known" if rows and took else ""
+
+
 def _behind(store: Store, known: Batch) -> str:
     rows = left = 0
     knows = True
@@ -85,4 +111,5 @@ def _behind(store: Store, known: Batch) -> str:
         rows += at.rows
         knows = knows and at.expected is not None
         left += max(0, at.expected - at.rows) if at.expected is not None else 0
-    return f"{many(rows, 'row')} are behind the checkpoints" + (f", {left:,} are left" if knows else "")
+    verb = "is" if rows == 1 else "are"
+    return f"{many(rows, 'row')} {verb} behind the checkpoints" + (f", {left:,} left" if knows else "")

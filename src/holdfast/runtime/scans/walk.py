@@ -93,7 +93,7 @@ class Walk:
         self._span = span_of(self.item.input) if self._tells_groups else None
         self._acc = handler.decode(acc)
         self._saved_rows = feed.rows
-        self._saved_at = clock()
+        self._began = self._saved_at = clock()
         self._handed = 0
         """How many rows the handler was given last."""
 
@@ -108,12 +108,14 @@ class Walk:
             self._after_rows(began)
         return self._acc
 
-    def reached(self) -> Reached:
-        """How far it has come: what a checkpoint says. What is malformed up to there is buried before."""
+    def reached(self, *, is_last: bool = False) -> Reached:
+        """How far it has come: what a checkpoint says. What is malformed up to there is buried before. The last
+        checkpoint of an attempt that ends with its run tells how long that took."""
         self._bury_malformed()
         at = self.feed.cursor
         reached = Reached(item=self.item, rows=self.feed.rows, cursor=b"" if at is None else cursor.encode(at),
-                          acc=self.handler.encode(self._acc), spend=self._ctx.said(self.item.n))  # fmt: skip
+                          acc=self.handler.encode(self._acc), spend=self._ctx.said(self.item.n),
+                          seconds=clock() - self._began if is_last else 0.0)  # fmt: skip
         self._ctx.settle_up()
         return reached
 
@@ -174,9 +176,7 @@ class Walk:
         """A generator came to a checkpoint. With nothing new in it, or at the end of its rows, nothing is written."""
         self._acc = acc
         if self.feed.rows > self._saved_rows and not self.feed.at_end:
-            self._save()
-            if self._stopping():
-                raise Parked
+            self._save_or_park()
         self._take_up(self.feed.cursor, self.feed.rows)
 
     def _after_rows(self, began: float) -> None:
@@ -185,13 +185,22 @@ class Walk:
         if self.feed.at_end:
             return
         if self.interval.is_due(fresh, now - self._saved_at) or self._stopping():
-            self._save()
-            if self._stopping():
-                raise Parked
+            self._save_or_park()
 
-    def _save(self) -> None:
+    def _save_or_park(self) -> None:
+        """Make a checkpoint. Where the run ends, the last one tells what the attempt took: one more, where that was not
+        known before."""
+        is_last = self._stopping()
+        self._save(is_last=is_last)
+        if not self._stopping():
+            return
+        if not is_last:
+            self._save(is_last=True)
+        raise Parked
+
+    def _save(self, *, is_last: bool = False) -> None:
         began = clock()
-        saving = Saving(self._work, self.reached())
+        saving = Saving(self._work, self.reached(is_last=is_last))
         self._send(saving)
         if not saving.wait():
             raise self._lost()

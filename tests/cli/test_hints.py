@@ -145,3 +145,17 @@ def test_names_that_a_shell_or_a_parser_would_take_apart_can_be_pasted(here: Pat
         assert (done.code, "1 item" in done.out or "discarded 1" in done.out) == (0, True), (done.out, done.err)
     left = holdfast("status", "my keys", "--store", "my store.db", "--json").document["counts"]
     assert (left["cancelled"], left["dead"], left["done"]) == (3, 0, 1)
+
+
+def test_a_batch_whose_name_looks_like_an_option_can_be_named(here: Path, holdfast: Command) -> None:
+    (here / "app.py").write_text(ODD.replace("my store.db", "dashes.db"))
+    report = holdfast("run", "app.py:keys", "--batch=--all")
+    (see, *_) = suggested(report.out)
+    assert see == ["dead", "list", "--store", "dashes.db", "--", "--all"]
+    assert "3 dead letters" in holdfast(*see).out
+    paused = holdfast("pause", "--store", "dashes.db", "--reason", "looked at", "--", "--all")
+    (again, *_) = suggested(paused.out)
+    assert again[:4] == ["pause", "--store", "dashes.db", "--off"]
+    assert again[-2:] == ["--", "--all"] or "--all," in again[-1] or "--all," in again, again
+    status = holdfast("status", "--store", "dashes.db", "--", "--all")
+    assert all("--" in each for each in suggested(status.out))

@@ -66,6 +66,16 @@ def command(verb: str, batch: str, key: object = None, options: str = "") -> str
     return " ".join(["holdfast", verb, *names, *([options] if options else [])])
 
 
+def unpause(batch: str) -> str:
+    """Return the command that lets a paused batch go on."""
+    return command("pause", batch, options="--off --reason …")
+
+
+def reopen(batch: str) -> str:
+    """Return the command that lifts the seal of a batch."""
+    return command("reopen", batch, options="--reason …")
+
+
 def naming_store(text: str, store: str) -> str:
     """Return a text in which every suggested command names that store."""
     if "holdfast " not in text:

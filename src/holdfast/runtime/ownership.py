@@ -11,12 +11,12 @@ name alike are found out by the sink (`sinks/rivals.py`), which needs a note of 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from shlex import quote
 from typing import IO, Literal
 
 from holdfast.core.errors import Refused, StoreError
 from holdfast.core.model import Batch, chain_of_batch
 from holdfast.runtime import lookup
+from holdfast.runtime.commands import command
 from holdfast.runtime.records.outputs import sinks_of
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.files import Files
@@ -70,7 +70,7 @@ class Ownership:
         for stage, by in self.superseded.items():
             raise Refused(
                 f"batch {batch!r} has work left, but the files of stage {stage!r} were superseded by batch {by!r}, and "
-                f"it would replace them: cancel it (`holdfast cancel {quote(batch)}`), or give the items to a new batch"
+                f"it would replace them: cancel it (`{command('cancel', batch)}`), or give the items to a new batch"
             )
 
 

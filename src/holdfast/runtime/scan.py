@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from shlex import quote
 from typing import Any, overload
 
 from holdfast.core.errors import Interrupted, NotConverged, UsageError
 from holdfast.core.model import Batch
+from holdfast.runtime.commands import command
 from holdfast.runtime.cursors.totals import remarks
 from holdfast.runtime.durations import Duration, moment, seconds
 from holdfast.runtime.events.outbox import delivering
@@ -168,7 +168,7 @@ class Scan:
         if code == "rerun":
             raise UsageError(
                 f'scan {self.name!r} takes no code="rerun": its ranges are at their checkpoints. Reset them to their '
-                f"start (holdfast reset {quote(name)} --from-start), or scan under a new batch name"
+                f"start ({command('reset', name, options='--from-start')}), or scan under a new batch name"
             )
         notes = away.asked(lambda: self._compared(name, stage, accept_source), self._outage(patience, deadline))
         known = self.pipeline.store.batch(name)

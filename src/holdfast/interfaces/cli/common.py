@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from inspect import Parameter, Signature
 from pathlib import Path
-from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +17,7 @@ import typer
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch
 from holdfast.interfaces.cli import hints, render
+from holdfast.runtime.commands import command
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.operating.operations import By, Result
 from holdfast.stores.base import Store
@@ -149,7 +149,7 @@ def say_result(result: Result, as_json: bool, noun: str = "item") -> None:
     render.say(f"{kind}: {render.many(count, noun)} of {result.batch}", render.GOOD if count else "")
     if result.buried:
         render.say(
-            f"  buried: {result.buried:,}, re-enqueued too often: holdfast dead list {quote(result.batch)}", render.CARE
+            f"  buried: {result.buried:,}, re-enqueued too often: {command('dead list', result.batch)}", render.CARE
         )
     for why, count in result.left_alone:
         render.say(f"  left alone: {count:,} ({why})", render.FAINT)

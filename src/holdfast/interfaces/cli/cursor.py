@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +29,7 @@ from holdfast.interfaces.cli.common import (
 )
 from holdfast.interfaces.cli.loading import load_scan
 from holdfast.runtime import lookup
+from holdfast.runtime.commands import command
 from holdfast.runtime.cursors import acts, audit, document, glance, planting
 from holdfast.runtime.cursors.history import Past, cost_words, history
 from holdfast.runtime.cursors.standing import standings
@@ -356,7 +356,7 @@ def partitions(name: str, seen: Sequence[glance.Glance]) -> Any:
         bar = [_bar(each)] if has_share else []
         rows.append((str(each.key), each.state, *bar, f"{each.rows:,}{of}", rate, each.cursor, each.lag))
     if len(seen) > PARTS_SHOWN:
-        more = f"and {len(seen) - PARTS_SHOWN:,} more: holdfast cursor show {quote(name)}"
+        more = f"and {len(seen) - PARTS_SHOWN:,} more: {command('cursor show', name)}"
         rows.append(("…", *([""] * (4 if has_share else 3)), more, ""))
     headers = ["partition", "state", *(["behind it"] if has_share else []), "rows", "rate", "cursor", "lag"]
     return render.table(headers, rows, right=["rows", "rate"])

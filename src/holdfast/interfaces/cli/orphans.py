@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from shlex import quote
 from typing import Annotated
 
 import typer
@@ -14,6 +13,7 @@ from holdfast.core.orphans import Kind, Strategy
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import Manner, agreed, goes_on, opened, say_result, with_manner
 from holdfast.runtime import lookup
+from holdfast.runtime.commands import command, unpause
 from holdfast.runtime.durations import in_words
 from holdfast.runtime.stuck import discovery, resolution
 from holdfast.runtime.stuck.orphans import Orphan
@@ -103,11 +103,13 @@ def _advice(kind: Kind, of: Batch) -> str:
     """What to do about what is stuck in this way in a batch."""
     batch = of.name
     if kind is Kind.STRANDED:
-        return f"stranded in a cancelled batch: holdfast orphans {quote(batch)} --resolve fail|review --reason …"
+        return f"stranded in a cancelled batch: {command('orphans', batch, options='--resolve fail|review --reason …')}"
     if kind is Kind.UNANSWERED:
-        return f"unanswered dead letters: holdfast dead list {quote(batch)}, then redrive, resolve or discard"
-    first = f"holdfast pause {quote(batch)} --off --reason …, then " if of.course is Course.PAUSED else ""
-    return f"stuck: {first}run {batch} again, or holdfast orphans {quote(batch)} --resolve {STRATEGIES} --reason …"
+        return f"unanswered dead letters: {command('dead list', batch)}, then redrive, resolve or discard"
+    first = f"{unpause(batch)}, then " if of.course is Course.PAUSED else ""
+    return (
+        f"stuck: {first}run {batch} again, or {command('orphans', batch, options=f'--resolve {STRATEGIES} --reason …')}"
+    )
 
 
 def _resolve(there: Store, batch: Batch, strategy: Strategy, items: list[str] | None, manner: Manner) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping
-from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +18,7 @@ from holdfast.interfaces.cli.common import BatchArgument, Manner, agreed, opened
 from holdfast.interfaces.cli.loading import load
 from holdfast.interfaces.cli.status import word_of
 from holdfast.runtime import lookup
+from holdfast.runtime.commands import command
 from holdfast.runtime.cursors import glance
 from holdfast.runtime.durations import when
 from holdfast.runtime.ending import sealing
@@ -209,7 +209,7 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, state: 
         beside = "in .holdfast/, of attempts that were overtaken; nothing needs them"
         rows.append(("leftovers", f"{render.many(seen.leftovers, 'staged file')} {beside}"))
     if r.dead > tolerated_dead:
-        rows.append(("dead", f"{r.dead:,}, tolerated are {tolerated_dead:,}: holdfast dead list {quote(found.batch)}"))
+        rows.append(("dead", f"{r.dead:,}, tolerated are {tolerated_dead:,}: {command('dead list', found.batch)}"))
     render.show(render.facts(rows))
     if found.findings:
         render.say()

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from shlex import quote
 from typing import Annotated, Any
 
 import msgspec
@@ -18,7 +17,7 @@ from holdfast.core.model import Batch, Course, State, StoredItem
 from holdfast.interfaces.cli import cursor, figures, render
 from holdfast.interfaces.cli.common import BatchArgument, JsonOption, StoreOption, opened
 from holdfast.runtime import lookup
-from holdfast.runtime.commands import command
+from holdfast.runtime.commands import command, unpause
 from holdfast.runtime.cursors import glance
 from holdfast.runtime.cursors.standing import is_scan, standing_of
 from holdfast.runtime.cursors.totals import remarks
@@ -271,13 +270,13 @@ def _facts(seen: standing.Status, scan: glance.Overview | None) -> list[tuple[st
     rows += _leases(seen, "item" if scan is None else "partition")
     if seen.dead_codes:
         codes = ", ".join(f"{code} ({count:,})" for code, count in list(seen.dead_codes.items())[:6])
-        rows.append(("dead", Text(render.told(f"{codes}  (holdfast dead list {quote(seen.batch)})"), style=render.BAD)))
+        rows.append(("dead", Text(render.told(f"{codes}  ({command('dead list', seen.batch)})"), style=render.BAD)))
     if seen.blame is not None:
         rows.append(("careful", Text(render.told(str(seen.blame)), style=render.CARE)))
     if c.orphaned:
         again = "run the batch again, or " if seen.course is Course.OPEN else ""
         why = "left in a cancelled batch" if seen.course is Course.CANCELLED else "no progress for long"
-        rows.append(("orphaned", f"{why}: {again}see holdfast orphans {quote(seen.batch)}"))
+        rows.append(("orphaned", f"{why}: {again}see {command('orphans', seen.batch)}"))
     return rows
 
 
@@ -326,7 +325,7 @@ def _course(seen: standing.Status) -> list[tuple[str, str | Text]]:
     if seen.closed_at is not None:
         rows.append(("closed", f"since {when(seen.closed_at)}: it takes no new items"))
     if seen.course is Course.PAUSED:
-        text = f"paused by a person; to go on: holdfast pause {quote(seen.batch)} --off --reason …, then run it"
+        text = f"paused by a person; to go on: {unpause(seen.batch)}, then run it"
         rows.append(("course", Text(render.told(text), style=render.CARE)))
     if seen.word and seen.halted:
         rows.append(("course", Text(f"{HALTED[seen.halted]}, then run it", style=render.CARE)))
@@ -342,7 +341,7 @@ def _course(seen: standing.Status) -> list[tuple[str, str | Text]]:
 def _owners(seen: standing.Status) -> str:
     if any(lease.is_live for lease in seen.leases):
         return "their owners"
-    return f"owners that are gone: holdfast cancel {quote(seen.batch)} cancels them"
+    return f"owners that are gone: {command('cancel', seen.batch)} cancels them"
 
 
 def _held(leases: list[standing.Held], noun: str) -> str:

@@ -1,7 +1,6 @@
 """`holdfast pause` and `holdfast cancel`: how a batch goes on, decided by a person."""
 
 from dataclasses import replace
-from shlex import quote
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ from holdfast.core.model import Batch
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import BatchArgument, Manner, agreed, goes_on, opened, say_result, with_manner
 from holdfast.runtime import lookup
+from holdfast.runtime.commands import unpause
 from holdfast.runtime.ending import steering
 
 
@@ -39,7 +39,7 @@ def _said(before: Batch, after: Batch, off: bool) -> str:
         return f"{after.name} may go on: run it again."
     return (
         f"{after.name} is paused: workers stop at their next checkpoint. To go on: "
-        f"holdfast pause {quote(after.name)} --off --reason …, then run it again."
+        f"{unpause(after.name)}, then run it again."
     )
 
 

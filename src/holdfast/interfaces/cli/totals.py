@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from shlex import quote
 from typing import Annotated
 
 import typer
@@ -12,6 +11,7 @@ from holdfast.core.reconcile import Reconciliation
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import BatchArgument, Manner, agreed, goes_on, opened, with_manner
 from holdfast.runtime import lookup
+from holdfast.runtime.commands import command
 from holdfast.runtime.ending import totals
 
 
@@ -77,7 +77,7 @@ def _answer(before: Batch, now: Batch, end: Reconciliation | None, manner: Manne
         already = "" if now.seq != before.seq else " already: nothing was changed"
         render.say(f"{done}{already}.", render.GOOD if not already else "")
         if end is not None:
-            why = f": {', '.join(end.unexplained)}; see holdfast reconcile {quote(now.name)}" if end.unexplained else ""
+            why = f": {', '.join(end.unexplained)}; see {command('reconcile', now.name)}" if end.unexplained else ""
             render.say(f"{now.name} has come to its end: {end.state}{why}.", render.BAD if why else render.GOOD)
     if end is not None and end.unexplained:
         raise typer.Exit(1)

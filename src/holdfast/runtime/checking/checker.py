@@ -6,7 +6,6 @@ is not too much to be meant, each item that does not hold is looked at again and
 holds, in a new epoch, with the reason in the journal. Outputs themselves are never edited or deleted.
 """
 
-import shlex
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ from holdfast.core.verify import Decision, GoesBack, Unclear
 from holdfast.runtime.checking.findings import Findings
 from holdfast.runtime.checking.looking import IN_THE_WAY, Looker, Past
 from holdfast.runtime.checking.rewinding import Back, back, send_back
+from holdfast.runtime.commands import command
 from holdfast.runtime.reconciling.digests import Digests, recorded_digests
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.files import Files
@@ -186,7 +186,7 @@ def left_alone(batch: str) -> str:
     """What a person can do about an output of a dead letter that does not hold."""
     return (
         "no run changes a dead letter, so redrive it, or have its output made again: "
-        f"`holdfast reconcile {shlex.quote(batch)} --full --repair`"
+        f"`{command('reconcile', batch, options='--full --repair')}`"
     )
 
 

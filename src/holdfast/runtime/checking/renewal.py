@@ -1,7 +1,6 @@
 """An item that came again with another payload, where the user passed `changed="rerun"`: it begins again with it."""
 
 import os
-from shlex import quote
 
 from msgspec import structs
 
@@ -10,6 +9,7 @@ from holdfast.core.acts import change_of
 from holdfast.core.limits import LISTED_NAMES
 from holdfast.core.model import Act, Batch, ItemNo, Key, NewItem, Place, State
 from holdfast.core.states import Transition, go_back
+from holdfast.runtime.commands import command
 from holdfast.stores.base import Store
 
 
@@ -32,7 +32,7 @@ class LeftAlone:
         return (
             f"{what} of {batch} came with another payload and {'was' if self.count == 1 else 'were'} left alone "
             f"({', '.join(self._first)}{more}): a person decides about dead letters. To take the new payload in, give "
-            f"the old one up with `holdfast dead discard {quote(batch)} KEY --reason …`, then run again with "
+            f"the old one up with `{command('dead discard', batch, 'KEY', options='--reason …')}`, then run again with "
             'changed="rerun"'
         )
 

@@ -6,6 +6,7 @@ from shlex import quote
 
 from holdfast.core.cursors import Standing
 from holdfast.core.model import Batch, Course, State
+from holdfast.runtime.commands import command
 from holdfast.runtime.reports.outlook import Outlook
 from holdfast.runtime.words import many
 
@@ -15,7 +16,7 @@ def of_a_range(batch: Batch, at: Standing, outlook: Outlook) -> Outlook:
     found = _of_a_range(batch, at, outlook)
     if at.checkpoint is None:
         return replace(found, commands=aligned(found.commands))
-    past = f"holdfast cursor show {quote(batch.name)} {at.key} --history   every checkpoint it had"
+    past = f"{command('cursor show', batch.name, at.key, options='--history')}   every checkpoint it had"
     return replace(found, commands=aligned((*found.commands, past)))
 
 

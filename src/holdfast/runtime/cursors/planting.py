@@ -7,7 +7,6 @@ again. A crash leaves it paused and noted as begun; the same command again finis
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from shlex import quote
 from typing import Any
 
 from holdfast.core import canonical, ingest, journal
@@ -15,6 +14,7 @@ from holdfast.core.cursors import go_on_from
 from holdfast.core.errors import Conflict, Refused
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Checkpoint, Course, ItemNo, Key, chain_of_batch
+from holdfast.runtime.commands import command
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.operating.operations import By
 from holdfast.stores.base import Store, each_entry
@@ -88,7 +88,7 @@ def check_free(store: Store, plan: Plan) -> Batch | None:
         return found
     raise Refused(
         f"there is a batch {plan.name!r} already: a state is never put over another one; choose another name, or use "
-        f"`holdfast cursor reset {quote(plan.name)}`"
+        f"`{command('cursor reset', plan.name)}`"
     )
 
 

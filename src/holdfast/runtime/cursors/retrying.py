@@ -5,7 +5,6 @@ It begins again at its first row only if that is said, and a person may settle i
 
 import os
 from collections import Counter
-from shlex import quote
 from typing import Any
 
 from holdfast.core import canonical, cursors, typed
@@ -15,6 +14,7 @@ from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Act, Batch, Change, Chunk, Output, State, StoredItem
 from holdfast.core.states import Transition, move
 from holdfast.runtime import lookup
+from holdfast.runtime.commands import command
 from holdfast.runtime.cursors.acts import RESET, Plan, Turn, owner_of, to_beginning
 from holdfast.runtime.cursors.standing import borders, chunk_of, standings
 from holdfast.runtime.ending import finish, sealing
@@ -107,7 +107,7 @@ def check_unsettled(batch: Batch, state: State, partition: str) -> None:
     if state not in (State.DEAD, State.PENDING):
         raise Refused(
             f"partition {partition} of {batch.name!r} is {state} already: if that is not to stay, first "
-            f"`holdfast reset {quote(batch.name)} {partition}`; nothing was changed"
+            f"`{command('reset', batch.name, partition)}`; nothing was changed"
         )
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from shlex import quote
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ from holdfast.core.cursors import Standing
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, Chunk, StoredItem
 from holdfast.runtime import lookup
+from holdfast.runtime.commands import command
 from holdfast.runtime.cursors.history import backwards
 from holdfast.runtime.reports import status
 from holdfast.stores.base import Store, each_item
@@ -40,7 +40,7 @@ def source_of(batch: Batch) -> Any:
     """What the batch scans, as its definition tells. Raises UsageError for a batch that is no scan."""
     if not is_scan(batch):
         raise UsageError(
-            f"batch {batch.name!r} is no scan, its items have no cursors: see `holdfast show {quote(batch.name)}`"
+            f"batch {batch.name!r} is no scan, its items have no cursors: see `{command('show', batch.name)}`"
         )
     return canonical.decode(batch.definition)["stages"][0]["source"]
 

@@ -1,7 +1,6 @@
 """How a run closes: it reconciles what it can vouch for, publishes the end of the batch, and seals it if asked to."""
 
 from collections.abc import Iterable, Sequence
-from shlex import quote
 from typing import Any
 
 from holdfast.core import course
@@ -10,6 +9,7 @@ from holdfast.core.errors import Refused
 from holdfast.core.model import Batch, Chunk, Course
 from holdfast.core.reconcile import How, Reconciliation
 from holdfast.runtime import lookup
+from holdfast.runtime.commands import command
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.ingester import KeyFrom
 from holdfast.runtime.options import Options, allowed
@@ -63,7 +63,7 @@ class Closing:
         if batch.sealed_at is not None:
             return
         if found.end not in (End.COMPLETE, End.WITH_DEAD) and found.is_explained:
-            as_it_is = f"to seal it as it is: `holdfast reconcile {quote(batch.name)} --seal`"
+            as_it_is = f"to seal it as it is: `{command('reconcile', batch.name, options='--seal')}`"
             self.warnings.append(f"not sealed: it was {found.end} before it was complete; {as_it_is}")
             return
         if found.exit_code(tolerated):

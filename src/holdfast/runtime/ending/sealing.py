@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from shlex import quote
 from typing import TypeVar
 
 from holdfast.core import canonical, course, events, journal
@@ -11,6 +10,7 @@ from holdfast.core.errors import Conflict, Refused
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Batch, Commit, Course, Entry, chain_of_batch
 from holdfast.core.reconcile import Reconciliation
+from holdfast.runtime.commands import command, reopen
 from holdfast.runtime.durations import when
 from holdfast.runtime.ending.state import RECONCILED
 from holdfast.runtime.words import many
@@ -83,7 +83,7 @@ def seal(
     if not found.is_explained:
         raise Refused(
             f"batch {batch.name!r} is not sealed: {', '.join(found.unexplained)}; see "
-            f"`holdfast reconcile {quote(batch.name)}`"
+            f"`{command('reconcile', batch.name)}`"
         )
     if found.recorded.dead > tolerated:
         raise Refused(
@@ -103,7 +103,7 @@ def check_open(store: Store, batch: Batch) -> None:
     if told is not None:
         raise Refused(
             f"batch {batch.name!r} was sealed at {when(told.at)} by {owners.short(told.by)}: it is finished, and "
-            f"nothing was changed; to continue all the same, `holdfast reopen {quote(batch.name)} --reason …`, else "
+            f"nothing was changed; to continue all the same, `{reopen(batch.name)}`, else "
             "choose another batch name"
         )
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from shlex import quote
 from typing import Any
 
 from holdfast.core import journal
@@ -21,6 +20,7 @@ from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Chunk, Course, State, StoredItem, chain_of_batch
 from holdfast.core.states import Transition, move
 from holdfast.runtime import lookup
+from holdfast.runtime.commands import command
 from holdfast.runtime.durations import Duration, seconds
 from holdfast.runtime.ending import finish
 from holdfast.runtime.operating.operations import By, Result
@@ -171,7 +171,7 @@ def set_end(store: Store, batch: Batch, until: Until | None, *, actor: str) -> B
     if ends_at <= now:
         raise UsageError(
             f"until={in_utc(ends_at)} has passed: all that is left of batch {batch.name!r} would be cancelled; give a "
-            f"moment to come, or say `holdfast cancel {quote(batch.name)}`"
+            f"moment to come, or say `{command('cancel', batch.name)}`"
         )
     return store.steer(batch.id, batch.course, actor=actor, reason=until.words, ends_at=ends_at)
 

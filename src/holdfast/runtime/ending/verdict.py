@@ -1,8 +1,7 @@
 """What a report says of a batch that shall not go on, or not now: the state, why, and what to do next."""
 
-from shlex import quote
-
 from holdfast.core.ending import OVER_TOLERANCE, PAUSED, End
+from holdfast.runtime.commands import command, unpause
 from holdfast.runtime.reports.status import Status
 from holdfast.runtime.words import many
 
@@ -24,9 +23,7 @@ def of(now: Status, reason: str, *, read: bool) -> tuple[str, str] | None:
     if reason == "breaker":
         return PAUSED, f"A service did not answer for too long, {left}: see the notes, then run again to go on."
     if reason == "paused":
-        return PAUSED, (
-            f"A person paused it, {left}: `holdfast pause {quote(now.batch)} --off --reason …`, then run again."
-        )
+        return PAUSED, f"A person paused it, {left}: `{unpause(now.batch)}`, then run again."
     return None
 
 
@@ -45,9 +42,9 @@ def _stopped(now: Status) -> str:
     counts = now.counts
     if now.is_complete and now.expected is not None and now.expected > counts.expected:
         return (
-            f"{now.expected - counts.expected:,} of {many(now.expected, 'expected item')} never came: see `holdfast "
-            f"reconcile {quote(now.batch)}`; if the number was wrong, `holdfast expect {quote(now.batch)} N "
-            "--reason …`."
+            f"{now.expected - counts.expected:,} of {many(now.expected, 'expected item')} never came: see "
+            f"`{command('reconcile', now.batch)}`; if the number was wrong, "
+            f"`{command('expect', now.batch, 'N', '--reason …')}`."
         )
     unread = "" if now.ingested_at is not None else " before all of its items were there"
     flight = f", {counts.pending:,} still in flight" if counts.pending else ""
@@ -61,7 +58,7 @@ def _over_tolerance(now: Status, left: str) -> str:
     codes = ", ".join(f"{code} ({count:,})" for code, count in list(now.dead_codes.items())[:5])
     return (
         f"{_of(now.counts.dead, now.counts.expected)} dead, more than is tolerated: {codes}; {left}. Redrive, resolve "
-        f"or discard them (`holdfast dead list {quote(now.batch)}`), or raise the tolerance; then run again."
+        f"or discard them (`{command('dead list', now.batch)}`), or raise the tolerance; then run again."
     )
 
 

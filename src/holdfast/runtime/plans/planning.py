@@ -5,7 +5,6 @@ source, in groups, by key and payload. Where there is no such batch, or no store
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import astuple
@@ -20,6 +19,7 @@ from holdfast.runtime import definition, ownership
 from holdfast.runtime.checking import checker
 from holdfast.runtime.checking.findings import Findings
 from holdfast.runtime.checking.looking import Looker
+from holdfast.runtime.commands import reopen, unpause
 from holdfast.runtime.durations import when
 from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.options import Options
@@ -351,12 +351,12 @@ class _Planner:
 
 def _obstacles(batch: Batch) -> list[str]:
     if batch.sealed_at is not None:
-        again = f"`holdfast reopen {quote(batch.name)} --reason …`"
+        again = f"`{reopen(batch.name)}`"
         return [f"batch {batch.name!r} is sealed: it is finished; to go on all the same, {again}"]
     if batch.course is Course.CANCELLED:
         return [f"batch {batch.name!r} was cancelled: choose another batch name"]
     if batch.course is Course.PAUSED:
-        return [f"batch {batch.name!r} is paused: say `holdfast pause {quote(batch.name)} --off --reason …` first"]
+        return [f"batch {batch.name!r} is paused: say `{unpause(batch.name)}` first"]
     return []
 
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import IO, Any, Literal
 
 import msgspec
@@ -18,6 +17,7 @@ import msgspec
 from holdfast.core.errors import Refused, SinkError, UsageError
 from holdfast.core.model import Batch, Key, Output, State, StoredItem
 from holdfast.runtime import lookup
+from holdfast.runtime.commands import command
 from holdfast.runtime.records import tables
 from holdfast.runtime.records.outputs import OutputReader
 from holdfast.runtime.sinks import disk
@@ -65,7 +65,7 @@ def results(store: Store, batch: Batch) -> Iterator[Exported]:
             output = next(outputs, None)
         if output is None or output.n != item.n:
             raise Refused(
-                f"item {item.key!r} is done and its output is gone: see `holdfast audit verify {quote(batch.name)}`"
+                f"item {item.key!r} is done and its output is gone: see `{command('audit verify', batch.name)}`"
             )
         yield Exported(item.key, item.n, _read(reader, item, output))
 

@@ -8,7 +8,7 @@ from holdfast.core.limits import REQUEUES
 from holdfast.core.model import Batch, Chunk, Course, Place, State, StoredItem
 from holdfast.core.orphans import REVIEW
 from holdfast.runtime import lookup
-from holdfast.runtime.commands import command
+from holdfast.runtime.commands import command, reopen, unpause
 from holdfast.runtime.durations import in_words, when
 from holdfast.runtime.reports import status
 from holdfast.runtime.sinks.base import Evidence
@@ -53,9 +53,7 @@ def _again(batch: Batch, item: StoredItem) -> tuple[str, ...]:
     if batch.course is Course.CANCELLED:
         return ()
     if batch.sealed_at is not None:
-        return (
-            f"holdfast reopen {quote(batch.name)} --reason …   its batch is sealed: reopen it, to do the item again",
-        )
+        return (f"{reopen(batch.name)}   its batch is sealed: reopen it, to do the item again",)
     return (f"{command('reset', batch.name, item.key, '--reason …')}        do it again from the start",)
 
 
@@ -107,7 +105,8 @@ def _blamed(store: Store, batch: Batch, chunk: Chunk, found: Outlook) -> Outlook
     told = blame.of(store, batch, store.chunks(batch.id), now=store.now(), only=chunk.id)
     if told is None or batch.course is Course.CANCELLED:
         return found
-    lift = f"holdfast reset {quote(batch.name)} --blame --reason …   they died of something else: run it at full speed"
+    lift = command("reset", batch.name, options="--blame --reason …")
+    lift += "   they died of something else: run it at full speed"
     why = f"{told.note[0].upper()}{told.note[1:]}.".replace("of a part", "of this part")
     return Outlook(f"{found.now} {why}", found.next, (*found.commands, lift))
 
@@ -150,9 +149,7 @@ def _course(batch: Batch) -> str:
 
 def _then(batch: Batch, otherwise: str) -> str:
     if batch.course is Course.PAUSED:
-        return (
-            f"nothing, while its batch is paused: `holdfast pause {quote(batch.name)} --off --reason …`, then run it."
-        )
+        return f"nothing, while its batch is paused: `{unpause(batch.name)}`, then run it."
     return otherwise
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
-from shlex import quote
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from holdfast.core.model import Chunk, Course, Key, State
 from holdfast.core.reconcile import Finding, Reconciliation
 from holdfast.runtime import lookup
 from holdfast.runtime.checking.findings import Findings
-from holdfast.runtime.commands import naming_store
+from holdfast.runtime.commands import command, naming_store
 from holdfast.runtime.durations import in_words, when
 from holdfast.runtime.ending import verdict
 from holdfast.runtime.options import allowed as allowed_dead
@@ -230,7 +229,7 @@ class Report:
             lines.append("  left     " + ", ".join(self._left()))
         lines += [f"  dead     {d.key!r} at {d.stage}: {d.code}: {d.reason}" for d in self.dead[:5]]
         if c.dead > 5:
-            lines.append(f"  dead     … and {c.dead - 5:,} more: holdfast dead list {quote(self.batch)}")
+            lines.append(f"  dead     … and {c.dead - 5:,} more: {command('dead list', self.batch)}")
         findings = self.reconciliation.findings if self.reconciliation is not None else ()
         lines += [f"  finding  {f.what}: {f.file or f.key}: {f.why}" for f in findings[:5]]
         lines += [f"  hook     {failed}" for failed in self.failed_hooks]
@@ -360,14 +359,14 @@ def _state(
     is_short = now.end is End.STOPPED and found is not None and found.is_told
     if now.is_complete and read and found is not None and not found.is_explained and not is_short:
         what = ", ".join(found.unexplained)
-        return FINDINGS, f"Nothing is left to do, but {what}: see `holdfast reconcile {quote(now.batch)}`."
+        return FINDINGS, f"Nothing is left to do, but {what}: see `{command('reconcile', now.batch)}`."
     barred = verdict.of(now, reason, read=read)
     if barred is not None:
         return barred
     if now.is_complete and read:
         if not counts.dead:
             return "complete", f"{kinds.all()} accounted for."
-        see = f"; see `holdfast dead list {quote(now.batch)}`, then redrive, resolve or discard them"
+        see = f"; see `{command('dead list', now.batch)}`, then redrive, resolve or discard them"
         beyond = "" if counts.dead <= tolerated else see
         return "complete with dead letters", f"{kinds.died()} died{beyond}."
     left = f"{kinds.pending()} left to do" if counts.pending else _to_come(now)
@@ -379,10 +378,11 @@ def _state(
     if counts.pending or (has_source and now.expected is None):
         return "open", f"{left[0].upper()}{left[1:]}: run it to go on."
     if now.expected is not None:
-        return "open", f"{left[0].upper()}{left[1:]}: wait for them, or `holdfast close {quote(now.batch)}`."
+        return "open", f"{left[0].upper()}{left[1:]}: wait for them, or `{command('close', now.batch)}`."
     return "open", (
-        f"More items may come: run it with its source to read the rest; if messages bring them, `holdfast expect "
-        f"{quote(now.batch)} N` says how many there are, and `holdfast close {quote(now.batch)}` that these were all."
+        f"More items may come: run it with its source to read the rest; if messages bring them, "
+        f"`{command('expect', now.batch, 'N')}` says how many there are, and "
+        f"`{command('close', now.batch)}` that these were all."
     )
 
 

@@ -9,7 +9,6 @@ import hashlib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from shlex import quote
 from typing import Any
 
 from holdfast.core import canonical, journal, typed
@@ -18,6 +17,7 @@ from holdfast.core.limits import RESULT_BYTES
 from holdfast.core.model import Batch, State, chain_of_batch
 from holdfast.runtime import event_loop
 from holdfast.runtime.checking.asking import here
+from holdfast.runtime.commands import command
 from holdfast.runtime.plans.code import code_of
 from holdfast.runtime.scans.burial import is_row
 from holdfast.stores import owners
@@ -133,7 +133,7 @@ class Convergence:
             raise NotConverged(
                 f"batch {batch.name!r}: all its ranges are done, but {self.what} raised {type(error).__name__}: "
                 f"{error}. It was given {_in_words(gathered.decoded())}, which are kept: correct it, or a result "
-                f"(`holdfast reset {quote(batch.name)} PARTITION`), and run again"
+                f"(`{command('reset', batch.name, 'PARTITION')}`), and run again"
             ) from error
         body = journal.Acted(reason=f"of {len(gathered.parts):,} parts", note=self._fact(batch, gathered.parts, result))
         store.note(batch.id, KIND, journal.encode_body(body), actor=owners.new_owner(), once=True)

@@ -7,7 +7,6 @@ after what is new, under the same lease.
 import logging
 import time
 from dataclasses import replace
-from shlex import quote
 from typing import Any
 
 from holdfast.core import cursor as cursors
@@ -17,6 +16,7 @@ from holdfast.core.limits import BLAME, LOAD_BYTES, SUSPECT
 from holdfast.core.model import Batch, Checkpoint, Course, Item, State, Want
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import NOTHING, settle, start
+from holdfast.runtime.commands import command, unpause
 from holdfast.runtime.scans.elsewhere import ProcessRunner
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.followed import FollowRunner
@@ -114,13 +114,13 @@ class Follower(Handling):
     def _not_ours(self, idle: Idle, at: Checkpoint | None, final: Final) -> Tick:
         (item,) = self.store.items(self.batch.id, lo=FIRST, hi=FIRST + 1, limit=1)
         if item.place.state is State.DEAD:
-            redrive = f"holdfast dead redrive {quote(self.batch.name)}"
+            redrive = command("dead redrive", self.batch.name)
             why = f"{item.place.code}: {item.place.reason}; see to it, then: {redrive}"
             return self._told(Ended.DEAD, at, at, final, why=why)
         if item.place.state is not State.PENDING or idle.course is Course.CANCELLED or idle.ended:
             return self._told(Ended.DEAD, at, at, final, why=f"the scan is {item.place.state}: it follows no more")
         if idle.course is Course.PAUSED:
-            why = f"it is paused: say `holdfast pause {quote(self.batch.name)} --off --reason …`"
+            why = f"it is paused: say `{unpause(self.batch.name)}`"
             return self._told(Ended.WAITING, at, at, final, why=why)
         if not wait.is_over(item.place.due, item.place.wait, self.store.now()):
             why = f"{item.place.code}: {item.place.reason}"
@@ -200,7 +200,7 @@ class Follower(Handling):
             return Ended.STOPPED, why, None
         if place.state is State.PENDING:
             return Ended.WAITING, why, place.due
-        return Ended.DEAD, f"{why}; see to it, then: holdfast dead redrive {quote(self.batch.name)}", None
+        return Ended.DEAD, f"{why}; see to it, then: {command('dead redrive', self.batch.name)}", None
 
     # -- telling ------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
-from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core import canonical, ingest, journal, sources
@@ -19,6 +18,7 @@ from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.errors import StoreUnavailable, Transient
 from holdfast.core.model import Batch, State
 from holdfast.runtime import definition
+from holdfast.runtime.commands import command
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.durations import brief
 from holdfast.runtime.failures import FailureHooks
@@ -176,9 +176,7 @@ def told(run: Report, gathered: Gathered) -> Report:
     why = [f"{many(gathered.rows, 'row')} stand behind its checkpoint."]
     why += [f"{many(again, 'redriven row')} not handled yet: run a tick."] if again else []
     why += (
-        [f"{many(run.counts.dead, 'dead letter')}: see `holdfast dead list {quote(run.batch)}`."]
-        if run.counts.dead
-        else []
+        [f"{many(run.counts.dead, 'dead letter')}: see `{command('dead list', run.batch)}`."] if run.counts.dead else []
     )
     return replace(run, state="following", why=" ".join(why))
 

@@ -2,10 +2,10 @@
 that is finished is called complete again."""
 
 from collections.abc import Iterator
-from shlex import quote
 
 from holdfast.core.errors import HoldfastError, SourceChanged
 from holdfast.core.model import Batch, Course, State
+from holdfast.runtime.commands import command
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.scans.stage import span_of
 from holdfast.runtime.sources.base import Identified, Inventoried, NotThereError, Readable, Since, Span
@@ -38,7 +38,7 @@ def refuse_changed_batch(source: Readable, store: Store, batch: Batch) -> tuple[
         states = {item.place.state for item in each_item(store, batch.id) if is_row(item.key)}
         if states - {State.DEAD}:  # whoever redrove rows has corrected them in place
             return ()
-        buried = f". If you corrected buried rows, redrive them first: holdfast dead redrive {quote(batch.name)}"
+        buried = f". If you corrected buried rows, redrive them first: {command('dead redrive', batch.name)}"
         raise SourceChanged(
             f"batch {batch.name!r} is finished, and {source!r} is not what it was then: {found.changed}. What the "
             "batch holds was made from the old one: put that back, or scan the new one under a batch name of its own"

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from shlex import quote
 from typing import Any
 
 from holdfast.core import journal, lease
 from holdfast.core.model import Batch, Chunk, ChunkId
+from holdfast.runtime.commands import command
 from holdfast.runtime.stuck import grants
 from holdfast.runtime.words import many
 from holdfast.stores import owners
@@ -101,7 +101,7 @@ def deaths(
 
 def lifting(batch: str) -> str:
     """The command that lifts it."""
-    return f"holdfast reset {quote(batch)} --blame lifts that"
+    return f"{command('reset', batch, options='--blame')} lifts that"
 
 
 def _weight(chunk: Chunk, now: float, is_dead: grants.IsDead) -> int:

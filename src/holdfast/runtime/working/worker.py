@@ -8,7 +8,6 @@ next stage starts only after its checkpoint is durable.
 
 import logging
 import queue
-import shlex
 import time
 from collections.abc import Sequence
 
@@ -21,6 +20,7 @@ from holdfast.core.model import Claim, Commit, Item, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, excuse
 from holdfast.core.settle import NOTHING, Settled, booked, commit, settle, start
 from holdfast.runtime.checking.gate import Gate, Passed
+from holdfast.runtime.commands import command
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.ending.pauses import Pauses
 from holdfast.runtime.ending.watch import Watch
@@ -417,7 +417,7 @@ class Worker:
             batch, pending = self.lanes[0].runner.batch, holding.claim.pending
             raise Damaged(
                 f"chunk {holding.lease.chunk} of batch {batch!r} counts {many(pending, 'pending item')}, and the store "
-                f"has none to hand out: it is damaged; `holdfast audit verify {shlex.quote(batch)}` says more; put "
+                f"has none to hand out: it is damaged; `{command('audit verify', batch)}` says more; put "
                 "back a backup"
             )
 

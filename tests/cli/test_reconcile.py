@@ -196,8 +196,8 @@ def test_a_batch_is_sealed_shown_refuses_and_is_reopened(app: str, holdfast: Com
     ("arguments", "code", "said"),
     [
         (("reconcile", "nobody"), 2, "there is no batch 'nobody'"),
-        (("reconcile", "book", "--undo", "much"), 2, "undo='much': write a number of items"),
-        (("reconcile", "book", "--tolerate", "much"), 2, "tolerate='much': write a number of items"),
+        (("reconcile", "book", "--undo", "much"), 2, "--undo much: write a number of items"),
+        (("reconcile", "book", "--tolerate", "much"), 2, "--tolerate much: write a number of items"),
         (("reconcile", "book", "--repair", "--seal"), 2, "nothing to seal yet"),
         (("reconcile", "book", "--source", "app.py:bare"), 2, "belongs to pipeline 'book'"),
         (("reconcile", "book", "--source", "nowhere.py"), 2, "there is no file nowhere.py"),

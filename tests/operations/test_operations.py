@@ -119,7 +119,7 @@ def test_an_output_that_is_not_json_is_refused(buried: World) -> None:
 
 @pytest.mark.parametrize("reason", ["", "   "])
 def test_an_act_without_a_reason_is_refused(reason: str) -> None:
-    with pytest.raises(UsageError, match="say why"):
+    with pytest.raises(UsageError, match='pass reason="…"'):
         By(actor="ada", reason=reason)
 
 

@@ -50,7 +50,7 @@ RUN: dict[str, tuple[dict[str, Any], str]] = {
     "an executor that is none": ({"executor": print}, "executor="),
     "progress in words": ({"progress": "yes"}, "progress='yes': say True or False"),
     "an identity nobody knows": ({"identity": "row"}, "identity='row': say \"key\""),
-    "a change nobody knows": ({"changed": "ask"}, "changed='ask': say \"refuse\""),
+    "a change nobody knows": ({"changed": "ask"}, "changed='ask': use \"refuse\""),
     "a key that is a number": ({"key": 5}, "key=5: name a field"),
     "a budget that is a number": ({"budget": 5}, r"budget=5: write hf.Budget"),
     "a batch that is a number": ({"batch": 5}, "batch name 5"),

@@ -243,7 +243,7 @@ def test_a_wait_that_is_longer_than_the_patience_is_told_where_a_scan_is_split(c
 
     report = made(Throttled(0, AWAY[0]), [], partitions=3).run(progress=False)
     assert (report.exit_code, report.reason, clock.waits) == (75, "away", [])
-    assert "asks to wait 15 min 00 s, longer than patience=5 min" in " ".join(report.warnings)
+    assert "asks to wait 15 min 00 s, longer than the 5 min 00 s of its patience" in " ".join(report.warnings)
 
 
 # -- pipelines ------------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def test_a_pipeline_that_is_told_to_wait_longer_than_its_patience_ends_with_75(
 
     report = run(book, orders, key="n")
     assert (report.exit_code, report.reason, report.counts.expected, clock.waits) == (75, "away", 40, [])
-    assert "asks to wait 15 min 00 s, longer than patience=5 min" in " ".join(report.warnings)
+    assert "asks to wait 15 min 00 s, longer than the 5 min 00 s of its patience" in " ".join(report.warnings)
 
 
 @pytest.mark.parametrize("error", [hf.Defer(60), ConnectionRefusedError(111, "refused")])

@@ -23,7 +23,7 @@ _COMMAND = re.compile(rf"(?<![\w./-])holdfast (?:{'|'.join(_verbs)})(?![\w-])(?!
 
 _REMEDY = re.compile(
     r'(?<![\w.-])(?<!\w\()(?:(?P<choice>changed|code|verify)="(?P<chosen>keep|rerun|refuse|none|quick|full)"'
-    r'|(?P<name>tolerate|undo|accept_source|patience|reason)="(?P<value>[^"]*)"'
+    r'|(?P<name>tolerate|undo|accept_source|batch|patience|reason)="(?P<value>[^"]*)"'
     r"|(?P<flag>allow_empty|seal)=True|(?P<open>until|tolerate|patience)=…)"
 )
 _REFUSED = re.compile(

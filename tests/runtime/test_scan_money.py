@@ -163,7 +163,7 @@ def test_partitions_share_a_budget() -> None:
 
 
 def test_what_never_ends_takes_no_budget() -> None:
-    with pytest.raises(hf.UsageError, match="takes no budget="):
+    with pytest.raises(hf.UsageError, match="budget= is for what ends"):
         scan_of("rows", follow=True).run(poll="1s", budget=hf.Budget(usd=1))
 
 

@@ -157,7 +157,7 @@ class Scan:
             if poll is None:
                 raise UsageError(f'scan {self.name!r} follows its source: say run(poll="30s"), or call tick()')
             if budget is not None:
-                raise UsageError(f"scan {self.name!r} follows its source and never ends: it takes no budget=")
+                raise UsageError(f"budget= is for what ends: scan {self.name!r} follows its source, and never does")
             every, stop = seconds(poll, "poll"), Stop(None if deadline is None else moment(deadline))
             with self._delivering(stop):
                 show = progress if callable(progress) else following.show_line if progress else _hide

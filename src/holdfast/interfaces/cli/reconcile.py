@@ -73,7 +73,10 @@ def reconcile(
         if seal:
             extra["sealed_at"] = _seal(there, found, result, manner, most)
     if manner.as_json:
-        render.document({**result.as_dict(), "tolerated": most, "exit_code": result.exit_code(most), **extra})
+        plain = result.as_dict()
+        told = [{**each, "remedy": hints.pasteable(each["remedy"])} for each in plain["findings"]]
+        told_too = {"tolerated": most, "exit_code": result.exit_code(most)}
+        render.document({**plain, "findings": told, **told_too, **extra})
     elif seal:
         render.say(f"{batch} is sealed: it takes no more items, commits or acts.", render.GOOD)
     raise typer.Exit(result.exit_code(most))

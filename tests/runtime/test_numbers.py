@@ -265,11 +265,11 @@ def test_of_very_many_it_is_said_about(restart: Restart, monkeypatch: pytest.Mon
 class Walked:
     """A scan of 40 rows, each of which takes ten seconds on a clock of its own, and costs a cent."""
 
-    def __init__(self, source: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, source: object, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
         self.time, self.handled, self.stop_after = 0.0, 0, 0
         for module in ("walk", "runner"):
             monkeypatch.setattr(f"holdfast.runtime.scans.{module}.clock", lambda: self.time)
-        self.scan = hf.Scan("orders", source, store="state.db", every=5)  # type: ignore[arg-type]
+        self.scan = hf.Scan("orders", source, store="state.db", every=5, **options)  # type: ignore[arg-type]
 
         @self.scan.handler
         def check(rows: list[Any], acc: int, ctx: hf.Context) -> int:
@@ -298,6 +298,17 @@ def test_a_scan_that_is_resumed_has_worked_in_every_run(folder: Path, monkeypatc
     assert verify(store, batch, full=True).holds
     again = walked.go()
     assert (again.run.saved.items, again.run.saved.seconds, again.run.saved.usd) == (1, 400, Decimal("0.40"))
+
+
+def test_every_tick_of_a_scan_that_follows_has_worked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = list(range(12))
+    walked = Walked(Rows(rows), monkeypatch, follow=True)
+    for more, seconds in ((0, 120), (0, 120), (5, 170)):
+        rows += range(more)
+        walked.scan.tick()
+        store = walked.scan.pipeline.store
+        assert standing.snapshot(store, lookup.batch_named(store, "orders")).totals.seconds == seconds
+    assert verify(store, lookup.batch_named(store, "orders"), full=True).holds
 
 
 @pytest.mark.promise("P13")

@@ -141,8 +141,8 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: bytes = b""
     """SHA-256 over salt and accumulator; empty where there is none."""
     seconds: float = 0.0
-    """What an attempt took that ends with this checkpoint because its run does; one that comes to an end tells that by
-    itself."""
+    """What an attempt took that ends with this checkpoint because its run does, or a tick; one that comes to the end of
+    its range tells that by itself."""
 
 
 class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True, tag="checkpoint"):

@@ -39,7 +39,7 @@ def check(batch: Batch, now: dict[str, Any], accepted: str | None, *, resets: bo
         raise FingerprintChanged(
             f"batch {batch.name!r} was begun with another source: {'; '.join(changed)}. Its cursor may mean nothing "
             'there: go on all the same with accept_source="why that is fine", '
-            f'{anew}or read the new source under another name (batch="NAME"); nothing was run'
+            f'{anew}or read the new source under another batch name (batch="NAME"); nothing was run'
         )
     return changed
 

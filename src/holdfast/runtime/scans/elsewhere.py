@@ -296,6 +296,6 @@ class _Child(RangeRunner):
     def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Any:
         if self._parcel.follows:
             self.refuse_rows_left(walk)
-            work.reached = walk.reached()
+            work.reached = walk.reached(is_last=True)
             return None
         return super()._done(walk, result, work, ctx, began)

@@ -34,5 +34,5 @@ class FollowRunner(RangeRunner):
     def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Done | None:
         """What is there was handled: the last checkpoint and the release are one commit."""
         self.refuse_rows_left(walk)
-        work.reached = walk.reached()
+        work.reached = walk.reached(is_last=True)
         return None

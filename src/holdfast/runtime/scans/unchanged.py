@@ -41,7 +41,7 @@ def refuse_changed_batch(source: Readable, store: Store, batch: Batch) -> tuple[
         buried = f". If you corrected buried rows, redrive them first: {command('dead redrive', batch.name)}"
         raise SourceChanged(
             f"batch {batch.name!r} is finished, and {source!r} is not what it was then: {found.changed}. What the "
-            "batch holds was made from the old one: put that back, or scan the new one under a name of its own "
+            "batch holds was made from the old one: put that back, or scan the new one under a batch name of its own "
             '(batch="NAME")'
             f"{buried if states else ''}"
         )

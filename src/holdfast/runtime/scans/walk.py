@@ -110,7 +110,7 @@ class Walk:
 
     def reached(self, *, is_last: bool = False) -> Reached:
         """How far it has come: what a checkpoint says. What is malformed up to there is buried before. The last
-        checkpoint of an attempt that ends with its run tells how long that took."""
+        checkpoint of an attempt that ends with its run, or of a tick, tells how long that took."""
         self._bury_malformed()
         at = self.feed.cursor
         reached = Reached(item=self.item, rows=self.feed.rows, cursor=b"" if at is None else cursor.encode(at),

@@ -61,7 +61,7 @@ def test_the_number_of_items_is_put_on_record_and_ends_the_batch(letters: hf.Pip
 def test_a_close_tells_what_never_came_and_ends_with_1(letters: hf.Pipeline, holdfast: Command) -> None:
     holdfast("expect", "letters", "5")
     dry = holdfast("close", "letters", "--dry-run")
-    assert "3 of 5 expected never came. It would take no new ones" in dry.out
+    assert "3 of 5 expected never came. It would take no new ones from now on, for good: a close cannot" in dry.out
     assert holdfast("close", "letters").code == 2  # there is no terminal to ask at
     assert letters.store.batches()[0].closed_at is None
     answer = holdfast("close", "letters", *WHY)

@@ -259,7 +259,8 @@ class Pipeline:
                           sinks=sinks_among(self.stages))  # fmt: skip
 
     def close(self, batch: str | None = None, *, reason: str = "", actor: str = "") -> None:
-        """Take no new items from now on; those that are there may come again, and once they are settled it ends."""
+        """Take no new items from now on; those that are there may come again, and once they are settled it ends. It
+        cannot be undone."""
         totals.close(self.store, self._known(batch), actor=_actor(actor), reason=reason,
                      sinks=sinks_among(self.stages))  # fmt: skip
 

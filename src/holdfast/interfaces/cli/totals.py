@@ -47,17 +47,21 @@ def close(
     *,
     manner: Manner,
 ) -> None:
-    """Take no new items from now on: those that are there may come again, and once they are settled the batch ends."""
+    """Take no new items from now on: those that are there may come again, and once they are settled the batch ends. It
+    cannot be undone."""
     with opened(manner.store) as there:
         found = lookup.batch_named(there, batch)
         missing = max(0, (found.expected or 0) - found.admitted)
         never = f"; {missing:,} of {found.expected:,} expected never came" if missing else ""
-        say = f"{batch} has {render.many(found.admitted, 'item')}{never}. It would take no new ones from now on."
+        say = (
+            f"{batch} has {render.many(found.admitted, 'item')}{never}. It would take no new ones from now on, for "
+            "good: a close cannot be undone, and what comes later needs another batch."
+        )
         plan = {"batch": batch, "admitted": found.admitted, "expected": found.expected, "never_created": missing}
         is_closed = found.closed_at is not None
         if not goes_on(manner, plan, lambda: None if is_closed else render.say(say)):
             return
-        by = agreed(f"Close {batch}", manner, nothing_to_do=is_closed)
+        by = agreed(f"Close {batch} for good", manner, nothing_to_do=is_closed)
         now, end = totals.close(there, found, actor=by.actor, reason=by.reason)
     _answer(found, now, end, manner, f"{now.name} is closed: it takes no new items")
 

@@ -24,6 +24,7 @@ from holdfast.runtime.reports.report import Report
 from holdfast.runtime.resources.definition import Scope
 from holdfast.runtime.scans import following, planned
 from holdfast.runtime.scans.convergence import Convergence, Gathered, gather
+from holdfast.runtime.scans.correction import accept_corrected
 from holdfast.runtime.scans.following import Following
 from holdfast.runtime.scans.handler import NOTHING, Handler
 from holdfast.runtime.scans.handling import Stop
@@ -195,9 +196,11 @@ class Scan:
         known = self.pipeline.store.batch(name)
         if known is None:
             return ()
-        if accept_source:  # a file that is another one is not made the old one by a reason
+        actor = owners.new_owner()
+        if accept_source:  # a file that is another one is not made the old one by a reason; rows may be corrected in it
+            accept_corrected(self.source, self.pipeline.store, known, accept_source, actor)
             refuse_changed_batch(self.source, self.pipeline.store, known)
-        following.accept_source(self.pipeline, known, stage, accept_source, owners.new_owner())
+        following.accept_source(self.pipeline, known, stage, accept_source, actor)
         return refuse_changed_batch(self.source, self.pipeline.store, known)
 
     def tick(self, batch: str | None = None, *, deadline: Duration | datetime | None = None, lease: Duration = "30s",

@@ -89,6 +89,11 @@ class Feed:
         """The cursor after the last row that was taken; before the first, the one it was begun with."""
         return self._page.after(self._at) if self._page is not None and self._at else self._last
 
+    @property
+    def before_last(self) -> Cursor | None:
+        """The cursor before the row that was taken last."""
+        return self._page.after(self._at - 1) if self._page is not None and self._at > 1 else self._last
+
     def take(self, most: int) -> list[Any]:
         """Up to so many rows, malformed ones counted and left out; fewer only at the end, and before trouble."""
         taken: list[Any] = []

@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from holdfast.core import canonical, cursor, typed
 from holdfast.core import lease as leases
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Skip, UsageError
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Checkpoint, Item
-from holdfast.core.outcome import Done
+from holdfast.core.outcome import Done, Failed
 from holdfast.runtime.checking.asking import here
 from holdfast.runtime.event_loop import Loan, this_thread
 from holdfast.runtime.resources.opened import Handed
@@ -24,6 +26,7 @@ from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Parked, RangeLost, Walk
 from holdfast.runtime.schema import Invalid
 from holdfast.runtime.sources.away import Notice, Outage, SourceAway, asked, is_away
+from holdfast.runtime.sources.line_file import LineFile
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.explanation import with_place
 from holdfast.runtime.working.pools import Finished
@@ -72,12 +75,23 @@ class RangeRunner(StageRunner):
             self._finished.put(Refusal(work, mistaken(self.ranges.handler.what, error, with_place(error))))
         except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome that names it
             outcome = self._explain(item if walk is None else walk.item, error, work, began, ctx)
+            outcome = self._with_rows(outcome, walk)
         here.batch, this_thread.is_below = None, was_below
         work.started = 0.0
         if outcome is not None and not work.abandoned:
             work.outcomes.append(outcome)
         elif walk is not None and not work.abandoned:
             work.items[0] = walk.item  # it comes back as it stands now
+
+    def _with_rows(self, outcome: Any, walk: Walk | None) -> Any:
+        """A failure with the rows that the handler had, and with the lines where they are in the file."""
+        source, held = self.ranges.source, walk.in_hand() if walk is not None else None
+        if walk is None or held is None or not isinstance(outcome, Failed) or not isinstance(source, LineFile):
+            return outcome
+        before, first, count = held
+        rows = f"row {first:,}" if count == 1 else f"rows {first:,} to {first + count - 1:,}"
+        said = f"{outcome.message} ({rows} of the partition, {source.lines_after(before, count)})"
+        return msgspec.structs.replace(outcome, message=said)
 
     def handler(self) -> Handler:
         """The handler with its resources in place, for this thread. Raises ResourceError."""

@@ -2,13 +2,16 @@
 that is finished is called complete again."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
+from holdfast.core import canonical
 from holdfast.core.errors import HoldfastError, SourceChanged
 from holdfast.core.model import Batch, Course, State
 from holdfast.runtime.commands import command
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.scans.stage import span_of
 from holdfast.runtime.sources.base import Identified, Inventoried, NotThereError, Readable, Since, Span
+from holdfast.runtime.sources.line_file import LineFile
 from holdfast.runtime.words import many
 from holdfast.stores.base import Store, each_checkpoint, each_item
 
@@ -21,13 +24,23 @@ def refuse_changed(source: Readable, span: Span, what: str) -> None:
     if difference is not None:
         raise SourceChanged(
             f"{what}: {source!r} is not what it was when the scan began: {difference}. Its checkpoints mean nothing in "
-            "another file: put the old one back, or scan the new one under a new batch name"
+            f"another file: put the old one back, or scan the new one under a new batch name{_corrected(source)}"
         )
+
+
+def _corrected(source: Readable) -> str:
+    """What to do where the file is the same but for rows that nobody has handled."""
+    if not isinstance(source, LineFile) or not source.can_be_sought:
+        return ""
+    return (
+        ". If you corrected rows that were not handled yet, and nothing before them, run it again with "
+        'accept_source="what you corrected"'
+    )
 
 
 def refuse_changed_batch(source: Readable, store: Store, batch: Batch) -> tuple[str, ...]:
     """The same for a whole batch, before anything is claimed. Of one that is finished, what was added is told."""
-    span = _first_span(store, batch)
+    span = _span_now(source, store, batch)
     if span is None or span.identity is None or batch.course is Course.CANCELLED:
         return ()
     if _has_open_ranges(store, batch):
@@ -39,13 +52,22 @@ def refuse_changed_batch(source: Readable, store: Store, batch: Batch) -> tuple[
         if states - {State.DEAD}:  # whoever redrove rows has corrected them in place
             return ()
         buried = f". If you corrected buried rows, redrive them first: {command('dead redrive', batch.name)}"
+        dead = _dead_range(store, batch) if not states and _corrected(source) else ""
         raise SourceChanged(
             f"batch {batch.name!r} is finished, and {source!r} is not what it was then: {found.changed}. What the "
             "batch holds was made from the old one: put that back, or scan the new one under a batch name of its own "
             '(batch="NAME")'
-            f"{buried if states else ''}"
+            f"{buried if states else _redrive_first(batch, dead) if dead else ''}"
         )
     return (grown_by(source, batch, found),) if found.more else ()
+
+
+def _redrive_first(batch: Batch, dead: str) -> str:
+    redrive = command("dead redrive", batch.name, dead, "--reason …")
+    return (
+        f". If you corrected rows of partition {dead}, which died, and nothing before them, redrive it ({redrive}), "
+        'then run it again with accept_source="what you corrected"'
+    )
 
 
 def grown_by(source: Readable, batch: Batch, found: Since) -> str:
@@ -71,6 +93,29 @@ def _since(source: Readable, store: Store, batch: Batch, span: Span) -> Since:
     return Since()
 
 
+def _dead_range(store: Store, batch: Batch) -> str:
+    dead = (item for item in each_item(store, batch.id, state=State.DEAD) if not is_row(item.key))
+    return next((canonical.key_text(item.key) for item in dead), "")
+
+
+def _span_now(source: Readable, store: Store, batch: Batch) -> Span | None:
+    """The range whose identity is that of the source now, as the batch knows it: the first, unless corrections were
+    accepted since it ended. Then it is one that is open, or was when they were."""
+    first = _first_span(store, batch)
+    if first is None or first.identity is None or not isinstance(source, LineFile):
+        return first
+    with suppress(NotThereError):
+        if source.changed(first.identity) is None:
+            return first
+        for item in each_item(store, batch.id):
+            span = span_of(item.payload) if item.payload and not is_row(item.key) else None
+            if span is None or span.identity is None or span.identity == first.identity:
+                continue
+            if item.place.state is State.PENDING or source.changed(span.identity) is None:
+                return span
+    return first
+
+
 def _first_span(store: Store, batch: Batch) -> Span | None:
     """The first range: its identity is that of all."""
     item = next(iter(store.items(batch.id, limit=1)), None)
@@ -89,7 +134,7 @@ def _handled(store: Store, batch: Batch) -> int:
 
 def grown(source: Readable, store: Store, batch: Batch) -> Iterator[str]:
     """What was appended to a file after it was divided into ranges that come to an end: no range has it."""
-    span = _first_span(store, batch)
+    span = _span_now(source, store, batch)
     if span is None or span.until is None or not isinstance(span.identity, dict) or not isinstance(source, Identified):
         return
     try:

@@ -96,6 +96,7 @@ class Walk:
         self._began = self._saved_at = clock()
         self._handed = 0
         """How many rows the handler was given last."""
+        self._is_handling = False
 
     def go(self) -> Any:
         """Everything up to the end of the range; what came of it. Raises Parked and RangeLost."""
@@ -151,7 +152,19 @@ class Walk:
 
     def _handled(self, rows: list[Any]) -> Any:
         """What is accumulated after some rows."""
-        return self._kept(self._call(rows, self._acc))
+        self._is_handling = True
+        made = self._kept(self._call(rows, self._acc))
+        self._is_handling = False
+        return made
+
+    def in_hand(self) -> tuple[Cursor | None, int, int] | None:
+        """The rows that the handler had when it failed: the cursor before the first, its number in the range, and how
+        many they are. Of a generator, the row that it took last; None where it had none."""
+        if self.handler.shape is Shape.GENERATOR:
+            return (self.feed.before_last, self.feed.rows, 1) if self.feed.rows > self._saved_rows else None
+        if not self._is_handling or not (numbers := self.feed.numbers()):
+            return None
+        return self.feed.befores()[0], numbers[0], numbers[-1] - numbers[0] + 1
 
     def _call(self, rows: list[Any], acc: Any) -> Any:
         """Call the handler; a coroutine is awaited on the event loop of the run, and cancelled when its lease is

@@ -6,7 +6,7 @@ sought: it is read from its start, its cursor is the number of the row, and it i
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from copy import copy
 from functools import partial
 from itertools import pairwise
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, Self
 
 from holdfast.core.cursor import Cursor
-from holdfast.core.errors import SourceChanged, UsageError
+from holdfast.core.errors import HoldfastError, SourceChanged, UsageError
 from holdfast.core.limits import PAYLOAD_BYTES
 from holdfast.runtime.sources import borders, growth, identity
 from holdfast.runtime.sources.base import Final, Page, Span, logical_name, one_range, told
@@ -132,6 +132,60 @@ class LineFile:
         """What is another than before; a file that only grew is not."""
         with told(self._what):
             return identity.difference(self.path, before)
+
+    def lines_after(self, after: Cursor | None, count: int) -> str:
+        """Which lines the next rows after a cursor are, in words; the file alone where that cannot be told."""
+        found: tuple[int, int] | None = None
+        if self.can_be_sought:
+            with suppress(HoldfastError, OSError, ValueError):
+                found = self._lines_after(place_of(after, "byte", self._what), count)
+        if found is None:
+            return f"in {self.path}"
+        first, last = found
+        return f"line {first:,} of {self.path}" if first == last else f"lines {first:,} to {last:,} of {self.path}"
+
+    def _lines_after(self, start: tuple[int, int], count: int) -> tuple[int, int] | None:
+        """The first and the last line of some rows; None where there are fewer."""
+        found = self._stretch(start, count)
+        if found is None:
+            return None
+        lines, (begin, end, has_end) = LineNumbers(self.path, self.lone_cr), found
+        first = lines.at(begin)
+        return first, max(first, lines.at(end) - has_end)
+
+    def byte_after(self, after: Cursor | None) -> int:
+        """Where the next row after a cursor begins in the file as it is now; where that cannot be told, a byte before
+        it."""
+        start = place_of(after, "byte", self._what)
+        with suppress(HoldfastError, OSError, ValueError):
+            if (found := self._stretch(start, 1)) is not None:
+                return found[0]
+        return start[0]
+
+    def _stretch(self, start: tuple[int, int], count: int) -> tuple[int, int, bool] | None:
+        """Where some rows begin, where they end, and whether the last has a line end; None where there are fewer."""
+        begin = None
+        with self._opened() as (stream, parser, blocks):
+            first = blocks.offset
+            offset, passed = max(start, (first, 0))
+            lines = LineNumbers(self.path, self.lone_cr)
+            for rows, at, behind, data in self._between(stream, parser, lines, first, offset, None):
+                ends = [at, *(at + end for end in parser.ends(data))]
+                ends += [behind] * (len(rows) + 1 - len(ends))  # the last line of a file may have no end
+                begin = ends[passed] if begin is None and passed < len(rows) else begin
+                if begin is not None and passed + count <= len(rows):
+                    last = ends[passed + count]
+                    return begin, last, data[last - at - 1 : last - at] in (b"\n", b"\r", b"")
+                passed -= len(rows)
+                if begin is not None:
+                    passed, count = 0, count + passed
+        return None
+
+    def changed_beside(self, before: dict[str, Any], open_bytes: Sequence[tuple[int, int | None]]) -> str | None:
+        """What is another than before outside of some stretches of bytes, as far as it was looked at; None if nothing
+        is."""
+        with told(self._what):
+            return identity.difference_beside(self.path, before, open_bytes)
 
     def followed(self) -> Self:
         """The same file, as one that others write on."""

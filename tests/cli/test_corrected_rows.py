@@ -1,0 +1,86 @@
+"""A row of a file stopped a partition; a person corrects it in the file and continues from the command line."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+APP = """
+import holdfast as hf
+
+totals = hf.Scan("totals", hf.Csv("stock.csv"), every=10, partitions=PARTITIONS, retry=hf.Retry(attempts=1))
+
+@totals.handler
+def add(rows, acc: int) -> int:
+    return acc + sum(int(row["n"]) for row in rows)
+
+@totals.converge
+def together(parts):
+    return sum(parts)
+"""
+AGREED = ("--yes", "--reason", "a typo", "--actor", "ada")
+
+
+def begin(here: Path, holdfast: Command, partitions: int, wrong: str, at: int) -> None:
+    """A scan of the numbers 0 to 99, one of which is written wrongly."""
+    (here / "app.py").write_text(APP.replace("PARTITIONS", str(partitions)))
+    lines = [str(n) for n in range(100)]
+    lines[at] = wrong
+    (here / "stock.csv").write_text("n\n" + "\n".join(lines) + "\n")
+    assert holdfast("run", "app.py:totals").code == 1
+
+
+def correct(here: Path, wrong: str, right: str) -> None:
+    path = here / "stock.csv"
+    path.write_text(path.read_text().replace(wrong, right))
+
+
+def test_the_dead_letter_names_rows_and_lines(here: Path, holdfast: Command) -> None:
+    begin(here, holdfast, 1, "fifty", 50)
+    told = holdfast("dead", "show", "totals", "0").out
+    assert "rows 51 to 60 of the partition, lines 52 to 61 of stock.csv" in " ".join(told.split())
+
+
+@pytest.mark.parametrize(("partitions", "wrong", "at", "right"), [(1, "fifty", 50, "50"), (2, "x0", 20, "20")])
+def test_a_corrected_row_is_accepted_with_a_reason(
+    here: Path, holdfast: Command, partitions: int, wrong: str, at: int, right: str
+) -> None:
+    begin(here, holdfast, partitions, wrong, at)
+    correct(here, wrong, right)
+    refused = holdfast("run", "app.py:totals")
+    assert refused.code == 1
+    assert "holdfast dead redrive totals 0 --reason" in " ".join(refused.err.split())
+    assert holdfast("dead", "redrive", "totals", "0", *AGREED).code == 0
+    refused = holdfast("run", "app.py:totals")
+    assert refused.code == 1
+    assert "--accept-source 'what you corrected'" in " ".join(refused.err.split())
+    accepted = holdfast("run", "app.py:totals", "--accept-source", "row 51 had a typo")
+    assert accepted.code == 0, accepted.err
+    assert "4950" in accepted.out or "4,950" in accepted.out
+    assert holdfast("run", "app.py:totals").code == 0
+    assert holdfast("audit", "verify", "totals").code == 0
+    assert holdfast("cursor", "audit", "totals", "app.py:totals").code == 0
+    assert "row 51 had a typo" in holdfast("why", "totals", "0").out
+
+
+def test_a_correction_that_moves_other_partitions_is_refused_with_the_way_out(here: Path, holdfast: Command) -> None:
+    begin(here, holdfast, 2, "twenty", 20)
+    correct(here, "twenty", "20")
+    assert holdfast("dead", "redrive", "totals", "0", *AGREED).code == 0
+    refused = holdfast("run", "app.py:totals", "--accept-source", "a typo")
+    assert refused.code == 1
+    assert "as many bytes as before" in " ".join(refused.err.split())
+    correct(here, "\n20\n", "\n    20\n")
+    assert holdfast("run", "app.py:totals", "--accept-source", "a typo").code == 0
+
+
+def test_another_file_is_not_made_the_old_one_by_a_reason(here: Path, holdfast: Command) -> None:
+    begin(here, holdfast, 1, "fifty", 50)
+    assert holdfast("dead", "redrive", "totals", "0", *AGREED).code == 0
+    correct(here, "\n3\n", "\n4\n")
+    refused = holdfast("run", "app.py:totals", "--accept-source", "a typo")
+    assert refused.code == 1
+    assert "were handled already" in " ".join(refused.err.split())
+    (here / "stock.csv").write_text("n\n" + "7\n" * 9_000)
+    assert holdfast("run", "app.py:totals", "--accept-source", "a typo").code == 1

@@ -16,6 +16,7 @@ from holdfast.stores.base import Receipt
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite import store as sqlite
 from holdfast.stores.sqlite.file import SqliteFile
+from holdfast.stores.sqlite.rows import Prepared
 from tests.faults import ending
 
 replace = msgspec.structs.replace
@@ -26,17 +27,26 @@ def commit_it(name: str) -> None:
     (WAYS | ENDINGS)[name]()
 
 
+def change_commits(change: Callable[[SqliteStore, SqliteFile, Commit], Commit]) -> None:
+    """Change every commit inside its transaction, before its guard looks at it."""
+    real = SqliteStore._commit_together
+
+    def commit_together(self: SqliteStore, db: SqliteFile, prepared: Sequence[Prepared]) -> list[Receipt]:
+        return real(self, db, [each._replace(commit=change(self, db, each.commit)) for each in prepared])
+
+    SqliteStore._commit_together = commit_together  # type: ignore[method-assign]
+
+
 def unfenced_commit() -> None:
     """A commit lands whoever holds the chunk."""
-    real = SqliteStore._commit_one
 
-    def commit_one(self: SqliteStore, db: SqliteFile, commit: Commit, outputs: list[Any], places: list[Any]) -> Receipt:
-        fence, version, owner, *_ = db.execute(sqlite.SQL["guard_chunk"], (commit.chunk,))[0]
-        if owner is None:
+    def unfenced(self: SqliteStore, db: SqliteFile, commit: Commit) -> Commit:
+        guard = self._guards(db, [commit.chunk])[commit.chunk]
+        if guard.owner is None:
             db.execute("UPDATE chunks SET owner = 'somebody' WHERE id = ?", (commit.chunk,))
-        return real(self, db, replace(commit, fence=fence, version=version), outputs, places)
+        return replace(commit, fence=guard.fence, version=guard.version)
 
-    SqliteStore._commit_one = commit_one  # type: ignore[method-assign]
+    change_commits(unfenced)
 
 
 def acknowledge_before_commit() -> None:
@@ -81,11 +91,9 @@ def no_read_back() -> None:
 
 def commit_not_idempotent() -> None:
     """A commit that is sent twice lands twice: only the fence is checked, neither the version nor the commit's id."""
-    real = SqliteStore._commit_one
 
-    def commit_one(self: SqliteStore, db: SqliteFile, commit: Commit, outputs: list[Any], places: list[Any]) -> Receipt:
-        _, version, *_ = db.execute(sqlite.SQL["guard_chunk"], (commit.chunk,))[0]
-        return real(self, db, replace(commit, version=version), outputs, places)
+    def of_any_version(self: SqliteStore, db: SqliteFile, commit: Commit) -> Commit:
+        return replace(commit, version=self._guards(db, [commit.chunk])[commit.chunk].version)
 
     def write(self: Worker, commits: list[Commit]) -> list[Receipt]:
         try:
@@ -93,7 +101,7 @@ def commit_not_idempotent() -> None:
         except CommitUnknown:
             return self.store.commit(commits)
 
-    SqliteStore._commit_one = commit_one  # type: ignore[method-assign]
+    change_commits(of_any_version)
     Worker._write = write  # type: ignore[method-assign]
 
 
@@ -152,14 +160,13 @@ def attempts_forgotten() -> None:
 
 def journal_falls_behind() -> None:
     """What moved is in the store, and not all of it in the journal."""
-    real = SqliteStore._commit_one
 
-    def commit_one(self: SqliteStore, db: SqliteFile, commit: Commit, outputs: list[Any], places: list[Any]) -> Receipt:
+    def without_attempts(_self: SqliteStore, _db: SqliteFile, commit: Commit) -> Commit:
         body = journal.decode_body(commit.body)
         assert isinstance(body, journal.Checkpointed)
-        return real(self, db, replace(commit, body=journal.encode_body(replace(body, attempts=[]))), outputs, places)
+        return replace(commit, body=journal.encode_body(replace(body, attempts=[])))
 
-    SqliteStore._commit_one = commit_one  # type: ignore[method-assign]
+    change_commits(without_attempts)
 
 
 def in_a_second_write(name: str, is_left: Callable[..., bool]) -> None:

@@ -27,14 +27,14 @@ def nothing(patch: pytest.MonkeyPatch) -> None:
 
 def in_two_pieces(patch: pytest.MonkeyPatch) -> None:
     """The entry of the journal becomes durable before what it tells of."""
-    insert = SqliteStore._insert_entry
+    insert = SqliteStore._insert_entries
 
-    def hasty(self: SqliteStore, db: Any, entry: Any) -> None:
-        insert(self, db, entry)
+    def hasty(self: SqliteStore, db: Any, entries: Any) -> None:
+        insert(self, db, entries)
         db.execute("COMMIT")
         db.execute("BEGIN IMMEDIATE")
 
-    patch.setattr(SqliteStore, "_insert_entry", hasty)
+    patch.setattr(SqliteStore, "_insert_entries", hasty)
 
 
 def syncs(*files: str) -> Ignores:

@@ -10,9 +10,10 @@ import pytest
 
 import holdfast as hf
 from holdfast.core import ingest
-from holdfast.core.model import Claim, Commit, Want
+from holdfast.core.model import START, BatchId, ChunkId, Claim, Commit, Item, ItemNo, Lease, Want
 from holdfast.core.outcome import Outcome
 from holdfast.runtime.working import lane, pace, worker
+from holdfast.runtime.working.holding import Holding, adjoining, by_holding
 from holdfast.stores.base import Idle, Receipt
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import Calls, outputs, run
@@ -34,6 +35,10 @@ class Counted(SqliteStore):
     def claim(self, want: Want) -> Claim | Idle:
         self.asked["claims"] += 1
         return super().claim(want)
+
+    def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
+        self.asked["loads"] += 1
+        return super().load(claim, after, limit, max_bytes)
 
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
         self.asked["commits"] += 1
@@ -88,6 +93,7 @@ def test_what_chunks_cost_does_not_grow_with_their_number(tmp_path: Path, monkey
         assert len(calls) == chunks * EACH + 1
         asked[chunks] = store.asked
         store.close()
+    assert asked[150]["loads"] <= 4, "what stands one behind the other is read as one"
     assert asked[150]["claims"] <= 4, "many chunks are claimed in one write"
     assert asked[150]["commits"] <= 4, "and what was run of many is committed in one"
     assert asked[150]["looks at a process"] <= asked[10]["looks at a process"] + 4
@@ -120,3 +126,45 @@ def test_small_chunks_of_slow_items_share_the_workers(tmp_path: Path, workers: i
     chunked(pipeline, 15, each=2)
     assert run(pipeline, workers=workers).is_complete
     assert sorted(calls.seen) == list(range(31))
+
+
+@pytest.mark.parametrize("most", [1, 3, 7, 10, 25])
+@pytest.mark.parametrize("of", ["items", "bytes"])
+def test_pages_may_end_anywhere_in_the_chunks_that_are_read_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, of: str
+) -> None:
+    monkeypatch.setattr(lane, "Pace", Quick)
+    monkeypatch.setattr(worker, f"LOAD_{of.upper()}", most)
+    store, calls = Counted(tmp_path / "state.db"), Calls()
+    pipeline = doubled(store, calls)
+    chunked(pipeline, 4)
+    calls.seen.clear()
+    assert run(pipeline).is_complete
+    assert sorted(calls.seen) == list(range(1, 41)), "each once"
+
+
+def item(n: int) -> Item:
+    return Item(ItemNo(n), str(n), b"salt", b"1", START, True)
+
+
+def held(lo: int, hi: int, *, pending: int | None = None) -> Holding:
+    lease = Lease(chunk=ChunkId(lo + 1), fence=1, owner="ann", expires=0.0)
+    claim = Claim(lease=lease, batch=BatchId(1), lo=ItemNo(lo), hi=ItemNo(hi), version=0, blame=0,
+                  pending=hi - lo if pending is None else pending)  # fmt: skip
+    return Holding(claim, 1, 30.0, 0)
+
+
+def test_what_was_redriven_behind_a_grant_is_left_for_the_next() -> None:
+    some = [held(0, 5, pending=2), held(5, 9, pending=2), held(9, 12, pending=1)]
+    pages = by_holding([item(n) for n in (0, 2, 4, 6, 7)], some)
+    assert [[each.n for each in page] for page in pages] == [[0, 2], [6, 7], []]
+
+
+def test_only_first_pages_of_chunks_side_by_side_are_read_as_one() -> None:
+    begun = held(30, 40)
+    begun.read([item(30)])
+    read = held(20, 30)
+    read.read([item(n) for n in range(20, 30)])
+    some = [held(0, 10), held(10, 20), read, begun, held(40, 50), held(60, 70), held(70, 85), held(85, 90)]
+    spans = [[holding.claim.lo for holding in group] for group in adjoining(some, 20)]
+    assert spans == [[0, 10], [30], [40], [60], [70, 85]]

@@ -1,19 +1,20 @@
 """Many small chunks: what a claim costs does not depend on how many are held."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import apsw
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.limits import SUSPECT
-from holdfast.core.model import BatchId, Claim, ItemNo, Want
+from holdfast.core.model import BatchId, Claim, Commit, ItemNo, Want
+from holdfast.core.settle import Holder, commit, settle
 from holdfast.stores import faults
-from holdfast.stores.base import Idle
+from holdfast.stores.base import Idle, Receipt
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.conformance.kit import DEFINITION, new_item
+from holdfast.testing.conformance.kit import DEFINITION, POLICIES, STAGES, done, new_item
 
 COUNT = 60
 """Chunks of two items each."""
@@ -36,20 +37,32 @@ class Shelf:
         return owner in self.dead
 
     def want(self, owner: str = "ann", **more: object) -> Want:
-        return msgspec.structs.replace(Want(batch=self.batch, owner=owner, limit=1000, seconds=30), **more)
+        return replace(Want(batch=self.batch, owner=owner, limit=1000, seconds=30), **more)
 
     def granted(self, owner: str = "ann", **more: object) -> list[Claim]:
         claim = self.store.claim(self.want(owner, **more))
         return [claim, *claim.more] if isinstance(claim, Claim) else []
 
-    def statements(self, owner: str) -> int:
-        """How many statements it takes to hear that there is nothing to claim."""
+    def statements(self, act: Callable[[], object]) -> int:
+        """How many statements something takes."""
         seen: list[str] = []
         database: apsw.Connection = self.store._file._db
         database.exec_trace = lambda _cursor, sql, _bindings: bool(seen.append(sql)) or True
-        assert isinstance(self.store.claim(self.want(owner)), Idle)
+        act()
         database.exec_trace = None
         return len(seen)
+
+    def commits(self, claims: Sequence[Claim], *, release: bool = False) -> list[Commit]:
+        """One commit for each claim, in which both of its items pass their first stage."""
+        return [
+            commit(
+                Holder(batch=self.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=0, seconds=30),
+                settle([done(item) for item in self.store.load(claim, None, 10, 1 << 20)], stages=STAGES,
+                       policies=POLICIES, now=self.now),
+                commit_id=claim.lo.to_bytes(16, "big"), release=release,
+            )
+            for claim in claims
+        ]  # fmt: skip
 
 
 @pytest.fixture
@@ -133,9 +146,59 @@ def test_the_number_of_statements_does_not_grow_with_what_is_held(tmp_path: Path
         for chunk in shelf.store.chunks(shelf.batch)[taken:]:
             only = shelf.store.claim(shelf.want("cid", only=ItemNo(chunk.lo)))
             assert isinstance(only, Claim)
-        found.append(shelf.statements("ann"))
+        answers: list[object] = []
+        found.append(shelf.statements(lambda: answers.append(shelf.store.claim(shelf.want("ann")))))  # noqa: B023
+        assert isinstance(answers[0], Idle)
         shelf.store.close()
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("release", [False, True])
+def test_the_number_of_statements_hardly_grows_with_the_chunks_of_one_claim_or_commit(
+    shelf: Shelf, release: bool
+) -> None:
+    claims: list[Claim] = []
+    granted = shelf.statements(lambda: claims.extend(shelf.granted(chunks=COUNT)))
+    commits = shelf.commits(claims, release=release)
+    receipts: list[Receipt] = []
+    written = shelf.statements(lambda: receipts.extend(shelf.store.commit(commits)))
+    assert len(claims) == len(receipts) == COUNT
+    assert all(receipt.landed for receipt in receipts)
+    assert granted <= 30
+    assert written <= 30
+    assert all((chunk.owner is None) is release and chunk.version == 1 for chunk in shelf.store.chunks(shelf.batch))
+
+
+@pytest.mark.promise("A2", "C3")
+def test_of_commits_that_are_written_together_each_has_its_own_guard(shelf: Shelf) -> None:
+    claims = shelf.granted(chunks=6)
+    good, other_fence, other_version, lost, again, last = shelf.commits(claims)
+    assert shelf.store.commit([again]) == [Receipt(landed=True)]
+    shelf.dead.add("ann")
+    assert isinstance(shelf.store.claim(shelf.want("bob", only=claims[3].lo)), Claim)
+    before = {chunk.id: chunk for chunk in shelf.store.chunks(shelf.batch)}
+    receipts = shelf.store.commit(
+        [good, replace(other_fence, fence=99), replace(other_version, version=7), lost, again, last]
+    )
+    assert [(receipt.landed, receipt.reason) for receipt in receipts] == [
+        (True, ""), (False, "lost"), (False, "stale"), (False, "lost"), (True, ""), (True, ""),
+    ]  # fmt: skip
+    changed = {chunk.id for chunk in shelf.store.chunks(shelf.batch) if chunk != before[chunk.id]}
+    assert changed == {good.chunk, last.chunk}
+    assert {output.n for output in shelf.store.outputs(shelf.batch)} == {
+        output.n for written in (good, again, last) for output in written.outputs
+    }
+
+
+@pytest.mark.promise("A3")
+def test_two_commits_of_one_chunk_land_one_after_the_other(shelf: Shelf) -> None:
+    one, two = shelf.granted(chunks=2)
+    first, other = shelf.commits([one, two])
+    second = replace(first, id=b"second".ljust(16), version=1, release=True)
+    third = replace(first, id=b"third".ljust(16), version=1)
+    receipts = shelf.store.commit([first, other, second, third])
+    assert [receipt.landed for receipt in receipts] == [True, True, True, False]
+    assert [(chunk.version, chunk.owner) for chunk in shelf.store.chunks(shelf.batch)[:2]] == [(2, None), (1, "ann")]
 
 
 @pytest.mark.promise("C3")

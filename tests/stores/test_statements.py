@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.core.model import Claim, Want
 from holdfast.stores.base import Idle
 from holdfast.stores.sqlite import SqliteStore, statements
-from holdfast.stores.sqlite.statements import BULK, load, write_rows
+from holdfast.stores.sqlite.statements import BULK, ROWS, load, write_rows
 from holdfast.testing.clock import START, ManualClock
 from holdfast.testing.conformance.kit import DEFINITION, LEASE, new_item
 from tests.core.made import PROPERTY
@@ -42,12 +42,21 @@ def test_few_statements_of_few_sizes_carry_all_rows(size: int) -> None:
 
 
 def test_a_statement_has_no_more_values_than_sqlite_takes() -> None:
-    widest = max(
-        sql.partition("VALUES")[0].count(",") + 1 for name, sql in load("statements.sql").items() if "put_" in name
-    )
+    widest = max(width_of(sql) for sql in load("statements.sql").values() if "VALUES" in sql)
     db = apsw.Connection(":memory:")
     assert BULK * widest < db.limit(apsw.SQLITE_LIMIT_VARIABLE_NUMBER)
     db.close()
+
+
+def width_of(sql: str) -> int:
+    """How many values a row of a bulk statement has."""
+    return sql.partition("VALUES")[0].partition("(")[2].partition(")")[0].count(",") + 1
+
+
+def test_rows_may_stand_inside_of_a_statement() -> None:
+    sent: list[str] = []
+    write_rows(lambda sql, _values: sent.append(sql), "WITH new AS (VALUES {rows}) DO", [(1, 2), (3, 4)])
+    assert sent == ["WITH new AS (VALUES (?,?),(?,?)) DO"]
 
 
 def test_statements_are_found_by_name_without_their_semicolon() -> None:
@@ -65,8 +74,8 @@ def test_every_statement_fits_the_tables() -> None:
         db.execute(script.read_text("utf-8"))
     for name, sql in load("statements.sql").items():
         whole = sql
-        if sql.endswith("VALUES"):
-            whole = f"{sql} ({', '.join('?' * (sql.count(',') + 1))})"
+        if sql.endswith("VALUES") or ROWS in sql:
+            whole = statements._values(sql, width_of(sql), 2)
         explained = db.execute(f"EXPLAIN {whole}", (None,) * whole.count("?")).fetchall()
         assert explained, name
     db.close()

@@ -36,8 +36,8 @@ class Course(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """The base of the frozen values below."""
+class Value(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The base of the frozen values below. None can be part of a cycle, so the collector need not look at them."""
 
 
 class Batch(Value, frozen=True, kw_only=True):

@@ -35,7 +35,7 @@ from holdfast.core.retry import Policy
 from holdfast.core.states import Transition, checkpoint, move, progress
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
+class Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What follows from some outcomes."""
 
     outputs: list[Output]

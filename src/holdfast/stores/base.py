@@ -146,7 +146,8 @@ class Store(Protocol):
         ...
 
     def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
-        """The pending items of a claim with the input of their stage, in order, from `after` on."""
+        """The pending items of a claim with the input of their stage, in order, from `after` on. Where `claim` grants
+        several chunks at once, its range may be that of some that stand one behind the other."""
         ...
 
     def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:

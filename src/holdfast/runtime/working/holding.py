@@ -3,8 +3,10 @@
 import heapq
 import os
 import time
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from holdfast.core import lease as leases
 from holdfast.core import wait
@@ -19,6 +21,7 @@ GRID = 0.1
 
 
 NONE: frozenset[int] = frozenset()
+_get_n = attrgetter("n")
 
 
 class Lots:
@@ -139,7 +142,10 @@ class Holding:
 
     @property
     def ready_count(self) -> int:
-        return sum(lots.count for lots in self.ready)
+        count = 0
+        for lots in self.ready:  # asked of every holding in every round: a generator would take twice as long
+            count += lots.count
+        return count
 
     @property
     def is_idle(self) -> bool:
@@ -277,3 +283,31 @@ class Holding:
     @staticmethod
     def new_commit_id() -> bytes:
         return os.urandom(16)
+
+
+def adjoining(holdings: Iterable[Holding], most: int) -> Iterator[list[Holding]]:
+    """Group those of which something was not read: where chunks stand one behind the other, their first pages can be
+    read as one, of up to so many items."""
+    some: list[Holding] = []
+    room = 0
+    for holding in holdings:
+        if holding.loaded_all:
+            continue
+        if some and not (some[-1].claim.hi == holding.claim.lo and some[-1].loaded_to is holding.loaded_to is None
+                         and holding.unread <= room):  # fmt: skip
+            yield some
+            some = []
+        room = (room if some else most) - holding.unread
+        some.append(holding)
+    if some:
+        yield some
+
+
+def by_holding(items: Sequence[Item], holdings: Sequence[Holding]) -> Iterator[Sequence[Item]]:
+    """Split a page among the holdings it was read for: each gets what was pending at its grant. One that was redriven
+    since is for the next grant."""
+    start = 0
+    for holding in holdings:
+        end = bisect_left(items, holding.claim.hi, lo=start, key=_get_n)
+        yield items[start : min(end, start + holding.unread)]
+        start = end

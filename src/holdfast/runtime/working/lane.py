@@ -84,7 +84,7 @@ class Lane:
             return False
         if holding.alone:
             return holding.running == 0 and self.used == 0
-        return not holding.is_accused or self._pool_is_idle()
+        return not holding.suspects or not holding.is_accused or self._pool_is_idle()
 
     def room(self, holdings: Sequence[Holding]) -> int:
         """How many more items could be begun here at once, beside what is at hand; slots beyond the workers do not

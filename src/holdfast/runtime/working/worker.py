@@ -33,7 +33,7 @@ from holdfast.runtime.working.caution import Caution
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.executors import Tried
 from holdfast.runtime.working.heartbeat import Heartbeat
-from holdfast.runtime.working.holding import Holding
+from holdfast.runtime.working.holding import Holding, adjoining, by_holding
 from holdfast.runtime.working.lane import Lane
 from holdfast.runtime.working.ledger import Ledger
 from holdfast.runtime.working.pace import INLINE_SECONDS
@@ -336,9 +336,9 @@ class Worker:
         """Load further pages of what is held; claim more when even that is not enough."""
         while True:
             wanted = self.appetite.wants(self.holdings)
-            for holding in self.holdings if wanted > 0 else ():
-                if wanted > 0 and not holding.loaded_all:
-                    wanted -= self._load(holding)
+            for some in adjoining(self.holdings, LOAD_ITEMS) if wanted > 0 else ():
+                if wanted > 0:
+                    wanted -= self._load(some)
             if wanted <= 0 or not self._has_room() or not self._may_claim() or not self._claim():
                 return
 
@@ -373,8 +373,8 @@ class Worker:
         self.caution.met(answer)
         for lane in self.lanes:
             lane.look_again()
-        first, *_ = [self._hold(claim, reserve) for claim in (answer, *answer.more)]
-        self._load(first)
+        granted = [self._hold(claim, reserve) for claim in (answer, *answer.more)]
+        self._load(next(adjoining(granted, LOAD_ITEMS)))
         return True
 
     def _hold(self, claim: Claim, reserve: int) -> Holding:
@@ -389,9 +389,19 @@ class Worker:
             return IDLE_SECONDS
         return min(IDLE_SECONDS, max(0.005, idle.next_due - self.store.now()))
 
-    def _load(self, holding: Holding) -> int:
-        """Read a page of what was pending at the grant: an item that was redriven since is for the next one."""
-        items = self.store.load(holding.claim, holding.loaded_to, min(LOAD_ITEMS, holding.unread), LOAD_BYTES)
+    def _load(self, some: Sequence[Holding]) -> int:
+        """Read a page of chunks that stand one behind the other. Of those behind the first that got nothing, it is not
+        known whether the page ended before them: they are asked for again."""
+        first, last = some[0], some[-1]
+        whole = first.claim if first is last else msgspec.structs.replace(first.claim, hi=last.claim.hi)
+        limit = min(LOAD_ITEMS, sum(holding.unread for holding in some))
+        items = self.store.load(whole, first.loaded_to, limit, LOAD_BYTES)
+        for holding, page in zip(some, by_holding(items, some), strict=True):
+            if page or holding is first:
+                self._take_page(holding, page)
+        return len(items)
+
+    def _take_page(self, holding: Holding, items: Sequence[Item]) -> None:
         self._check_loaded(holding, items)
         holding.read(items)
         if self.takes_ranges:
@@ -402,9 +412,8 @@ class Worker:
             for item in items:
                 text = f"its process died {holding.claim.blame - SUSPECT} times while it was handled alone"
                 holding.outcomes.append(Failed(item, False, "killed_process", text, 0.0, 0.0, 0.0))
-            return len(items)
+            return
         holding.take_in(items, self.store.now(), from_store=True)
-        return len(items)
 
     def _check_loaded(self, holding: Holding, items: Sequence[Item]) -> None:
         """Stop at a chunk that counts pending items and has none: it would be claimed and let go for ever. Once that
@@ -447,7 +456,7 @@ class Worker:
             return self.holdings
         if any(h.exclusive for h in self.holdings):
             return ()
-        return [h for h in self.holdings if h.is_accused][:1] or self.holdings
+        return [h for h in self.holdings if h.suspects and h.is_accused][:1] or self.holdings
 
     def _can_start(self, holding: Holding) -> bool:
         return self.gate.can_start(holding) or any(lane.can_start(holding) for lane in self.lanes)

@@ -129,9 +129,9 @@ class SqliteBatches(SqliteReads):
     ) -> bytes:
         entry = journal.link(head, chain=chain_of_batch(batch), batch=batch, seq=seq + 1, kind=kind, at=self.now(),
                              actor=actor, fence=0, commit_id=b"", body=body)  # fmt: skip
-        self._insert_entry(db, entry)
+        self._insert_entries(db, [entry])
         db.execute(SQL["link_batch"], (entry.seq, entry.hash, batch))
         return entry.hash
 
-    def _insert_entry(self, db: SqliteFile, entry: Entry) -> None:
-        db.execute(SQL["insert_entry"], (entry.chain, entry.seq, entry.head, entry.body, entry.hash))
+    def _insert_entries(self, db: SqliteFile, entries: Sequence[Entry]) -> None:
+        write_rows(db.cursor, SQL["insert_entries"], [(e.chain, e.seq, e.head, e.body, e.hash) for e in entries])

@@ -91,7 +91,8 @@ class SqliteFile:
         return self._db.execute(sql, bindings)
 
     def changes(self) -> int:
-        return self._db.changes()
+        """How many rows all statements of this connection have changed."""
+        return self._db.total_changes()
 
     def last_rowid(self) -> int:
         return self._db.last_insert_rowid()

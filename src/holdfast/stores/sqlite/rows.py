@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.core.model import (
     START,
@@ -11,6 +11,7 @@ from holdfast.core.model import (
     Checkpoint,
     Chunk,
     ChunkId,
+    Claim,
     Commit,
     Counts,
     Course,
@@ -143,8 +144,72 @@ def rows_of_checkpoints(batch: BatchId, checkpoints: Sequence[Checkpoint], now: 
     return [(base + each.n, each.rows, each.cursor, each.acc, now) for each in checkpoints]
 
 
+class Prepared(NamedTuple):
+    """A commit with the rows of its outputs and places, made before the transaction begins."""
+
+    commit: Commit
+    outputs: list[Any]
+    places: list[Any]
+
+
+class Landing(NamedTuple):
+    """A commit that its guard let through, with everything it writes."""
+
+    commit: Commit
+    outputs: list[Any]
+    places: list[Any]
+    entry: Entry
+    at: float
+
+
+class Guard(NamedTuple):
+    """A chunk as a commit finds it."""
+
+    fence: int
+    version: int
+    owner: str | None
+    seq: int
+    head: bytes
+    lo: ItemNo
+    hi: ItemNo
+    sealed_at: float | None
+
+    def lets_through(self, commit: Commit) -> bool:
+        is_held = (self.fence, self.version) == (commit.fence, commit.version) and self.owner is not None
+        return is_held and self.sealed_at is None
+
+
+class Granted(NamedTuple):
+    """A claim, with the entry and the row of its chunk that make it true."""
+
+    claim: Claim
+    entry: Entry
+    row: tuple[Any, ...]
+
+
 def rows_of_commit(commit: Commit) -> tuple[list[Any], list[Any]]:
-    """The rows of outputs and places, made before the transaction begins."""
+    """The rows of its outputs and places."""
     base = commit.batch << ITEM_BITS
     outputs = [(((base + o.n) << STAGE_BITS) | o.stage, o.epoch, o.data, o.file) for o in commit.outputs]
     return outputs, [(base + m.n, *place_row(m.place)) for m in commit.moves]
+
+
+def row_of_advance(landing: Landing) -> tuple[Any, ...]:
+    """For `advance_chunks`: the chunk after a commit, given back with it or not."""
+    commit, entry, now, c = landing.commit, landing.entry, landing.at, landing.commit.counts
+    return (commit.chunk, commit.fence, commit.version, entry.seq, entry.hash, now, now + commit.extend, c.done,
+            c.skipped, c.dead, c.cancelled, c.attempts, c.spent, c.tokens, c.seconds, commit.reserved, commit.release,
+            commit.due)  # fmt: skip
+
+
+def row_of_start(landing: Landing) -> tuple[Any, ...]:
+    """For `start_chunks`: the chunk with one more strike."""
+    commit, entry = landing.commit, landing.entry
+    return commit.chunk, commit.fence, commit.version, entry.seq, entry.hash, landing.at + commit.extend
+
+
+def row_of_grant(granted: Chunk, was: int, fence: int, entry: Entry) -> tuple[Any, ...]:
+    """For `grant_chunks`: the chunk under its new fence."""
+    c = granted.counts
+    return (granted.id, was, granted.hi, fence, granted.owner, granted.expires, granted.due, granted.blame,
+            granted.reserved, c.done, c.skipped, c.dead, c.cancelled, entry.seq, entry.hash)  # fmt: skip

@@ -10,6 +10,9 @@ from typing import Any
 BULK = 512
 """Rows in one statement. Every statement gives the interpreter away once; rows inside it do not."""
 
+ROWS = "{rows}"
+"""Where the rows of a statement stand, if not at its end."""
+
 _NAME = re.compile(r"^-- name: (\w+)(?: \(bulk\))?\s*$", re.MULTILINE)
 
 
@@ -21,7 +24,7 @@ def load(file: str) -> dict[str, str]:
     return {name: sql.strip().rstrip(";") for name, sql in zip(parts[::2], parts[1::2], strict=True)}
 
 
-def write_rows(execute: Callable[[str, Any], object], prefix: str, rows: Sequence[Sequence[Any]]) -> None:
+def write_rows(execute: Callable[[str, Any], object], sql: str, rows: Sequence[Sequence[Any]]) -> None:
     """Write many rows with few statements, in sizes that keep the statement cache warm."""
     start, left = 0, len(rows)
     width = len(rows[0]) if rows else 0
@@ -29,10 +32,11 @@ def write_rows(execute: Callable[[str, Any], object], prefix: str, rows: Sequenc
     while left:
         while size > left:
             size >>= 1
-        execute(_values(prefix, width, size), tuple(chain.from_iterable(rows[start : start + size])))
+        execute(_values(sql, width, size), tuple(chain.from_iterable(rows[start : start + size])))
         start, left = start + size, left - size
 
 
 @cache
-def _values(prefix: str, width: int, rows: int) -> str:
-    return f"{prefix} " + ",".join(["(" + ",".join("?" * width) + ")"] * rows)
+def _values(sql: str, width: int, rows: int) -> str:
+    values = ",".join(["(" + ",".join("?" * width) + ")"] * rows)
+    return sql.replace(ROWS, values) if ROWS in sql else f"{sql} {values}"

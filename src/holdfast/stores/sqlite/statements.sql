@@ -41,8 +41,8 @@ INSERT INTO receivers (name, up_to) VALUES (?, ?) ON CONFLICT DO UPDATE SET up_t
 -- name: receiver_at
 SELECT up_to FROM receivers WHERE name = ?;
 
--- name: insert_entry
-INSERT INTO journal (chain, seq, head, body, hash) VALUES (?, ?, ?, ?, ?);
+-- name: insert_entries (bulk)
+INSERT INTO journal (chain, seq, head, body, hash) VALUES
 
 -- name: entries_after
 SELECT chain, seq, head, body, hash FROM journal WHERE chain = ? AND seq > ? ORDER BY seq LIMIT ?;
@@ -131,10 +131,12 @@ SELECT coalesce(sum(spent), 0) FROM chunks WHERE batch = ?;
 -- name: dead_count
 SELECT coalesce(sum(dead), 0) FROM chunks WHERE batch = ?;
 
--- name: grant_chunk
-UPDATE chunks SET hi = ?, fence = ?, version = ?, owner = ?, expires = ?, due = ?, blame = ?, progressed = ?, reserved = ?,
-       done = ?, skipped = ?, dead = ?, cancelled = ?, seq = ?, head = ?
-WHERE id = ? AND fence = ?;
+-- name: grant_chunks (bulk)
+WITH new (id, was, hi, fence, owner, expires, due, blame, reserved, done, skipped, dead, cancelled, seq, head) AS (VALUES {rows})
+UPDATE chunks SET hi = new.hi, fence = new.fence, version = 0, owner = new.owner, expires = new.expires, due = new.due,
+       blame = new.blame, progressed = 0, reserved = new.reserved, done = new.done, skipped = new.skipped, dead = new.dead,
+       cancelled = new.cancelled, seq = new.seq, head = new.head
+FROM new WHERE chunks.id = new.id AND chunks.fence = new.was;
 
 -- name: places_in_range
 SELECT id, stage, epoch, attempt, code, used FROM places
@@ -187,8 +189,9 @@ SELECT id, epoch, data, file FROM outputs WHERE id >= ? AND id < ? ORDER BY id L
 -- name: outputs_of_stage
 SELECT id, epoch, data, file FROM outputs WHERE id >= ? AND id < ? AND id & 63 = ? ORDER BY id LIMIT ?;
 
--- name: guard_chunk
-SELECT c.fence, c.version, c.owner, c.seq, c.head, c.lo, c.hi, b.sealed_at FROM chunks AS c JOIN batches AS b ON b.id = c.batch WHERE c.id = ?;
+-- name: guard_chunks
+SELECT c.id, c.fence, c.version, c.owner, c.seq, c.head, c.lo, c.hi, b.sealed_at
+FROM chunks AS c JOIN batches AS b ON b.id = c.batch WHERE c.id IN (SELECT value FROM carray(?));
 
 -- name: put_outputs (bulk)
 INSERT OR REPLACE INTO outputs (id, epoch, data, file) VALUES
@@ -202,18 +205,22 @@ INSERT OR REPLACE INTO checkpoints (id, row_count, cursor, acc, at) VALUES
 -- name: checkpoints_in_range
 SELECT id, row_count, cursor, acc, at FROM checkpoints WHERE id >= ? AND id < ? ORDER BY id LIMIT ?;
 
--- name: advance_chunk
-UPDATE chunks SET version = version + 1, seq = ?, head = ?, progressed = 1, blame = 0, touched_at = ?, expires = max(expires, ?),
-       done = done + ?, skipped = skipped + ?, dead = dead + ?, cancelled = cancelled + ?,
-       attempts = attempts + ?, spent = spent + ?, tokens = tokens + ?, seconds = seconds + ?, reserved = ?
-WHERE id = ? AND fence = ? AND version = ?;
+-- name: advance_chunks (bulk)
+WITH new (id, fence, version, seq, head, at, expires, done, skipped, dead, cancelled, attempts, spent, tokens, seconds, reserved,
+          released, due) AS (VALUES {rows})
+UPDATE chunks SET version = chunks.version + 1, seq = new.seq, head = new.head, progressed = 1, blame = 0, touched_at = new.at,
+       owner = iif(new.released, NULL, chunks.owner), due = iif(new.released, new.due, chunks.due),
+       expires = iif(new.released, 0, max(chunks.expires, new.expires)), reserved = iif(new.released, 0, new.reserved),
+       done = chunks.done + new.done, skipped = chunks.skipped + new.skipped, dead = chunks.dead + new.dead,
+       cancelled = chunks.cancelled + new.cancelled, attempts = chunks.attempts + new.attempts, spent = chunks.spent + new.spent,
+       tokens = chunks.tokens + new.tokens, seconds = chunks.seconds + new.seconds
+FROM new WHERE chunks.id = new.id AND chunks.fence = new.fence AND chunks.version = new.version;
 
--- name: start_chunk
-UPDATE chunks SET version = version + 1, seq = ?, head = ?, expires = max(expires, ?), blame = blame + 1
-WHERE id = ? AND fence = ? AND version = ?;
-
--- name: release_chunk
-UPDATE chunks SET owner = NULL, expires = 0, due = ?, reserved = 0 WHERE id = ? AND fence = ?;
+-- name: start_chunks (bulk)
+WITH new (id, fence, version, seq, head, expires) AS (VALUES {rows})
+UPDATE chunks SET version = chunks.version + 1, seq = new.seq, head = new.head, expires = max(chunks.expires, new.expires),
+       blame = chunks.blame + 1
+FROM new WHERE chunks.id = new.id AND chunks.fence = new.fence AND chunks.version = new.version;
 
 -- name: act_chunk
 UPDATE chunks SET seq = ?, head = ?, touched_at = ?, due = 0,

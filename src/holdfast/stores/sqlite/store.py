@@ -42,15 +42,23 @@ from holdfast.stores.sqlite.rows import (
     ITEM_BITS,
     PLAIN_PLACES,
     STAGE_BITS,
+    Granted,
+    Guard,
+    Landing,
+    Prepared,
     chunk_of,
     item_of,
     place_row,
+    row_of_advance,
+    row_of_grant,
+    row_of_start,
     rows_of_checkpoints,
     rows_of_commit,
 )  # fmt: skip
 from holdfast.stores.sqlite.statements import load, write_rows
 
 SQL = load("statements.sql")
+LANDED = Receipt(landed=True)
 log = logging.getLogger("holdfast.store")
 
 
@@ -139,17 +147,25 @@ class SqliteStore(SqliteBatches):
             if afford == 0:
                 return replace(self._idle(db, want), broke=True)
             first, *others = offer
-            claim = self._grant(db, first, want, now, afford)
-            return replace(claim, more=tuple(self._grant_others(db, claim, others, want, now)))
+            head = self._grant(db, first, want, now, afford)
+            self._write_grants(db, [head])
+            self._epoch.granted(db)  # a lost transaction takes the others along: the note is ahead by one at most
+            more = list(self._grant_others(db, head.claim, others, want, now))
+            self._write_grants(db, more)
+            return replace(head.claim, more=tuple(each.claim for each in more))
 
     def _grant_others(
         self, db: SqliteFile, claim: Claim, others: Sequence[Chunk], want: Want, now: float
-    ) -> Iterator[Claim]:
+    ) -> Iterator[Granted]:
         granted = claim.pending
         for chunk in others if not claim.blame else ():
             if lease.is_further(chunk, want, granted):
-                yield self._grant(db, chunk, want, now, None, is_first=False)
+                yield self._grant(db, chunk, want, now, None)
                 granted += chunk.pending
+
+    def _write_grants(self, db: SqliteFile, granted: Sequence[Granted]) -> None:
+        self._insert_entries(db, [each.entry for each in granted])
+        self._change_chunks(db, "grant_chunks", [each.row for each in granted])
 
     def _offer(self, db: SqliteFile, want: Want, now: float, waited: float) -> Sequence[Chunk] | Idle:
         """Chunks that may be claimed, the first before others, or why there is none."""
@@ -207,9 +223,7 @@ class SqliteStore(SqliteBatches):
         reserved = sum(chunk.reserved for chunk in self._held(db, want.batch, now, want.keeps))
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
 
-    def _grant(
-        self, db: SqliteFile, chunk: Chunk, want: Want, now: float, afford: int | None, *, is_first: bool = True
-    ) -> Claim:
+    def _grant(self, db: SqliteFile, chunk: Chunk, want: Want, now: float, afford: int | None) -> Granted:
         ahead = lease.ahead(chunk, want, lambda: self._states(db, chunk))
         size, cut = lease.share(chunk, want, affordable=afford, ahead=ahead), None
         if size < chunk.pending and chunk.counts.settled:
@@ -224,24 +238,10 @@ class SqliteStore(SqliteBatches):
         )  # fmt: skip
         entry = journal.link(chunk.head, chain=chunk.id, batch=chunk.batch, seq=chunk.seq + 1, kind="claimed", at=now,
                              actor=want.owner, fence=fence, commit_id=b"", body=journal.encode_body(body))  # fmt: skip
-        self._insert_entry(db, entry)
-        if is_first:  # a transaction that is lost takes the others with it: the note is never further ahead than by one
-            self._epoch.granted(db)
-        c = granted.counts
-        db.execute(SQL["grant_chunk"], (
-            granted.hi, fence, 0, granted.owner, granted.expires, granted.due, granted.blame, 0, granted.reserved,
-            c.done, c.skipped, c.dead, c.cancelled, entry.seq, entry.hash, chunk.id, chunk.fence))  # fmt: skip
-        assert db.changes() == 1, f"chunk {chunk.id} changed inside the transaction that grants it"
         held = Lease(chunk=chunk.id, fence=fence, owner=want.owner, expires=granted.expires)
-        return Claim(
-            lease=held,
-            batch=chunk.batch,
-            lo=granted.lo,
-            hi=granted.hi,
-            version=0,
-            pending=granted.pending,
-            blame=granted.blame,
-        )
+        claim = Claim(lease=held, batch=chunk.batch, lo=granted.lo, hi=granted.hi, version=0, pending=granted.pending,
+                      blame=granted.blame)  # fmt: skip
+        return Granted(claim, entry, row_of_grant(granted, chunk.fence, fence, entry))
 
     def _snapshots(self, db: SqliteFile, chunk: Chunk) -> list[journal.Snapshot]:
         """What was tried before, of what is pending. Nothing was, where the chunk has no entry and no parent."""
@@ -304,54 +304,70 @@ class SqliteStore(SqliteBatches):
             ]
 
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
-        prepared = [rows_of_commit(commit) for commit in commits]
-        receipts = []
+        prepared = [Prepared(commit, *rows_of_commit(commit)) for commit in commits]
+        receipts: list[Receipt] = []
         faults.reach("commit.before")
         with self._file.writing("commit") as db:
             faults.reach("commit.begun")
-            for commit, (outputs, places) in zip(commits, prepared, strict=True):
-                receipts.append(self._commit_one(db, commit, outputs, places))
+            for some in _of_different_chunks(prepared):
+                receipts += self._commit_together(db, some)
         return receipts
 
-    def _commit_one(self, db: SqliteFile, commit: Commit, outputs: list[Any], places: list[Any]) -> Receipt:
-        rows = db.execute(SQL["guard_chunk"], (commit.chunk,))
-        if not rows:
-            raise UsageError(f"chunk {commit.chunk} does not exist")
-        fence, version, owner, seq, head, lo, hi, sealed_at = rows[0]
-        if (fence, version) != (commit.fence, commit.version) or owner is None or sealed_at is not None:
-            if self._has_landed(db, commit):
-                log.info("commit %s of chunk %d had landed before: nothing is written", commit.id.hex(), commit.chunk)
-                return Receipt(landed=True)
-            reason = (
-                "sealed"
-                if sealed_at is not None
-                else "stale"
-                if fence == commit.fence and owner is not None
-                else "lost"
-            )
-            return Receipt(landed=False, reason=reason)
-        commit.check_range(lo, hi)
-        now = self.now()
-        entry = journal.link(head, chain=commit.chunk, batch=commit.batch, seq=seq + 1, kind=commit.kind, at=now,
-                             actor=owner, fence=fence, commit_id=commit.id, body=commit.body)  # fmt: skip
-        write_rows(db.cursor, SQL["put_outputs"], outputs)
-        write_rows(db.cursor, SQL["put_places"], places)
-        if commit.checkpoints:
-            write_rows(db.cursor, SQL["put_checkpoints"], rows_of_checkpoints(commit.batch, commit.checkpoints, now))
-        self._tell(db, commit.batch, commit.events)
+    def _commit_together(self, db: SqliteFile, prepared: Sequence[Prepared]) -> list[Receipt]:
+        """Commits of different chunks: each is let through by its own guard, and what they write is written in bulk."""
+        guards = self._guards(db, [each.commit.chunk for each in prepared])
+        receipts: list[Receipt] = []
+        landing: list[Landing] = []
+        for each in prepared:
+            commit, guard = each.commit, guards[each.commit.chunk]
+            receipts.append(self._refusal(db, commit, guard) or LANDED)
+            if guard.lets_through(commit):
+                commit.check_range(guard.lo, guard.hi)
+                now = self.now()
+                entry = journal.link(guard.head, chain=commit.chunk, batch=commit.batch, seq=guard.seq + 1,
+                                     kind=commit.kind, at=now, actor=guard.owner or "", fence=guard.fence,
+                                     commit_id=commit.id, body=commit.body)  # fmt: skip
+                landing.append(Landing(*each, entry, now))
+        self._write_commits(db, landing)
+        return receipts
+
+    def _guards(self, db: SqliteFile, chunks: Sequence[ChunkId]) -> dict[ChunkId, Guard]:
+        rows = db.execute(SQL["guard_chunks"], (apsw.carray(array("q", chunks)),))
+        guards = {ChunkId(id_): Guard(*row) for id_, *row in rows}
+        for chunk in chunks:
+            if chunk not in guards:
+                raise UsageError(f"chunk {chunk} does not exist")
+        return guards
+
+    def _refusal(self, db: SqliteFile, commit: Commit, guard: Guard) -> Receipt | None:
+        """Why a commit does not land now; that it did before, if so; None if it does."""
+        if guard.lets_through(commit):
+            return None
+        if self._has_landed(db, commit):
+            log.info("commit %s of chunk %d had landed before: nothing is written", commit.id.hex(), commit.chunk)
+            return LANDED
+        is_held = guard.fence == commit.fence and guard.owner is not None
+        return Receipt(landed=False, reason="sealed" if guard.sealed_at is not None else "stale" if is_held else "lost")
+
+    def _write_commits(self, db: SqliteFile, landing: Sequence[Landing]) -> None:
+        reached = [rows_of_checkpoints(each.commit.batch, each.commit.checkpoints, each.at) for each in landing]
+        write_rows(db.cursor, SQL["put_outputs"], [row for each in landing for row in each.outputs])
+        write_rows(db.cursor, SQL["put_places"], [row for each in landing for row in each.places])
+        write_rows(db.cursor, SQL["put_checkpoints"], [row for rows in reached for row in rows])
+        for each in landing:
+            self._tell(db, each.commit.batch, each.commit.events)
         faults.reach("commit.outputs")
-        self._insert_entry(db, entry)
-        c, guard = commit.counts, (commit.chunk, commit.fence, commit.version)
-        if commit.kind == journal.STARTED:
-            db.execute(SQL["start_chunk"], (entry.seq, entry.hash, now + commit.extend, *guard))
-        else:
-            db.execute(SQL["advance_chunk"], (
-                entry.seq, entry.hash, now, now + commit.extend, c.done, c.skipped, c.dead, c.cancelled, c.attempts,
-                c.spent, c.tokens, c.seconds, commit.reserved, *guard))  # fmt: skip
-        assert db.changes() == 1, f"chunk {commit.chunk} changed inside the transaction that advances it"
-        if commit.release:
-            db.execute(SQL["release_chunk"], (commit.due, commit.chunk, commit.fence))
-        return Receipt(landed=True)
+        self._insert_entries(db, [each.entry for each in landing])
+        starting = [each for each in landing if each.commit.kind == journal.STARTED]
+        going_on = [each for each in landing if each.commit.kind != journal.STARTED]
+        self._change_chunks(db, "start_chunks", list(map(row_of_start, starting)))
+        self._change_chunks(db, "advance_chunks", list(map(row_of_advance, going_on)))
+
+    def _change_chunks(self, db: SqliteFile, statement: str, rows: Sequence[Any]) -> None:
+        """Each row changes the one chunk that its guard names."""
+        before = db.changes()
+        write_rows(db.cursor, SQL[statement], rows)
+        assert db.changes() - before == len(rows), f"a chunk changed inside the transaction that writes it: {rows}"
 
     def landed(self, commit: Commit) -> bool:
         with self._file.reading() as db:
@@ -407,7 +423,7 @@ class SqliteStore(SqliteBatches):
                 db.execute(SQL["renew_item"], (c.renewed.salt, c.renewed.payload, base + c.n))
         entry = journal.link(chunk.head, chain=chunk.id, batch=act.batch, seq=chunk.seq + 1, kind=act.kind, at=now,
                              actor=act.actor, fence=effect.fence, commit_id=act.id, body=effect.body)  # fmt: skip
-        self._insert_entry(db, entry)
+        self._insert_entries(db, [entry])
         d, touched_at = effect.delta, now if effect.revived else chunk.touched_at
         db.execute(
             SQL["act_chunk"], (entry.seq, entry.hash, touched_at, d.done, d.skipped, d.dead, d.cancelled, chunk.id)
@@ -431,3 +447,9 @@ class SqliteStore(SqliteBatches):
 def _is_nothing_new(batch: Batch, items: Sequence[NewItem], known: ingest.Known, *, ended: bool) -> bool:
     """Whether nothing is to be written: that is refused by no batch."""
     return len(known) == len(items) and (not ended or batch.ingested_at is not None)
+
+
+def _of_different_chunks(prepared: Sequence[Prepared]) -> Sequence[Sequence[Prepared]]:
+    """Groups of commits that can be judged together; one of a chunk that another is of, too, is judged after that."""
+    chunks = {each.commit.chunk for each in prepared}
+    return [prepared] if len(chunks) == len(prepared) else [[each] for each in prepared]

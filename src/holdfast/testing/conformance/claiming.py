@@ -54,6 +54,9 @@ def small_chunks_that_are_granted_together_are_grants_like_others(kit: Kit) -> N
     granted = [claim, *claim.more]
     assert sum(each.pending for each in granted) <= 7, "the limit is for all of them"
     assert len({each.lease.chunk for each in granted}) == len(granted)
+    assert [each.lo for each in granted[1:]] == [each.hi for each in granted[:-1]]
+    whole = msgspec.structs.replace(claim, hi=granted[-1].hi)
+    assert [item.n for item in kit.load(whole)] == list(range(claim.lo, whole.hi)), "they can be read as one"
     for each in granted:
         assert (each.lease.owner, each.lease.fence, each.version) == ("ann", 1, 0)
         assert kit.last(each.lease.chunk) == Claimed(lo=each.lo, hi=each.hi, expires=each.lease.expires)

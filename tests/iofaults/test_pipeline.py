@@ -67,6 +67,7 @@ def test_the_command_says_that_the_disk_is_full_and_a_second_one_finishes(nurser
     for share in (0.3, 0.7, 0.9):
         status, at = 0, int(share * len(writes))
         while not status:  # how commits group themselves differs from run to run: it may be over before it is full
+            assert at, "no run met the full disk"
             folder = place / f"{share}-{at}"
             status, said = command(folder, f"{writes[at].n}:full")
             at = at * 2 // 3

@@ -29,27 +29,33 @@ def run(pipeline: hf.Pipeline, items: Iterable[Any] | None = None, **options: An
 def run_until(
     happened: Callable[[], Any], pipeline: hf.Pipeline, items: Iterable[Any] | None = None, **options: Any
 ) -> hf.Report:
-    """A run that is told to end once something has happened, however long that takes."""
+    """Run until something has happened, however long that takes; then tell the run to end."""
+    over, trouble = threading.Event(), []
 
     def end() -> None:
-        wait_for(lambda: over.is_set() or (callable(signal.getsignal(signal.SIGTERM)) and happened()))
+        try:
+            wait_for(lambda: over.is_set() or (callable(signal.getsignal(signal.SIGTERM)) and happened()))
+        except BaseException as error:  # noqa: BLE001 - raised below, on the thread of the test
+            trouble.append(error)
         if not over.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
 
-    over = threading.Event()
     heard = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one that comes when the run is over
     ends = threading.Thread(target=end)
     ends.start()
     try:
-        return run(pipeline, items, **options)
+        report = run(pipeline, items, **options)
     finally:
         over.set()
         ends.join()
         signal.signal(signal.SIGTERM, heard)
+    if trouble:
+        raise trouble[0]
+    return report
 
 
 def run_until_all_wait(pipeline: hf.Pipeline, items: Iterable[Any] | None = None, **options: Any) -> hf.Report:
-    """A run that is told to end once every item is settled, or waits for its next attempt, or was deferred."""
+    """Run until every item is settled, waits for its next attempt, or was deferred."""
     return run_until(lambda: _all_wait(pipeline.store, options.get("batch", pipeline.name)), pipeline, items, **options)
 
 

@@ -90,7 +90,7 @@ def test_a_pipeline_says_how_long_is_too_long_and_commands_without_its_code_know
         calls(page)
         raise hf.Defer(0.0) if page else KeyError("gone")
 
-    run_until(lambda: {0, 1} <= set(calls.seen), book, [0, 1])
+    run_until(lambda: 0 in calls.seen and calls.seen.count(1) > 2, book, [0, 1], workers=1)
     store = SqliteStore(folder / "state.db")
     batch = lookup.batch_named(store, "book")
     wait_for(lambda: len(list(orphans.find(store, batch))) == 2)

@@ -61,8 +61,8 @@ def stop_politely(app: App, how: str, when: str) -> None:
         os.killpg(process.pid, signal.SIGTERM)
     finally:
         gate.unlink()
-    _, err = process.communicate(timeout=60)
-    stops.unlink()
+        _, err = process.communicate(timeout=60)
+        stops.unlink()
     assert process.returncode == 75, err
 
 

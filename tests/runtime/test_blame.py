@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core import canonical, ingest
-from holdfast.core.model import Batch, Claim, Want
+from holdfast.core import canonical, ingest, journal
+from holdfast.core.limits import BLAME_ENTRIES
+from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Claim, Entry, ItemNo, Want
 from holdfast.runtime import definition, lookup
 from holdfast.runtime.operating.operations import By
 from holdfast.runtime.records import audit
@@ -198,3 +199,26 @@ def test_a_person_lifts_the_blame_on_every_store(folder: Path) -> None:
         assert "the blame of its part was lifted by ada: spot instances" in str(tale)
         assert audit.verify(store, lookup.batch_named(store, "book"), full=True).holds
         store.close()
+
+
+def test_the_deaths_of_a_part_are_counted_without_reading_all_that_its_parent_did_since() -> None:
+    read: list[int] = []
+
+    class LongJournal:
+        def entries(self, chain: int, *, after: int, limit: int) -> list[Entry]:
+            read.append(limit)
+            kind = "claimed" if chain == 2 else "checkpoint"
+            body = journal.encode_body(
+                journal.Checkpointed() if chain == 1 else journal.Claimed(lo=0, hi=1, expires=0.0)
+            )
+            return [
+                journal.link(journal.GENESIS, chain=chain, batch=1, seq=after + 1 + n, kind=kind, at=0.0, actor="gone",
+                             fence=1, commit_id=b"", body=body)
+                for n in range(limit)
+            ]  # fmt: skip
+
+    parent = Chunk(id=ChunkId(1), batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(9), seq=1_000_000)
+    child = Chunk(id=ChunkId(2), batch=BatchId(1), lo=ItemNo(9), hi=ItemNo(10), seq=3, parent=ChunkId(1))
+    store: Any = LongJournal()
+    assert blame.deaths(store, child, {parent.id: parent, child.id: child}, now=0.0) == 3
+    assert sum(read) <= BLAME_ENTRIES

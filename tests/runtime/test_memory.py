@@ -1,10 +1,18 @@
 """Memory stays flat: what a source gives and what handlers make does not pile up."""
 
 import json
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from holdfast.core.model import START, Checkpoint, ItemNo, Place, State, StoredItem
+from holdfast.runtime import run as run_module
+from holdfast.runtime.run import Run
+from holdfast.runtime.working.ledger import Ledger, Letters
 from tests.runtime.support import App
 
 APP = """
@@ -52,3 +60,29 @@ def test_ten_times_the_items_take_about_the_same_memory(folder: Path) -> None:
 def test_two_hundred_thousand_items_take_about_the_memory_of_twenty_thousand(folder: Path) -> None:
     few, many = peak(folder, 20_000, "read"), peak(folder, 200_000, "read")
     assert many < few * 1.6, f"{few // 1024} MB for 20,000 items, {many // 1024} MB for 200,000"
+
+
+def test_rows_that_were_buried_are_counted_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 50_000
+
+    def items(_store: object, _batch: object) -> Iterator[StoredItem]:
+        yield StoredItem(n=ItemNo(0), key="all", place=START, payload=b"", salt=b"")
+        for n in range(1, rows + 1):
+            state = State.PENDING if n <= 3 else State.DEAD
+            yield StoredItem(n=ItemNo(n), key=f"row {n}", place=Place(state=state), payload=b"", salt=b"")
+
+    def checkpoints(_store: object, _batch: object) -> list[Checkpoint]:
+        return [Checkpoint(n=ItemNo(n), rows=7, cursor=b"") for n in (0, 1)]
+
+    monkeypatch.setattr(run_module, "each_item", items)
+    monkeypatch.setattr(run_module, "each_checkpoint", checkpoints)
+    ledger, run = Ledger([]), SimpleNamespace(store=None)
+    batch: Any = SimpleNamespace(id=1)
+    tracemalloc.start()
+    try:
+        Run._count_rows(run, batch, ledger)  # type: ignore[arg-type]
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (ledger.letters, ledger.rows_before) == (Letters(rows, rows - 3, rows - 3), 7)
+    assert most < 200_000, f"{most:,} bytes for {rows:,} rows"

@@ -933,3 +933,34 @@ def test_what_other_threads_have_in_flight_is_kept_when_one_cannot_open_its_reso
         run(book, range(4), workers=4)
     report = book.report()
     assert (report.counts.done, report.counts.pending, str(report.totals.usd)) == (3, 1, "0.30")
+
+
+def test_what_is_taken_is_not_swept_away_in_that_moment() -> None:
+    class Thing:
+        closed = False
+
+        def close(self, _seconds: float) -> None:
+            self.closed = True
+
+    p = hf.Pipeline("p", store="memory:")
+
+    @p.resource(scope="process")
+    def client() -> int:
+        return 1
+
+    thing: Any = Thing()
+    resource = p.resources["client"]
+    kept.leave(resource, kept.take(resource, p, lambda: thing, lambda _held: False))
+    del p.resources["client"]  # nobody can ask for it again, but for who has it in hand
+    sweeper = threading.Thread(target=kept.sweep)
+
+    def look(_held: Any) -> bool:
+        sweeper.start()
+        sweeper.join(0.2)
+        return False
+
+    assert kept.take(resource, p, Thing, look) is thing  # type: ignore[arg-type]
+    sweeper.join()
+    assert not thing.closed
+    kept.leave(resource, thing)
+    assert thing.closed

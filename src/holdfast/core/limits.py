@@ -218,5 +218,8 @@ nothing is buried."""
 WITHHELD_TIMES: Final = 2
 """Deaths that are withheld while nothing has succeeded, in times of that number; of more, all are buried."""
 
+BLAME_ENTRIES: Final = 1_024
+"""Entries of the journal that are read to count the deaths in a row of one part; with more, those are told."""
+
 WITHHELD_SECONDS: Final = 10.0
 """How long they are withheld where the source gives nothing more; then they are buried."""

@@ -5,6 +5,7 @@ and deadlines reach both through the control.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -84,12 +85,17 @@ class Run:
 
     def _count_rows(self, batch: Batch, ledger: Ledger) -> None:
         """Of a scan, progress is told in rows; rows that were buried are items, and no partitions."""
-        found = {item.n: item.place.state for item in each_item(self.store, batch.id) if is_row(item.key)}
-        open_ = frozenset(n for n, state in found.items() if state is State.PENDING)
-        dead = sum(state is State.DEAD for state in found.values())
-        before = sum(at.rows for at in each_checkpoint(self.store, batch.id) if at.n not in found)
-        ledger.count_rows(before, lambda: expected_rows(self.store, batch),
-                          Letters(len(found), len(found) - len(open_), dead), open_)  # fmt: skip
+        states, partitions, redriven = Counter[State](), set[int](), set[int]()
+        for item in each_item(self.store, batch.id):
+            if not is_row(item.key):
+                partitions.add(item.n)
+                continue
+            states[item.place.state] += 1
+            if item.place.state is State.PENDING:
+                redriven.add(item.n)
+        before = sum(at.rows for at in each_checkpoint(self.store, batch.id) if at.n in partitions)
+        letters = Letters(states.total(), states.total() - len(redriven), states[State.DEAD])
+        ledger.count_rows(before, lambda: expected_rows(self.store, batch), letters, frozenset(redriven))
 
     def go(self, items: Iterable[Any] | None) -> Report:
         """Open, verify, read, work, finish. Whatever happens, what was acknowledged is kept."""

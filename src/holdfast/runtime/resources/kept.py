@@ -33,24 +33,27 @@ class _Entry:
 
 class _Process:
     lock = threading.Lock()
+    """Guards the entries and their users, never while something is opened; a resource's own lock is for that."""
     entries: dict[Resource, _Entry] = {}  # noqa: RUF012 - there is one process
 
 
 def take(resource: Resource, owner: "Pipeline", begin: Callable[[], Held], is_lost: Callable[[Held], bool]) -> Held:
     """Return the one of this process, opened if need be; `leave` it in the end."""
     with resource.opening:
-        entry = _Process.entries.get(resource)
-        if entry is None or is_lost(entry.held):
-            entry = _Entry(begin(), weakref.ref(owner))
-            with _Process.lock:
-                _Process.entries[resource] = entry
-        entry.users += 1
+        with _Process.lock:
+            entry = _Process.entries.get(resource)
+            if entry is not None and not is_lost(entry.held):
+                entry.users += 1
+                return entry.held
+        entry = _Entry(begin(), weakref.ref(owner), users=1)
+        with _Process.lock:
+            _Process.entries[resource] = entry
         return entry.held
 
 
 def leave(resource: Resource, held: Held) -> None:
     """Need it no longer. It stays open, unless nobody can ask for it again."""
-    with resource.opening:
+    with _Process.lock:
         entry = _Process.entries.get(resource)
         if entry is not None and entry.held is held:
             entry.users -= 1

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core import journal, lease
+from holdfast.core.limits import BLAME_ENTRIES
 from holdfast.core.model import Batch, Chunk, ChunkId
 from holdfast.runtime.commands import command
 from holdfast.runtime.stuck import grants
@@ -113,10 +114,13 @@ def _owners(count: int) -> str:
 
 
 def _backwards(store: Store, chunk: Chunk, known: Mapping[ChunkId, Chunk]) -> Iterator[journal.Header]:
-    """The headers of a chain, newest first; behind its first those of its parent's from before it was cut off."""
+    """The headers of a chain, newest first; behind its first those of its parent's from before it was cut off. A
+    parent may have come a long way since: only so many entries are read."""
     cut: ChunkId | None = None
-    while True:
-        for header, body in _newest(store, chunk):
+    left = BLAME_ENTRIES
+    while left > 0:
+        for header, body in _newest(store, chunk, left):
+            left -= 1
             if cut is None:
                 yield header
             elif isinstance(body, journal.Claimed) and body.child is not None and body.child[0] == cut:
@@ -126,10 +130,10 @@ def _backwards(store: Store, chunk: Chunk, known: Mapping[ChunkId, Chunk]) -> It
         cut, chunk = chunk.id, known[chunk.parent]
 
 
-def _newest(store: Store, chunk: Chunk) -> Iterator[tuple[journal.Header, journal.Body]]:
-    upto = chunk.seq
-    while upto > 0:
-        after = max(0, upto - LOOK_BACK)
+def _newest(store: Store, chunk: Chunk, most: int) -> Iterator[tuple[journal.Header, journal.Body]]:
+    upto, least = chunk.seq, max(0, chunk.seq - most)
+    while upto > least:
+        after = max(least, upto - LOOK_BACK)
         for entry in reversed(store.entries(chunk.id, after=after, limit=upto - after)):
             yield journal.decode_header(entry.head), journal.decode_body(entry.body)
         upto = after

@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.core import journal
+from holdfast.core.model import Batch, Course, chain_of_batch
+from holdfast.runtime.ending import state
+from holdfast.stores.base import each_entry
 from tests.cli.conftest import Command
 
 WHERE = Path(".holdfast") / "state.db"
@@ -70,6 +74,23 @@ def given_up_before_it_was_read() -> hf.Report:
     return letters().report()
 
 
+def halted_before_its_end_came(*reasons: str) -> hf.Report:
+    """The last of these runs began nothing, and then the end of the batch came."""
+    made, batch = letters(), halted_by_its_budget()
+    made.store.steer(batch.id, Course.OPEN, actor="a", reason="run until noon", ends_at=made.store.now() - 1.0)
+    for reason in ("budget", *reasons):
+        state.note_halt(made.store, batch, reason, actor="a")
+    assert state.halted_by(made.store, made.store.batch("letters") or batch, []) == ("budget", *reasons)[-1]
+    return made.report()
+
+
+def halted_by_its_budget() -> Batch:
+    run(range(9), budget=hf.Budget(usd="0.35"))
+    batch = letters().store.batch("letters")
+    assert batch is not None
+    return batch
+
+
 STORIES: dict[str, tuple[Callable[[], hf.Report], str]] = {
     "nothing came": (lambda: run([]), "empty"),
     "nothing came, and that is fine": (lambda: run([], allow_empty=True), "complete"),
@@ -80,6 +101,9 @@ STORIES: dict[str, tuple[Callable[[], hf.Report], str]] = {
     "the budget of a scan": (lambda: scan(30, budget=hf.Budget(usd="0.35")), "paused"),
     "the budget of a pipeline": (lambda: run(range(9), budget=hf.Budget(usd="0.35")), "paused"),
     "too many dead letters": (lambda: run([13, *range(9)], tolerate=hf.Tolerance(count=0)), "over tolerance"),
+    "the budget, and then its end": (halted_before_its_end_came, "stopped"),
+    "the budget, a deadline, and then its end": (lambda: halted_before_its_end_came("deadline"), "stopped"),
+    "the budget, a pause, and then its end": (lambda: halted_before_its_end_came("paused"), "stopped"),
     "a person paused it": (paused_by_a_person, "paused"),
     "more than expected": (more_than_expected, "finished with findings"),
     "messages beyond the number": (messages_beyond_the_number, "finished with findings"),
@@ -105,3 +129,36 @@ def test_three_screens_say_the_same_word(here: Path, holdfast: Command, story: s
     assert (compared.code == 0) is (report.exit_code == 0 or word == "cancelled")
     if "row" not in story and "scan" not in story:
         assert letters().report().state == word
+
+
+@pytest.mark.parametrize("story", ["the budget, and then its end", "the budget, a deadline, and then its end"])
+def test_no_screen_advises_a_run_that_would_cancel_the_rest(here: Path, holdfast: Command, story: str) -> None:
+    STORIES[story][0]()
+    assert "then run it" not in holdfast("status", "letters").out
+
+
+def entries() -> list[tuple[str, bytes]]:
+    """Every entry of the batch's own chain."""
+    store = letters().store
+    batch = store.batch("letters")
+    assert batch is not None
+    return [(journal.decode_header(e.head).kind, e.body) for e in each_entry(store, chain_of_batch(batch.id))]
+
+
+@pytest.mark.parametrize("seal", [False, True])
+def test_running_a_complete_batch_again_leaves_its_journal_as_it_is(here: Path, seal: bool) -> None:
+    used_up = hf.Budget(usd="0.20")
+    assert run([1, 2], budget=used_up, seal=seal).state == "complete"
+    before = entries()
+    assert before[-1][0] == ("sealed" if seal else "reconciled"), "nothing stands behind the end"
+    for _ in range(2):
+        assert run([1, 2], budget=used_up, seal=seal).state == "complete"
+    assert entries() == before
+
+
+def test_the_same_halt_is_noted_once_while_nothing_comes_further(here: Path) -> None:
+    for _ in range(3):
+        assert run(range(9), budget=hf.Budget(usd="0.35")).state == "paused"
+    assert [kind for kind, _ in entries()].count("halted") == 1
+    assert run(range(9), budget=hf.Budget(usd="0.55")).state == "paused"
+    assert [kind for kind, _ in entries()].count("halted") == 2

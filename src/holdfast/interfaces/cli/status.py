@@ -327,7 +327,7 @@ def _course(seen: standing.Status) -> list[tuple[str, str | Text]]:
     if seen.course is Course.PAUSED:
         text = f"paused by a person; to go on: {unpause(seen.batch)}, then run it"
         rows.append(("course", Text(render.told(text), style=render.CARE)))
-    if seen.word and seen.halted:
+    if seen.end is None and seen.course is Course.OPEN and seen.halted in HALTED:
         rows.append(("course", Text(f"{HALTED[seen.halted]}, then run it", style=render.CARE)))
     if seen.course is Course.CANCELLED:
         left = f"; {render.many(seen.counts.pending, 'item')} left with {_owners(seen)}" if seen.counts.pending else ""

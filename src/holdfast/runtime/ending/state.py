@@ -37,7 +37,10 @@ def _has_any(store: Store, batch: Batch) -> bool:
 
 
 def halted_by(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> str:
-    """Return why the last run ended, where it put that on record and nothing has come further since; else nothing."""
+    """Return why the last run ended, where it put that on record and nothing has come further since; else nothing, as
+    where nothing is left to do."""
+    if not _goes_on(store, batch):
+        return ""
     touched = max((chunk.touched_at for chunk in chunks), default=0.0)
     for entry in _newest(store, batch):
         header = journal.decode_header(entry.head)
@@ -49,12 +52,19 @@ def halted_by(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> str:
     return ""
 
 
+def _goes_on(store: Store, batch: Batch) -> bool:
+    """Return whether there is something left to do, or may still come."""
+    return batch.sealed_at is None and (batch.ingested_at is None or not store.is_settled(batch.id))
+
+
 def note_halt(store: Store, batch: Batch, reason: str, *, actor: str) -> None:
-    """Put on record how a run ended, where a status shall tell it, or would tell another reason from before."""
-    if not reason:
-        return
+    """Put on record how a run ended, where a status shall tell it, or would tell another reason from before. Not twice
+    the same in a row, and not once nothing is left to do: the journal of a batch that has ended stays as it is."""
     now = lookup.batch_named(store, batch.name)
-    if reason in HALTS or halted_by(store, now, store.chunks(batch.id)):
+    if not reason or not _goes_on(store, now):
+        return
+    before = halted_by(store, now, store.chunks(batch.id))
+    if before != reason and (before or reason in HALTS):
         body = journal.encode_body(journal.Acted(reason=reason))
         store.note(batch.id, HALTED, body, actor=actor)
 

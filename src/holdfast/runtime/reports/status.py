@@ -126,7 +126,8 @@ class Status:
     is_empty: bool = False
     """Its source gave nothing, and nobody said that this is fine."""
     halted: str = ""
-    """Why its last run ended, where running again changes nothing by itself: budget, breaker, tolerance."""
+    """Why its last run ended, where that is on record and nothing has come further since: any reason of a run; those
+    in `HALTS` have a word."""
 
     @property
     def word(self) -> str:
@@ -209,7 +210,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         expected=batch.expected,
         closed_at=batch.closed_at,
         is_empty=not counts.pending and state.is_empty(store, batch),
-        halted=state.halted_by(store, batch, chunks) if counts.pending and not counts.running else "",
+        halted=state.halted_by(store, batch, chunks) if not counts.running else "",
     )
 
 

@@ -300,7 +300,9 @@ def test_what_died_before_ctrl_c_is_not_forgotten_and_never_paid_again(restart: 
                 wait_for(lambda: ctx.stopping)
             return nubmer  # type: ignore[name-defined,no-any-return] # noqa: F821
 
-    report = run(restart(define), range(50), workers=1)
+    report = run(
+        restart(define), range(50), workers=1, budget=hf.Budget(usd=100)
+    )  # with a budget each item travels alone
     assert (report.state, report.counts.dead, report.counts.pending) == ("interrupted", 5, 45), (
         "the sixth came after it"
     )

@@ -283,7 +283,7 @@ class SetBack(msgspec.Struct, frozen=True):
     had: int
     """Entries of the journal."""
     has: int
-    at: int
+    at: float
     """When that was seen, in seconds since 1970."""
 
 

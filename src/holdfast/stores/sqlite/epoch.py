@@ -74,7 +74,7 @@ class Epoch:
         is_new = known is None and self._read() == NOTHING
         after = 0 if is_new else _after(max(floor, self._read()[0]))
         if entries + 1 < self._read()[1]:  # a power cut can take one entry: that of the grant at work
-            db.execute(SQL["put_meta"], ("set_back", f"{self._read()[1]} {entries} {time.time():.0f}"))
+            db.execute(SQL["put_meta"], ("set_back", f"{self._read()[1]} {entries} {time.time():.6f}"))
         self._write(after, entries)
         db.execute(SQL["put_meta"], ("epoch", after))
         db.execute(SQL["put_meta"], ("identity", self._identity()))

@@ -202,7 +202,10 @@ class SqliteReads:
 def set_back_of(db: SqliteFile) -> SetBack | None:
     """What an open file knows of having been set back."""
     rows = db.execute("SELECT value FROM meta WHERE name = 'set_back'")
-    return SetBack(*map(int, str(rows[0][0]).split())) if rows else None
+    if not rows:
+        return None
+    had, has, at = str(rows[0][0]).split()
+    return SetBack(int(had), int(has), float(at))
 
 
 def _stages_in(definition: bytes) -> int | None:

@@ -864,6 +864,45 @@ def test_the_context_of_a_scan_may_be_called_context() -> None:
     assert len(keys) == 1
 
 
+def by_name(rows: Any, *, context: Any) -> None:
+    context.append(len(rows))
+
+
+def second(rows: Any, context: Any) -> None:
+    context.append(len(rows))
+
+
+def third(rows: Any, acc: None, context: Any) -> None:
+    context.append(len(rows))
+
+
+def generated(part: hf.Part, context: Any) -> Iterator[None]:
+    context.append(len([*part]))
+    yield
+
+
+@pytest.mark.parametrize("handler", [by_name, second, third, generated])
+def test_the_context_of_a_scan_gives_way_to_a_resource_of_its_name(handler: Any) -> None:
+    scan, counts = orders(), list[int]()
+    scan.handler(handler)
+    scan.resource(name="context")(lambda: counts)
+
+    assert scan.run(progress=False).rows == 10
+    assert sum(counts) == 10
+
+
+def test_a_context_of_a_scan_that_is_annotated_stays_the_context() -> None:
+    scan, keys = orders(), set()
+    scan.resource(name="context")(lambda: "mine")
+
+    @scan.handler
+    def look(rows: Any, *, context: hf.Context) -> None:
+        keys.add(context.key)
+
+    assert scan.run(progress=False).rows == 10
+    assert len(keys) == 1
+
+
 def test_a_scan_that_follows_is_not_handed_any() -> None:
     scan = orders(follow=True)
     scan.resource(name="client")(lambda: 1)

@@ -5,7 +5,7 @@
     (part) -> yields acc    a generator: it iterates the rows of its part, and every `yield` is a checkpoint
 
 Each may be async, may ask for a `Context` by annotation or by the name `ctx` or `context`, and takes resources after
-a `*`.
+a `*`. A resource that is called `context` goes before.
 """
 
 import inspect
@@ -21,6 +21,7 @@ from holdfast.core import typed
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACC_BYTES
 from holdfast.runtime.context import Context
+from holdfast.runtime.resources.opened import Handed
 from holdfast.runtime.resources.parameters import by_name, is_bare
 from holdfast.runtime.scans.misuse import Misuse
 from holdfast.runtime.schema import Invalid, annotations_of, explain
@@ -55,12 +56,14 @@ class Handler:
         self._initial = self._first(initial, acc, annotation)
         self._warned = False
 
-    def handed(self, function: Callable[..., Any]) -> "Handler":
-        """The same with resources in place."""
+    def handed(self, to: Handed) -> "Handler":
+        """Return the same with resources in place, for this thread. Raises ResourceError."""
+        function = to.to(self.function)
         if function is self.function:
             return self
         other = copy(self)
         other.function = function
+        other._context = "" if self._context in to.names else self._context
         return other
 
     def call(self, rows: Any, acc: Any, ctx: Context) -> Any:
@@ -178,15 +181,20 @@ def _shape_of(function: Callable[..., Any], what: str) -> tuple[Shape, str, insp
 
 
 def _is_context(parameter: inspect.Parameter, found: dict[str, Any]) -> bool:
-    if found.get(parameter.name) is Context or parameter.name == "ctx":
-        return True
+    return found.get(parameter.name) is Context or parameter.name == "ctx" or _is_guess(parameter, found)
+
+
+def _is_guess(parameter: inspect.Parameter, found: dict[str, Any]) -> bool:
+    """Return whether only its name makes it the context: a resource of that name goes before."""
     return parameter.name == "context" and is_bare(parameter, found)
 
 
 def _resources_of(function: Callable[..., Any], what: str, context: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Parameters that are passed by name only, but for the context."""
-    parameters = inspect.signature(function).parameters.values()
-    return by_name([p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != context], what)
+    """Return the parameters that are passed by name only, but for the context, unless it may be a resource."""
+    parameters = inspect.signature(function).parameters
+    needed, optional = by_name([p for p in parameters.values() if p.kind is p.KEYWORD_ONLY and p.name != context], what)
+    is_guess = context in parameters and _is_guess(parameters[context], annotations_of(function))
+    return needed, (*optional, context) if is_guess else optional
 
 
 _COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

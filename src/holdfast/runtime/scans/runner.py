@@ -94,9 +94,8 @@ class RangeRunner(StageRunner):
         return msgspec.structs.replace(outcome, message=said)
 
     def handler(self) -> Handler:
-        """The handler with its resources in place, for this thread. Raises ResourceError."""
-        handler = self.ranges.handler
-        return handler.handed(self.handed.to(handler.function))
+        """Return the handler with its resources in place, for this thread. Raises ResourceError."""
+        return self.ranges.handler.handed(self.handed)
 
     def _walk(self, work: Assignment, item: Item, ctx: Any) -> Walk:
         stage, span, at = self.ranges, span_of(item.input), work.holding.checkpoints.get(item.n)

@@ -73,6 +73,18 @@ def test_a_scan_without_any_row_ends_with_1_every_time(partitions: int) -> None:
     assert scan(hf.Csv("orders.csv"), partitions=partitions, allow_empty=True).run(progress=False).exit_code == 0
 
 
+def test_a_scan_that_died_at_its_first_row_is_not_empty() -> None:
+    made = hf.Scan("orders", Rows([1, 2]), store=Path("state.db"))
+
+    @made.handler
+    def broken(rows: Any) -> None:
+        raise ValueError("not that one")
+
+    report = made.run(progress=False)
+    assert (report.state, report.counts.dead) == ("complete with dead letters", 1)
+    assert "no row" not in report.why
+
+
 def test_an_empty_partition_is_fine_and_so_is_a_row_that_is_none() -> None:
     report = scan(Rows([1]), partitions=3).run(progress=False)
     assert (report.exit_code, report.rows) == (0, 1)

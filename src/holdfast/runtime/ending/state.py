@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.core import journal
 from holdfast.core.ending import HALTS
-from holdfast.core.model import Batch, Chunk, Course, Entry, chain_of_batch
+from holdfast.core.model import Batch, Chunk, Course, Entry, State, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_checkpoint, each_entry, each_item
 
@@ -33,7 +33,7 @@ def _has_any(store: Store, batch: Batch) -> bool:
         return bool(batch.admitted)
     if any(at.rows for at in each_checkpoint(store, batch.id)):
         return True
-    return any(is_row(item.key) for item in each_item(store, batch.id))
+    return any(is_row(item.key) or item.place.state is not State.DONE for item in each_item(store, batch.id))
 
 
 def halted_by(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> str:

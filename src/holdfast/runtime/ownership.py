@@ -148,11 +148,11 @@ class _Recorded:
     def __init__(self, holder: Holder, store: Store, batch: Batch | None, stages: Sequence[str]) -> None:
         self.holder, self._store, self._batch, self._stages = holder, store, batch, stages
 
-    def has_recorded(self, n: int, stage: str, final: str) -> bool:
+    def recorded(self, n: int, stage: str) -> Evidence | None:
         if self._batch is None or stage not in self._stages:
-            return False
+            return None
         rows = self._store.outputs(self._batch.id, lo=n, hi=n + 1, stage=self._stages.index(stage))
-        return any(row.file is not None and Evidence.decode(row.file).final == final for row in rows)
+        return next((Evidence.decode(row.file) for row in rows if row.file is not None), None)
 
 
 class _Claim:

@@ -33,7 +33,7 @@ class OutputByHand:
                            epoch=item.place.epoch, fence=0, input_digest=b"", key=item.key)  # fmt: skip
         self._check_folder(self._sink)
         try:
-            self._sink.find(place)  # the name is checked
+            self._sink.check_name(place)
             self._staged = self._sink.stage(place, data)
             self._sink.sync_folders([self._staged])
         except Permanent as error:

@@ -63,6 +63,8 @@ def make(pipeline: "Pipeline", options: Options, items: Iterable[Any] | None) ->
     planner = _Planner(pipeline, options, stand_in if known is None or store is None else store, batch, described)
     planner.obstacles += ownership.obstacles(planner.store if store is None else store, pipeline.name, options.batch,
                                              pipeline.stages)  # fmt: skip
+    if store is not None and known is not None:
+        ownership.introduce(store, known, {n: stage.sink for n, stage in enumerate(pipeline.stages)})
     try:
         planner.look_at_what_is_stored()
         if items is not None:

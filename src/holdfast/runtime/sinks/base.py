@@ -13,6 +13,9 @@ import msgspec
 from holdfast.core.errors import Damaged
 from holdfast.core.model import Key
 
+Identity = tuple[int, int, int]
+"""Which file one is, without a look into it: its size, its time and its number."""
+
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """Where an output comes from: what it is adopted by."""
@@ -25,6 +28,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     fence: int
     input_digest: bytes
     key: Key
+    replaces: Identity | None = None
+    """The older file of the item, where a worker process was told of it: it has no record to ask."""
 
 
 class Evidence(msgspec.Struct, frozen=True, array_like=True):
@@ -43,6 +48,8 @@ class Evidence(msgspec.Struct, frozen=True, array_like=True):
     """SHA-256 of the bytes in the file."""
     is_text: bool
     """The file holds a JSON string as plain text."""
+    replaces: Identity | None = None
+    """The older file of the same item that it may replace; told only where the file may seem another batch's."""
 
     def encode(self) -> bytes:
         """The bytes that the store keeps."""

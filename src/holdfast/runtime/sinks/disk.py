@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from holdfast.core.reconcile import GONE
-from holdfast.runtime.sinks.base import Evidence, Obstructed
+from holdfast.runtime.sinks.base import Evidence, Identity, Obstructed
 from holdfast.stores import faults
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -76,6 +76,15 @@ def is_as_left(path: str, evidence: Evidence) -> bool:
         return False
     left = (info.st_size, info.st_mtime_ns, info.st_ino)
     return left == (evidence.size, evidence.mtime_ns, evidence.inode) and stat.S_ISREG(info.st_mode)
+
+
+def identity(path: str) -> Identity | None:
+    """Return which file has a name; None without one."""
+    try:
+        info = os.stat(path)  # noqa: PTH116 - making a Path takes longer than the call
+    except OSError:
+        return None
+    return info.st_size, info.st_mtime_ns, info.st_ino
 
 
 def difference(path: Path, evidence: Evidence, *, full: bool) -> str | None:

@@ -26,10 +26,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from holdfast.core import canonical
 from holdfast.core.errors import Permanent, SinkError, Superseded, UsageError
 from holdfast.runtime.sinks import disk, glance, names, patterns
-from holdfast.runtime.sinks.base import Evidence, Leftover, Obstructed, Provenance, TakenOver
+from holdfast.runtime.sinks.base import Evidence, Identity, Leftover, Obstructed, Provenance, TakenOver
 from holdfast.runtime.sinks.content import decode_content, encode_content
 from holdfast.runtime.sinks.holder import Holder, Names
 from holdfast.runtime.sinks.rivals import Rivals
@@ -60,7 +62,6 @@ class Files:
         self._found: dict[str, list[names.StagedName]] | None = None
         self._owners: dict[str, Owner] = {}
         self._rivals = Rivals()
-        self._may_replace: set[str] = set()
 
     def __repr__(self) -> str:
         return f"Files({self.template.text!r})"
@@ -92,7 +93,8 @@ class Files:
             with suppress(OSError):
                 os.unlink(temp)
             raise
-        return self._evidence(final, name, info, digest, is_text=is_text)
+        evidence = self._evidence(final, name, info, digest, is_text=is_text)
+        return self._with_leave(evidence, place) if place.epoch else evidence
 
     def sync_folders(self, evidence: Sequence[Evidence]) -> None:
         """Make the staged names of a group durable, each folder once."""
@@ -115,7 +117,7 @@ class Files:
         for left in known.get(names.origin(place), ()):
             found = self._adoptable(left, final)
             if found is not None:
-                return found
+                return self._with_leave(found, place) if place.epoch else found
         return None
 
     def observe(self, place: Provenance, *, is_text: bool = False) -> Evidence | None:
@@ -269,19 +271,21 @@ class Files:
 
     # -- names that others have ------------------------------------------------------------------------------------
 
+    def check_name(self, place: Provenance) -> None:
+        """Refuse an item whose file would replace one of another batch."""
+        self._check_name(place, self.template.path(place))
+
+    def own_file(self, place: Provenance) -> Identity | None:
+        """Return which file under the name is the older output of an item that was sent back, by the record; None
+        without one, or where no other batch may have made the file that is there."""
+        final = self.template.path(place)
+        return self._own_file(place, final) if self._rival_of(place, final) is not None else None
+
     def _check_name(self, place: Provenance, final: str) -> None:
-        """Refuse an item whose file would replace one of another batch, before it costs anything. An item that was
-        never sent back has no file yet; of others, the record knows."""
-        path = os.path.join(self._root, final)
-        if not os.access(path, os.F_OK):  # most often, and quicker than to ask with an exception
-            return
-        owner = self._owners.get(names.whose(place.pipeline, place.batch))
-        me = owner.holder if owner is not None else Holder(place.pipeline, place.batch)
-        rival = self._rivals.of(path, me)
-        if rival is None or (owner is None and place.epoch):
-            return
-        if owner is not None and place.epoch and owner.has_recorded(place.n, place.stage, final):
-            self._may_replace.add(final)
+        """Refuse an item before it costs anything. One that was never sent back has no file yet; of others the record
+        knows, and a worker process is told."""
+        rival = self._rival_of(place, final)
+        if rival is None or self._own_file(place, final) is not None:
             return
         raise Permanent(
             "name_taken",
@@ -290,10 +294,37 @@ class Files:
             "redrive the item",
         )
 
+    def _rival_of(self, place: Provenance, final: str) -> Holder | None:
+        """Return another batch whose file may be under the name of an item."""
+        path = os.path.join(self._root, final)
+        if not os.access(path, os.F_OK):  # most often, and quicker than to ask with an exception
+            return None
+        owner = self._owners.get(names.whose(place.pipeline, place.batch))
+        return self._rivals.of(path, owner.holder if owner is not None else Holder(place.pipeline, place.batch))
+
+    def _own_file(self, place: Provenance, final: str) -> Identity | None:
+        if place.replaces is not None or not place.epoch:
+            return place.replaces
+        owner = self._owners.get(names.whose(place.pipeline, place.batch))
+        before = owner.recorded(place.n, place.stage) if owner is not None else None
+        if before is None or before.final != final:
+            return None
+        there = disk.identity(os.path.join(self._root, final))
+        if there == before.replaces:  # its newer output never got the name
+            return there
+        return there if disk.difference(self._at(final), before, full=False) is None else None
+
+    def _with_leave(self, evidence: Evidence, place: Provenance) -> Evidence:
+        """Note which file it may replace: after the commit the record knows of it no more."""
+        own = place.replaces if place.replaces is not None else self.own_file(place)
+        return msgspec.structs.replace(evidence, replaces=own) if own is not None else evidence
+
     def _rival(self, evidence: Evidence) -> Holder | None:
-        """Another batch whose file may be under the name of a staged output."""
+        """Return another batch whose file may be under the name of a staged output."""
         final = os.path.join(self._root, evidence.final)
-        if not os.access(final, os.F_OK) or evidence.final in self._may_replace:
+        if not os.access(final, os.F_OK):
+            return None
+        if evidence.replaces is not None and evidence.replaces == disk.identity(final):
             return None
         staged = names.parse_staged(os.path.basename(evidence.staged))
         owner = self._owners.get(staged.whose) if staged is not None else None
@@ -326,7 +357,6 @@ class Files:
             raise FileExistsError(errno.EEXIST, _in_place(rival), evidence.final)
         try:
             os.replace(staged, final)
-            self._may_replace.discard(evidence.final)
         except FileNotFoundError:
             if os.path.exists(staged):
                 made = disk.make_folder(Path(folder))
@@ -376,8 +406,8 @@ class Owner(Protocol):
 
     holder: Holder
 
-    def has_recorded(self, n: int, stage: str, final: str) -> bool:
-        """Whether its record has that file as the output of an item."""
+    def recorded(self, n: int, stage: str) -> Evidence | None:
+        """Return the evidence of the file that its record has as the output of an item."""
         ...
 
 

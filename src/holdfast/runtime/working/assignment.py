@@ -3,15 +3,19 @@
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Reached
 from holdfast.runtime.context import Context
+from holdfast.runtime.sinks.base import Identity
 
 clock = time.perf_counter
+
+NOTHING: Mapping[int, Identity] = MappingProxyType({})
 
 PATIENCE = 0.05
 """Items travel together where they take a few milliseconds: after this time they are not as quick as they were taken
@@ -39,6 +43,7 @@ class Assignment:
         "patience",
         "reached",
         "ready_at",
+        "replaces",
         "resumed",
         "slots",
         "stage",
@@ -75,6 +80,8 @@ class Assignment:
         """Given up by the worker: whatever still comes is ignored."""
         self.reached: Reached | None = None
         """How far its item had come at the end, where that is a range: written with its outcome."""
+        self.replaces: Mapping[int, Identity] = NOTHING
+        """Number -> the older file of an item that was sent back, in a worker process: it has no record to ask."""
         self.patience = PATIENCE
         self.valid = math.inf
         """How long its lease lasts, unless it is renewed. Not looked at where it had ended when this was handed over:

@@ -24,6 +24,7 @@ from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
 from holdfast.runtime.resources import kept
 from holdfast.runtime.resources.opened import Resources
+from holdfast.runtime.sinks.base import Identity
 from holdfast.runtime.working.assignment import Assignment
 from holdfast.runtime.working.runner import StageRunner
 
@@ -37,6 +38,8 @@ class Parcel(msgspec.Struct):
     ready_at: float
     resumed: bool
     items: list[Item]
+    replaces: dict[int, Identity] = {}
+    """Number -> the older file of an item that was sent back, where it may seem another batch's."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -47,7 +50,8 @@ _outcomes = msgspec.msgpack.Decoder(list[Outcome]).decode
 
 def pack(runner: StageRunner, work: Assignment) -> bytes:
     """An assignment as bytes."""
-    return _encode(Parcel(runner.batch, work.stage, work.fence, work.ready_at, work.resumed, work.items))
+    return _encode(Parcel(runner.batch, work.stage, work.fence, work.ready_at, work.resumed, work.items,
+                          runner.own_files(work)))  # fmt: skip
 
 
 def unpack(data: bytes) -> Outcome:
@@ -101,7 +105,7 @@ def _never() -> bool:
 def _run(target: str, parcel: Parcel, outcomes: list[Outcome], stopping: Callable[[], bool]) -> list[Outcome]:
     runner = _runner(target, parcel.batch, parcel.stage, stopping)
     work = Assignment(parcel.stage, parcel.items, parcel.fence, parcel.ready_at, None, parcel.resumed)
-    work.outcomes = outcomes
+    work.outcomes, work.replaces = outcomes, parcel.replaces
     try:
         with _alarm(runner):
             runner.run(work)

@@ -9,12 +9,13 @@ import os
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from holdfast.core import canonical
-from holdfast.core.errors import SinkError
+from holdfast.core.errors import HoldfastError, SinkError
 from holdfast.core.journal import Spend
 from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Item
@@ -27,7 +28,8 @@ from holdfast.runtime.event_loop import Loan, this_thread
 from holdfast.runtime.resources.binding import unbound
 from holdfast.runtime.resources.opened import Handed
 from holdfast.runtime.schema import Invalid
-from holdfast.runtime.sinks.base import Evidence, Provenance
+from holdfast.runtime.sinks.base import Evidence, Identity, Provenance
+from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.stage import Stage
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.explanation import InputLost, SinkTrouble, Unverified, explain
@@ -358,7 +360,22 @@ class StageRunner:
         return Provenance(
             pipeline=self.pipeline, batch=self.batch, stage=self.stage.name, n=item.n, epoch=item.place.epoch,
             fence=work.fence, input_digest=canonical.digest(b"", item.input), key=item.key,
+            replaces=work.replaces.get(item.n),
         )  # fmt: skip
+
+    def own_files(self, work: Assignment) -> dict[int, Identity]:
+        """Return the older files of items that were sent back, by their numbers, where they may seem another batch's:
+        for a worker process, which has no record to ask."""
+        sink = self.stage.sink
+        if not isinstance(sink, Files):
+            return {}
+        found: dict[int, Identity] = {}
+        for item in work.items:
+            if item.place.epoch:
+                with suppress(HoldfastError, OSError):  # the item's own run says what is wrong
+                    if (own := sink.own_file(self._provenance(item, work))) is not None:
+                        found[item.n] = own
+        return found
 
     def _explain(
         self, item: Item, error: BaseException, work: Assignment, began: float, ctx: Context | None, *,

@@ -271,6 +271,35 @@ def test_a_difference_is_told_field_by_field(before: Any, after: Any, words: str
     assert difference(canonical.encode(before), canonical.encode(after)) == words
 
 
+FILE = {"path": "in/a.txt", "name": "a.txt", "size": 1, "modified_ns": 0}
+YEAR_10000 = 253_402_300_800 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"size": 2000}, "size: 1 byte became 2,000 bytes"),
+        ({"modified_ns": 10**9}, "modified: 1970-01-01 00:00:00.000Z became 1970-01-01 00:00:01.000Z"),
+        ({"modified_ns": YEAR_10000 - 1}, "modified: 1970-01-01 00:00:00.000Z became 9999-12-31 23:59:59.999Z"),
+        ({"modified_ns": -(10**9)}, "modified: 1970-01-01 00:00:00.000Z became 1969-12-31 23:59:59.000Z"),
+        ({"size": "large"}, "size: 1 became 'large'"),
+        ({"size": True}, "size: 1 became True"),
+        ({"size": None}, "size: 1 became None"),
+        ({"modified_ns": YEAR_10000}, f"modified_ns: 0 became {YEAR_10000}"),
+        ({"modified_ns": 10**30}, f"modified_ns: 0 became {10**30}"),
+        ({"modified_ns": -(10**30)}, f"modified_ns: 0 became -{10**30}"),
+        ({"modified_ns": "1970"}, "modified_ns: 0 became '1970'"),
+        ({"modified_ns": False}, "modified_ns: 0 became False"),
+    ],
+)
+def test_a_file_is_shown_as_people_read_it_and_what_only_looks_like_one_plainly(
+    changed: dict[str, Any], words: str
+) -> None:
+    assert difference(canonical.encode(FILE), canonical.encode({**FILE, **changed})) == words
+    back = difference(canonical.encode({**FILE, **changed}), canonical.encode(FILE))
+    assert " became " in back
+
+
 def test_five_fields_are_told_and_eighty_characters_of_each() -> None:
     before, after = ({f"f{n}": n + more for n in range(5)} for more in (0, 1))
     assert difference(canonical.encode(before), canonical.encode(after)).count(" became ") == 5

@@ -10,6 +10,10 @@ from holdfast.core import canonical
 from holdfast.core.limits import KEY_BYTES, MESSAGE_CHARS, PAYLOAD_BYTES, PREVIEW_BYTES
 from holdfast.core.model import START, Admitted, ItemNo, Key, NewItem, Place, State
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_NS, LAST_NS = -62_135_596_800 * 10**9, 253_402_300_800 * 10**9
+"""The times that have a date: from the year 1 up to, and without, the year 10000."""
+
 
 def admit(key: object, payload: bytes, salt: bytes) -> NewItem:
     """A validated item. A key or payload beyond its limit makes it a dead letter that says what to do."""
@@ -163,21 +167,21 @@ def _shown(fields: dict[str, Any], name: str) -> str:
 
 
 def _is_file(fields: dict[str, Any]) -> bool:
-    """Whether a payload is that of a file in a folder."""
-    return {*fields} == {"path", "name", "size", "modified_ns"} and isinstance(fields["modified_ns"], int)
+    """Tell whether a payload is that of a file in a folder, and not one of the user's that looks like it."""
+    if {*fields} != {"path", "name", "size", "modified_ns"}:
+        return False
+    size, modified_ns = fields["size"], fields["modified_ns"]
+    return type(size) is int and type(modified_ns) is int and FIRST_NS <= modified_ns < LAST_NS
 
 
 def _file_fact(fields: dict[str, Any], name: str) -> str:
-    """What is known of a file, as people read it."""
+    """Return what is known of a file, as people read it."""
     if name == "size":
         return "1 byte" if fields[name] == 1 else f"{fields[name]:,} bytes"
     if name != "modified_ns":
         return _shown(fields, name)
     at = EPOCH + timedelta(microseconds=fields[name] // 1000)
     return at.isoformat(" ", "milliseconds").replace("+00:00", "Z")
-
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _short(value: object) -> str:

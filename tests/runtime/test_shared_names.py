@@ -2,16 +2,19 @@
 
 import threading
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 import holdfast as hf
 from holdfast.core.reconcile import What
+from holdfast.runtime import definition
 from holdfast.runtime.operating import operations
 from holdfast.runtime.operating.operations import By
 from holdfast.runtime.records import audit
 from holdfast.runtime.records.recovery import set_aside
 from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.sinks.holder import Names
 from holdfast.runtime.sinks.names import FOLDER
 
 from .support import App, Calls, run
@@ -183,6 +186,65 @@ def test_a_batch_that_has_recorded_nothing_yet_holds_the_names_while_it_is_at_wo
     thread.join(30)
     assert found[0].is_complete
     assert contents() == {"1.txt": "first"}
+
+
+@pytest.mark.parametrize("way", ["run", "process", "recover"])
+def test_names_that_are_taken_while_a_batch_is_opened_are_let_go_and_told_truly(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[IO[bytes]] = []
+    keep, p = Names.keep, pipeline(Calls(), template="out/{batch}/{key}.txt")
+
+    def remembered(names: Names) -> IO[bytes] | None:
+        file = keep(names)
+        kept.extend([file] if file is not None else [])
+        return file
+
+    def taken(*arguments: object, **options: object) -> object:
+        opened = open_batch(*arguments, **options)
+        (note,) = Path("out", FOLDER).glob("names-*")
+        note.unlink()
+        note.write_text(f'{{"pipeline":"p","batch":"monday","uid":"{32 * "f"}","template":"{{batch}}/{{key}}.txt"}}')
+        return opened
+
+    open_batch = p.store.open_batch
+    if way == "recover":
+        run(pipeline(Calls(), store="lost.db", template="out/{batch}/{key}.txt"), [1], batch="monday")
+    else:
+        Path("out/monday").mkdir(parents=True)
+        Path("out/monday/1.txt").write_text("of the other")
+    monkeypatch.setattr(Names, "keep", remembered)
+    monkeypatch.setattr(p.store, "open_batch", taken)
+    with pytest.raises(hf.Refused, match="in another store") as refused:
+        {
+            "run": lambda: run(p, [1], batch="monday"),
+            "process": lambda: p.process(1, batch="monday"),
+            "recover": lambda: p.recover([1], by=BY, batch="monday"),
+        }[way]()
+    assert kept
+    assert all(file.closed for file in kept)
+    assert "the batch was opened, and nothing else was done" in str(refused.value)
+    assert p.store.batch("monday").admitted == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("way", ["run", "process"])
+def test_names_of_a_batch_that_is_refused_for_another_reason_are_let_go(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[IO[bytes]] = []
+    keep, p = Names.keep, pipeline(Calls())
+    run(p, [1], batch="monday")
+
+    def remembered(names: Names) -> IO[bytes] | None:
+        file = keep(names)
+        kept.extend([file] if file is not None else [])
+        return file
+
+    monkeypatch.setattr(Names, "keep", remembered)
+    monkeypatch.setattr(definition, "describe", lambda *_: (_ for _ in ()).throw(hf.Refused("a test")))
+    with pytest.raises(hf.Refused, match="a test"):
+        run(p, [1], batch="monday") if way == "run" else p.process(1, batch="monday")
+    assert all(file.closed for file in kept)
 
 
 # -- replaces=True ----------------------------------------------------------------------------------------------------
@@ -585,3 +647,21 @@ def test_batches_that_an_older_version_ran_are_known_by_the_store() -> None:
     forget_names()
     assert run(p, ["c"], batch="a-b", tolerate=1).dead[0].code == "name_taken"
     assert len(calls) == 1
+
+
+def test_the_batches_of_a_store_are_not_read_for_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = text_pipeline(Calls())
+    p.process("1", batch="a")
+    reads: list[int] = []
+    batches = p.store.batches
+
+    def counted() -> object:
+        reads.append(1)
+        return batches()
+
+    monkeypatch.setattr(p.store, "batches", counted)
+    for key in ("1", "2", "3"):
+        assert p.process(key, batch="a").state == "done"
+    assert not reads
+    p.process("1", batch="b")
+    assert reads

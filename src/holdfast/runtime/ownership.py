@@ -43,14 +43,16 @@ class Ownership:
 
     def settle(self, batch: Batch) -> None:
         """Note the identity of a batch that was opened since. Refuse if another store has taken the names meanwhile:
-        nothing was done yet."""
+        the batch is open then, and has no items."""
         claims, before = self._claims, self._kept
         self._claims, self._kept = [], []
-        for claim in claims:
-            claim.know(batch)
-            _take(claim, self)
-        for note in before:
-            note.close()
+        try:
+            for claim in claims:
+                claim.know(batch)
+                _take(claim, self)
+        finally:
+            for note in before:
+                note.close()
 
     def close(self) -> None:
         """Let others have the names, where nothing was recorded under them or they are to be replaced."""
@@ -109,17 +111,24 @@ def adopt(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Ow
     """Make files that are there those of a batch whose record is rebuilt from them, unless the batch that holds their
     names is in the store; settle and close the answer when the batch is opened."""
     found = Ownership()
-    for each in _claims(store, pipeline, name, None, stages):
-        if each.names.holder() is None:
-            continue
-        with each.names.in_turn() as is_writable:
-            holder = each.names.holder()
-            if holder is not None and (each.in_store(holder) is not None or each.names.is_in_use()):
-                raise each.refusal(holder)
-            if is_writable:
-                each.names.write(each.me)
-                found.keep(each)
+    try:
+        for each in _claims(store, pipeline, name, None, stages):
+            if each.names.holder() is not None:
+                _adopt(each, found)
+    except BaseException:
+        found.close()
+        raise
     return found
+
+
+def _adopt(claim: "_Claim", found: Ownership) -> None:
+    with claim.names.in_turn() as is_writable:
+        holder = claim.names.holder()
+        if holder is not None and (claim.in_store(holder) is not None or claim.names.is_in_use()):
+            raise claim.refusal(holder)
+        if is_writable:
+            claim.names.write(claim.me)
+            found.keep(claim)
 
 
 def introduce(store: Store, batch: Batch, sinks: Mapping[int, object]) -> None:
@@ -163,10 +172,14 @@ class _Claim:
         self.store, self.me, self.known, self.stage, self.index = store, me, known, stages[index], index
         self.sink, self.names = sink, sink.names_of(stages[index].name, me.batch)
         self._stages = [stage.name for stage in stages]
+        self.noted: Holder | None = None
+        """The holder by the note, as it was judged last."""
+        self._done = "nothing was done"
 
     def know(self, batch: Batch) -> None:
         """Know the batch, which was opened since, by its identity."""
         self.known, self.me = batch, holder_of(self.store, batch)
+        self._done = "the batch was opened, and nothing else was done"
 
     def introduce(self) -> None:
         """Tell the sink who writes to it."""
@@ -175,7 +188,8 @@ class _Claim:
     def judge(self) -> tuple[Standing, Holder]:
         """How the names stand for the batch, and who holds them; refused where that is another that keeps them."""
         note = self.names.note()
-        holder = note.holder if note is not None else self._recorded_before()
+        self.noted = note.holder if note is not None else None
+        holder = self.noted if note is not None else self._recorded_before()
         if holder is None or (note is None and holder == self.me) or (note is not None and self._is_own(note)):
             return ("free" if holder is None else "held"), self.me
         if self.known is not None and _has_files(self.store, self.known, self.index):
@@ -211,7 +225,7 @@ class _Claim:
         return Refused(
             f"the files {self.sink.template.text} of stage {self.stage.name!r} belong to batch {holder.batch!r} of "
             f"pipeline {holder.pipeline!r}{self._where(holder)}, and batch {self.me.batch!r} would replace them; "
-            f"nothing was done. {self._instead(holder)}; {way}"
+            f"{self._done}. {self._instead(holder)}; {way}"
         )
 
     def _where(self, holder: Holder) -> str:
@@ -270,14 +284,15 @@ def _own(claim: _Claim, found: Ownership) -> None:
     if claim.known is not None and claim.known.admitted and not claim.sink.folder.exists():
         claim.introduce()
         return  # perhaps a disk is not mounted: the look at what is recorded says so, and nothing is made in its place
-    if claim.sink.template.is_ambiguous:
+    if claim.sink.template.is_ambiguous and claim.names.note() is None:
         _note_older(claim)
     _take(claim, found)
 
 
 def _note_older(claim: _Claim) -> None:
     """Write the notes of batches of this store that an older version ran, which wrote none for names with `{batch}`:
-    of those whose names one may confuse with the claimed ones."""
+    of those whose names one may confuse with the claimed ones. Once is enough, before there is a note of one's own:
+    all batches of the store are read for it."""
     template, stage = claim.sink.template, claim.stage.name
     lead = template.lead(claim.me.batch, stage)
     for batch in claim.store.batches():
@@ -295,7 +310,7 @@ def _note_older(claim: _Claim) -> None:
 def _take(claim: _Claim, found: Ownership) -> None:
     with claim.names.in_turn() as is_writable:
         standing, holder = claim.judge()
-        if is_writable and claim.names.holder() != holder:
+        if is_writable and claim.noted != holder:
             claim.names.write(holder)
         if standing == "superseded":
             found.superseded[claim.stage.name] = holder.batch

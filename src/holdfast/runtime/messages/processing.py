@@ -76,7 +76,11 @@ class Processor:
         self.deadline = math.inf if deadline is None else deadline
         self.key: KeyFrom = None
         self.owned = ownership.own(self.store, pipeline.name, batch, self.stages)
-        self.batch = self._open(batch, key)
+        try:
+            self.batch = self._open(batch, key)
+        except BaseException:
+            self.owned.close()
+            raise
         self.ingester = Ingester(self.store, self.batch, self.stages[0].input, key=self.key, identity="key",
                                  changed=changed, owner=self.owner, rerun=self._rerun)  # fmt: skip
         self.inline = Inline(self.resources)

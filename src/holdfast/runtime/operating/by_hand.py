@@ -63,8 +63,7 @@ class OutputByHand:
                 f"stage {self._stage!r} keeps its outputs in {sink.template.text}, and no run has written to "
                 f"{sink.folder}: change to the folder that the runs were started in; nothing was changed"
             )
-        holder = names.holder()
-        if holder is not None and not holder.may_be(self._me):
+        if (holder := names.taken_from(self._me)) is not None:
             raise Refused(
                 f"the files {sink.template.text} of stage {self._stage!r} belong to batch {holder.batch!r} of pipeline "
                 f"{holder.pipeline!r} now: the output would replace one of them; nothing was changed"

@@ -37,8 +37,8 @@ class Extras:
 
     def _is_taken(self, stage: int, sink: Files) -> bool:
         """Whether the names of a stage belong to a newer batch: then the files are not this one's to judge."""
-        holder = sink.names_of(self._stages[stage], self._batch.name).holder()
-        return holder is not None and not holder.may_be(ownership.holder_of(self._store, self._batch))
+        names_of_stage = sink.names_of(self._stages[stage], self._batch.name)
+        return names_of_stage.taken_from(ownership.holder_of(self._store, self._batch)) is not None
 
     def findings(self) -> Iterator[Finding]:
         """Extra and duplicated files."""

@@ -118,9 +118,11 @@ def recover(
     _check_absent(store, batch)
     described = definition.describe(pipeline.name, stages, definition.keyed_by(key, identity), pipeline.patience)
     owned = ownership.adopt(store, pipeline.name, batch, stages) if not is_preview else ownership.Ownership()
-    opened = store.open_batch(batch, pipeline.name, described, actor=by.actor)
-    owned.settle(opened)
-    owned.close()
+    try:
+        opened = store.open_batch(batch, pipeline.name, described, actor=by.actor)
+        owned.settle(opened)
+    finally:
+        owned.close()
     ingester = Ingester(store, opened, stages[0].input, key=key, identity=identity, changed="keep", owner=by.actor,
                         rerun=lambda _n, _item: None)  # fmt: skip
     ingester.read(items, Control(1), Ledger([]), lambda: None)

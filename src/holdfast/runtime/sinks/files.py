@@ -212,11 +212,10 @@ class Files:
         if staged is None:
             return None
         owner = self._owners.get(staged.whose)
-        if owner is None and self.template.has_batch:
-            return None
-        holder = self.names_of(staged.stage, owner.holder.batch if owner is not None else "").holder()
-        is_own = holder is None or (holder.may_be(owner.holder) if owner is not None else holder.made(staged))
-        return None if is_own else holder
+        if owner is not None:
+            return self.names_of(staged.stage, owner.holder.batch).taken_from(owner.holder)
+        holder = None if self.template.has_batch else self.names_of(staged.stage, "").holder()
+        return None if holder is None or holder.made(staged) else holder
 
     def is_as_left(self, evidence: Evidence) -> bool:
         """Whether the file is the one that was recorded, at a glance."""

@@ -96,6 +96,11 @@ class Names:
         note = self.note()
         return note.holder if note is not None else None
 
+    def taken_from(self, batch: Holder) -> Holder | None:
+        """Return the batch that the names belong to in place of the given one; None where that has them, or nobody."""
+        holder = self.holder()
+        return holder if holder is not None and not holder.may_be(batch) else None
+
     @contextmanager
     def in_turn(self) -> Iterator[bool]:
         """Decide about the note while nobody else does; False where the folder cannot be written to."""

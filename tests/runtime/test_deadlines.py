@@ -64,6 +64,31 @@ def test_a_handler_that_hangs_does_not_keep_a_run_past_its_deadline(book: hf.Pip
     assert time.monotonic() - began < 8
 
 
+@pytest.mark.slow
+@pytest.mark.promise("A15")
+@pytest.mark.parametrize("kind", ["threads", "loop"])
+def test_nothing_is_begun_that_cannot_end_before_the_deadline(book: hf.Pipeline, kind: str) -> None:
+    calls = Calls()
+
+    if kind == "threads":
+
+        @book.stage(name="ask")
+        def ask(number: int) -> int:
+            calls(number)
+            time.sleep(1.2)
+            return number
+    else:
+
+        @book.stage(name="ask")
+        async def ask_async(number: int) -> int:
+            calls(number)
+            await asyncio.sleep(1.2)
+            return number
+
+    run(book, range(24), workers=8, deadline=2)
+    assert len(calls) == 8, "of 1.2 s each that were begun after 1.2 s, none could end"
+
+
 @pytest.mark.parametrize(
     "deadline",
     [dt.timedelta(milliseconds=200), "200ms", 0.2, 0],

@@ -81,6 +81,10 @@ class Control:
         elif now >= self.deadline - early:
             self.stop("deadline")
 
+    def ends_within(self, seconds: float) -> bool:
+        """Return whether the deadline comes before something that takes so long could end."""
+        return self.deadline is not None and time.monotonic() + seconds > self.deadline
+
     def patience(self, longest: float) -> float:
         """How long a thread may wait without missing the deadline."""
         if self.deadline is None:

@@ -61,6 +61,7 @@ class Lane:
         self.open_resources = open_resources
         """Opens those of all stages, before the first item of the run: what cannot be opened costs nothing then."""
         self.pace = Pace()
+        runner.is_too_late = self._is_too_late
         said = self.stage.breaker
         rule = said.rule() if isinstance(said, Breaker) else None
         self.breaker = StageBreaker(self.stage.name, rule, self.stage.policy.defer_within)
@@ -82,9 +83,17 @@ class Lane:
             return False
         if self.breaker.until and self.breaker.blocks(self.runner.now(), self.used):
             return False
+        if self._is_too_late():
+            return False
         if holding.alone:
             return holding.running == 0 and self.used == 0
         return not holding.suspects or not holding.is_accused or self._pool_is_idle()
+
+    def _is_too_late(self) -> bool:
+        """Return whether a handler that begins now would be cut off by the deadline, and paid for nothing. Before the
+        pace is known, the last one that ended is believed."""
+        seconds = self.pace.mean if self.pace.known else self.runner.took
+        return not self.stage.takes_ranges and self.control.ends_within(seconds)
 
     def room(self, holdings: Sequence[Holding]) -> int:
         """How many more items could be begun here at once, beside what is at hand; slots beyond the workers do not

@@ -115,6 +115,7 @@ class Loop:
                 del self._running[id(work)]
         if not work.abandoned:
             self._answer(work).outcomes.append(outcome)
+        runner.learn((outcome,))
         self._free += 1
         self._fill()
 

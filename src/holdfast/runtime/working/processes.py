@@ -96,6 +96,7 @@ class Processes(Hands):
         with self._attending(process, work):
             if not (work.cut or runner.may_not_begin(work)):
                 is_alive = process.run(remote.pack(runner, work), work)
+                runner.learn(work.outcomes)
         how = "" if is_alive else process.end()
         if is_alive or len(work.outcomes) == len(work.items):
             return self._answer(work)

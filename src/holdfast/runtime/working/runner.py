@@ -8,7 +8,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +19,7 @@ from holdfast.core.errors import HoldfastError, SinkError
 from holdfast.core.journal import Spend
 from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Item
-from holdfast.core.outcome import Done, Outcome, excuse
+from holdfast.core.outcome import Done, Lost, Outcome, excuse
 from holdfast.core.verify import may_have_been_tried
 from holdfast.runtime.checking.asking import Asker, here
 from holdfast.runtime.checking.checks import Check
@@ -66,6 +66,10 @@ class StageRunner:
         self.pipeline = pipeline
         self.batch = batch
         self.stopping = stopping
+        self.is_too_late: Callable[[], bool] = lambda: False
+        """Whether the deadline would cut off what begins now."""
+        self.took = 0.0
+        """Seconds of the attempt that ended last."""
         self.now = now
         self.touches_files = stage.sink is not None or (previous is not None and previous.sink is not None)
         self.reads_files = previous is not None and previous.sink is not None
@@ -107,10 +111,16 @@ class StageRunner:
                 ended = clock()
         here.batch, this_thread.is_below = None, was_below
         work.started = 0.0
+        self.learn(work.outcomes)
+
+    def learn(self, outcomes: Sequence[Outcome]) -> None:
+        """Remember how long the attempt took that ended last."""
+        if outcomes and not isinstance(outcomes[-1], Lost):
+            self.took = outcomes[-1].seconds
 
     def may_not_begin(self, work: Assignment) -> bool:
         """Whether items that were handed over and not begun are better left."""
-        return work.is_vain or self.stopping() or work.is_late(self.now())
+        return work.is_vain or self.stopping() or work.is_late(self.now()) or self.is_too_late()
 
     def _run_plain(self, work: Assignment, handle: Callable[..., Any]) -> None:
         """The short way for a stage with nothing around its handler: what a quick item costs, it costs in this loop."""

@@ -1,6 +1,7 @@
 """What kind of file system a path is on: SQLite's WAL needs shared memory, which network file systems do not give."""
 
 import errno
+import os
 from pathlib import Path
 
 NETWORK = frozenset({
@@ -17,7 +18,7 @@ NO_PLACE = frozenset({
 
 def kind_of(path: Path) -> str:
     """The type of the file system that holds the path (or its nearest existing parent); `unknown` where unreadable."""
-    target = path.absolute()
+    target = behind(path).absolute()
     while not is_there(target) and target != target.parent:
         target = target.parent
     target = target.resolve()
@@ -26,6 +27,13 @@ def kind_of(path: Path) -> str:
         if (target == mount_point or mount_point in target.parents) and len(mount_point.parts) >= best:
             best, kind = len(mount_point.parts), fs_type
     return kind
+
+
+def behind(path: Path) -> Path:
+    """Return the file that a link leads to, there or not; any other path as it is. SQLite keeps what belongs to a file
+    beside the file, not beside a link to it."""
+    is_link = os.path.islink(path)  # noqa: PTH114 - that of a Path raises where a folder may not be entered
+    return Path(os.path.realpath(path)) if is_link else path
 
 
 def is_network(kind: str) -> bool:

@@ -162,7 +162,8 @@ def check_permissions(path: Path) -> Iterator[Check]:
     """State files are for their user alone, and nobody else may replace them."""
     name = "permissions"
     wrong = False
-    for file in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
+    real = filesystem.behind(path)
+    for file in (real, real.with_name(real.name + "-wal"), real.with_name(real.name + "-shm")):
         if not filesystem.is_there(file):
             continue
         info = file.stat()
@@ -178,19 +179,22 @@ def check_permissions(path: Path) -> Iterator[Check]:
                 f"{file} belongs to user number {info.st_uid}, you are {geteuid()}",
                 "run as the user that owns the store",
             )
-    folder = _nearest_folder(path)
-    mode = stat.S_IMODE(folder.stat().st_mode)
-    if mode & 0o022 and not mode & stat.S_ISVTX:
-        wrong = True
-        judge = _unsafe if mode & 0o002 else _warn
-        yield judge(name, f"{folder} has mode {mode:04o}: others can replace the files in it", f"chmod go-w {folder}")
-    if not wrong and access(folder, X_OK):
+    folders = {_nearest_folder(path), _nearest_folder(real)}
+    for folder in folders:
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if mode & 0o022 and not mode & stat.S_ISVTX:
+            wrong = True
+            judge = _unsafe if mode & 0o002 else _warn
+            yield judge(
+                name, f"{folder} has mode {mode:04o}: others can replace the files in it", f"chmod go-w {folder}"
+            )
+    if not wrong and all(access(folder, X_OK) for folder in folders):
         yield _ok(name, "only you can read the state files, only you can replace them")
 
 
 def check_space(path: Path, usage: Callable[[Path], Any] = shutil.disk_usage) -> Check:
     """A full disk loses nothing, and stops everything."""
-    free = usage(_nearest_folder(path)).free
+    free = usage(_nearest_folder(filesystem.behind(path))).free
     level = Level.UNSAFE if free < FREE_UNSAFE else Level.WARN if free < FREE_WARN else Level.OK
     return Check(
         name="space",
@@ -272,7 +276,7 @@ def check_settings(settings: dict[str, Any]) -> Check:
 
 def check_wal(path: Path) -> Check:
     """A write-ahead log that keeps growing is held open by a reader that never ends."""
-    wal = path.with_name(path.name + "-wal")
+    wal = Path(f"{filesystem.behind(path)}-wal")
     size = wal.stat().st_size if wal.exists() else 0
     if size > WAL_WARN:
         return _warn(

@@ -29,6 +29,7 @@ from holdfast.runtime.stage import Stage
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.explanation import no_answer
 from holdfast.runtime.working.ledger import Ledger
+from holdfast.stores import filesystem
 from holdfast.stores.base import Store, each_item
 from holdfast.stores.open import open_store
 
@@ -67,7 +68,7 @@ class Recovery:
 
 def is_damaged(path: Path) -> str | None:
     """Why the store at a path cannot be used, or None if it can, or if there is none."""
-    if not path.exists() and not Path(f"{path}-wal").exists():
+    if not path.exists() and not Path(f"{filesystem.behind(path)}-wal").exists():
         return None
     try:
         store = open_store(path)
@@ -83,7 +84,9 @@ def is_damaged(path: Path) -> str | None:
 
 def set_aside(path: Path) -> tuple[str, ...]:
     """Give the files of a store other names, so that a new one can be made and nothing of the old one is lost. The
-    note of its fences stays: no fence is ever given out twice."""
+    note of its fences stays: no fence is ever given out twice. A link to the store stays, too, and leads to the new
+    one."""
+    path = filesystem.behind(path)
     mark = datetime.now(UTC).strftime("damaged-%Y%m%dT%H%M%S.%fZ")
     moved = []
     for suffix in ("", "-wal", "-shm"):

@@ -36,7 +36,9 @@ class Epoch:
     """The epoch of an open file."""
 
     def __init__(self, file: SqliteFile) -> None:
-        self._path = Path(f"{file.path}-fence")
+        self._path = Path(f"{file.real}-fence")
+        self._older = Path(f"{file.path}-fence")
+        """A note beside a link to the file, where older releases had it; else the same one."""
         with _in_words(self._path):
             self._note = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._closing = weakref.finalize(self, os.close, self._note)  # of a store, too, that nobody closes
@@ -71,8 +73,9 @@ class Epoch:
         return self._identity() != known or (floor, entries) < self._read()
 
     def _begin(self, db: SqliteFile, floor: int, known: str | None, entries: int) -> int:
-        is_new = known is None and self._read() == NOTHING
-        after = 0 if is_new else _after(max(floor, self._read()[0]))
+        older = self._read_older()
+        is_new = known is None and self._read() == older == NOTHING
+        after = 0 if is_new else _after(max(floor, self._read()[0], older[0]))
         if entries + 1 < self._read()[1]:  # a power cut can take one entry: that of the grant at work
             db.execute(SQL["put_meta"], ("set_back", f"{self._read()[1]} {entries} {time.time():.6f}"))
         self._write(after, entries)
@@ -86,11 +89,13 @@ class Epoch:
         return f"{self._file} {note.st_dev}:{note.st_ino}:{note.st_ctime_ns}"
 
     def _read(self) -> tuple[int, int]:
-        note = os.pread(self._note, NOTE.size, 0)
-        if len(note) < NOTE.size:
+        return _unpack(os.pread(self._note, NOTE.size, 0))
+
+    def _read_older(self) -> tuple[int, int]:
+        try:
+            return _unpack(self._older.read_bytes()[: NOTE.size])
+        except FileNotFoundError:
             return NOTHING
-        floor, entries = NOTE.unpack(note)
-        return (floor, entries) if floor < HIGHEST else NOTHING
 
     def _write(self, floor: int, entries: int) -> None:
         os.pwrite(self._note, NOTE.pack(floor, entries), 0)
@@ -103,6 +108,13 @@ def _in_words(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise disk_trouble(path, error) from error
+
+
+def _unpack(note: bytes) -> tuple[int, int]:
+    if len(note) < NOTE.size:
+        return NOTHING
+    floor, entries = NOTE.unpack(note)
+    return (floor, entries) if floor < HIGHEST else NOTHING
 
 
 def _after(floor: int) -> int:

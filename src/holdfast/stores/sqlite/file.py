@@ -57,21 +57,23 @@ class SqliteFile:
     def __init__(self, path: Path) -> None:
         check_library()
         self.path = path
+        self.real = filesystem.behind(path)
+        """The file itself, where the path is a link to it: its log, its index and its note stand beside this one."""
         self.waited = 0.0
         """How long the transaction at hand had to wait for its turn."""
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._poison: str | None = None
         self._trouble: str | None = None
-        new = _prepare(path)
-        self._db = _connect(path)
+        new = _prepare(path, self.real)
+        self._db = _connect(self.real)
         try:
             self._settle_identity(new)
             if patiently(lambda: log.is_damaged(self._db)):
                 raise Damaged(_damaged(path, "its log is damaged, and acknowledged work behind that cannot be read"))
             self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             migrate(self._db)
-            self._presence = Presence(path, self._db)
+            self._presence = Presence(path, self.real, self._db)
         except apsw.NotADBError:
             raise Damaged(_damaged(path, "it is not a database, or its first page is damaged")) from None
         except apsw.CorruptError as error:
@@ -308,24 +310,24 @@ def _split(script: str) -> list[str]:
     return statements
 
 
-def _prepare(path: Path) -> bool:
-    """Make the file private before SQLite sees it; True when it is new."""
+def _prepare(path: Path, real: Path) -> bool:
+    """Make the file private before SQLite sees it; True when it is new. `real` is the file that the path leads to."""
     kind = filesystem.kind_of(path)
     if filesystem.is_network(kind):
         raise Refused(
             f"{path} is on a network file system ({kind}), where a write-ahead log is not safe: put the store on "
             "a local disk (--store or $HOLDFAST_STORE), or use a database server"
         )
-    new, folders = True, {path.parent}
+    new, folders = True, {real.parent}
     try:
         folders |= _make_folder(path.parent)
         if path.is_dir():
             raise UsageError(f"{path} is a directory: name the file of the store, for example {path / 'state.db'}")
-        if _size_of(Path(f"{path}-wal")) and not _size_of(path):  # SQLite would throw that log away
-            raise Damaged(_damaged(path, f"it is empty or gone, and its log {path}-wal is not"))
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        if _size_of(Path(f"{real}-wal")) and not _size_of(real):  # SQLite would throw that log away
+            raise Damaged(_damaged(path, f"it is empty or gone, and its log {real}-wal is not"))
+        os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
-        if not os.access(path, os.R_OK | os.W_OK):
+        if not os.access(real, os.R_OK | os.W_OK):
             raise UsageError(f"{path} may not be read and written by this user: check its permissions") from None
         new = False
     except PermissionError:

@@ -20,12 +20,14 @@ Identity = tuple[int, int]
 class Presence:
     """The files of an open database: itself, its log and its index."""
 
-    def __init__(self, path: Path, db: apsw.Connection) -> None:
+    def __init__(self, path: Path, real: Path, db: apsw.Connection) -> None:
+        """`path` may be a link to the file, `real`: the log and the index are beside the file, not beside the link."""
         self._path = path
+        self._real = real
         self._db = db
         self._database = os.path.abspath(path)
-        self._log = f"{self._database}-wal"
-        self._index = f"{self._database}-shm"
+        self._log = f"{os.path.abspath(real)}-wal"
+        self._index = f"{os.path.abspath(real)}-shm"
         self._frame = FRAME.size + int(db.pragma("page_size"))
         self._known = [_identity(name) for name in (self._database, self._log, self._index)]
 
@@ -42,11 +44,11 @@ class Presence:
         if info is None:
             return self._removed_log()
         if (info.st_dev, info.st_ino) != self._known[1]:
-            return self._leave(f"{self._path}-wal", "was replaced by another file", PUT_BACK)
+            return self._leave(f"{self._real}-wal", "was replaced by another file", PUT_BACK)
         if frames and info.st_size < HEADER.size + frames * self._frame and frames == self._frames():
-            return self._leave(f"{self._path}-wal", "was cut off", PUT_BACK)
+            return self._leave(f"{self._real}-wal", "was cut off", PUT_BACK)
         if (found := _identity(self._index)) is None or found != self._known[2]:
-            return self._leave(f"{self._path}-shm", _fate(found), STOP)
+            return self._leave(f"{self._real}-shm", _fate(found), STOP)
         return None
 
     def has_log(self) -> bool:
@@ -56,7 +58,7 @@ class Presence:
     def _removed_log(self) -> str:
         """Copy back what is in the log that has no name any more: this process can still read it."""
         rest = SAVED.format(self._path) if self._is_copied_back() else PUT_BACK
-        return f"{self._path}-wal was removed or moved away while it was in use{rest}"
+        return f"{self._real}-wal was removed or moved away while it was in use{rest}"
 
     def _is_copied_back(self) -> bool:
         try:

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.stores import filesystem
+
 LOCKS = Path("/proc/locks")
 WRITE_BYTE = 120
 """SQLite's writer locks this byte of the `-shm` file."""
@@ -25,7 +27,7 @@ def advice(path: Path) -> str:
 def _writers(path: Path) -> Iterator[int]:
     """Other processes that hold the write lock: lines such as `1: POSIX ADVISORY WRITE 4711 fe:01:2309 120 120`."""
     try:
-        inode = Path(f"{path}-shm").stat().st_ino
+        inode = Path(f"{filesystem.behind(path)}-shm").stat().st_ino
         lines = LOCKS.read_text("ascii").splitlines()
     except (OSError, ValueError):
         return

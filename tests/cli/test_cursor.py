@@ -158,7 +158,7 @@ def test_an_audit_ends_with_1_where_rows_are_missing(app: Path, holdfast: Comman
 def test_a_dead_letter_knows_its_checkpoint(app: Path, holdfast: Command) -> None:
     for told in (holdfast("dead", "show", "totals", "1").out, holdfast("why", "totals", "1").out):
         assert "after row 700: 200 of 500 rows handled" in told
-        assert "go on after row 700: no row is handled again" in told
+        assert "resume after row 700: no row is handled again" in told
         assert "begin again: 200 rows handled once more" in told
     assert holdfast("dead", "show", "totals", "1", "--json").document["checkpoint"]["rows"] == 200
     assert "200 of 500" in holdfast("show", "totals", "1").out
@@ -175,14 +175,14 @@ def test_status_tells_rows_cursor_and_lag_of_each_partition(app: Path, holdfast:
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (["cursor", "reset", "totals"], "say where to"),
-        (["cursor", "reset", "totals", "--to-beginning", "--to-cursor", "5"], "say where to"),
+        (["cursor", "reset", "totals"], "pass where to"),
+        (["cursor", "reset", "totals", "--to-beginning", "--to-cursor", "5"], "pass where to"),
         (["cursor", "reset", "totals", "--to-beginning", "--key", "5"], "belong to --to-cursor"),
         (["cursor", "reset", "totals", "--to-cursor", "5", "--acc", "half"], "keep or drop"),
         (["cursor", "reset", "totals", "--to-cursor", "5", "--acc", "keep"], "2 partitions"),
         (["cursor", "reset", "totals", "7", "--to-beginning"], "has no item '7'"),
-        (["reset", "totals", "--resolve"], "say which partition"),
-        (["reset", "totals", "1", "--resolve", "--from-start"], "say one of them"),
+        (["reset", "totals", "--resolve"], "name the partition"),
+        (["reset", "totals", "1", "--resolve", "--from-start"], "pass one of them"),
         (["reset", "totals", "1", "--to-stage", "2"], "one stage"),
         (["run", "app.py:totals", "--verify", "full"], "takes no --verify"),
         (["cursor", "clone", "totals", ""], "batch name"),

@@ -175,7 +175,7 @@ def test_faults_lists_every_point(holdfast: Command) -> None:
         (["show", "moby-dick", "#99"], "has no item '#99'"),
         (["status", "--store", "none/state.db"], "there is no store at none/state.db"),
         (["status", "--store", "postgresql://x"], "is not known to this version"),
-        (["export", "moby-dick", "-o", "out.xyz"], "which format"),
+        (["export", "moby-dick", "-o", "out.xyz"], "its format"),
         (["doctor", "--store", "memory:"], "nothing to check"),
     ],
 )

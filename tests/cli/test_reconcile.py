@@ -98,7 +98,7 @@ def test_a_repair_shows_its_plan_asks_and_sends_back(app: str, here: Path, holdf
     planned = holdfast("reconcile", "book", "--repair", "--dry-run", "--json").document
     assert (planned["repair"]["changed"], planned["repair"]["plan"]["rewound"]) == (0, 1)
     done = holdfast("reconcile", "book", "--repair", "--yes", "--reason", "a disk was lost")
-    assert "1 item went back: run the batch to make them anew." in done.out
+    assert "1 item went back: run the batch to make them again." in done.out
     assert holdfast("run", app, "--no-progress", "--tolerate", "1").code == 0
     assert (here / "out/5.json").exists()
     assert (here / "out/99.json").read_text() == "mine"

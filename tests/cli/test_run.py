@@ -163,7 +163,7 @@ WRONG = {
     "no.such.module:x": "there is no module 'no.such.module'",
     "app.py:nope": "app.py has no 'nope'; it has the pipeline rows",
     "app.py:Row": "is a ModelMetaclass, not a pipeline or a scan; it has the pipeline rows",
-    "two.py": "two.py has the pipelines a, b: say which one, for example two.py:a",
+    "two.py": "two.py has the pipelines a, b: name one, for example two.py:a",
     "none.py": "none.py has no pipeline",
     "broken.py": "broken.py could not be imported: NameError: name 'nmae' is not defined",
     "exits.py": "exits.py could not be imported: SystemExit: 3",

@@ -125,7 +125,7 @@ def count(rows, acc: int) -> int:
         Path("one/a").touch()
     assert holdfast("run", "app.py:names", "--allow-empty").code == (1 if fate == "dead" else 0)
     answer = holdfast("run", "other.py:names")
-    assert (answer.code, "goes on" in answer.err) == (1, False)
+    assert (answer.code, "continues" in answer.err) == (1, False)
     assert 'name: "one" became "two"' in answer.err
     assert holdfast("cursor", "reset", "names", "--to-beginning", *AGREED).code == 0
     answer = holdfast("run", "other.py:names", "--json")
@@ -292,9 +292,9 @@ def test_a_reset_that_spoils_a_total_stands_in_status_report_and_audit(app: Path
     to = ("--to-cursor", str(where["value"]), "--key", str(where["tiebreaker"]))
     shown = holdfast("cursor", "reset", "totals", "1", *to, "--acc", "drop", "--dry-run").out
     assert "100 rows leave the total" in shown
-    assert "would go on after" in shown
+    assert "would resume after" in shown
     answer = holdfast("cursor", "reset", "totals", "1", *to, "--acc", "drop", *AGREED)
-    assert "goes on after" in answer.out
+    assert "resumes after" in answer.out
     assert "would" not in answer.out
     note = r"partition 1 was reset by ada on .*Z: because; its total leaves out 100 rows"
     ran = holdfast("run", "app.py:totals")
@@ -378,7 +378,7 @@ def test_why_offers_what_can_be_typed_in_two_columns(app: Path, holdfast: Comman
     assert len(typed) >= 5
     assert len(columns) == 1, typed
     assert holdfast("reset", "totals", "1", *AGREED).code == 0
-    assert "to go on at its checkpoint in epoch 1" in holdfast("why", "totals", "1").out
+    assert "to resume at its checkpoint in epoch 1" in holdfast("why", "totals", "1").out
 
 
 def test_buried_rows_are_not_counted_as_partitions(here: Path, holdfast: Command) -> None:

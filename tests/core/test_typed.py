@@ -113,7 +113,7 @@ def test_bytes_that_are_no_value_are_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("plain", [None, 7, {}, {"kind": 7, "value": 1}, {"kind": "row"}])
 def test_what_has_no_kind_or_no_value_is_no_cursor(plain: Any) -> None:
-    with pytest.raises(UsageError, match="is no cursor"):
+    with pytest.raises(UsageError, match="is not a cursor"):
         cursor.decode(canonical.encode(plain))
 
 

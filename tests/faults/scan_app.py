@@ -1,7 +1,7 @@
 """A scan of a CSV file that is made to be killed. Every row that its handler gets is written to a file outside of the
 store, with the process that got it, so that an oracle can hold the checkpoints against it.
 
-Broken on purpose, where asked: `restart` begins every range anew, whatever its checkpoint says; `skip` says after each
+Broken on purpose, where asked: `restart` begins every range again, whatever its checkpoint says; `skip` says after each
 row that the whole page was read.
 """
 

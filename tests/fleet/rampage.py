@@ -1,4 +1,4 @@
-"""A fleet under fire: processes on one file, killed and stopped at random moments and started anew, to the end."""
+"""A fleet under fire: processes on one file, killed and stopped at random moments and started again, to the end."""
 
 import random
 import signal

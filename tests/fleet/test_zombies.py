@@ -72,7 +72,7 @@ def test_a_zombie_that_wakes_after_the_work_was_finished_changes_nothing(
 ) -> None:
     zombie = stop_at(scene, point)
     finish_and_wake(scene, zombie)
-    assert ("another worker goes on with it" in zombie.err) == (point in HOLDING), zombie.err
+    assert ("another worker continues with it" in zombie.err) == (point in HOLDING), zombie.err
     tally(zombies=1)
 
 
@@ -113,7 +113,7 @@ def test_an_owner_that_sees_its_lease_lost_does_not_even_try_to_commit(scenes: M
     zombie = scene.stop("stage.before:2", *LEASE, "--pace", "1")
     assert zombie is not None
     finish_and_wake(scene, zombie)
-    assert "the lease was lost; another worker goes on with it" in zombie.err
+    assert "the lease was lost; another worker continues with it" in zombie.err
     assert "refused" not in zombie.err
 
 

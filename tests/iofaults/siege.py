@@ -160,7 +160,7 @@ def judge(case: Case, victim: Process, status: int, calls: list[Call], struck: C
         found.append(f"its error does not say what to do: {said['error']}: {said['message']}")
     if case.mode in ("eio", "lost") and struck.kind == "sync" and status == life.TYPED:
         if not said["afterwards"].startswith(("refused", "nothing")):
-            found.append(f"a sync failed ({struck}), and the store went on: {said}")
+            found.append(f"a sync failed ({struck}), and the store continued: {said}")
         later = [call for call in calls if call.n > struck.n and (call.kind, call.file) == ("write", struck.file)]
         if later and struck.file.endswith("-wal"):
             found.append(f"a sync failed ({struck}), and more was written behind it: {later[0]}")

@@ -414,7 +414,7 @@ def test_the_entry_of_a_reset_says_by_what_it_went(half: Totals) -> None:
 
 @pytest.mark.promise("C3")
 def test_a_fence_that_no_counting_leads_to_is_refused(half: Totals) -> None:
-    """A store that is set back begins anew above all fences that were counted: one from elsewhere must not be above."""
+    """A store that is set back begins again above all fences that were counted: one from elsewhere must not be."""
     part = json.loads(exported(half))["partitions"][0]
     high = changed(exported(half), partitions=[part | {"lease": part["lease"] | {"fence": 1 << 50}}])
     with pytest.raises(Refused, match="by counting"):
@@ -439,7 +439,7 @@ def test_a_state_that_is_put_back_leaves_alone_what_is_done_and_stands_there(sto
     totals.run()
     saved = exported(totals)
     done = acts.carry_out(store, totals.batch(), acts.to_state(store, totals.batch(), saved, "saved.json"), BY)
-    assert (done.changed, done.left_alone) == (1, (("there already", 1),)), "what is dead goes on, what is done is done"
+    assert (done.changed, done.left_alone) == (1, (("there already", 1),)), "what is dead continues, what is done stays"
 
 
 def test_a_cursor_that_came_further_since_it_was_looked_at_is_left_alone(half: Totals) -> None:

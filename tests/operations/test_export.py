@@ -116,7 +116,7 @@ def test_an_empty_batch_gives_an_empty_table(world: World, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("out.xyz", "which format"), ("no/out.csv", "does not exist"), ("", "which format|directory")]
+    ("name", "why"), [("out.xyz", "its format"), ("no/out.csv", "does not exist"), ("", "its format|directory")]
 )
 def test_targets_that_cannot_be_are_refused(finished: World, tmp_path: Path, name: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):

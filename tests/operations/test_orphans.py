@@ -468,7 +468,7 @@ def test_why_begins_with_the_reason_an_item_is_where_it_is(world: World) -> None
         "an orphan at 'ocr': no progress since 2023-11-14 22:13:20Z, 2 h 00 min ago; nobody"
     )
     resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE)
-    assert now_of(world).startswith("ready at 'ocr'. Last act: requeued by ada (to go on at 'ocr')")
+    assert now_of(world).startswith("ready at 'ocr'. Last act: requeued by ada (to continue at 'ocr')")
     world.store.steer(world.id, Course.PAUSED, actor="ada", reason="lunch")
     assert "; its batch is paused." in now_of(world)
     assert "paused" in story.tell(world.store, world.batch, "page").next

@@ -37,7 +37,7 @@ class Story(msgspec.Struct, frozen=True):
 
 
 def tell(folder: Path, patch: pytest.MonkeyPatch, ignores: Ignores = ignore_nothing) -> Story:
-    """Let a store live on a recorded disk. Its log is made small, so that it is copied back and begun anew often;
+    """Let a store live on a recorded disk. Its log is made small, so that it is copied back and begun again often;
     its cache is made smaller than a large group, so that parts of it reach the log before the commit."""
     folder.mkdir()
     path = folder / "state.db"

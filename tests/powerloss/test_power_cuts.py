@@ -68,14 +68,14 @@ def test_the_story_has_moments_of_every_kind(story: Story) -> None:
     assert kinds >= {("create", "-wal"), ("delete", "-wal"), ("create", "-journal"), ("delete", "-journal")}
     assert kinds >= {("write", ""), ("sync", ""), ("truncate", ""), ("sync folder", "")}
     begun_anew = [op for op in story.ops if (op.kind, op.file, op.offset) == ("write", "-wal", 0)]
-    assert len(begun_anew) > 3, "the log is begun anew"
+    assert len(begun_anew) > 3, "the log is begun again"
     assert any(is_spilled(story, at) for at in range(len(story.ops))), "a part of a transaction is written early"
     assert len(story.contents) > 40
     assert len(set(story.contents)) > 35
 
 
 def is_spilled(story: Story, at: int) -> bool:
-    """Whether a write to the log goes back to an earlier place, though the log was not begun anew: a page of a
+    """Whether a write to the log goes back to an earlier place, though the log was not begun again: a page of a
     transaction that had been written before its end, and changed again."""
     op, before = story.ops[at], story.ops[at - 1]
     same_log = op.kind == before.kind == "write" and op.file == before.file == "-wal"

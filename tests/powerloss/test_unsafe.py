@@ -54,7 +54,7 @@ UNSAFE: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Ignores, set[str]]
     "synchronous=OFF": (setting("synchronous", "off"), ignore_nothing, {"lost", "damaged"}),
     "fsync is skipped": (nothing, every_sync, {"lost", "damaged"}),
     "the log is not synced": (nothing, syncs("-wal"), {"lost"}),
-    "the database is not synced before its log is begun anew": (nothing, syncs(""), {"damaged"}),
+    "the database is not synced before its log is begun again": (nothing, syncs(""), {"damaged"}),
     "the folder is not synced": (nothing, folder_syncs, {"lost"}),
     "a commit is written in two pieces": (in_two_pieces, ignore_nothing, {"half"}),
 }

@@ -203,7 +203,7 @@ def test_a_worker_at_work_notices_a_pause_and_goes_on_when_it_is_lifted(restart:
     assert report.counts.done == len(calls), "what had begun was finished"
     assert report.counts.pending > 0
     assert not any(chunk.owner for chunk in book.store.chunks(1)), "everything was released"
-    assert run(restart(slow), range(500)).state == "paused", "nothing goes on before it is lifted"
+    assert run(restart(slow), range(500)).state == "paused", "nothing continues before it is lifted"
     went_on.append(True)
     restart(slow).resume("book", reason="they are done")
     assert run(restart(slow), range(500)).is_complete

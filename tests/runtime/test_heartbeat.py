@@ -1,4 +1,4 @@
-"""The heartbeat by itself: when it gives up, and what makes it start counting anew."""
+"""The heartbeat by itself: when it gives up, and what makes it start counting again."""
 
 import time
 from collections.abc import Sequence

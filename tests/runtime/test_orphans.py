@@ -64,7 +64,7 @@ def test_a_stopped_owner_whose_item_was_requeued_and_finished_by_another_cannot_
         os.kill(zombie.pid, signal.SIGCONT)
         out, err = zombie.communicate(timeout=60)
         assert zombie.returncode == 0, err
-        assert "another worker goes on with it" in err
+        assert "another worker continues with it" in err
         assert out.split() == ["complete", "3"]
         assert [(chunk.seq, chunk.head, chunk.counts, chunk.fence) for chunk in store.chunks(batch.id)] == ledger
         for orphan in stuck:

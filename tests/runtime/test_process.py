@@ -258,7 +258,7 @@ def test_it_stops_at_a_checkpoint_before_its_time_is_over(book: hf.Pipeline) -> 
     hangs.set()
     again = book.process(1)
     assert (again.state, again.output) == ("done", 1)
-    assert calls.seen.count("first") == 1, "it went on at the checkpoint, at once"
+    assert calls.seen.count("first") == 1, "it resumed at the checkpoint, at once"
 
 
 def test_without_time_nothing_is_begun(pages: hf.Pipeline, calls: Calls) -> None:

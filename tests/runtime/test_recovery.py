@@ -1,4 +1,4 @@
-"""A lost record is made anew from what its outputs show: what is there is not paid for again."""
+"""A lost record is made again from what its outputs show: what is there is not paid for again."""
 
 import threading
 from pathlib import Path
@@ -80,7 +80,7 @@ def test_a_damaged_store_is_set_aside_and_rebuilt_from_the_outputs(folder: Path,
     spoilt = (folder / "state.db").read_bytes()
     with pytest.raises(Damaged, match="--from-outputs"):
         run(define(hf.Pipeline("book", store=folder / "state.db"), calls), ITEMS, key="number")
-    assert (folder / "state.db").read_bytes() == spoilt != lost, "it is refused, not started anew"
+    assert (folder / "state.db").read_bytes() == spoilt != lost, "it is refused, not started again"
     calls.clear()
     again, found = rebuilt(folder, calls)
     assert (found.items, found.recovered, found.pending) == (12, {"print_": 11, "correct": 1}, 0)
@@ -135,7 +135,7 @@ def test_an_output_that_is_lost_after_it_was_recovered_is_made_again(folder: Pat
 
 def test_a_batch_that_can_be_read_is_not_rebuilt(folder: Path, book: hf.Pipeline) -> None:
     run(define(book, Calls()), ITEMS, key="number")
-    with pytest.raises(Refused, match="run it to go on"):
+    with pytest.raises(Refused, match="run it to continue"):
         book.recover(ITEMS, by=BY, key="number")
 
 

@@ -239,11 +239,11 @@ def test_an_interval_that_is_none_is_refused_with_all_that_may_be_said(every: An
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        ("s.csv", r"say hf\.Csv\('s\.csv'\)"),
-        (Path("s.parquet"), r"say hf\.Parquet\('s\.parquet'\)"),
-        ("s3://bucket/in", r"say hf\.Objects"),
+        ("s.csv", r"pass hf\.Csv\('s\.csv'\)"),
+        (Path("s.parquet"), r"pass hf\.Parquet\('s\.parquet'\)"),
+        ("s3://bucket/in", r"pass hf\.Objects"),
         ("postgresql://me:secret@host/db", r"hf\.Table"),
-        ("/", r"say hf\.Folder\('/'\)"),
+        ("/", r"pass hf\.Folder\('/'\)"),
         ("orders", r"such as hf\.Csv\(path\)"),
         ([1, 2], r"hf\.Pipeline"),
         (7, r"such as hf\.Csv\(path\)"),

@@ -147,7 +147,7 @@ DEAF = """
         if 7 in rows and os.path.exists("deaf"):
             with open("hanging", "w") as file: file.write(str(os.getpid()))
             while not os.path.exists("go"): time.sleep(0.01)
-            open("went on", "w").close()
+            open("continued", "w").close()
         return acc + len(rows)
 
     if __name__ == "__main__":
@@ -178,7 +178,7 @@ def test_after_three_failed_renewals_the_process_is_killed_and_nothing_more_is_c
     assert done.returncode not in (0, -signal.SIGKILL)
     wait_for(lambda: not _lives(child))
     (folder / "go").touch()
-    assert not (folder / "went on").exists(), "it hung when it was killed"
+    assert not (folder / "continued").exists(), "it hung when it was killed"
     calls = (folder / "calls").read_text().split()
     first = calls.index("renew")
     assert calls[first:] == ["renew"] * 3, "after the first renewal failed, nothing was committed"

@@ -567,7 +567,7 @@ def test_a_name_that_was_taken_while_the_handler_ran_is_not_replaced() -> None:
     assert contents() == {"a-b-c.txt": "late"}
 
 
-def test_a_folder_that_another_template_names_is_no_way_around() -> None:
+def test_a_folder_that_another_template_names_does_not_help() -> None:
     calls = Calls()
     run(text_pipeline(calls, "out/{batch}/{key}.txt"), ["1"], batch="x")
     other = hf.Pipeline("q", store="other.db")

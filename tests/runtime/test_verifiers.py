@@ -67,7 +67,7 @@ def docs(count: int) -> list[dict[str, Any]]:
 def redrive(book: hf.Pipeline) -> None:
     batch = book.store.batch("book")
     assert batch is not None
-    operations.redrive(book.store, batch, By(actor="test", reason="go on"))
+    operations.redrive(book.store, batch, By(actor="test", reason="continue"))
 
 
 def place(book: hf.Pipeline, n: int) -> Any:
@@ -168,7 +168,7 @@ def test_each_level_asks_what_it_says(
     world.lose(1, "tag")
     report = run(restart(world.define), verify=verify)
     assert report.counts.done == 3
-    assert (("tag", 0) in world.asked.seen) == before, "item 0 was about to go on"
+    assert (("tag", 0) in world.asked.seen) == before, "item 0 was about to continue"
     assert (("tag", 1) in world.asked.seen) == all_recorded, "item 1 was done"
     assert (("tag", 0) in world.rows) == before
     assert (("tag", 1) in world.rows) == all_recorded

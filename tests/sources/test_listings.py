@@ -174,7 +174,7 @@ def test_the_empty_objects_that_consoles_make_for_folders_stop_nothing(bucket: d
 
 def test_a_name_that_is_no_path_is_told_by_name(bucket: dict[str, Any]) -> None:
     put(bucket, "worse/a", "worse//b")
-    with pytest.raises(hf.UsageError, match=r"worse//b.*a name that is no path"):
+    with pytest.raises(hf.UsageError, match=r"worse//b.*a name that is not a path"):
         list(hf.Objects("s3://scans/worse", **bucket))
 
 

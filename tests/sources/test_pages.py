@@ -104,7 +104,7 @@ def test_a_page_on_another_server_is_not_asked_for(server: Server) -> None:
 @pytest.mark.parametrize("loop", [lambda at: 3, lambda at: (at % 9) or 3])
 def test_pages_that_come_back_to_one_that_was_read_end_with_an_error(loop: Any, server: Server) -> None:
     server.next = loop
-    with pytest.raises(hf.Permanent, match="would go on for ever"):
+    with pytest.raises(hf.Permanent, match="would continue for ever"):
         list(pages(server))
     assert len(server.asked) < 20
 
@@ -134,7 +134,7 @@ def test_a_cut_off_reply_is_tried_again_and_a_reply_without_rows_is_not(server: 
     server.answers = [(200, {}, b'{"data": {"ro'), (200, {}, b'{"error": 1}')]
     with pytest.raises(hf.Transient, match="cut off"):
         list(pages(server))
-    with pytest.raises(hf.Permanent, match="is no list in the reply"):
+    with pytest.raises(hf.Permanent, match="is not a list in the reply"):
         list(pages(server))
     server.http.server_close()
 

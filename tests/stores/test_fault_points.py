@@ -48,7 +48,7 @@ def test_nothing_happens_where_nothing_is_armed(struck: list[tuple[str, str]]) -
              "commit.written:1:kill:now", "nowhere:1:kill"]
 )  # fmt: skip
 def test_what_is_no_fault_is_refused(spec: str) -> None:
-    with pytest.raises(ValueError, match="say point:hit:mode"):
+    with pytest.raises(ValueError, match="write point:hit:mode"):
         parse(spec)
 
 

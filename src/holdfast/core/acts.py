@@ -17,7 +17,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     seized: bool
     fence: int
     revived: bool
-    """Whether an item goes on from here: then its chunk counts as having made progress just now."""
+    """Whether an item resumes from here: then its chunk counts as having made progress just now."""
     body: bytes
 
 

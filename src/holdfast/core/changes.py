@@ -13,7 +13,7 @@ from holdfast.core.model import Change, Place, State, StoredItem
 from holdfast.core.states import RESOLVED, Transition, go_back
 
 UNDECIDED = "undecided"
-"""Where a definition names the changes that a run went on with, though nobody said what to do about them."""
+"""Where a definition names the changes that a run continued with, though nobody said what to do about them."""
 CHOICES = ("keep", "rerun", "refuse")
 
 
@@ -66,7 +66,7 @@ def maker(described: Mapping[str, Any]) -> str:
 
 def decide(name: str, before: bytes, after: bytes, choice: str | None) -> Decision:
     """What to remember, what to say, and where items go back to. `choice` None means that nobody said anything: the run
-    goes on, and the question stays open."""
+    continues, and the question stays open."""
     new = compare(before, after)
     everything = _together(_undecided(before), new)
     if not everything or choice == "keep":

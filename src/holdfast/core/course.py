@@ -1,4 +1,4 @@
-"""How a batch goes on and how it ends: paused, cancelled, sealed; and what a seal covers."""
+"""How a batch continues and how it ends: paused, cancelled, sealed; and what a seal covers."""
 
 import hashlib
 import re

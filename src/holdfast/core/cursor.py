@@ -73,7 +73,7 @@ def to_plain(cursor: Cursor) -> dict[str, Any]:
 def from_plain(plain: Any, what: str = "the cursor") -> Cursor:
     """The cursor of a dictionary with kind, value and tiebreaker."""
     if not isinstance(plain, dict) or not isinstance(plain.get("kind"), str) or "value" not in plain:
-        raise UsageError(f"{what} is no cursor: it needs a kind and a value")
+        raise UsageError(f"{what} is not a cursor: it needs a kind and a value")
     unknown = plain.keys() - {"kind", "value", "tiebreaker"}
     if unknown:
         raise UsageError(f"{what} has {', '.join(sorted(unknown))}, which no cursor has")

@@ -1,4 +1,4 @@
-"""What a person does with cursors, decided: where a range goes on from, and what that delivers again or skips."""
+"""What a person does with cursors, decided: where a range resumes from, and what that delivers again or skips."""
 
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -49,7 +49,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> Cursor | None:
-        """What it goes on after: its cursor, or before the first row the border that it begins after."""
+        """What it resumes after: its cursor, or before the first row the border that it begins after."""
         at = self.cursor
         return self.after if at is None else at
 
@@ -176,8 +176,8 @@ def at_cursor(
     if at.acc is not None and acc is None and given != at.cursor:
         raise UsageError(
             f"partition {at.key!r} has accumulated {len(at.acc):,} bytes, and what that was after {given} is not "
-            "stored: say --acc keep to go on with what it is now, --acc drop to accumulate anew, or reset it --to-file "
-            "with a state that was exported there"
+            "stored: pass --acc keep to continue with what it is now, --acc drop to accumulate again, or reset it "
+            "--to-file with a state that was exported there"
         )
     kept = at.acc if acc != "drop" else None
     rows, shift = _shift(at, given, history)
@@ -237,7 +237,7 @@ def _handled(at: Standing, given: Cursor, history: Iterable[journal.Position]) -
 
 
 def difference(at: Standing, to: Checkpoint) -> Shift:
-    """What going on from a checkpoint means whose rows are known."""
+    """What continuing from a checkpoint means whose rows are known."""
     target = cursor.decode(to.cursor) if to.cursor else None
     order = compare(target if target is not None else at.after, at.where)
     if order == 0:

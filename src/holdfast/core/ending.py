@@ -37,8 +37,8 @@ def end_of(
     course: Course, *, over: bool, was_read: bool, pending: int, dead: int, cut_short: bool = False,
     short: bool = False,
 ) -> End | None:  # fmt: skip
-    """The end of a batch, or None while it may still go on. `over`: its end has come; `was_read`: its source was read
-    to its end, or it was closed; `cut_short`: items were cancelled because its end had come; `short`: it has fewer
+    """Return the end of a batch, or None while it may continue. `over`: its end has come; `was_read`: its source was
+    read to its end, or it was closed; `cut_short`: items were cancelled because its end had come; `short`: it has fewer
     items than were expected."""
     if course is Course.CANCELLED:
         return End.CANCELLED
@@ -54,8 +54,8 @@ def end_of(
 def word_of(
     end: End | None, *, empty: bool = False, findings: bool = False, paused: bool = False, halted: str = ""
 ) -> str:
-    """Return one word for a batch that has ended, or that does not go on before somebody acts; nothing while it may go
-    on as it is. `halted`: why its last run ended, where that is on record."""
+    """Return one word for a batch that has ended, or that does not continue before somebody acts; nothing while it may
+    continue as it is. `halted`: why its last run ended, where that is on record."""
     if end in (End.CANCELLED, End.STOPPED):
         return end
     if empty:

@@ -4,9 +4,9 @@
     ├── UsageError            you called us wrongly; nothing happened
     ├── Conflict              someone was first
     │   └── LeaseLost         the chunk belongs to another grant now
-    ├── Refused               going on would be unsafe
+    ├── Refused               continuing would be unsafe
     │   ├── DefinitionChanged the pipeline is not the one the batch was opened with
-    │   ├── FingerprintChanged  a scan would go on in another source than it was begun with
+    │   ├── FingerprintChanged  a scan would resume in another source than it was begun with
     │   ├── PayloadChanged    a known key came with another payload
     │   ├── SourceChanged     what a scan reads, or has read, is not what it was
     │   ├── UndoRefused       more of what is recorded would be undone than is likely to be meant
@@ -76,7 +76,7 @@ class DefinitionChanged(Refused):
 
 
 class FingerprintChanged(Refused):
-    """A scan would go on in another source than it was begun with."""
+    """A scan would resume in another source than it was begun with."""
 
 
 class PayloadChanged(Refused):

@@ -102,7 +102,7 @@ def read_poller(data: bytes, what: str) -> Poller:
     """A poller's state."""
     plain = plain_object(data, what)
     if not {"poller_name", "checkpoint", "lease"} <= plain.keys():
-        raise NotOurs(f"{what} is no state of a poller: it has no poller_name, checkpoint and lease")
+        raise NotOurs(f"{what} is not a state of a poller: it has no poller_name, checkpoint and lease")
     check_version(plain, POLLER_VERSION, what)
     found = _convert(plain, Poller, what)
     if not 0 <= found.lease.fence < FENCES:
@@ -114,10 +114,10 @@ def read_checkpoint(data: bytes, what: str) -> OldCheckpoint:
     """A checkpoint with its history, which must not contradict each other."""
     plain = plain_object(data, what)
     if not {"cursor", "items_processed"} <= plain.keys():
-        raise NotOurs(f"{what} is no checkpoint: it has no cursor and items_processed")
+        raise NotOurs(f"{what} is not a checkpoint: it has no cursor and items_processed")
     found = _convert(plain, OldCheckpoint, what)
     if found.items_processed < 0:
-        raise NotOurs(f"{what}: {found.items_processed} items processed is no number of items")
+        raise NotOurs(f"{what}: {found.items_processed} items processed is not a number of items")
     if found.history and found.history[-1].cursor != found.cursor:
         raise Refused(
             f"{what} contradicts itself: its cursor is {found.cursor!r}, the last of its history "
@@ -130,7 +130,7 @@ def read_pages(data: bytes, what: str) -> Pages:
     """A file of pages that are done."""
     plain = plain_object(data, what)
     if not {"stage_name", "total_pages", "page_metrics"} <= plain.keys():
-        raise NotOurs(f"{what} is no checkpoint of pages: it has no stage_name, total_pages and page_metrics")
+        raise NotOurs(f"{what} is not a checkpoint of pages: it has no stage_name, total_pages and page_metrics")
     found = _convert(plain, Pages, what)
     for key, metrics in found.page_metrics.items():
         if not key.isdigit() or metrics.get("page_num", int(key)) != int(key):
@@ -152,7 +152,7 @@ def moment_of(text: str, what: str) -> float:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise NotOurs(f"{what}: {text!r} is no time") from None
+        raise NotOurs(f"{what}: {text!r} is not a time") from None
     if at.tzinfo is None:
         raise NotOurs(f"{what}: {text!r} does not say its zone")
     return at.astimezone(UTC).timestamp()

@@ -223,7 +223,7 @@ class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
     output_digest: bytes = b""
     """Of the output that a person gave, where one did."""
     position: Position | None = None
-    """Where the item goes on from, where that was changed."""
+    """Where the item resumes from, where that was changed."""
 
 
 class Acted(msgspec.Struct, frozen=True, omit_defaults=True, tag="acted"):
@@ -236,7 +236,7 @@ class Acted(msgspec.Struct, frozen=True, omit_defaults=True, tag="acted"):
 
 
 class Steered(msgspec.Struct, frozen=True, omit_defaults=True, tag="steered"):
-    """A person, or the clock, decided how a batch goes on."""
+    """A person, or the clock, decided how a batch continues."""
 
     course: str
     reason: str

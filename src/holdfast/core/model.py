@@ -248,8 +248,8 @@ class Want(Value, frozen=True, kw_only=True):
     """The one item that is wanted; its chunk is granted whole. Of a suspect the item alone is granted, or, while others
     are pending before it, first those: they are to be given back."""
     keeps: frozenset[ChunkId] = frozenset()
-    """What the claimer has in its hands and goes on with: it is not granted to it anew, though its lease may have ended
-    while the whole process stood still. Anybody else may have it then."""
+    """What the claimer has in its hands and continues with: it is not granted to it again, though its lease may have
+    ended while the whole process stood still. Anybody else may have it then."""
 
 
 class Tolerance(Value, frozen=True, kw_only=True):
@@ -360,7 +360,7 @@ class Change(Value, frozen=True, kw_only=True):
     output_digest: bytes = b""
     """Over salt and output, where a person gives one."""
     checkpoint: Checkpoint | None = None
-    """Where the item goes on from instead; one without a row begins at the start."""
+    """Where the item resumes from instead; one without a row begins at the start."""
     acc_digest: bytes = b""
     """Over salt and accumulator, where the checkpoint has one."""
     renewed: NewItem | None = None

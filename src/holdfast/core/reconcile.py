@@ -44,7 +44,7 @@ REMEDIES = {
     What.UNEXPECTED: "find out where they came from; if they belong to it, put the right number on record: "
     "`holdfast expect BATCH N --reason …`",
     What.UNKNOWN: "ask why the source has it no more; nothing is taken back by itself",
-    What.MISCOUNTED: "do not go on: look at the store with `holdfast audit verify`",
+    What.MISCOUNTED: "do not continue: look at the store with `holdfast audit verify`",
     What.UNVERIFIED: "see to what is in the way of the check, then run the batch again; its item stays as it is",
 }
 NEVER_CAME = (

@@ -31,21 +31,21 @@ def changes(batch: Batch, now: dict[str, Any]) -> list[str]:
 
 
 def check(batch: Batch, now: dict[str, Any], accepted: str | None, *, resets: bool = False) -> list[str]:
-    """What changed of the source of a batch. Raises FingerprintChanged, unless somebody says why that is fine. `resets`
-    says whether a reset would do, too: ranges whose borders are rows of the old source cannot begin anew in another."""
+    """Return what changed of the source of a batch. Raises FingerprintChanged, unless somebody tells why that is fine.
+    `resets`: a reset would do, too; ranges whose borders are rows of the old source cannot begin again in another."""
     changed = changes(batch, now)
     if changed and not accepted:
-        anew = f"reset it with `holdfast cursor reset {quote(batch.name)} --to-beginning`, " if resets else ""
+        reset = f"reset it with `holdfast cursor reset {quote(batch.name)} --to-beginning`, " if resets else ""
         raise FingerprintChanged(
             f"batch {batch.name!r} was begun with another source: {'; '.join(changed)}. Its cursor may mean nothing "
-            'there: go on all the same with accept_source="why that is fine", '
-            f'{anew}or read the new source under another batch name (batch="NAME"); nothing was run'
+            'there: continue all the same with accept_source="why that is fine", '
+            f'{reset}or read the new source under another batch name (batch="NAME"); nothing was run'
         )
     return changed
 
 
 def check_still(ours: dict[str, Any], now: Batch) -> None:
-    """Refuse to go on where a process that follows a source finds that another one was accepted since it began."""
+    """Refuse to resume where a process that follows a source finds that another one was accepted since it began."""
     theirs = source_of(now.definition)
     changed = differences(canonical.decode(canonical.encode(ours)), theirs) if theirs is not None else []
     if changed:

@@ -70,7 +70,7 @@ def cursor_of(text: str, keys: Sequence[str], like: Cursor, said: str | None) ->
         raise UsageError(f"--type {said}: cursors of this source are of type {known}, such as {like}")
     name = said if known is None else known
     if name is None:
-        raise UsageError(f"--to-cursor {text}: say --type, the stored cursor {like} does not tell its type")
+        raise UsageError(f"--to-cursor {text}: pass --type, the stored cursor {like} does not tell its type")
     return Cursor(like.kind, value_of(text, name, "--to-cursor"), _tiebreaker(keys, like))
 
 
@@ -82,12 +82,12 @@ def _tiebreaker(keys: Sequence[str], like: Cursor) -> Any:
             raise UsageError(f"--key {keys[0]}: cursors of this source have no key, such as {like}")
         return None
     if not keys:
-        raise UsageError(f"--to-cursor alone could skip rows of the same value: say --key, as in {like}")
+        raise UsageError(f"--to-cursor alone could skip rows of the same value: pass --key, as in {like}")
     if isinstance(tie, dict):
         alone = len(tie) == len(keys) == 1 and "=" not in keys[0]
         pairs = {next(iter(tie)): keys[0]} if alone else dict(each.partition("=")[::2] for each in keys)
         if pairs.keys() != tie.keys():
-            raise UsageError(f"--key: say {' '.join(f'--key {name}=…' for name in tie)}, as in {like}")
+            raise UsageError(f"--key: pass {' '.join(f'--key {name}=…' for name in tie)}, as in {like}")
         return {name: _alike(pairs[name], tie[name]) for name in tie}
     if isinstance(tie, list | tuple):
         if len(keys) != len(tie):

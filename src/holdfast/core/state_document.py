@@ -37,7 +37,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             return Checkpoint(n, 0, b"")
         what = f"the state of partition {self.key!r}"
         if type(said.get("rows")) is not int or said["rows"] < 0 or not {"cursor", "acc"} <= said.keys():
-            raise NotOurs(f"{what} has no rows, cursor and acc: it is no state that `holdfast cursor export` wrote")
+            raise NotOurs(f"{what} has no rows, cursor and acc: it is not a state that `holdfast cursor export` wrote")
         at = b"" if said["cursor"] is None else cursor.encode(cursor.from_plain(said["cursor"], what))
         acc = None if said["acc"] is None else typed.encode(typed.from_plain(said["acc"], what), what)
         return Checkpoint(n, said["rows"], at, acc)
@@ -85,12 +85,14 @@ def read(data: bytes, what: str) -> State:
     SchemaTooNew if a later version wrote it."""
     plain = plain_object(data, what)
     if plain.get("format") != FORMAT:
-        raise NotOurs(f"{what} is no whole state of a scan: `holdfast cursor export` writes one; nothing was changed")
+        raise NotOurs(
+            f"{what} is not a whole state of a scan: `holdfast cursor export` writes one; nothing was changed"
+        )
     check_version(plain, VERSION, what)
     try:
         state = msgspec.convert(plain, State, strict=True)
     except msgspec.ValidationError as error:
-        raise NotOurs(f"{what} is no state that this version knows: {error}; nothing was changed") from None
+        raise NotOurs(f"{what} is not a state that this version knows: {error}; nothing was changed") from None
     if state.digest != digest_of(plain):
         raise Damaged(f"{what} was changed since it was exported, or damaged: export it again; nothing was changed")
     for part in state.partitions:
@@ -108,7 +110,7 @@ def plain_object(data: bytes, what: str) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeError) as error:
         raise Damaged(f"{what} is cut off, damaged or not JSON ({error}): nothing was changed") from None
     if not isinstance(plain, dict):
-        raise NotOurs(f"{what} is JSON, but no object: it is no state; nothing was changed")
+        raise NotOurs(f"{what} is JSON, but not an object: it is not a state; nothing was changed")
     return plain
 
 
@@ -116,7 +118,7 @@ def check_version(plain: dict[str, Any], known: int, what: str) -> None:
     """Refuse every version but the one that is known."""
     version = plain.get("version")
     if type(version) is not int:
-        raise NotOurs(f"{what} does not say its version as a number: nothing was changed")
+        raise NotOurs(f"{what} does not give its version as a number: nothing was changed")
     if version > known:
         raise SchemaTooNew(
             f"{what} is of version {version}, this Holdfast knows version {known}: update Holdfast; nothing was changed"
@@ -147,4 +149,4 @@ def check_key(parts: list[Part], what: str) -> None:
     """Refuse partitions that come twice."""
     keys = [canonical.key_text(part.key) for part in parts]
     if len(set(keys)) != len(keys):
-        raise UsageError(f"{what} names a partition twice: it is no state of a scan")
+        raise UsageError(f"{what} names a partition twice: it is not a state of a scan")

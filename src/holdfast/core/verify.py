@@ -1,4 +1,4 @@
-"""What must hold before an item goes on, and where it goes back to if it does not.
+"""What must hold before an item continues, and where it goes back to if it does not.
 
 Each output that is looked at gets a verdict: it holds, it does not hold, or nothing can be said about it. What cannot
 be said never sends an item back: a check that raised, hung or could not read says nothing about the output.
@@ -33,7 +33,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Stays(msgspec.Struct, frozen=True):
-    """The item may go on from where it stands."""
+    """The item may resume from where it stands."""
 
 
 class GoesBack(msgspec.Struct, frozen=True):

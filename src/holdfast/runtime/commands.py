@@ -67,7 +67,7 @@ def command(verb: str, batch: str, key: object = None, options: str = "") -> str
 
 
 def unpause(batch: str) -> str:
-    """Return the command that lets a paused batch go on."""
+    """Return the command that lets a paused batch continue."""
     return command("pause", batch, options="--off --reason …")
 
 

@@ -309,7 +309,7 @@ class Ingester:
 def check_identity(identity: str, changed: str) -> None:
     """Refuse words we do not know."""
     if identity not in ("key", "content", "new"):
-        raise UsageError(f'identity={identity!r}: say "key", "content" or "new"')
+        raise UsageError(f'identity={identity!r}: pass "key", "content" or "new"')
     if changed not in ("refuse", "keep", "rerun"):
         raise UsageError(f'changed={changed!r}: use "refuse", "keep" or "rerun"')
 

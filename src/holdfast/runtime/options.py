@@ -84,16 +84,16 @@ class Options:
             raise UsageError(f"key={key!r}: name a field, or give a function of the item")
         if not (executor is None or executor in ("threads", "processes") or isinstance(executor, Executor)):
             raise UsageError(
-                f"executor={executor!r}: say 'threads', 'processes', or give a concurrent.futures.Executor"
+                f"executor={executor!r}: pass 'threads', 'processes', or give a concurrent.futures.Executor"
             )
         if budget is not None and not isinstance(budget, Budget):
             raise UsageError(f"budget={budget!r}: write hf.Budget(usd=…)")
         if not (progress is None or isinstance(progress, bool) or callable(progress)):
-            raise UsageError(f"progress={progress!r}: say True or False, or give a function that takes the figures")
+            raise UsageError(f"progress={progress!r}: pass True or False, or give a function that takes the figures")
         if not isinstance(seal, bool):
-            raise UsageError(f"seal={seal!r}: say True to seal the batch once every item is accounted for, else False")
+            raise UsageError(f"seal={seal!r}: pass True to seal the batch once every item is accounted for, else False")
         if not isinstance(allow_empty, bool):
-            raise UsageError(f"allow_empty={allow_empty!r}: say True where a source without any item is fine")
+            raise UsageError(f"allow_empty={allow_empty!r}: pass True where a source without any item is fine")
         beat = heartbeat_seconds(lease, heartbeat)
         checker.check_level(verify)
         check_identity(identity, changed)

@@ -185,7 +185,7 @@ class Pipeline:
             seal: bool = False, heartbeat: Duration | None = None,
             signals: Signals = "raise", patience: Duration = "5m",
             allow_empty: bool | None = None) -> Report:  # fmt: skip
-        """Run the batch, or go on with it: nothing that is finished is done again.
+        """Run the batch, or continue it: nothing that is finished is done again.
 
         Without items, the pipeline's own source is read; where it has none, what is stored is finished. Ctrl-C drains
         what is in flight and then raises `Interrupted`, unless `signals` tells otherwise.
@@ -225,7 +225,7 @@ class Pipeline:
                 changed: Changed = "refuse") -> Processed:  # fmt: skip
         """Handle one message: admit the item by its key, and bring it through the stages here and now.
 
-        Handed over again, it goes on where it was; once it is finished, it is answered from the store.
+        Handed over again, it resumes where it was; once it is finished, it is answered from the store.
         """
         with self.processor(batch, key, deadline=deadline, lease=lease, changed=changed) as processor:
             return processor.process(item)
@@ -265,11 +265,11 @@ class Pipeline:
                      sinks=sinks_among(self.stages))  # fmt: skip
 
     def pause(self, batch: str | None = None, *, reason: str, actor: str = "") -> None:
-        """Hand out nothing more: workers stop at their next checkpoint, and no run goes on before `resume`."""
+        """Hand out nothing more: workers stop at their next checkpoint, and no run continues before `resume`."""
         steering.pause(self.store, self._known(batch), _by(actor, reason))
 
     def resume(self, batch: str | None = None, *, reason: str, actor: str = "") -> None:
-        """Let a paused batch go on: the next run does."""
+        """Let a paused batch continue: the next run does."""
         steering.resume(self.store, self._known(batch), _by(actor, reason))
 
     def cancel(self, batch: str | None = None, *, reason: str, actor: str = "", at_once: bool = False) -> Result:
@@ -292,7 +292,7 @@ class Pipeline:
         self, items: Iterable[Any] | None = None, *, by: By, batch: str | None = None, key: KeyFrom = None,
         identity: Identity = "key", set_aside: tuple[str, ...] = (), dry_run: bool = False,
     ) -> Recovery:  # fmt: skip
-        """Make the record of a batch anew from its output files, after the store was lost or set aside. With `dry_run`
+        """Make the record of a batch again from its output files, after the store was lost or set aside. With `dry_run`
         it is only said what would be found."""
         name = check_name(batch if batch is not None else self.name, "batch")
         found = self._items(items)
@@ -339,7 +339,7 @@ class Pipeline:
         return None if named is None or named.startswith("memory:") else named
 
     def items(self) -> Iterable[Any]:
-        """The items of its own source, read anew; none where it has no source."""
+        """The items of its own source, read again; none where it has no source."""
         found = self._items(None)
         return () if found is None else found
 

@@ -70,7 +70,7 @@ class Tolerance:
 
     def __post_init__(self) -> None:
         if self.count is None and self.share is None:
-            raise UsageError("Tolerance(): say how many dead letters are fine, with count=… or share=…")
+            raise UsageError("Tolerance(): pass how many dead letters are fine, with count=… or share=…")
         if self.count is not None and (type(self.count) is not int or self.count < 0):
             raise UsageError(f"Tolerance(count={self.count!r}): a whole number, 0 or more")
         share = self.share
@@ -79,7 +79,7 @@ class Tolerance:
         if self.window is not None and (type(self.window) is not int or not 1 <= self.window <= WINDOW_ITEMS):
             raise UsageError(f"Tolerance(window={self.window!r}): a number of items from 1 to {WINDOW_ITEMS:,}")
         if self.window is not None and share is None:
-            raise UsageError("Tolerance(window=…): say which share of the window may be dead, with share=…")
+            raise UsageError("Tolerance(window=…): pass the share of the window that may be dead, with share=…")
 
     def facts(self) -> model.Tolerance:
         """What a store is asked to judge."""

@@ -373,7 +373,7 @@ class Run:
         """Nobody can renew the leases. A range may be far from its next checkpoint: it is left where it stands."""
         if any(stage.takes_ranges for stage in self.pipeline.stages):
             heartbeat.lose_all()
-        self.control.fail(HoldfastError(f"the run stopped itself: {why}; run again to go on"))
+        self.control.fail(HoldfastError(f"the run stopped itself: {why}; run again to continue"))
         self._wake()
 
 

@@ -146,7 +146,7 @@ class Scan:
             code: Code | None = None, budget: Budget | None = None,
             signals: Signals = "raise", patience: Duration = "5m",
             allow_empty: bool | None = None) -> Any:  # fmt: skip
-        """Scan the source, or go on with it at its checkpoints: no row before them is handled again.
+        """Scan the source, or continue it at its checkpoints: no row before them is handled again.
 
         A scan that follows stays, looks every `poll` for what is new, and tells at its end how the last look went. With
         `progress` it shows every look that found something: a line, or the tick is given to a function of yours.
@@ -156,7 +156,7 @@ class Scan:
         check_signals(signals)
         if self.follow:
             if poll is None:
-                raise UsageError(f'scan {self.name!r} follows its source: say run(poll="30s"), or call tick()')
+                raise UsageError(f'scan {self.name!r} follows its source: call run(poll="30s") or tick()')
             if budget is not None:
                 raise UsageError(f"budget= is for what ends: scan {self.name!r} follows its source, and never does")
             every, stop = seconds(poll, "poll"), Stop(None if deadline is None else moment(deadline))
@@ -339,9 +339,9 @@ def _meant(source: object) -> str:
     if isinstance(source, str | Path):
         if "://" in str(source):
             kind = "Objects(…)" if places.is_place(str(source)) else "Table(url, table, …), hf.Query or hf.Pages"
-            return f": say hf.{kind}"
+            return f": pass hf.{kind}"
         named = FILES.get(Path(source).suffix.lower(), "Folder" if Path(source).is_dir() else "")
-        return f": say hf.{named}({str(source)!r})" if named else ", such as hf.Csv(path) or hf.Folder(path)"
+        return f": pass hf.{named}({str(source)!r})" if named else ", such as hf.Csv(path) or hf.Folder(path)"
     if isinstance(source, Iterable):
         return ", such as hf.Csv(path); items in memory are for an hf.Pipeline"
     return ", such as hf.Csv(path)"

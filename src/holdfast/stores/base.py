@@ -201,12 +201,12 @@ class Store(Protocol):
         self, batch: BatchId, course: Course | None, *, actor: str, reason: str, ends_at: float | None = None,
         expected: int | None = None, close: bool = False,
     ) -> Batch:  # fmt: skip
-        """Pause a batch, let it go on, cancel it, give it an end, say how many items it has in all, or close it.
+        """Pause a batch, let it continue, cancel it, give it an end, say how many items it has in all, or close it.
         Without a course, course and end stay as they are.
 
         Guarantee: from now on nothing is claimed of a batch that is not open, and a cancelled one takes no more items;
             what is in flight may still commit. One entry in the batch's chain; none where nothing changes.
-        Raises: UsageError if the batch is unknown, or cancelled and shall go on, or expects another number and there
+        Raises: UsageError if the batch is unknown, or cancelled and shall continue, or expects another number and there
             is no reason; Refused if it is sealed.
         """
         ...
@@ -311,7 +311,7 @@ def check_redefinition(batch: Batch, definition: bytes) -> None:
     if batch.admitted and before != after:
         raise DefinitionChanged(
             f"batch {batch.name!r} was opened with {before} stages, and its items stand among those: "
-            f"it cannot go on with {after}; choose another batch name"
+            f"it cannot continue with {after}; choose another batch name"
         )
 
 

@@ -85,7 +85,7 @@ def parse(spec: str) -> Hook:
     point, hit, mode = (*said, *("", "1", "kill")[len(said) :])
     if point not in POINTS or mode not in MODES or not hit.isdigit() or int(hit) < 1:
         raise ValueError(
-            f"HOLDFAST_FAULT={spec!r}: say point:hit:mode, with a point from `holdfast faults` and a mode of "
+            f"HOLDFAST_FAULT={spec!r}: write point:hit:mode, with a point from `holdfast faults` and a mode of "
             f"{', '.join(MODES)}"
         )
     left = int(hit)

@@ -396,7 +396,7 @@ class _Teller:
             link.fence, link.owner, link.progressed = header.fence, None, True
 
     def _after(self, where: str, kind: str, told: Told, moved: journal.Moved) -> Told:
-        """The item after an act. Who begins anew has no attempts; who is sent on its way again keeps them."""
+        """The item after an act. Who begins again has no attempts; who is sent on its way again keeps them."""
         rewinds, requeues, attempt = told.rewinds, told.requeues, told.attempt
         if moved.epoch != told.epoch:
             rewinds, requeues = {"reset": 0, "rewound": rewinds}.get(kind), 0

@@ -2,7 +2,7 @@
 
 Exit codes: 0 complete, or fine · 1 finished with findings, or with dead letters beyond what is tolerated · 2 somebody
 has to change the command or its environment first · 75 interrupted, or the store or the source is not to be had now:
-run again to go on.
+run again to continue.
 """
 
 import os

@@ -67,7 +67,7 @@ def _plant(scan: Scan, found: Arrival, manner: Manner) -> None:
             )
             for seed in plan.seeds
         ]
-        render.show(render.table(["partition", "goes on after", "rows before", "accumulated"], rows))
+        render.show(render.table(["partition", "resumes after", "rows before", "accumulated"], rows))
         if found.history:
             render.say(f"The journal keeps {render.many(len(found.history), 'checkpoint')} that were made elsewhere.")
         for told in found.told:

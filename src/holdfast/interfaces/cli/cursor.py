@@ -166,14 +166,14 @@ def reset(
     name: NameArgument,
     partition: PartitionArgument = None,
     to_beginning: Annotated[
-        bool, typer.Option("--to-beginning", help="Go on before the first row: everything is delivered again.")
+        bool, typer.Option("--to-beginning", help="Resume before the first row: everything is delivered again.")
     ] = False,
     to_cursor: Annotated[
         str | None,
         typer.Option(
             "--to-cursor",
             metavar="VALUE",
-            help="Go on after the row with this value, and with the key that --key says.",
+            help="Resume after the row with this value, and with the key that --key says.",
         ),
     ] = None,
     key: Annotated[
@@ -189,18 +189,18 @@ def reset(
     acc: Annotated[
         str | None,
         typer.Option(
-            "--acc", metavar="keep|drop", help="With --to-cursor: go on with what was accumulated, or begin anew."
+            "--acc", metavar="keep|drop", help="With --to-cursor: continue with what was accumulated, or begin again."
         ),
     ] = None,
     to_file: Annotated[
-        Path | None, typer.Option("--to-file", help="Go on where a state stands that `cursor export` wrote.")
+        Path | None, typer.Option("--to-file", help="Resume where a state stands that `cursor export` wrote.")
     ] = None,
     *,
     manner: Manner,
 ) -> None:
-    """Let partitions go on elsewhere: shows first what is delivered again or skipped."""
+    """Let partitions resume elsewhere: shows first what is delivered again or skipped."""
     if sum((to_beginning, to_cursor is not None, to_file is not None)) != 1:
-        raise UsageError("say where to: --to-beginning, --to-cursor VALUE or --to-file FILE; nothing was changed")
+        raise UsageError("pass where to: --to-beginning, --to-cursor VALUE or --to-file FILE; nothing was changed")
     if to_cursor is None and (key or type_name or acc):
         raise UsageError("--key, --type and --acc belong to --to-cursor; nothing was changed")
     if acc not in (None, "keep", "drop"):
@@ -237,7 +237,7 @@ def import_(name: NameArgument, file: FileArgument, *, manner: Manner) -> None:
 @app.command("break-lease")
 @with_manner()
 def break_lease(name: NameArgument, partition: PartitionArgument = None, *, manner: Manner) -> None:
-    """Take partitions from their owners: they go on at their checkpoints, and the owners cannot commit any more."""
+    """Take partitions from their owners: they resume at their checkpoints, and the owners cannot commit any more."""
     with opened(manner.store) as there:
         found = lookup.batch_named(there, name)
         _carry_out(there, found, acts.to_same(there, found, partition), "Break the lease of", manner)
@@ -269,7 +269,7 @@ def show_plan(plan: acts.Plan, *, agreed: bool = False) -> None:
     ]
     render.show(
         render.table(
-            ["partition", "stands after", "goes on after" if agreed else "would go on after", "so", "held by"], rows
+            ["partition", "stands after", "resumes after" if agreed else "would resume after", "so", "held by"], rows
         )
     )
     if len(plan.parts) > PARTS_SHOWN:
@@ -292,7 +292,7 @@ def clone(
     *,
     manner: Manner,
 ) -> None:
-    """Make a new batch of the same scan that begins where this one stands; the two go on without each other."""
+    """Make a new batch of the same scan that begins where this one stands; the two continue without each other."""
     with opened(manner.store) as there:
         _make(there, acts.clone(there, lookup.batch_named(there, name), new_name), manner)
 

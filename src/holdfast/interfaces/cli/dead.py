@@ -273,7 +273,7 @@ def _settle(operation: Callable[..., Result], verb: str, fate: str, batch: str, 
 
 def _chosen(items: list[str] | None, every: bool, code: str | None) -> list[str] | None:
     if sum((bool(items), every, code is not None)) != 1:
-        raise UsageError("say which dead letters: their keys, --all, or --code CODE; nothing was changed")
+        raise UsageError("name the dead letters: their keys, --all, or --code CODE; nothing was changed")
     return items if items else None
 
 

@@ -140,7 +140,7 @@ class _Demo:
     def resume(self) -> None:
         """The same command again."""
         self.ledger.say("\nAct 2: the same command again.", render.HEAD)
-        self.ledger.say("It goes on where it was; what is done is neither done nor paid again.")
+        self.ledger.say("It resumes where it was; what is done is neither done nor paid again.")
         child = self._start()
         report, _ = child.communicate(timeout=PATIENCE)
         self.ledger.say(report.decode().rstrip())

@@ -39,7 +39,7 @@ def events(
     with opened(store) as there:
         if deliver is not None:
             if batch is not None or follow or after:
-                raise UsageError("--deliver goes on where the receiver is, with all batches: give nothing else with it")
+                raise UsageError("--deliver resumes where the receiver is, with all batches: give nothing else with it")
             _deliver(there, deliver, as_json)
         elif follow:
             _follow(there, batch, after, as_json)

@@ -1,4 +1,4 @@
-"""`holdfast import`: a record made anew from what its outputs show."""
+"""`holdfast import`: a record made again from what its outputs show."""
 
 import contextlib
 import sys
@@ -26,14 +26,14 @@ def import_(
         bool, typer.Option("--from-outputs", help="Rebuild the record of a batch from its output files.")
     ] = False,
     from_state: Annotated[
-        Path | None, typer.Option("--from-state", help="Go on where a poller's state says: cursor and lease.")
+        Path | None, typer.Option("--from-state", help="Resume where a poller's state says: cursor and lease.")
     ] = None,
     from_checkpoint: Annotated[
         list[str] | None,
         typer.Option(
             "--from-checkpoint",
             metavar="[PARTITION=]FILE",
-            help="Go on where a checkpoint with its history stands; once for each partition.",
+            help="Resume where a checkpoint with its history stands; once for each partition.",
         ),
     ] = None,
     by_rows: Annotated[
@@ -45,7 +45,7 @@ def import_(
     from_pages: Annotated[
         Path | None,
         typer.Option(
-            "--from-pages", help="Go on where a .checkpoint file of pages stands, with the outputs beside it."
+            "--from-pages", help="Resume where a .checkpoint file of pages stands, with the outputs beside it."
         ),
     ] = None,
     batch: Annotated[
@@ -55,11 +55,11 @@ def import_(
     *,
     manner: Manner,
 ) -> None:
-    """Rebuild a lost or damaged record from output files, or go on where another program stopped."""
+    """Rebuild a lost or damaged record from output files, or resume where another program stopped."""
     if sum((from_outputs, from_state is not None, bool(from_checkpoint), from_pages is not None)) != 1:
         raise UsageError(
-            "say from what: --from-outputs rebuilds a record from output files; --from-state, --from-checkpoint and "
-            "--from-pages go on where another program stopped"
+            "pass from what: --from-outputs rebuilds a record from output files; --from-state, --from-checkpoint and "
+            "--from-pages resume where another program stopped"
         )
     if by_rows and not from_checkpoint:
         raise UsageError("--by-rows belongs to --from-checkpoint; nothing was changed")
@@ -133,7 +133,7 @@ def _tell(found: recovery.Recovery, *, dry_run: bool) -> None:
     _name("recovered and not verified", found.unverified, found.unverified_count)
     if found.unverified_count:
         render.say("  run with --verify full once the verifiers can answer: what does not hold is made again then")
-    render.say("Nothing was changed." if dry_run else "Outputs were not changed. Run the pipeline to go on.")
+    render.say("Nothing was changed." if dry_run else "Outputs were not changed. Run the pipeline to continue.")
 
 
 def _name(what: str, items: Sequence[tuple[str, str]], count: int) -> None:

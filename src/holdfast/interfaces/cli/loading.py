@@ -41,7 +41,7 @@ def load_runnable(target: str) -> Runnable:
     distinct = {id(value) for value in found.values()}
     if len(distinct) == 1:
         return next(iter(found.values()))
-    raise UsageError(f"{where} has {_listed(found)}: say which one, for example {where}:{next(iter(found), 'book')}")
+    raise UsageError(f"{where} has {_listed(found)}: name one, for example {where}:{next(iter(found), 'book')}")
 
 
 def _named(where: str, module: ModuleType, name: str, found: dict[str, Runnable]) -> Runnable:

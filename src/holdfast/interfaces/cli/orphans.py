@@ -128,7 +128,7 @@ def _show(shown: resolution.Preview) -> None:
     render.say(f"{render.many(shown.items, 'orphan')} of {shown.batch}{keys} would be resolved by {shown.strategy}:")
     rows = []
     if shown.requeued:
-        rows.append(("requeued", f"{shown.requeued:,}, to go on from their checkpoint with the next run"))
+        rows.append(("requeued", f"{shown.requeued:,}, to resume from their checkpoint with the next run"))
     if shown.buried:
         often = ", because they were re-enqueued too often" if shown.strategy == Strategy.REQUEUE.value else ""
         rows.append(("buried", f"{shown.buried:,}, as dead letters{often}"))

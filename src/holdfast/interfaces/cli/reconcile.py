@@ -159,7 +159,7 @@ def _repair(
     by = agreed(f"Send {render.many(wanted.items, 'item')} of {batch.name} back", manner)
     done = repair.repair(there, batch, findings, by)
     if not manner.as_json:
-        render.say(f"{render.many(done.changed, 'item')} went back: run the batch to make them anew.", render.GOOD)
+        render.say(f"{render.many(done.changed, 'item')} went back: run the batch to make them again.", render.GOOD)
     return {"plan": wanted.as_dict(), **done.as_dict()}
 
 

@@ -49,7 +49,7 @@ def say(text: str = "", style: str = "") -> None:
 
 
 def report(text: str) -> None:
-    """The lines of a report; where a screen is too narrow for one, it goes on below where its text begins."""
+    """The lines of a report; where a screen is too narrow for one, it continues below where its text begins."""
     console = out()
     if not console.is_terminal:
         say(text)

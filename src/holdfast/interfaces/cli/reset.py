@@ -46,7 +46,7 @@ def reset(
     manner: Manner,
 ) -> None:
     """Begin an item, or a whole batch, again at a stage: a new epoch, no attempts used, owners at work fenced off.
-    A partition of a scan goes on at its checkpoint."""
+    A partition of a scan resumes at its checkpoint."""
     with opened(manner.store) as there:
         found = lookup.batch_named(there, batch)
         if blame:

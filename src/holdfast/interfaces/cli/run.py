@@ -26,7 +26,7 @@ from holdfast.runtime.scans.tick import Tick
 def run(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="app.py:book, or package.module:book.")],
     batch: Annotated[
-        str | None, typer.Option("--batch", help="The batch to start or go on with. Default: the pipeline's name.")
+        str | None, typer.Option("--batch", help="The batch to start or continue. Default: the pipeline's name.")
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="How many items at a time.")] = None,
@@ -98,7 +98,7 @@ def run(
         typer.Option(
             "--accept-source",
             metavar="REASON",
-            help="A scan whose source changed: go on all the same; the journal keeps why.",
+            help="A scan whose source changed: continue all the same; the journal keeps why.",
         ),
     ] = None,
     progress: Annotated[
@@ -107,7 +107,7 @@ def run(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a pipeline or a scan, or go on with it: nothing that is finished is done again. Ends with 0, 1, 2 or 75."""
+    """Run a pipeline or a scan, or continue it: nothing that is finished is done again. Ends with 0, 1, 2 or 75."""
     if store is not None:
         os.environ["HOLDFAST_STORE"] = store
     said: dict[str, Any] = {
@@ -230,7 +230,7 @@ def _until(text: str | None) -> str | datetime | None:
 def _tolerance(stop_beyond: str | None, window: int | None, tolerate: str | None) -> str | Tolerance | None:
     if stop_beyond is None:
         if window is not None:
-            raise UsageError("--window belongs to --stop-beyond: say which share of those items may be dead")
+            raise UsageError("--window belongs to --stop-beyond: pass the share of those items that may be dead")
         return tolerate
     if tolerate is not None:
         raise UsageError("--tolerate judges at the end, --stop-beyond stops the run: pass one of them")

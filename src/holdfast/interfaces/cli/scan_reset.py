@@ -1,4 +1,4 @@
-"""`holdfast reset` of a scan: go on at the checkpoint, begin again, or settle by hand."""
+"""`holdfast reset` of a scan: resume at the checkpoint, begin again, or settle by hand."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from holdfast.stores.base import Store
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a person wants instead of going on at the checkpoint."""
+    """What a person wants instead of resuming at the checkpoint."""
 
     from_start: bool
     complete_with: Path | None
@@ -32,7 +32,7 @@ def reset(there: Store, batch: Batch, partition: str | None, wish: Wish, to_stag
     if to_stage not in ("0", "scan"):
         raise UsageError(f"--to-stage {to_stage}: a scan has one stage; nothing was changed")
     if sum((wish.from_start, wish.complete_with is not None, wish.resolve)) > 1:
-        raise UsageError("--from-start, --complete-with and --resolve: say one of them; nothing was changed")
+        raise UsageError("--from-start, --complete-with and --resolve: pass one of them; nothing was changed")
     if wish.settles:
         _settle(there, batch, partition, wish, manner)
         return
@@ -43,7 +43,7 @@ def reset(there: Store, batch: Batch, partition: str | None, wish: Wish, to_stag
             will = "is" if manner.yes and not manner.dry_run else "would be"
             render.say(f"Every row up to the checkpoint {will} handled again:", render.HEAD)
         else:
-            render.say("Each goes on at its checkpoint, with no attempts used:", render.HEAD)
+            render.say("Each resumes at its checkpoint, with no attempts used:", render.HEAD)
         show_plan(plan, agreed=manner.yes and not manner.dry_run)
         warn_of_end(there, batch)
 
@@ -65,7 +65,7 @@ def reset(there: Store, batch: Batch, partition: str | None, wish: Wish, to_stag
 
 def _settle(there: Store, batch: Batch, partition: str | None, wish: Wish, manner: Manner) -> None:
     if partition is None:
-        raise UsageError("say which partition is settled by hand; nothing was changed")
+        raise UsageError("name the partition that is settled by hand; nothing was changed")
     file = wish.complete_with
     result = None if file is None else retrying.check_result(read_file(file), str(file))
     (at,) = standings(there, batch, partition)

@@ -312,7 +312,7 @@ def _leases(seen: standing.Status, noun: str) -> list[tuple[str, str | Text]]:
 
 
 def _course(seen: standing.Status) -> list[tuple[str, str | Text]]:
-    """Whether it may go on, and when it ends."""
+    """Whether it may continue, and when it ends."""
     rows: list[tuple[str, str | Text]] = []
     if seen.expected is not None:
         missing = seen.expected - seen.counts.expected
@@ -325,7 +325,7 @@ def _course(seen: standing.Status) -> list[tuple[str, str | Text]]:
     if seen.closed_at is not None:
         rows.append(("closed", f"since {when(seen.closed_at)}: it takes no new items"))
     if seen.course is Course.PAUSED:
-        text = f"paused by a person; to go on: {unpause(seen.batch)}, then run it"
+        text = f"paused by a person; to continue: {unpause(seen.batch)}, then run it"
         rows.append(("course", Text(render.told(text), style=render.CARE)))
     if seen.end is None and seen.course is Course.OPEN and seen.halted in HALTED:
         rows.append(("course", Text(f"{HALTED[seen.halted]}, then run it", style=render.CARE)))

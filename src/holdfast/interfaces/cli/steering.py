@@ -1,4 +1,4 @@
-"""`holdfast pause` and `holdfast cancel`: how a batch goes on, decided by a person."""
+"""`holdfast pause` and `holdfast cancel`: how a batch continues, decided by a person."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -16,15 +16,15 @@ from holdfast.runtime.ending import steering
 @with_manner(dry_run=False)
 def pause(
     batch: BatchArgument,
-    off: Annotated[bool, typer.Option("--off", help="Let it go on: the next run does.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Let it continue: the next run does.")] = False,
     *,
     manner: Manner,
 ) -> None:
-    """Pause a batch: workers stop at their next checkpoint, and no run goes on before `--off`. Nothing is lost."""
+    """Pause a batch: workers stop at their next checkpoint, and no run continues before `--off`. Nothing is lost."""
     with opened(manner.store) as there:
         found = lookup.batch_named(there, batch)
         # It can be taken back, so nobody is asked; --yes is taken as everywhere.
-        by = agreed(f"Let {batch} go on" if off else f"Pause {batch}", replace(manner, yes=True))
+        by = agreed(f"Let {batch} continue" if off else f"Pause {batch}", replace(manner, yes=True))
         steered = (steering.resume if off else steering.pause)(there, found, by)
         if manner.as_json:
             render.document({"batch": batch, "course": steered.course.value, "changed": steered.seq != found.seq})
@@ -36,9 +36,9 @@ def _said(before: Batch, after: Batch, off: bool) -> str:
     if before.seq == after.seq:
         return f"{after.name} is {after.course} already: nothing was changed."
     if off:
-        return f"{after.name} may go on: run it again."
+        return f"{after.name} may continue: run it again."
     return (
-        f"{after.name} is paused: workers stop at their next checkpoint. To go on: "
+        f"{after.name} is paused: workers stop at their next checkpoint. To continue: "
         f"{unpause(after.name)}, then run it again."
     )
 

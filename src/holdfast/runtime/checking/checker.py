@@ -39,7 +39,7 @@ THREADS = 64
 def check_level(level: str) -> None:
     """Refuse words we do not know."""
     if level not in ("none", "quick", "full"):
-        raise UsageError(f'verify={level!r}: say "none", "quick" or "full"')
+        raise UsageError(f'verify={level!r}: pass "none", "quick" or "full"')
 
 
 class Group(NamedTuple):

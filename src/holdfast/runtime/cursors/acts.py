@@ -120,7 +120,7 @@ def to_cursor(store: Store, batch: Batch, partition: str | None, text: str, keys
     found = list(standings(store, batch, partition))
     if len(found) != 1:
         raise UsageError(
-            f"{batch.name!r} has {len(found)} partitions: say which one shall stand there; nothing was changed"
+            f"{batch.name!r} has {len(found)} partitions: name the one that shall stand there; nothing was changed"
         )
     like = next((each for each in (found[0].cursor, found[0].until, found[0].after) if each is not None), None)
     if like is None:

@@ -138,7 +138,7 @@ def _checkpoint(scan: Scan, said: foreign.OldCheckpoint, span: Span, key: Any, n
         try:
             at = foreign.like_cursor(said.cursor, None, sample(scan.source, span, name), name)
         except UsageError as error:
-            raise UsageError(f"{error}; where it counts rows, say --by-rows, and its row is looked up") from None
+            raise UsageError(f"{error}; where it counts rows, pass --by-rows, and its row is looked up") from None
         _check_within(span, key, at)
     where = b"" if at is None else cursor.encode(at)
     return Checkpoint(ItemNo(0), said.items_processed, where, _accumulated(scan, said.accumulated_results, name))
@@ -171,7 +171,7 @@ def _chosen(scan: Scan, spans: list[tuple[str | int, Span]], partition: str | No
         if partition is not None and canonical.key_text(key) == partition:
             return key, span
     keys = ", ".join(str(key) for key, _ in spans)
-    raise UsageError(f"{name}: scan {scan.name!r} has the partitions {keys}: say which, as PARTITION={name}")
+    raise UsageError(f"{name}: scan {scan.name!r} has the partitions {keys}: name one, as PARTITION={name}")
 
 
 def _check_within(span: Span, key: Any, at: Cursor) -> None:

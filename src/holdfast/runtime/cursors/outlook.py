@@ -50,14 +50,14 @@ def _of_a_range(batch: Batch, at: Standing, outlook: Outlook) -> Outlook:
     if not at.rows:
         return replace(outlook, commands=(start,))
     kept = tuple(each for each in outlook.commands if not each.startswith("holdfast reset "))
-    goes_on = f"holdfast reset {who} --reason …        go on {_where(at)} with no attempts used"
-    return replace(outlook, commands=(*kept, goes_on, start))
+    resumes = f"holdfast reset {who} --reason …        resume {_where(at)} with no attempts used"
+    return replace(outlook, commands=(*kept, resumes, start))
 
 
 def _again(at: Standing) -> str:
     if at.cursor is None:
         return "try it again from its first row"
-    return f"go on {_where(at)}: no row is handled again"
+    return f"resume {_where(at)}: no row is handled again"
 
 
 def _where(at: Standing) -> str:

@@ -62,7 +62,7 @@ class Plan:
 
 def check_fence(store: Store, fence: int, what: str, known: int = 0) -> None:
     """Refuse a fence from elsewhere that is so high that this store could give it out again after it was set back: its
-    own begin anew with the microseconds since 2024 then, which are above every fence that came about by counting. One
+    own begin again with the microseconds since 2024 then, which are above every fence that came about by counting. One
     that is `known` here is fine."""
     if fence > known and fence >= max(COUNTED, (store.now() - YEAR_2024) * 1e6):
         raise Refused(
@@ -139,7 +139,7 @@ def _check_set(store: Store, batch: Batch, plan: Plan) -> None:
         said = wanted.get(canonical.key_text(at.key))
         if said is None or (at.rows, at.acc) != (said.rows, said.acc) or (at.checkpoint or said).cursor != said.cursor:
             raise Conflict(
-                f"batch {plan.name!r} was made by somebody else at the same time: look at it before you go on"
+                f"batch {plan.name!r} was made by somebody else at the same time: look at it before you continue"
             )
 
 

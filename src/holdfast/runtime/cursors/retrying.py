@@ -1,4 +1,4 @@
-"""`holdfast reset` of a scan: by default a partition goes on at its checkpoint, with a fresh budget of attempts.
+"""`holdfast reset` of a scan: by default a partition resumes at its checkpoint, with a fresh budget of attempts.
 
 It begins again at its first row only if that is said, and a person may settle it by hand instead.
 """
@@ -24,11 +24,11 @@ from holdfast.stores.base import Store
 BY_HAND = "by_hand"
 """The code of a partition that a person is about to settle."""
 DONE = "done: --from-start does it again"
-FRESH = "it goes on at its checkpoint anyway"
+FRESH = "it resumes at its checkpoint anyway"
 
 
 def plan_retry(store: Store, batch: Batch, partition: str | None = None, *, from_start: bool = False) -> Plan:
-    """What a reset would do: go on where each stands, or from its first row."""
+    """What a reset would do: resume where each stands, or from its first row."""
     if from_start:
         return to_beginning(store, batch, partition)
     sealing.check_goes_on(store, batch)
@@ -43,7 +43,7 @@ def plan_retry(store: Store, batch: Batch, partition: str | None = None, *, from
 
 
 def retry(store: Store, batch: Batch, plan: Plan, by: By, *, named: bool) -> Result:
-    """Let partitions go on at their checkpoints: attempts at 0, the result cleared, an owner at work fenced off. One
+    """Let partitions resume at their checkpoints: attempts at 0, the result cleared, an owner at work fenced off. One
     that is done is left alone unless it is named."""
     sealing.check_goes_on(store, batch)
     chunks, left = store.chunks(batch.id), Counter[str]()

@@ -40,7 +40,7 @@ def source_of(batch: Batch) -> Any:
     """What the batch scans, as its definition tells. Raises UsageError for a batch that is no scan."""
     if not is_scan(batch):
         raise UsageError(
-            f"batch {batch.name!r} is no scan, its items have no cursors: see `{command('show', batch.name)}`"
+            f"batch {batch.name!r} is not a scan, its items have no cursors: see `{command('show', batch.name)}`"
         )
     return canonical.decode(batch.definition)["stages"][0]["source"]
 

@@ -39,8 +39,8 @@ class Message:
 def look(
     store: Store, batch: Batch, *, actor: str, sinks: Mapping[int, Sink] = NO_SINKS, message: Message | None = None
 ) -> Reconciliation | None:
-    """Reconcile a batch and publish its end, if it has come; None while it may go on. Files are looked at where their
-    sinks are given. After a message, most looks are spared."""
+    """Reconcile a batch and publish its end, if it has come; None while it may continue. Files are looked at where
+    their sinks are given. After a message, most looks are spared."""
 
     def compare() -> Reconciliation | None:
         now = store.batch(batch.name)

@@ -1,4 +1,4 @@
-"""Steering a batch: pause it, let it go on, cancel it, give it an end; and cancel what an ended batch leaves over.
+"""Steering a batch: pause it, let it continue, cancel it, give it an end; and cancel what an ended batch leaves over.
 
 Steering itself is one entry, after which nothing more is handed out. What nobody holds is then cancelled in groups, as
 an act of its own each: whoever does it again after a crash finds what is left. What a live owner holds it finishes, or
@@ -40,12 +40,12 @@ def pause(store: Store, batch: Batch, by: By) -> Batch:
 
 
 def resume(store: Store, batch: Batch, by: By) -> Batch:
-    """Let a paused batch go on; the next run does."""
+    """Let a paused batch continue; the next run does."""
     return store.steer(batch.id, Course.OPEN, actor=by.actor, reason=by.reason, ends_at=batch.ends_at)
 
 
 def cancel(store: Store, batch: Batch, by: By, *, at_once: bool = False) -> Result:
-    """Call a batch off, for good: what nobody holds is cancelled now, what is in flight is not begun anew. With
+    """Call a batch off, for good: what nobody holds is cancelled now, what is in flight is not begun again. With
     `at_once`, owners at work are fenced off: what they do is not committed."""
     if is_finished(store, batch):
         return Result(kind="cancelled", batch=batch.name, changed=0)
@@ -171,7 +171,7 @@ def set_end(store: Store, batch: Batch, until: Until | None, *, actor: str) -> B
     if ends_at <= now:
         raise UsageError(
             f"until={in_utc(ends_at)} has passed: all that is left of batch {batch.name!r} would be cancelled; give a "
-            f"moment to come, or say `{command('cancel', batch.name)}`"
+            f"moment to come, or call `{command('cancel', batch.name)}`"
         )
     return store.steer(batch.id, batch.course, actor=actor, reason=until.words, ends_at=ends_at)
 

@@ -1,4 +1,4 @@
-"""What a report says of a batch that shall not go on, or not now: the state, why, and what to do next."""
+"""What a report says of a batch that shall not continue, or not now: the state, why, and what to do next."""
 
 from holdfast.core.ending import OVER_TOLERANCE, PAUSED, End
 from holdfast.runtime.commands import command, unpause
@@ -21,7 +21,7 @@ def of(now: Status, reason: str, *, read: bool) -> tuple[str, str] | None:
     if reason == "tolerance":
         return OVER_TOLERANCE, _over_tolerance(now, left)
     if reason == "breaker":
-        return PAUSED, f"A service did not answer for too long, {left}: see the notes, then run again to go on."
+        return PAUSED, f"A service did not answer for too long, {left}: see the notes, then run again to continue."
     if reason == "paused":
         return PAUSED, f"A person paused it, {left}: `{unpause(now.batch)}`, then run again."
     return None

@@ -19,7 +19,7 @@ WINDOW_SECONDS = 0.25
 
 
 class Watch:
-    """Tells the run to stop when the batch shall not go on."""
+    """Tells the run to stop when the batch shall not continue."""
 
     def __init__(self, store: Store, name: str, control: Control, want: Want, slots: Slots) -> None:
         self._store, self._name, self._control, self._want, self._slots = store, name, control, want, slots
@@ -27,7 +27,7 @@ class Watch:
         self.after_burial()
 
     def look(self) -> None:
-        """Now and then, see whether the batch may go on."""
+        """Now and then, see whether the batch may continue."""
         if time.monotonic() - self._looked_at >= LOOK_SECONDS:
             self.look_now()
 

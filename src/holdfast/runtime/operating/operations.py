@@ -49,7 +49,7 @@ class By:
         if not self.reason.strip():
             raise UsageError('the journal keeps the reason of every act: pass reason="…"')
         if not self.actor.strip():
-            raise UsageError("say who acts: the journal keeps the actor of every act")
+            raise UsageError("name who acts: the journal keeps the actor of every act")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

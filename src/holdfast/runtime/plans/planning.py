@@ -354,11 +354,11 @@ class _Planner:
 def _obstacles(batch: Batch) -> list[str]:
     if batch.sealed_at is not None:
         again = f"`{reopen(batch.name)}`"
-        return [f"batch {batch.name!r} is sealed: it is finished; to go on all the same, {again}"]
+        return [f"batch {batch.name!r} is sealed: it is finished; to continue all the same, {again}"]
     if batch.course is Course.CANCELLED:
         return [f"batch {batch.name!r} was cancelled: choose another batch name"]
     if batch.course is Course.PAUSED:
-        return [f"batch {batch.name!r} is paused: say `{unpause(batch.name)}` first"]
+        return [f"batch {batch.name!r} is paused: call `{unpause(batch.name)}` first"]
     return []
 
 

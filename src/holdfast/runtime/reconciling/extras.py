@@ -2,7 +2,7 @@
 
 The entries of a folder are counted first. If there are as many as files that are recorded and there, none is extra,
 and nothing is kept. Else the names that are recorded are held as sorted 64-bit hashes, at most `NAMES_HELD` at a time;
-where there are more, records and folder are read once for each part of them. Hashes are keyed anew in every process.
+where there are more, records and folder are read once for each part of them. Hashes have another key in every process.
 """
 
 from array import array

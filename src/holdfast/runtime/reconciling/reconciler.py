@@ -64,7 +64,7 @@ def reconcile(
 
 
 def repairable(store: Store, batch: Batch, sinks: Mapping[int, Sink] | None, how: How) -> Findings:
-    """A function that looks at the recorded outputs anew and gives what is wrong with them, item by item."""
+    """A function that looks at the recorded outputs again and gives what is wrong with them, item by item."""
 
     def look() -> Iterator[Finding]:
         there = sinks if sinks is not None else sinks_of(batch)

@@ -100,7 +100,7 @@ def _back(store: Store, batch: Batch, finding: Finding, stages: int) -> Back | N
 
 
 def _by_item(findings: Findings) -> Iterator[Finding]:
-    """For each item the finding at its earliest stage: from there, all that follows is made anew."""
+    """For each item the finding at its earliest stage: from there, all that follows is made again."""
     mine = (each for each in findings() if each.what in REPAIRABLE and each.n is not None)
     for _, group in groupby(mine, key=lambda finding: finding.n):
         yield min(group, key=lambda finding: finding.stage if finding.stage is not None else 0)

@@ -1,1 +1,1 @@
-"""The record checked, taken out, and made anew."""
+"""The record checked, taken out, and made again."""

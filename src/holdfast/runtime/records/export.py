@@ -135,7 +135,7 @@ def _format_of(target: Path | IO[bytes]) -> Format:
         return "jsonl"
     found = FORMATS.get(target.suffix.lower())
     if found is None:
-        raise UsageError(f"{target}: say which format with --format, or name it .jsonl, .csv or .parquet")
+        raise UsageError(f"{target}: pass its format with --format, or name it .jsonl, .csv or .parquet")
     return found
 
 

@@ -1,4 +1,4 @@
-"""A file of pages that are done, with the folder of their outputs, as a batch that goes on there.
+"""A file of pages that are done, with the folder of their outputs, as a batch that resumes there.
 
 The files are the facts: a page counts if its output is there, whole and valid, whatever the file of pages says. What a
 page cost stood in that file only; the journal keeps it as it was told.

@@ -1,4 +1,4 @@
-"""A record that is lost, made anew from what its outputs show.
+"""A record that is lost, made again from what its outputs show.
 
 The damaged file is set aside, never overwritten. The source says which items there are; every item whose output file is
 there, is whole and is valid counts as having come so far, and is recorded as recovered. How often it was tried, what it
@@ -168,7 +168,7 @@ def _check_absent(store: Store, batch: str) -> None:
     if found is not None and found.admitted:
         raise Refused(
             f"batch {batch!r} is in the store with {found.admitted:,} items, and can be read: there is nothing to "
-            "rebuild; run it to go on, or give another batch name"
+            "rebuild; run it to continue, or give another batch name"
         )
 
 

@@ -156,7 +156,7 @@ def _text(value: Any) -> str:
 def _check_known(row: dict[str, Any], columns: dict[str, Kind]) -> None:
     if not row.keys() <= columns.keys():
         new = ", ".join(sorted(row.keys() - columns.keys()))
-        raise Conflict(f"the batch went on while it was exported, and brought a new column ({new}): export it again")
+        raise Conflict(f"the batch continued while it was exported, and brought a new column ({new}): export it again")
 
 
 def _groups(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

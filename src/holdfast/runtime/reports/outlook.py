@@ -90,7 +90,7 @@ def _pending(store: Store, batch: Batch, item: StoredItem, chunk: Chunk, at: str
             f"pending at {at!r}, in the hands of {owners.short(chunk.owner)} under fence {chunk.fence}{since} "
             f"(its lease lasts {in_words(chunk.expires - now)}{by_whose_clock(store)}){waits}."
         )
-        return Outlook(text, "its owner goes on with it; if the owner dies, another takes it over.", reset)
+        return Outlook(text, "its owner continues with it; if the owner dies, another takes it over.", reset)
     due = max(wait.until_of_item(place, now), wait.until_of_chunk(chunk, now))
     if due > now:
         text = f"waits at {at!r} until {when(due)}, {in_words(due - now)} from now{_because(place)}."

@@ -145,7 +145,7 @@ class Report:
     @property
     def exit_code(self) -> int:
         """0 complete and reconciled, 1 ended in part, with findings, or with dead letters beyond what is tolerated, 75
-        run again to go on."""
+        run again to continue."""
         if self.state in (FINDINGS, EMPTY) or self.state in verdict.FINAL:
             return 1
         if not self.state.startswith("complete"):
@@ -155,7 +155,7 @@ class Report:
 
     @property
     def run_again(self) -> bool:
-        """Whether work is left that this run stopped before: the next one goes on with it."""
+        """Whether work is left that this run stopped before: the next one continues with it."""
         return self.exit_code == 75 and bool(self.reason or self.counts.pending)
 
     @property
@@ -333,7 +333,7 @@ def _told_once(warnings: tuple[str, ...], blame: Blame | None) -> Iterator[str]:
 
 
 def _nothing(now: status.Status) -> str:
-    """The sentence on a batch to which its source gave nothing: most often a wrong path, pattern or filter."""
+    """Return the sentence on a batch to which its source gave nothing: most often a wrong path, pattern or filter."""
     return (
         f"The source gave no {'row' if now.counts.expected else 'item'}: check its path, pattern or filter. Where that "
         "is fine, pass allow_empty=True."
@@ -374,9 +374,9 @@ def _state(
         return PAUSED, f"The budget is used up, {left}: raise it and run again."
     word = STOPPED_BY.get(reason)
     if word is not None:
-        return "interrupted", f"{word}, {left}: run again to go on."
+        return "interrupted", f"{word}, {left}: run again to continue."
     if counts.pending or (has_source and now.expected is None):
-        return "open", f"{left[0].upper()}{left[1:]}: run it to go on."
+        return "open", f"{left[0].upper()}{left[1:]}: run it to continue."
     if now.expected is not None:
         return "open", f"{left[0].upper()}{left[1:]}: wait for them, or `{command('close', now.batch)}`."
     return "open", (

@@ -106,7 +106,7 @@ class Status:
     course: Course
     ends_at: float | None
     end: End | None
-    """How it ended, or None while it may go on."""
+    """How it ended, or None while it may continue."""
     progressed_at: float | None
     stages: tuple[str, ...]
     counts: Counts
@@ -131,7 +131,7 @@ class Status:
 
     @property
     def word(self) -> str:
-        """One word for how it ended, or why it does not go on; nothing while it may go on as it is."""
+        """One word for how it ended, or why it does not continue; nothing while it may continue as it is."""
         surplus = self.expected is not None and self.counts.expected > self.expected
         paused = self.course is Course.PAUSED
         return word_of(self.end, empty=self.is_empty, findings=surplus, paused=paused, halted=self.halted)
@@ -215,7 +215,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
 
 
 def end_of_batch(store: Store, batch: Batch, counts: Counts, now: float) -> End | None:
-    """How a batch ended; None while it may go on."""
+    """How a batch ended; None while it may continue."""
     over = course.has_ended(batch, now)
     looks = over and counts.cancelled and not counts.pending and batch.course is not Course.CANCELLED
     cancelled = each_item(store, batch.id, state=State.CANCELLED) if looks else ()

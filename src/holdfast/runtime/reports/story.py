@@ -225,7 +225,7 @@ class _Teller:
             yield self._event(header, "attempt", text, outcome="done", **facts)
         digest = group.digests[index * 32 : index * 32 + 32].hex()
         self._is_pending = not group.finished
-        then = "is done" if group.finished else f"goes on at {self._name(group.stage + 1)!r}"
+        then = "is done" if group.finished else f"continues at {self._name(group.stage + 1)!r}"
         yield self._event(
             header,
             "checkpoint",
@@ -266,13 +266,13 @@ class _Teller:
         fenced = "; its owner was fenced off" if body.seized else ""
         change = f"{moved.before} became {moved.after}"
         if moved.position is not None:
-            change += f", to go on {_place_of(moved.position)} in epoch {moved.epoch}"
+            change += f", to resume {_place_of(moved.position)} in epoch {moved.epoch}"
             fenced = f"; the fence rose to {header.fence}"
         elif header.kind in ("reset", "rewound", "renewed"):
-            how = "go on at its checkpoint" if self._is_range else f"begin again at {there!r}"
+            how = "resume at its checkpoint" if self._is_range else f"begin again at {there!r}"
             change += f", to {how} in epoch {moved.epoch}"
         elif header.kind == "requeued":
-            change = f"to go on at {there!r}"
+            change = f"to continue at {there!r}"
         act = header.kind.replace("_", " ")
         text = f"{act} by {who} ({change}{fenced}): {body.reason}"
         facts: dict[str, Any] = {"actor": header.actor, "reason": body.reason}

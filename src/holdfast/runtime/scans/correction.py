@@ -53,7 +53,7 @@ def _left(source: LineFile, at: Standing) -> tuple[int, int | None]:
 
 
 def _renewed(at: Standing, now: dict[str, object], more: int, reason: str) -> Change:
-    """A partition that goes on at its checkpoint, in the file as it is now."""
+    """A partition that resumes at its checkpoint, in the file as it is now."""
     plain = canonical.decode(at.payload)
     until = at.until
     if until is not None and until.kind == "byte" and more:

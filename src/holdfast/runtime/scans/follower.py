@@ -38,7 +38,7 @@ SOURCE_SECONDS = 60.0
 """How often a process that finds nothing new looks whether somebody accepted another source for the batch."""
 DONE = frozenset({Ended.CAUGHT_UP, Ended.NOTHING_NEW})
 """All rows that are final are behind the checkpoint."""
-LOST = "another process goes on with it"
+LOST = "another process continues with it"
 UNSETTLED = "the newest row is not final yet"
 
 
@@ -120,7 +120,7 @@ class Follower(Handling):
         if item.place.state is not State.PENDING or idle.course is Course.CANCELLED or idle.ended:
             return self._told(Ended.DEAD, at, at, final, why=f"the scan is {item.place.state}: it follows no more")
         if idle.course is Course.PAUSED:
-            why = f"it is paused: say `{unpause(self.batch.name)}`"
+            why = f"it is paused: call `{unpause(self.batch.name)}`"
             return self._told(Ended.WAITING, at, at, final, why=why)
         if not wait.is_over(item.place.due, item.place.wait, self.store.now()):
             why = f"{item.place.code}: {item.place.reason}"

@@ -42,7 +42,7 @@ log = logging.getLogger("holdfast.follow")
 
 T = TypeVar("T")
 KEY = "follow"
-ANEW = "it begins at its first row"
+FROM_START = "it begins at its first row"
 QUIET = frozenset({Ended.NOTHING_NEW, Ended.CAUGHT_UP, Ended.HELD})
 """How ticks end that have nothing to tell but what they did."""
 SHORTEST = 0.05
@@ -160,12 +160,12 @@ def accept_source(pipeline: "Pipeline", known: Batch, stage: RangeStage, accept:
     now = stage.source.describe()
     if not sources.changes(known, now):
         return
-    resets, anew = how_it_begins(pipeline.store, known)
-    accept = accept if accept else anew
+    resets, from_start = how_it_begins(pipeline.store, known)
+    accept = accept if accept else from_start
     if changed := sources.check(known, now, accept, resets=resets):
         body = journal.Acted(reason=f"{accept} ({'; '.join(changed)})")
         pipeline.store.note(known.id, sources.ACCEPTED, journal.encode_body(body), actor=actor)
-        log.warning("batch %s goes on with another source (%s): %s", known.name, accept, "; ".join(changed))
+        log.warning("batch %s continues with another source (%s): %s", known.name, accept, "; ".join(changed))
 
 
 def told(run: Report, gathered: Gathered) -> Report:
@@ -184,12 +184,12 @@ def told(run: Report, gathered: Gathered) -> Report:
 def how_it_begins(store: Store, known: Batch) -> tuple[bool, str | None]:
     """Whether a reset lets a batch read another source: it does where no border of a range is a row of the old one.
     And, where its first row is still to be handled, that this is why the other one is fine. A range that is dead or
-    done there would not be read: that it goes on would not be true."""
+    done there would not be read: that it continues would not be true."""
     ranges = list(islice(standings(store, known), 2))
     resets = len(ranges) == 1 and ranges[0].after is None and ranges[0].until is None
     if not resets or ranges[0].place.state is not State.PENDING:
         return resets, None
-    return True, ANEW if ranges[0].cursor is None and not ranges[0].rows else None
+    return True, FROM_START if ranges[0].cursor is None and not ranges[0].rows else None
 
 
 def line(tick: Tick) -> str:

@@ -8,7 +8,7 @@ from holdfast.runtime.durations import Duration, seconds
 
 Said = int | Duration | Literal["auto"]
 
-SAY = "say after how many rows to checkpoint, 1 or more; after which time, such as '5s' or '1m30s'; or 'auto'"
+SAY = "pass after how many rows to checkpoint, 1 or more; after which time, such as '5s' or '1m30s'; or 'auto'"
 SLICE = 1_000
 """The most rows a handler is given at once where the interval is a time."""
 FIRST_SLICE = 16

@@ -1,6 +1,6 @@
 """What is wrong with a scan as it is written or installed, found only while a range is read: nothing is buried for it.
 
-The run is refused, and every range stays where it stands: once it is put right, the next run goes on there.
+The run is refused, and every range stays where it stands: once it is put right, the next run resumes there.
 """
 
 from holdfast.core.errors import UsageError

@@ -75,9 +75,9 @@ class Ranges:
 
 def _looked_at(scan: "Scan", store: Store, known: Batch) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is in the way of a run, and what there is to know of the source."""
-    resets, anew = following.how_it_begins(store, known)
+    resets, from_start = following.how_it_begins(store, known)
     try:
-        sources.check(known, scan.source.describe(), anew, resets=resets)
+        sources.check(known, scan.source.describe(), from_start, resets=resets)
         return (), refuse_changed_batch(scan.source, store, known)
     except (FingerprintChanged, SourceChanged) as error:
         return (str(error),), ()

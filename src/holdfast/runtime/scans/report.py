@@ -24,7 +24,7 @@ class ScanReport:
     unconverged: str = ""
     """Why there is no result, though nothing is left to do for the ranges; empty where there is one."""
     run_again: bool = False
-    """Whether the next run goes on with it, or calls `converge`."""
+    """Whether the next run continues with it, or calls `converge`."""
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is as with any batch: counts, state, dead, warnings …"""

@@ -48,7 +48,7 @@ class Tick:
     """Seconds for which the first row has waited that is there and was not delivered, but for those that are not final
     yet; None where the cursor is not a time, or the source does not answer."""
     due: float | None = None
-    """When it may go on, where it waits, in seconds since 1970 UTC."""
+    """When it may continue, where it waits, in seconds since 1970 UTC."""
 
     @property
     def again(self) -> bool:

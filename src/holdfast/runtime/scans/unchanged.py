@@ -17,7 +17,7 @@ from holdfast.stores.base import Store, each_checkpoint, each_item
 
 
 def refuse_changed(source: Readable, span: Span, what: str) -> None:
-    """Raise SourceChanged, with the difference, if a half-done scan would go on in something else."""
+    """Raise SourceChanged, with the difference, if a half-done scan would resume in something else."""
     if span.identity is None or not isinstance(source, Identified):
         return
     difference = source.changed(span.identity)

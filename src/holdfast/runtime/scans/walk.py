@@ -33,7 +33,7 @@ WATCH_SECONDS = 0.1
 
 
 class Parked(Exception):
-    """The run stops: the range is left at a checkpoint, and the next run goes on there."""
+    """The run stops: the range is left at a checkpoint, and the next run resumes there."""
 
 
 class RangeLost(LeaseLost):
@@ -288,7 +288,7 @@ class Walk:
         if answer is None and self._acc is not None:
             raise Misuse(
                 f"{self.handler.what} returned None: a fold returns what it has accumulated, so that it can be kept; "
-                "end it with `return acc`, then run again: it goes on at its checkpoint"
+                "end it with `return acc`, then run again: it resumes at its checkpoint"
             )
         return answer
 

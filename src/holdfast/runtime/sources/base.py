@@ -23,7 +23,7 @@ log = logging.getLogger("holdfast.sources")
 
 @runtime_checkable
 class Source(Protocol):
-    """Items from somewhere, streamed; every iteration starts anew and holds nothing open once it is given up."""
+    """Items from somewhere, streamed; every iteration starts again and holds nothing open once it is given up."""
 
     def __iter__(self) -> Iterator[Any]:
         """The items in a fixed order, `Malformed` values among them."""
@@ -201,7 +201,7 @@ def opened(path: Path, what: str) -> Iterator[IO[bytes]]:
         with told(what), _open(path) as stream:
             yield stream
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise UsageError(f"{what}: the compressed file is damaged or cut off ({error}): make it anew") from error
+        raise UsageError(f"{what}: the compressed file is damaged or cut off ({error}): make it again") from error
 
 
 def _open(path: Path) -> IO[bytes]:

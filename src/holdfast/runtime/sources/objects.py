@@ -151,7 +151,7 @@ class Objects:
         if last is not None and name <= last:
             raise SourceChanged(
                 f"{self._what}: the bucket lists {name!r} after {last!r}: not in the order of names, so there is no "
-                "place in it to go on from; write the names into a file and scan that"
+                "place in it to resume from; write the names into a file and scan that"
             )
 
 
@@ -187,8 +187,8 @@ def _trouble(error: Exception, what: str, place: places.Place) -> Exception:
         return Permanent("denied", f"{what}: the bucket does not let us in ({kind}): check the credentials in use")
     if kind == "InvalidPathError":
         return UsageError(
-            f"{what}: {places.brief(error)}: the bucket holds a name that is no path, with an empty part or with dots: "
-            "rename the object, or list a place below which there is none"
+            f"{what}: {places.brief(error)}: the bucket holds a name that is not a path, with an empty part or with "
+            "dots: rename the object, or list a place below which there is none"
         )
     if kind in {"UnknownConfigurationKeyError", "NotSupportedError"}:
         return UsageError(f"{what}: {kind}: check the URL and the options")

@@ -118,7 +118,7 @@ class Parquet:
         try:
             yield from file.iter_batches(batch_size=BATCH_ROWS, row_groups=[group], columns=columns)
         except (ArrowException, OSError) as error:
-            raise UsageError(f"{self._what}: row group {group} is damaged, make it anew: {_first(error)}") from None
+            raise UsageError(f"{self._what}: row group {group} is damaged, make it again: {_first(error)}") from None
 
     def _values(self, batch: Any) -> list[Any]:
         from pyarrow import ArrowException

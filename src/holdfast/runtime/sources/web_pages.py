@@ -172,8 +172,8 @@ class Pages:
     def _found(self, reply: Any) -> tuple[list[Any], Any]:
         rows = _look(reply, self._rows)
         if not isinstance(rows, list):
-            raise Permanent("no_rows", f"{self!r}: rows={_said(self._rows)!r} is no list in the reply: "
-                                       "say where the rows stand in it")  # fmt: skip
+            raise Permanent("no_rows", f"{self!r}: rows={_said(self._rows)!r} is not a list in the reply: "
+                                       "name the place of the rows in it")  # fmt: skip
         following = _look(reply, self._next)
         if following is None or following in ("", False):
             return rows, None
@@ -231,7 +231,7 @@ class _Loop:
     def turn(self, at: Any, following: Any) -> None:
         if following in (at, self._mark):
             raise Permanent("cursor_repeats", f"{self._source!r}: the page after {at!r} is one that was read before: "
-                                              "it would go on for ever; check what `next` stands for")  # fmt: skip
+                                              "it would continue for ever; check what `next` stands for")  # fmt: skip
         self._left -= 1
         if not self._left:
             self._mark, self._stride = following, self._stride * 2

@@ -67,7 +67,7 @@ class Heartbeat:
 
     @property
     def keeps(self) -> frozenset[ChunkId]:
-        """What this process goes on with, and does not want to be granted anew."""
+        """What this process goes on with, and does not want to be granted again."""
         with self._lock:
             return frozenset(h.lease.chunk for h in self._holdings.values() if self._is_live(h))
 

@@ -270,8 +270,8 @@ class Lane:
             yield work, outcomes[first:], work.items[len(outcomes) : last]
 
     def cut_off(self) -> Iterator[tuple[Assignment, list[Outcome], list[Item]]]:
-        """The run ends at once: what assignments finished, with what the items at hand have cost, and the items they
-        did not come to. Of processes nothing is known."""
+        """Yield for each assignment of a run that ends at once the outcomes it has, with the cost of the items at hand,
+        and the items it did not come to. Nothing is known of processes."""
         for work in list(self.active.values()) if isinstance(self.pool, Loop | Threads | BorrowedThreads) else ():
             work.abandoned = True
             if isinstance(self.pool, Loop):
@@ -294,7 +294,7 @@ class Lane:
         if item is not None:
             raise UsageError(
                 f"the async handler of item {item.key!r} blocks the event loop, so that its timeout cannot break in: "
-                "await what takes long, or write a plain function; nothing is lost, run again to go on"
+                "await what takes long, or write a plain function; nothing is lost, run again to continue"
             )
 
     def _grace(self) -> float:

@@ -133,7 +133,7 @@ class Loop:
             self._finished.put(Answer(work, outcomes, unrun))
 
     def at_work(self, work: Assignment) -> list[Item]:
-        """The items of an assignment whose handlers are at work; asked from another thread."""
+        """Return the items of an assignment whose handlers are at work; another thread may ask."""
         return [item for _, item in [*self._running.get(id(work), {}).values()]]
 
     def _cancel(self, work: Assignment) -> None:

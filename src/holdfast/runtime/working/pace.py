@@ -62,7 +62,7 @@ class Rate:
         self._count = 0
 
     def learn(self, count: int) -> bool:
-        """So many more were settled; says whether the rate was measured anew."""
+        """So many more were settled; says whether the rate was measured again."""
         self._count += count
         elapsed = time.monotonic() - self._since
         if elapsed < RATE_SECONDS:

@@ -47,7 +47,7 @@ class Broken(NamedTuple):
     suspect: Item | None = None
     """What it died of, as far as can be told; without one, each of its items may be it."""
     final: bool = False
-    """The pool cannot be made anew: it was the user's."""
+    """The pool cannot be made again: it was the user's."""
 
 
 class Pool(Protocol):

@@ -342,7 +342,7 @@ class StageRunner:
             if len(data) > OUTPUT_BYTES:
                 raise _too_large(data)
         except Invalid as error:
-            ctx.log.warning("%s found something for item %r that is no output: %s", adopter.what, item.key, error)
+            ctx.log.warning("%s found something for item %r that is not an output: %s", adopter.what, item.key, error)
             return None
         if (objection := self._objection(item, data, self.context(item, work), work)) is not None:
             ctx.log.warning("%s found something for item %r that does not hold: %s", adopter.what, item.key, objection)
@@ -429,7 +429,7 @@ def _too_large(data: bytes) -> Invalid:
 def _leave_child(runner: StageRunner, item: Item) -> None:
     message = (
         f"holdfast: stage {runner.stage.name!r} forked while handling item {item.key!r}; the child ends here, the "
-        "parent goes on\n"
+        "parent continues\n"
     )
     os.write(2, message.encode("utf-8", "replace"))
     os._exit(70)

@@ -185,8 +185,8 @@ class Worker:
             self._finish(*message)
 
     def _unable(self, message: Unable) -> None:
-        """Nothing more can be run. What others have in flight comes to its end and is kept, where it is known which
-        assignment is not to be waited for."""
+        """End the run, because nothing more can be run. Work that others have in flight comes to its end and is kept,
+        where it is known which assignment is not to be waited for."""
         if message.answer is None:
             raise message.trouble()
         self.control.fail(message.trouble())
@@ -538,7 +538,7 @@ class Worker:
             holding.drop_ready()
 
     def _drop(self, holding: Holding, why: str) -> None:
-        then = "the batch is finished" if "sealed" in why else "another worker goes on with it"
+        then = "the batch is finished" if "sealed" in why else "another worker continues with it"
         log.warning("chunk %d of batch %d (items %d to %d): %s; %s", holding.lease.chunk, holding.claim.batch,
                     holding.claim.lo, holding.claim.hi - 1, why, then)  # fmt: skip
         holding.lose()

@@ -22,7 +22,7 @@ from holdfast.stores.bucket.shelf import Held, Raced
 
 replace = msgspec.structs.replace
 TURNS = 50
-"""How often a decision is made anew because others were first, before it is said that there are too many of them."""
+"""How often a decision is made again because others were first, before it is said that there are too many of them."""
 
 
 class Amendment(msgspec.Struct, frozen=True, kw_only=True):

@@ -186,7 +186,7 @@ def decode(kind: type[D], data: bytes, where: str) -> D:
     except (msgspec.DecodeError, msgspec.ValidationError):
         if kind is not Root:  # a store is there, and it named this document
             raise Damaged(f"{where} is foreign or cut short: put back a backup of it") from None
-        raise NotOurs(f"{where} is no document of a Holdfast store: name another place") from None
+        raise NotOurs(f"{where} is not a document of a Holdfast store: name another place") from None
     if about.format > FORMAT:
         raise SchemaTooNew(
             f"{where} was written by a newer Holdfast (format {about.format}, this one knows {FORMAT}): update Holdfast"

@@ -33,7 +33,7 @@ class ObstoreBucket:
             raise UsageError(f"{url!r} is a directory, no bucket elsewhere")
         if place.path and not all(PREFIX.fullmatch(word) for word in place.path.split("/")):
             raise UsageError(
-                f"{url!r} cannot be a place for state: in a prefix, what is no letter, digit, '-', '_', '.' or "
+                f"{url!r} cannot be a place for state: in a prefix, what is not a letter, digit, '-', '_', '.' or "
                 "'=' would be read as another place; write s3://bucket/some/prefix"
             )
         self.url, self._scheme, self._place = place.url, place.scheme, place

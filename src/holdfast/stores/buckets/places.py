@@ -72,7 +72,7 @@ def place_of(url: str) -> Place:
     scheme, _, rest = url.partition("://")
     if not is_place(url):
         raise UsageError(
-            "this names no bucket: say s3://bucket/prefix, az://container/prefix, gs://bucket/prefix or file:///directory"
+            "this names no bucket: write s3://bucket/prefix, az://container/prefix, gs://bucket/prefix or file:///directory"
         )
     container, slash, path = rest.partition("/")
     if "@" in container or "?" in rest or "#" in rest:

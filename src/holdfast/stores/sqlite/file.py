@@ -2,7 +2,7 @@
 
 WAL with `synchronous=FULL`: a commit that returned survives the loss of power. The file is private to its user. A
 write that fails while it is being made durable poisons the connection: nobody can know what reached the disk, so the
-file is opened anew by the next process instead of going on in this one.
+file is opened again by the next process instead of continuing in this one.
 """
 
 import os

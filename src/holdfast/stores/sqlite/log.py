@@ -83,7 +83,7 @@ def _is_one_piece(frame: Frame) -> bool:
 
 def _is_copied_back(db: apsw.Connection, page_size: int) -> bool:
     """Whether the database has what a log without a readable header says. A power cut can take the header only while
-    a log is begun anew, when all of the old one was copied back."""
+    a log is begun again, when all of the old one was copied back."""
     frames = _frames(db, 0, page_size)
     of_one_log = [frame for frame in frames if frame.salts == frames[0].salts]
     while of_one_log and not of_one_log[-1].end:

@@ -1,6 +1,6 @@
 """Presence of an open store: whether its three names still belong to the files that were opened.
 
-What is written into a file without a name is lost with the process. Nobody but the last to close a database removes its
+Bytes written into a file without a name are lost with the process. Nobody but the last to close a database removes its
 log and its index, so while one is open they stay: a name that is gone or belongs to another file now was somebody's
 hand. A log may become shorter, but never shorter than the frames that the index counts.
 """
@@ -32,8 +32,8 @@ class Presence:
         self._known = [_identity(name) for name in (self._database, self._log, self._index)]
 
     def trouble(self, *, writing: bool) -> str | None:
-        """Return what happened to the files and what to do about it, or None if they are where they were. Who only
-        reads needs the database itself. Where somebody else may write now, closing it copies nothing back any more."""
+        """Return what happened to the files and what to do about it, or None if they are where they were. A
+        reader needs only the database. Where somebody else may write now, closing it copies nothing back any more."""
         if (found := _identity(self._database)) is None or found != self._known[0]:
             return self._leave(self._path, _fate(found), PUT_BACK)
         return self._beside() if writing else None
@@ -107,7 +107,7 @@ def _look(name: str) -> os.stat_result | None:
 
 
 def disk_trouble(path: Path, error: OSError) -> StoreUnavailable:
-    """What the system said about a file of the store, with what to do about it."""
+    """Return an error with what the system answered about a file of the store, and what to do about it."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreUnavailable(f"{path}: the disk is full; nothing was lost: free some space and run again")
     return StoreUnavailable(f"{path}: {error.strerror}; check the disk, then run again")

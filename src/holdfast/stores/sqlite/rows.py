@@ -62,7 +62,7 @@ def state_of(word: Any) -> State:
     try:
         return State(word)
     except ValueError:
-        raise UnreadableRow(f"{word!r} is no state") from None
+        raise UnreadableRow(f"{word!r} is not a state") from None
 
 
 def batch_of(row: Any) -> Batch:

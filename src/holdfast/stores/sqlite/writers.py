@@ -20,7 +20,7 @@ def advice(path: Path) -> str:
     if pid is None:
         return f"another process; find it with `fuser {path}` (a stopped process blocks all writers), then run again"
     if _is_stopped(pid):
-        return f"process {pid}, which is stopped: let it go on (`kill -CONT {pid}`) or end it, then run again"
+        return f"process {pid}, which is stopped: let it continue (`kill -CONT {pid}`) or end it, then run again"
     return f"process {pid}: wait until it has ended, or end it, then run again"
 
 

@@ -79,7 +79,7 @@ def conformance(make_store: MakeStore, *, durable: bool = True, without: Collect
 def checks(*, durable: bool = True, without: Collection[str] = ()) -> list[Check]:
     """Every check, in reading order, but for those of missing capabilities."""
     unknown = set(without) - set(Capabilities.__struct_fields__)
-    assert not unknown, f"these are no capabilities: {sorted(unknown)}"
+    assert not unknown, f"these are not capabilities: {sorted(unknown)}"
     every = [check for chapter in (*CHAPTERS, *([durability] if durable else [])) for check in _of(chapter)]
     return [check for check in every if not set(needs_of(check)) & set(without)]
 

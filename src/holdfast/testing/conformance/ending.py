@@ -37,7 +37,7 @@ def state(kit: Kit) -> bytes:
 
 
 def is_overtaken(kit: Kit, seen: bytes) -> bool:
-    """Whether a note of an end is refused because the batch has changed."""
+    """Return whether a note of an end is refused because the batch has changed."""
     try:
         kit.store.note(kit.batch, "ended", b"\x81", actor="ann", once=True, events=[event("told")], basis=seen)
     except Conflict:

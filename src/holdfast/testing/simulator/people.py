@@ -102,7 +102,7 @@ def _resolve(
     if changed and not is_slow and _at(now.place) != _at(item.place):
         raise Violation(f"item {item.n} was {kind} by somebody who saw it before it moved on")
     (free,) = [chunk for chunk in world.store.chunks(world.batch.id) if chunk.id == held.id]
-    # While an act is on its way, the owner may give the chunk back, or claim it anew after it was fenced out.
+    # While an act is on its way, the owner may give the chunk back, or claim it again after it was fenced out.
     fenced = free.fence > held.fence and (is_slow or free.owner != held.owner)
     if changed and held.owner is not None and not fenced and not (is_slow and free.owner is None):
         raise Violation(f"item {item.n} was {kind}, and its owner was not fenced out")

@@ -228,7 +228,7 @@ class Process:
         if isinstance(answer, Idle):
             return answer
         if answer.lease.chunk in keeps:
-            raise Violation(f"{self.name} was granted chunk {answer.lease.chunk} anew, which it had in its hands")
+            raise Violation(f"{self.name} was granted chunk {answer.lease.chunk} again, which it had in its hands")
         if world.trace is not None:
             given = f"chunk {answer.lease.chunk} fence {answer.lease.fence}, items {answer.lo} to {answer.hi - 1}"
             world.say(self.name, "claims", given, f"blame {answer.blame}")

@@ -34,7 +34,7 @@ class Seal:
         last = store.entries(chain_of_batch(self.batch), limit=EVERYTHING)[-1]
         body = journal.decode_body(last.body)
         if not isinstance(body, journal.Sealed):
-            raise Violation("a batch is sealed, and the last entry of its chain is no seal")
+            raise Violation("a batch is sealed, and the last entry of its chain is not a seal")
         if body.heads != hashlib.sha256(b"".join(self.heads)).digest():
             raise Violation("the seal of a batch does not cover the heads of its chains")
 

@@ -168,7 +168,7 @@ def _naive(moment: Moment) -> datetime:
     if moment.where is None and ahead:
         raise UsageError(
             f"{moment.what}: its cursor has no time zone, and the database is {ahead / 3600:+g} h from UTC"
-            f"{'' if offset else ' in the other half of the year'}: say "
+            f"{'' if offset else ' in the other half of the year'}: pass "
             'clock="utc" or clock="local", whichever those who write it use'
         )
     utc = datetime.fromtimestamp(moment.at, UTC).replace(tzinfo=None)

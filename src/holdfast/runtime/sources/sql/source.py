@@ -46,9 +46,9 @@ class SqlSource:
     def __init__(self, database: "str | Engine", what: str, *, cursor: str, key: Any, nulls: Nulls, settle: Duration,
                  clock: Where | None, page: int, unsafe_cursor: bool) -> None:  # fmt: skip
         if nulls not in ("refuse", "skip", "first"):
-            raise UsageError(f'{what}: nulls={nulls!r}: say "refuse", "skip" or "first"')
+            raise UsageError(f'{what}: nulls={nulls!r}: pass "refuse", "skip" or "first"')
         if clock not in (None, "utc", "local"):
-            raise UsageError(f'{what}: clock={clock!r}: say "utc" or "local", or nothing')
+            raise UsageError(f'{what}: clock={clock!r}: pass "utc" or "local", or nothing')
         if type(page) is not int or page < 1:
             raise UsageError(f"{what}: page={page!r}: a whole number of rows, 1 or more")
         if not isinstance(cursor, str) or not cursor:
@@ -111,7 +111,7 @@ class SqlSource:
         if self.nulls == "first":
             raise UsageError(
                 f"{self.what}: rows without a cursor come first, so new ones of them are never found by a scan that "
-                'follows: say nulls="skip", they come once they have a value; or give every row one'
+                'follows: pass nulls="skip", they come once they have a value; or give every row one'
             )
         if self.unsafe_cursor:
             return Final()
@@ -244,7 +244,7 @@ class SqlSource:
             if self._exists(connection, shape, column.is_(None)):
                 asked = self._filter(sa.select(sa.func.count()).select_from(shape.origin), shape)
                 count = connection.execute(asked.where(column.is_(None))).scalar_one()
-                then = 'say nulls="skip" or nulls="first"' if role == "cursor" else "name other key columns, key=…"
+                then = 'pass nulls="skip" or nulls="first"' if role == "cursor" else "name other key columns, key=…"
                 raise UsageError(
                     f"{self.what}: {many(count, 'row')} without a value in the {role} column {name!r}, so that nobody "
                     f"knows where to read on: give every row one, or {then}"

@@ -77,7 +77,7 @@ def test_the_history_has_one_entry_for_each_checkpoint_and_keeps_those_that_a_re
 def test_a_batch_that_is_no_scan_has_no_cursors(store: Store, clock: Clock) -> None:
     world = World(store, clock)
     world.add("a")
-    with pytest.raises(UsageError, match="no scan"):
+    with pytest.raises(UsageError, match="not a scan"):
         document.document(store, world.batch)
 
 

@@ -64,8 +64,8 @@ def the_same_act_sent_again_changes_nothing_though_its_item_came_round(kit: Kit)
     before = kit.everything()
     assert kit.store.act(act) == []
     assert kit.everything() == before
-    again = msgspec.structs.replace(act, id=kit.new_id())
-    assert kit.store.act(again) == [2], "whoever decides it again is heard"
+    decided = msgspec.structs.replace(act, id=kit.new_id())
+    assert kit.store.act(decided) == [2], "whoever decides it again is heard"
     kit.check()
 
 

@@ -597,6 +597,26 @@ def test_the_same_batch_in_another_store_is_refused(template: str) -> None:
 
 
 @pytest.mark.parametrize("template", ["out/{batch}/{key}.txt", "out/{key}.txt"])
+def test_a_store_that_was_in_memory_or_deleted_is_named_with_the_ways_to_continue(template: str) -> None:
+    calls = Calls()
+    run(text_pipeline(calls, template, store="memory:"), ["1"], batch="monday")
+    second = text_pipeline(calls, template, store="memory:")
+    with pytest.raises(hf.Refused) as refused:
+        run(second, ["1"], batch="monday")
+    assert str(refused.value) == (
+        f"the files {template} of stage 'write' were recorded by batch 'monday' of pipeline 'p' in another store, "
+        "perhaps one that was deleted, or was only in memory; this batch of the same name would replace them, and "
+        "nothing was done. If that store is still there, use it. Else move the files to another folder; or rebuild "
+        "the record from them (`holdfast import … --from-outputs`); or write hf.Files(…, replaces=True), and this "
+        "batch makes them again"
+    )
+    assert len(calls) == 1
+    assert run(text_pipeline(calls, template, store="memory:", replaces=True), ["1"], batch="monday").is_complete
+    Path("out").rename("old")
+    assert run(second, ["1"], batch="monday").is_complete
+
+
+@pytest.mark.parametrize("template", ["out/{batch}/{key}.txt", "out/{key}.txt"])
 def test_the_same_batch_in_another_store_replaces_and_the_first_is_superseded(template: str) -> None:
     calls = Calls()
     first = text_pipeline(calls, template, replaces=True)

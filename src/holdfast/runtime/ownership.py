@@ -216,6 +216,8 @@ class _Claim:
 
     def refusal(self, holder: Holder) -> Refused:
         there = self.in_store(holder)
+        if there is None and (holder.pipeline, holder.batch) == (self.me.pipeline, self.me.batch):
+            return self._refusal_of_namesake(holder)
         if there is not None and there.sealed_at is not None:
             way = "it is sealed, and what is sealed is never replaced"
         elif self.sink.replaces:
@@ -224,20 +226,28 @@ class _Claim:
             way = "or write hf.Files(…, replaces=True), which lets a new batch take the names of the one before it"
         return Refused(
             f"the files {self.sink.template.text} of stage {self.stage.name!r} belong to batch {holder.batch!r} of "
-            f"pipeline {holder.pipeline!r}{self._where(holder)}, and batch {self.me.batch!r} would replace them; "
-            f"{self._done}. {self._instead(holder)}; {way}"
+            f"pipeline {holder.pipeline!r}, and batch {self.me.batch!r} would replace them; {self._done}. "
+            f"{self._instead()}; {way}"
         )
 
-    def _where(self, holder: Holder) -> str:
-        is_namesake = (holder.pipeline, holder.batch) == (self.me.pipeline, self.me.batch)
-        return " in another store" if is_namesake and self.in_store(holder) is None else ""
-
-    def _instead(self, holder: Holder) -> str:
-        if self._where(holder) or self.sink.template.has_batch:
-            return (
-                "Use its store, another folder, or another name for the batch; if its store is lost, move the files "
-                "away, or have the record rebuilt from them (`holdfast import --from-outputs`)"
+    def _refusal_of_namesake(self, holder: Holder) -> Refused:
+        if self.sink.replaces:
+            ways = "It is at work: run this one when it has ended"
+        else:
+            ways = (
+                "If that store is still there, use it. Else move the files to another folder; or rebuild the record "
+                "from them (`holdfast import … --from-outputs`); or write hf.Files(…, replaces=True), and this batch "
+                "makes them again"
             )
+        return Refused(
+            f"the files {self.sink.template.text} of stage {self.stage.name!r} were recorded by batch "
+            f"{holder.batch!r} of pipeline {holder.pipeline!r} in another store, perhaps one that was deleted, or was "
+            f"only in memory; this batch of the same name would replace them, and {self._done}. {ways}"
+        )
+
+    def _instead(self) -> str:
+        if self.sink.template.has_batch:
+            return "Use another folder, or another name for the batch"
         return f"Put {{batch}} into the template, such as hf.Files({self.sink.template.by_batch!r})"
 
     def _may_replace(self, holder: Holder) -> bool:

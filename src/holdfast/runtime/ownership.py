@@ -60,7 +60,7 @@ class Ownership:
             self._kept.pop().close()
 
     def notes(self, batch: str) -> list[str]:
-        """What a report says about outputs that were superseded."""
+        """Return what a report says about outputs that were superseded."""
         return [
             f"the files of stage {stage!r} were superseded by batch {by!r}: nothing of {batch!r} is made again, and "
             "its source was not read"
@@ -98,7 +98,7 @@ def own(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Owne
 
 
 def obstacles(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> list[str]:
-    """Why `own` would refuse; nothing is changed."""
+    """Tell why `own` would refuse; change nothing."""
     try:
         for each in _claims(store, pipeline, name, store.batch(name), stages):
             each.judge()
@@ -141,12 +141,12 @@ def introduce(store: Store, batch: Batch, sinks: Mapping[int, object]) -> None:
 
 
 def holder_of(store: Store, batch: Batch) -> Holder:
-    """A batch, as notes name it."""
+    """Return a batch as notes name it."""
     return Holder(batch.pipeline, batch.name, uid_of(store, batch))
 
 
 def uid_of(store: Store, batch: Batch) -> str:
-    """The identity of a batch: no batch of another store has the same first entry."""
+    """Return the identity of a batch: no batch of another store has the same first entry."""
     first = store.entries(chain_of_batch(batch.id), limit=1)
     return first[0].hash.hex()[:32] if first else ""
 
@@ -186,7 +186,7 @@ class _Claim:
         self.sink.know(_Recorded(self.me, self.store, self.known, self._stages))
 
     def judge(self) -> tuple[Standing, Holder]:
-        """How the names stand for the batch, and who holds them; refused where that is another that keeps them."""
+        """Tell how the names stand for the batch, and who holds them; refuse where that is another that keeps them."""
         note = self.names.note()
         self.noted = note.holder if note is not None else None
         holder = self.noted if note is not None else self._recorded_before()
@@ -199,7 +199,7 @@ class _Claim:
         return "free", self.me
 
     def _is_own(self, note: Note) -> bool:
-        """Whether the note is of this batch. One of an older version is, unless it has files that this store knows
+        """Tell whether the note is of this batch. One of an older version is, unless it has files that this store knows
         nothing of; so is one of a batch that was about to be opened, whose identity was not known yet."""
         if not note.holder.may_be(self.me):
             return False
@@ -208,7 +208,7 @@ class _Claim:
         return not note.uid or note.uid == self.me.uid
 
     def in_store(self, holder: Holder) -> Batch | None:
-        """The holder, if it is a batch of this store."""
+        """Return the holder, if it is a batch of this store."""
         found = self.store.batch(holder.batch)
         if found is None or found.pipeline != holder.pipeline:
             return None
@@ -255,7 +255,8 @@ class _Claim:
         return self.sink.replaces and (there is None or there.sealed_at is None)
 
     def _has_recorded(self, holder: Holder) -> bool:
-        """Whether the holder has files under the names: by its record, or by what is there where that is elsewhere."""
+        """Tell whether the holder has files under the names: by its record, or by what is there where that is
+        elsewhere."""
         there = self.in_store(holder)
         if there is not None:
             return any(_has_files(self.store, there, index) for index in sinks_of(there))
@@ -266,14 +267,14 @@ class _Claim:
         return next(alike, None) is not None or any(left.kind == "staged" for left in self.sink.leftovers())
 
     def _others(self) -> list[Batch]:
-        """The batches of this store that may have the same names: with `{batch}` in them, only this one."""
+        """Return the batches of this store that may have the same names: with `{batch}` in them, only this one."""
         if self.sink.template.has_batch:
             return [self.known] if self.known is not None else []
         return sorted(self.store.batches(), key=lambda each: each.id)
 
     def _recorded_before(self) -> Holder | None:
-        """Without a note, the batch of this store whose files are there: the first one, unless a later one has replaced
-        its files, as was possible before there were notes."""
+        """Return, without a note, the batch of this store whose files are there: the first one, unless a later one has
+        replaced its files, as was possible before there were notes."""
         if not self._any_file():
             return None
         found: Holder | None = None
@@ -339,7 +340,7 @@ def _claims(store: Store, pipeline: str, name: str, known: Batch | None, stages:
 
 
 def _has_files(store: Store, batch: Batch, stage: int) -> Evidence | None:
-    """The evidence of the first file that a batch recorded at a stage."""
+    """Return the evidence of the first file that a batch recorded at a stage."""
     for output in each_output(store, batch.id, stage=stage):
         if output.file is not None:
             return Evidence.decode(output.file)

@@ -36,7 +36,7 @@ class Extras:
         """Staged files of items whose output at that stage is recorded: of an owner that was fenced out, mostly."""
 
     def _is_taken(self, stage: int, sink: Files) -> bool:
-        """Whether the names of a stage belong to a newer batch: then the files are not this one's to judge."""
+        """Tell whether the names of a stage belong to a newer batch: then the files are not this one's to judge."""
         names_of_stage = sink.names_of(self._stages[stage], self._batch.name)
         return names_of_stage.taken_from(ownership.holder_of(self._store, self._batch)) is not None
 

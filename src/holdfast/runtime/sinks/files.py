@@ -199,7 +199,7 @@ class Files:
         raise SinkError(f"{evidence.final}: {reason}; `holdfast reconcile … --full --repair` has it made again")
 
     def names_of(self, stage: str, batch: str) -> Names:
-        """The names of its files for a stage of a batch, which one batch holds."""
+        """Return the names of its files for a stage of a batch, which one batch holds."""
         return Names(self._folder, self.template.shared(stage, batch), self.template.tail, stage)
 
     def know(self, owner: "Owner") -> None:
@@ -207,7 +207,7 @@ class Files:
         self._owners[owner.holder.whose] = owner
 
     def taken_by(self, evidence: Evidence) -> Holder | None:
-        """The batch that has taken the name of an output since; None where it still has its name."""
+        """Return the batch that has taken the name of an output since; None where it still has its name."""
         staged = names.parse_staged(os.path.basename(evidence.staged))
         if staged is None:
             return None
@@ -218,7 +218,7 @@ class Files:
         return None if holder is None or holder.made(staged) else holder
 
     def is_as_left(self, evidence: Evidence) -> bool:
-        """Whether the file is the one that was recorded, at a glance."""
+        """Tell whether the file is the one that was recorded, at a glance."""
         return disk.is_as_left(os.path.join(self._base, evidence.final), evidence)
 
     def changed(self, evidence: Sequence[bytes], *, batch: str, stage: str) -> list[int]:

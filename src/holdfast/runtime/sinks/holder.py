@@ -38,15 +38,15 @@ class Holder(msgspec.Struct, frozen=True):
 
     @property
     def whose(self) -> str:
-        """Its part of the staged names."""
+        """Return its part of the staged names."""
         return names.whose(self.pipeline, self.batch)
 
     def made(self, staged: names.StagedName) -> bool:
-        """Whether an output with this staged name is one of its own, by the name of the batch."""
+        """Tell whether an output with this staged name is one of its own, by the name of the batch."""
         return staged.whose in (self.whose, names.whose("", self.batch))
 
     def may_be(self, other: "Holder") -> bool:
-        """Whether both are one batch, as far as is known."""
+        """Tell whether both are one batch, as far as is known."""
         same = (self.pipeline, self.batch) == (other.pipeline, other.batch)
         return same and (not self.uid or not other.uid or self.uid == other.uid)
 
@@ -67,11 +67,11 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_old(self) -> bool:
-        """Whether an older version wrote it, which knew batches by their names alone."""
+        """Tell whether an older version wrote it, which knew batches by their names alone."""
         return not self.template
 
     def covers(self, path: str) -> bool:
-        """Whether a path, relative to the folder of the files, is one of its names."""
+        """Tell whether a path, relative to the folder of the files, is one of its names."""
         if not self.template:
             return False
         template = names.parse(self.template)
@@ -88,11 +88,11 @@ class Names:
         self._template, self._stage = template, stage
 
     def note(self) -> Note | None:
-        """The note; None without one, or with one that says nothing."""
+        """Return the note; None without one, or with one that says nothing."""
         return read_note(str(self.path))
 
     def holder(self) -> Holder | None:
-        """The batch that the note names."""
+        """Return the batch that the note names."""
         note = self.note()
         return note.holder if note is not None else None
 
@@ -119,7 +119,7 @@ class Names:
             os.close(handle)
 
     def _wait_for_turn(self, handle: int) -> None:
-        """A process that is stopped in the middle of a decision keeps its turn: nobody waits for it for ever."""
+        """Wait, but not for ever: a process that is stopped in the middle of a decision keeps its turn."""
         patience = time.monotonic() + TURN_SECONDS
         while not _lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
             if time.monotonic() >= patience:
@@ -130,7 +130,7 @@ class Names:
             time.sleep(0.01)
 
     def is_in_use(self) -> bool:
-        """Whether a process at work keeps the note."""
+        """Tell whether a process at work keeps the note."""
         try:
             with self.path.open("rb") as file:
                 return not _lock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -157,7 +157,7 @@ class Names:
 
 
 def read_note(path: str) -> Note | None:
-    """The note in a file; None where there is none, or it says nothing."""
+    """Return the note in a file; None where there is none, or it says nothing."""
     with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, msgspec.MsgspecError):
         return _decode(Path(path).read_bytes())
     return None

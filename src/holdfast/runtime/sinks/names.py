@@ -62,35 +62,35 @@ class Template(msgspec.Struct, frozen=True):
 
     @property
     def tail(self) -> str:
-        """What follows the folder, as written."""
+        """Return what follows the folder, as written."""
         return self.text if self.folder == "." else self.text[len(_escaped(self.folder)) :]
 
     @property
     def by_batch(self) -> str:
-        """A template like it that gives each batch a folder of its own."""
+        """Return a template like it that gives each batch a folder of its own."""
         folder = "" if self.folder == "." else _escaped(self.folder)
         return f"{folder}{{batch}}/{self.tail}"
 
     @property
     def has_batch(self) -> bool:
-        """Whether batches of different names have different names for their files, but for what follows."""
+        """Tell whether batches of different names have different names for their files, unless it is ambiguous."""
         return any(isinstance(part, Field) and part.name == "batch" for part in self.parts)
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether a file may be named alike by two batches: where `{batch}` is not a folder or file name by itself."""
+        """Tell whether two batches may name a file alike: where `{batch}` is not a folder or file name by itself."""
         name = "".join([part if isinstance(part, str) else f"{{{part.name}}}" for part in self.parts])
         return self.has_batch and "{batch}" not in name.split("/")
 
     def shared(self, stage: str, batch: str) -> str:
-        """What tells the names that it makes for a stage of a batch from those of other templates in its folder; two
-        formats of the key can make the same name."""
+        """Return what tells the names that it makes for a stage of a batch from those of other templates in its folder;
+        two formats of the key can make the same name."""
         values = {"key": "key", "stage": short(stage), "batch": short(batch)}
         return "".join([part if isinstance(part, str) else f"{{{values[part.name]}}}"
                         for part in self.parts])[0 if self.folder == "." else len(self.folder) :]  # fmt: skip
 
     def lead(self, batch: str, stage: str) -> str:
-        """What each of its names begins with for a stage of a batch: all before the key."""
+        """Return what each of its names begins with for a stage of a batch: all before the key."""
         before = takewhile(lambda part: isinstance(part, str) or part.name != "key", self.parts)
         return "".join([part if isinstance(part, str) else safe_name(batch if part.name == "batch" else stage,
                                                                      part.limit) for part in before])  # fmt: skip
@@ -224,7 +224,7 @@ def _check_names(text: str, names: list[_Name]) -> None:
 
 
 def _escaped(literal: str) -> str:
-    """A literal as it is written in a template."""
+    """Return a literal as it is written in a template."""
     return literal.replace("{", "{{").replace("}", "}}")
 
 
@@ -256,12 +256,12 @@ class StagedName(msgspec.Struct, frozen=True):
 
     @property
     def whose(self) -> str:
-        """Its pipeline and batch, as `whose` spells them."""
+        """Return its pipeline and batch, as `whose` spells them."""
         return self.origin.split(".", 1)[0]
 
     @property
     def stage(self) -> str:
-        """Its stage, as `short` spells it."""
+        """Return its stage, as `short` spells it."""
         return self.origin.split(".", 2)[1]
 
 

@@ -23,16 +23,16 @@ class Pattern(msgspec.Struct, frozen=True):
 
     @property
     def is_flat(self) -> bool:
-        """Whether all of its files stand side by side."""
+        """Tell whether all of its files stand side by side."""
         return len(self.names) == 1
 
     @property
     def prefix(self) -> str:
-        """What the path of each of its files begins with."""
+        """Return what the path of each of its files begins with."""
         return "" if self.root == "." else self.root if self.root.endswith("/") else f"{self.root}/"
 
     def matches(self, path: str) -> bool:
-        """Whether a path, as written, is one of its names."""
+        """Tell whether a path, as written, is one of its names."""
         if not path.startswith(self.prefix):
             return False
         rest = path[len(self.prefix) :].split("/")
@@ -41,7 +41,7 @@ class Pattern(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def pattern(template: Template, batch: str, stage: str) -> Pattern:
-    """The names that the outputs of a stage of a batch can have."""
+    """Return the names that the outputs of a stage of a batch can have."""
     regexes, literals, open_names = [""], [""], [False]
     for part in template.parts:
         if isinstance(part, Field) and part.name == "key":

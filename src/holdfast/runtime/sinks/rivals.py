@@ -31,7 +31,8 @@ class Rivals:
         self._folders: dict[str, str] = {}
 
     def of(self, path: str, me: Holder) -> Holder | None:
-        """Another batch that may have made the file of that path; None without such a batch, or without a file."""
+        """Return another batch that may have made the file of that path; None without such a batch, or without a
+        file."""
         try:
             info = os.lstat(path)
         except OSError:
@@ -51,7 +52,7 @@ class Rivals:
         return found
 
     def _notes(self, folder: str, named_ns: int) -> list[Note]:
-        """The notes of a folder that concern a file that got its name at some time."""
+        """Return the notes of a folder that concern a file that got its name at some time."""
         known = self._listed.get(folder)
         if known is None or known.changed_ns < named_ns:
             changed_ns = _changed_ns(folder)

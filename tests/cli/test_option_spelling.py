@@ -114,6 +114,52 @@ def test_a_scan_is_told_its_options_as_well(app: Path, holdfast: Command) -> Non
     assert "--allow-empty" in told(holdfast("run", "empty.py:orders", "--batch", "none"))
 
 
+BROKEN = """
+import holdfast as hf
+
+orders = hf.Scan("orders", hf.Csv("orders.csv"), every=1, partitions={partitions}, retry=hf.Retry(attempts=1))
+
+@orders.handler
+def check(rows):
+    if any(row["n"] == "x" for row in rows):
+        raise ValueError("not that one")
+"""
+
+
+@pytest.mark.parametrize(
+    ("partitions", "now", "words"),
+    [
+        (1, "n\n7\n2\n3\n4\n", "--batch NAME"),
+        (2, "n\n1\n20\n3\n4\n", "--batch NAME"),
+        (1, "n\n1\n2\n3\n4\n", "--accept-source 'what you corrected'"),
+    ],
+    ids=["handled rows", "borders", "refused"],
+)
+def test_a_scan_in_a_corrected_file_is_told_options(
+    here: Path, holdfast: Command, partitions: int, now: str, words: str
+) -> None:
+    (here / "fixed.py").write_text(BROKEN.format(partitions=partitions))
+    (here / "orders.csv").write_text("n\n1\nx\n3\n4\n")
+    told(holdfast("run", "fixed.py:orders"))
+    told(holdfast("dead", "redrive", "orders", "0", "--yes", "--reason", "corrected", "--actor", "ann"))
+    (here / "orders.csv").write_text(now)
+    reason = () if words.startswith("--accept") else ("--accept-source", "corrected")
+    found = holdfast("run", "fixed.py:orders", *reason)
+    assert found.code == 1
+    assert words in " ".join(told(found).split())
+
+
+def test_files_of_another_batch_are_told_without_arguments_of_run(app: Path, holdfast: Command) -> None:
+    (app / "shared.py").write_text(APP.format(text="a", count=2, made="row", broken=False, csv="orders.csv").replace(
+        "{batch}-{key}", "{key}"))  # fmt: skip
+    assert holdfast("run", "shared.py:book").code == 0
+    found = holdfast("run", "shared.py:book", "--batch", "second")
+    assert found.code == 1
+    text = " ".join(f"{found.out} {found.err}".split())
+    assert not PYTHON.search(text.replace("hf.Files(…, replaces=True)", "")), "what is written in the program stays"
+    assert "would replace them" in text
+
+
 def test_machines_are_told_options_too(app: Path, holdfast: Command) -> None:
     holdfast("run", "app.py:book")
     newer, empty = write(app, "newer", made="dict(row)"), write(app, "empty", count=0)

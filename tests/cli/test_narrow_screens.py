@@ -72,6 +72,19 @@ def test_a_letter_that_nobody_has_to_answer_ends_without_an_empty_line(world: Wo
     assert not [line for line in lines if line.startswith("  ") and len(line.split()) < 2], "no fact without a value"
 
 
+def test_a_checkpoint_of_the_past_stands_apart_from_the_next(here: Path, holdfast: Command, shown: Shown) -> None:
+    (here / "stock.csv").write_text("n\n1\n2\n3\n")
+    (here / "narrow.py").write_text(
+        'import holdfast as hf\ntotals = hf.Scan("totals", hf.Csv("stock.csv"), every=1)\n'
+        "@totals.handler\ndef add(rows, acc: int) -> int:\n    return acc + len(rows)\n"
+    )
+    assert holdfast("run", "narrow.py:totals").code == 0
+    *lines, _, last = shown(lambda: call(["cursor", "show", "totals", "--history"]))
+    assert last.endswith("of totals.")
+    assert len([line for line in lines if re.match(r"\d{4}-", line)]) == int(last.split()[0])
+    assert all(re.match(r"\d{4}-| {4}", line) for line in lines), "a line continues indented"
+
+
 def test_one_of_something_is_one(here: Path, holdfast: Command) -> None:
     (here / "app.py").write_text(
         "import holdfast as hf\n"

@@ -121,7 +121,7 @@ def _tell_history(there: Store, found: Batch, partition: str | None, as_json: bo
         return
     count = 0
     for past, key in seen:
-        render.say(_line(past, key))
+        render.report(_line(past, key))
         count += 1
     render.say(f"\n{render.many(count, 'checkpoint')} of {found.name}.", render.FAINT)
 

@@ -10,7 +10,7 @@ import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.model import Batch, Course, chain_of_batch
 from holdfast.runtime.ending import state
-from holdfast.stores.base import each_entry
+from holdfast.stores.base import ENTRIES_AT_A_TIME, each_entry
 from tests.cli.conftest import Command
 
 WHERE = Path(".holdfast") / "state.db"
@@ -91,6 +91,36 @@ def halted_by_its_budget() -> Batch:
     return batch
 
 
+def pages() -> hf.Pipeline:
+    made = hf.Pipeline("letters", store=WHERE)
+
+    @made.stage(sink=hf.Files("out/{key}.json"))
+    def bind(number: int, ctx: hf.Context) -> str:
+        ctx.spend(usd="0.10")
+        return f"letter {number}"
+
+    return made
+
+
+def a_file_is_missing_at_its_end() -> hf.Report:
+    made = pages()
+    made.run(range(4), workers=1, progress=False, budget=hf.Budget(usd="0.20"))
+    batch = made.store.batch("letters")
+    assert batch is not None
+    made.store.steer(batch.id, Course.OPEN, actor="a", reason="run until noon", ends_at=made.store.now() - 1.0)
+    next(Path("out").glob("*.json")).unlink()
+    report = made.run(range(4), progress=False)
+    assert "1 missing" in report.why
+    return report
+
+
+def something_stands_in_the_place_of_a_file(runs: int) -> hf.Report:
+    (Path("out") / "2.json" / "mine").mkdir(parents=True, exist_ok=True)
+    reports = [pages().run(range(4), workers=1, progress=False) for _ in range(runs)]
+    assert [(len(each.findings), each.unverified, each.exit_code) for each in reports] == [(1, 1, 1)] * runs
+    return reports[-1]
+
+
 STORIES: dict[str, tuple[Callable[[], hf.Report], str]] = {
     "nothing came": (lambda: run([]), "empty"),
     "nothing came, and that is fine": (lambda: run([], allow_empty=True), "complete"),
@@ -104,6 +134,9 @@ STORIES: dict[str, tuple[Callable[[], hf.Report], str]] = {
     "the budget, and then its end": (halted_before_its_end_came, "stopped"),
     "the budget, a deadline, and then its end": (lambda: halted_before_its_end_came("deadline"), "stopped"),
     "the budget, a pause, and then its end": (lambda: halted_before_its_end_came("paused"), "stopped"),
+    "files: one is missing at its end": (a_file_is_missing_at_its_end, "stopped"),
+    "files: one has no name": (lambda: something_stands_in_the_place_of_a_file(1), "finished with findings"),
+    "files: one still has no name": (lambda: something_stands_in_the_place_of_a_file(3), "finished with findings"),
     "a person paused it": (paused_by_a_person, "paused"),
     "more than expected": (more_than_expected, "finished with findings"),
     "messages beyond the number": (messages_beyond_the_number, "finished with findings"),
@@ -120,6 +153,9 @@ def test_three_screens_say_the_same_word(here: Path, holdfast: Command, story: s
     tell, word = STORIES[story]
     report = tell()
     assert report.state == word
+    if story.startswith("files") and word != "stopped":
+        assert holdfast("reconcile", "letters", "--json").document["state"] == word
+        return  # others did not look at the files
     assert holdfast("status", "letters", "--json").document["state"] == word
     assert holdfast("reconcile", "letters", "--json").document["state"] == word
     assert holdfast("status", "letters").out.splitlines()[0].startswith(f"letters  {word} ·")
@@ -127,8 +163,15 @@ def test_three_screens_say_the_same_word(here: Path, holdfast: Command, story: s
     compared = holdfast("reconcile", "letters")
     assert word.startswith("complete") or f"state {word}" in " ".join(compared.out.split())
     assert (compared.code == 0) is (report.exit_code == 0 or word == "cancelled")
-    if "row" not in story and "scan" not in story:
+    if "row" not in story and "scan" not in story and "files" not in story:
         assert letters().report().state == word
+
+
+def test_a_batch_to_which_nothing_came_has_no_end(here: Path, holdfast: Command) -> None:
+    assert run([]).state == "empty"
+    said = holdfast("status", "letters", "--json").document
+    assert (said["end"], said["state"]) == (None, "empty")
+    assert "empty" in holdfast("status", "letters", "--watch").out, "there is nothing to wait for"
 
 
 @pytest.mark.parametrize("story", ["the budget, and then its end", "the budget, a deadline, and then its end"])
@@ -162,3 +205,11 @@ def test_the_same_halt_is_noted_once_while_nothing_comes_further(here: Path) -> 
     assert [kind for kind, _ in entries()].count("halted") == 1
     assert run(range(9), budget=hf.Budget(usd="0.55")).state == "paused"
     assert [kind for kind, _ in entries()].count("halted") == 2
+
+
+def test_a_halt_is_remembered_behind_many_notes(here: Path, holdfast: Command) -> None:
+    batch, store = halted_by_its_budget(), letters().store
+    for number in range(3 * ENTRIES_AT_A_TIME):
+        store.note(batch.id, "late", journal.encode_body(journal.Acted(reason=f"{number}")), actor="a")
+    assert holdfast("status", "letters", "--json").document["state"] == "paused"
+    assert letters().report().state == "paused"

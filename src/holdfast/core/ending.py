@@ -5,6 +5,10 @@ cancelled                     a person called it off
 stopped                       its end came while there was work left, or items that were expected never came
 complete with dead letters    every item is settled, some of them are dead
 complete                      every item is settled, and none is dead
+finished with findings        the same as either, but something does not agree, or could not be verified
+empty                         its source gave nothing, and nobody said that this is fine: not an end
+paused                        not an end: a person, the budget or a breaker keeps it from going on
+over tolerance                not an end: more died than is tolerated
 """
 
 from enum import StrEnum

@@ -169,11 +169,15 @@ def _watch(there: Store, batch: str | None, every: float, limit: int) -> None:
                     live.update(shown, refresh=True)
                 else:
                     render.show(shown)
-                if seen and all(each.end is not None and not _in_hands(each) for each in seen):
+                if seen and all(_is_over(each) for each in seen):
                     return
                 time.sleep(every)
     except KeyboardInterrupt:
         return
+
+
+def _is_over(seen: standing.Status) -> bool:
+    return (seen.end is not None or seen.is_empty) and not _in_hands(seen)
 
 
 def _in_hands(seen: standing.Status) -> bool:

@@ -1,6 +1,7 @@
-"""What a report says of a batch that shall not continue, or not now: the state, why, and what to do next."""
+"""What a report says of a batch that has ended, or shall not continue now: the word, why, and what to do next."""
 
-from holdfast.core.ending import OVER_TOLERANCE, PAUSED, End
+from holdfast.core.ending import FINDINGS, OVER_TOLERANCE, End, word_of
+from holdfast.core.model import Course
 from holdfast.runtime.commands import command, unpause
 from holdfast.runtime.reports.status import Status
 from holdfast.runtime.words import many
@@ -9,22 +10,31 @@ FINAL = frozenset({End.STOPPED, End.CANCELLED, OVER_TOLERANCE})
 """States in which running again changes nothing by itself."""
 
 
-def of(now: Status, reason: str, *, read: bool) -> tuple[str, str] | None:
-    """The state and its sentence; None where the batch is complete, or nothing of this concerns it."""
-    if now.end is End.CANCELLED:
-        return End.CANCELLED, _cancelled(now)
-    if now.end is End.STOPPED or (reason == "until" and not (now.is_complete and read)):
-        return End.STOPPED, _stopped(now)
-    if now.is_complete and read:
-        return None
-    left = f"{many(now.counts.pending, 'item')} left to do"
-    if reason == "tolerance":
-        return OVER_TOLERANCE, _over_tolerance(now, left)
+def word(now: Status, reason: str, *, read: bool, findings: bool) -> str:
+    """The word for the batch, by the one rule for it; nothing while it may continue as it is. `read`: this run came to the
+    end of its source, where it had one; `findings`: something does not agree, or could not be verified."""
+    end, is_over = now.end, now.is_complete and read
+    if end not in (End.CANCELLED, End.STOPPED) and not is_over:
+        end = End.STOPPED if reason == "until" else None
+    paused = now.course is Course.PAUSED or reason == "paused"
+    return str(word_of(end, empty=now.is_empty, findings=findings, paused=paused, halted=reason))
+
+
+def sentence(word: str, now: Status, reason: str, left: str, unexplained: str) -> str:
+    """What to know about a batch of that word, and what to do next. `unexplained`: what does not agree."""
+    see = f"{unexplained}: see `{command('reconcile', now.batch)}`."
+    if word in (End.CANCELLED, End.STOPPED):
+        told = _cancelled(now) if word == End.CANCELLED else _stopped(now)
+        return f"{told} Besides, {see}" if unexplained else told
+    if word == FINDINGS:
+        return f"Nothing is left to do, but {see}"
+    if word == OVER_TOLERANCE:
+        return _over_tolerance(now, left)
+    if now.course is Course.PAUSED or reason == "paused":
+        return f"A person paused it, {left}: `{unpause(now.batch)}`, then run again."
     if reason == "breaker":
-        return PAUSED, f"A service did not answer for too long, {left}: see the notes, then run again to continue."
-    if reason == "paused":
-        return PAUSED, f"A person paused it, {left}: `{unpause(now.batch)}`, then run again."
-    return None
+        return f"A service did not answer for too long, {left}: see the notes, then run again to continue."
+    return f"The budget is used up, {left}: raise it and run again."
 
 
 def _cancelled(now: Status) -> str:

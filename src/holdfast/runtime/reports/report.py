@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import money
-from holdfast.core.ending import EMPTY, FINDINGS, PAUSED, End
+from holdfast.core.ending import EMPTY, FINDINGS, End
 from holdfast.core.errors import Incomplete, UsageError
 from holdfast.core.model import Chunk, Course, Key, State
 from holdfast.core.reconcile import Finding, Reconciliation
@@ -103,8 +103,8 @@ class Report:
     pipeline: str
     batch: str
     state: str
-    """At its end: complete, complete with dead letters, finished with findings, stopped, cancelled. Else: interrupted,
-    paused, over tolerance, or open where nothing ran."""
+    """At its end: complete, complete with dead letters, finished with findings, stopped, cancelled. Else: empty,
+    interrupted, paused, over tolerance, or open where nothing ran."""
     why: str
     """What to know about the state, and what to do next."""
     counts: status.Counts
@@ -284,16 +284,16 @@ def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
         known = ", ".join(repr(b.name) for b in store.batches()[-5:]) or "none"
         raise UsageError(f"there is no batch {name!r} in {store.url}; the last ones are: {known}")
     now = status.snapshot(store, batch)
-    if not reason and now.end is None:
+    if not reason and now.end is None and not now.is_empty:
         reason = "paused" if now.course is Course.PAUSED else now.halted
     allowed = allowed_dead(tolerated, now.counts.expected)
     if compared is None and run is None and now.is_complete:
         compared = reconcile(store, batch, sinks={}, how="sums")
     kinds = kinds_of(store, batch, now.counts)
-    state, why = _state(now, reason, allowed, read=run is None or run.ingested, found=compared, kinds=kinds,
-                        has_source=pipeline.has_source)  # fmt: skip
     found = findings if findings is not None else Findings()
-    if found.count:
+    state, why = _state(now, reason, allowed, read=run is None or run.ingested, kinds=kinds,
+                        unexplained=_unexplained(now, compared, found), has_source=pipeline.has_source)  # fmt: skip
+    if found.count and "could not be verified" not in why:
         why = f"{why} {many(found.count, 'output')} could not be verified."
     return Report(
         pipeline=pipeline.name,
@@ -349,33 +349,40 @@ STOPPED_BY = {
 
 
 def _state(
-    now: status.Status, reason: str, tolerated: int, *, read: bool, found: Reconciliation | None, kinds: Kinds,
-    has_source: bool,
-) -> tuple[str, str]:  # fmt: skip
-    """`read`: this run came to the end of its source, where it had one."""
+    now: status.Status, reason: str, tolerated: int, *, read: bool, unexplained: str, kinds: Kinds, has_source: bool
+) -> tuple[str, str]:
+    """The word for the batch, and its sentence. `read`: this run came to the end of its source, where it had one;
+    `unexplained`: what does not agree."""
     counts = now.counts
-    if now.word == EMPTY:
-        return EMPTY, _nothing(now)
-    is_short = now.end is End.STOPPED and found is not None and found.is_told
-    if now.is_complete and read and found is not None and not found.is_explained and not is_short:
-        what = ", ".join(found.unexplained)
-        return FINDINGS, f"Nothing is left to do, but {what}: see `{command('reconcile', now.batch)}`."
-    barred = verdict.of(now, reason, read=read)
-    if barred is not None:
-        return barred
-    if now.is_complete and read:
-        if not counts.dead:
-            return "complete", f"{kinds.all()} accounted for."
-        see = f"; see `{command('dead list', now.batch)}`, then redrive, resolve or discard them"
-        beyond = "" if counts.dead <= tolerated else see
-        return "complete with dead letters", f"{kinds.died()} died{beyond}."
     left = f"{kinds.pending()} left to do" if counts.pending else _to_come(now)
-    if reason == "budget":
-        return PAUSED, f"The budget is used up, {left}: raise it and run again."
+    state = verdict.word(now, reason, read=read, findings=bool(unexplained))
+    if state == EMPTY:
+        return state, _nothing(now)
+    if state == End.COMPLETE:
+        return state, f"{kinds.all()} accounted for."
+    if state == End.WITH_DEAD:
+        see = f"; see `{command('dead list', now.batch)}`, then redrive, resolve or discard them"
+        return state, f"{kinds.died()} died{see if counts.dead > tolerated else ''}."
+    if state:
+        return state, verdict.sentence(state, now, reason, left, unexplained)
+    return _unfinished(now, reason, left, has_source=has_source)
+
+
+def _unexplained(now: status.Status, found: Reconciliation | None, findings: Findings) -> str:
+    """What does not agree, in words: nothing where every item that came is accounted for, be they fewer than were
+    expected: that is an end of its own."""
+    told = found.unexplained if found is not None and found.is_ended and not found.is_told else ()
+    surplus = [f"{now.surplus:,} unexpected"] if now.surplus and found is None else []
+    unverified = [f"{many(findings.count, 'output')} could not be verified"] if findings.count else []
+    return ", ".join([*told, *surplus, *unverified])
+
+
+def _unfinished(now: status.Status, reason: str, left: str, *, has_source: bool) -> tuple[str, str]:
+    """The state and the sentence of a batch that may continue as it is."""
     word = STOPPED_BY.get(reason)
     if word is not None:
         return "interrupted", f"{word}, {left}: run again to continue."
-    if counts.pending or (has_source and now.expected is None):
+    if now.counts.pending or (has_source and now.expected is None):
         return "open", f"{left[0].upper()}{left[1:]}: run it to continue."
     if now.expected is not None:
         return "open", f"{left[0].upper()}{left[1:]}: wait for them, or `{command('close', now.batch)}`."

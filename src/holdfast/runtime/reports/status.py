@@ -106,7 +106,7 @@ class Status:
     course: Course
     ends_at: float | None
     end: End | None
-    """How it ended, or None while it may continue."""
+    """How it ended, or None while it may continue, or where its source gave nothing: that is not an end."""
     progressed_at: float | None
     stages: tuple[str, ...]
     counts: Counts
@@ -132,9 +132,13 @@ class Status:
     @property
     def word(self) -> str:
         """One word for how it ended, or why it does not continue; nothing while it may continue as it is."""
-        surplus = self.expected is not None and self.counts.expected > self.expected
         paused = self.course is Course.PAUSED
-        return word_of(self.end, empty=self.is_empty, findings=surplus, paused=paused, halted=self.halted)
+        return word_of(self.end, empty=self.is_empty, findings=self.surplus > 0, paused=paused, halted=self.halted)
+
+    @property
+    def surplus(self) -> int:
+        """How many more items came than were expected."""
+        return max(0, self.counts.expected - self.expected) if self.expected is not None else 0
 
     @property
     def is_complete(self) -> bool:
@@ -178,6 +182,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
     counts = count_of(store, batch, chunks, now=now, is_dead=is_dead)
     totals = statistics.totals(chunks)
     recent = Recent(recent_commits(store, chunks, RECENT_ENTRIES))
+    is_empty = not counts.pending and state.is_empty(store, batch)
     codes = Counter[str]()
     for seen, each in enumerate(each_item(store, batch.id, state=State.DEAD) if counts.dead else ()):
         if seen == DEAD_SEEN:
@@ -192,7 +197,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         sealed_at=batch.sealed_at,
         course=batch.course,
         ends_at=batch.ends_at,
-        end=end_of_batch(store, batch, counts, now),
+        end=None if is_empty else end_of_batch(store, batch, counts, now),
         progressed_at=recent.progressed_at(chunks),
         stages=tuple(lookup.stage_names(batch)),
         counts=counts,
@@ -209,7 +214,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         seal=sealing.seal_of(store, batch),
         expected=batch.expected,
         closed_at=batch.closed_at,
-        is_empty=not counts.pending and state.is_empty(store, batch),
+        is_empty=is_empty,
         halted=state.halted_by(store, batch, chunks) if not counts.running else "",
     )
 

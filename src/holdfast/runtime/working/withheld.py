@@ -1,8 +1,8 @@
 """Deaths that are not written yet: as long as nothing has succeeded they may all be one mistake in the code.
 
-They become dead letters once an item succeeds at their stage, or when nothing else is left to try. Where enough items
-died alike, the run stops instead, and nothing is buried. At most twice as many are withheld, because a kill
-forgets them: deaths of many kinds are not one mistake.
+They become dead letters once an item succeeds at their stage, when nothing else is left to try, or when even all that
+are left could not become enough. Where enough items died alike, the run stops instead, and nothing is buried. At most
+twice as many are withheld, because a kill forgets them: deaths of many kinds are not one mistake.
 """
 
 import time

@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core import journal
+from holdfast.core import journal, states
+from holdfast.core.acts import change_of
 from holdfast.core.canonical import decode
 from holdfast.core.errors import Refused
-from holdfast.core.model import Course, chain_of_batch
+from holdfast.core.model import Course, State, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.runtime.ending import finish, sealing
 from holdfast.runtime.operating import operations
 from holdfast.runtime.operating.operations import By
 from holdfast.runtime.records.audit import verify
 from holdfast.runtime.reports import status
+from holdfast.stores.base import ENTRIES_AT_A_TIME
 from holdfast.stores.memory import MemoryStore
 
 BY = By(actor="ann", reason="because")
@@ -187,3 +189,48 @@ def test_a_batch_that_was_said_to_have_more_items_meanwhile_is_not_sealed(letter
     with pytest.raises(Refused, match="changed while it was reconciled"):
         sealing.seal(letters.store, batch, found, actor="ann")
     assert lookup.batch_named(letters.store, "letters").sealed_at is None
+
+
+def test_a_message_that_comes_again_compares_nothing_however_much_was_noted_since(
+    letters: hf.Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters.expect(None, 2)
+    for number in (1, 2):
+        letters.process(number)
+    batch, before = lookup.batch_named(letters.store, "letters"), noted(letters)
+    for number in range(3 * ENTRIES_AT_A_TIME):
+        letters.store.note(
+            batch.id, "late", journal.encode_body(journal.Acted(reason=f"{number}", note=b"{}")), actor="a"
+        )
+    compared: list[object] = []
+    monkeypatch.setattr(finish, "reconcile", lambda *args, **_: compared.append(args))
+    letters.process(2)
+    assert not compared
+    assert len(before) == 1
+
+
+def test_only_the_message_that_leaves_nothing_pending_compares_the_batch(
+    letters: hf.Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared, chunks = list[int](), list[int]()
+    compare, read = finish.reconcile, letters.store.chunks
+    monkeypatch.setattr(finish, "reconcile", lambda *args, **more: (compared.append(1), compare(*args, **more))[1])
+    monkeypatch.setattr(letters.store, "chunks", lambda *args: (chunks.append(1), read(*args))[1])
+    letters.expect(None, 6)
+    for number in range(5):
+        letters.process(number)
+    assert (compared, chunks) == ([], []), "while something is to come, a message sums nothing up"
+    letters.process(5)
+    assert compared == [1]
+
+
+def test_an_act_tells_both_what_keeps_items_from_going_on_and_what_went_wrong_at_its_end(letters: hf.Pipeline) -> None:
+    letters.run([1, 13], progress=False)
+    batch = lookup.batch_named(letters.store, "letters")
+    ended = letters.store.steer(batch.id, Course.OPEN, actor="a", reason="x", ends_at=letters.store.now() - 1.0)
+    [dead] = letters.store.items(batch.id, state=State.DEAD)
+    change = change_of(dead.n, dead.place, states.redriven(dead.place, 1))
+    did = operations.act_on(letters.store, ended, [dead], lambda _: change, kind="redriven", by=BY,
+                            at_end=lambda changed: f"{changed} has no name")  # fmt: skip
+    assert did.warning.startswith("letters ended at ")
+    assert did.warning.endswith("; 1 has no name")

@@ -8,7 +8,15 @@ import pytest
 
 from holdfast.core.errors import NotOurs
 from holdfast.core.model import BatchId
-from holdfast.stores.base import OUTPUT_PAGE, Store, each_entry, each_item, each_output
+from holdfast.stores.base import (
+    ENTRIES_AT_A_TIME,
+    OUTPUT_PAGE,
+    Store,
+    each_entry,
+    each_item,
+    each_output,
+    newest_entries,
+)
 
 BATCH = BatchId(1)
 
@@ -36,3 +44,30 @@ def test_rows_out_of_order_are_told_instead_of_read_for_ever(read: Callable[[Sto
     with pytest.raises(NotOurs, match=r"state\.db: its rows are out of order"):
         for _ in read(cast("Store", RoundAndRound())):
             pass
+
+
+class Chain:
+    """A chain of so many entries, and how often it was asked."""
+
+    url = "state.db"
+
+    def __init__(self, length: int) -> None:
+        self.length, self.asked = length, 0
+
+    def entries(self, _: int, *, after: int = 0, limit: int = 1000) -> list[SimpleNamespace]:
+        self.asked += 1
+        return [SimpleNamespace(seq=seq) for seq in range(after + 1, min(after + limit, self.length) + 1)]
+
+
+@pytest.mark.parametrize("length", [0, 1, ENTRIES_AT_A_TIME, ENTRIES_AT_A_TIME + 1, 5 * ENTRIES_AT_A_TIME - 1])
+def test_the_newest_entries_come_first_and_all_of_them_do(length: int) -> None:
+    found = newest_entries(cast("Store", Chain(length)), 1, length)
+    assert [entry.seq for entry in found] == list(range(length, 0, -1))
+
+
+def test_no_more_of_a_chain_is_read_than_is_asked_for() -> None:
+    chain = Chain(1_000)
+    found = newest_entries(cast("Store", chain), 1, 1_000)
+    assert chain.asked == 0
+    assert [next(iter(found)).seq for _ in range(1)] == [1_000]
+    assert chain.asked == 1

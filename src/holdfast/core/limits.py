@@ -166,6 +166,12 @@ FINDINGS: Final = 1_000
 FINDINGS_SEALED: Final = 100
 """Findings that the journal lists; the others are counted."""
 
+END_LOOKS: Final = 10
+"""How often a batch is looked at for its end while others keep changing it; then it is left to them."""
+
+DOCUMENT_LOOKS: Final = 3
+"""How often a document of a bucket is read that seems to be older than before; then it is damaged."""
+
 NAMES_HELD: Final = 1_000_000
 """Names of files held in memory, 8 bytes each, to find those that nothing names; of more, the folder is read again."""
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 from pydantic import BaseModel
 
 from holdfast.core.errors import UsageError
-from holdfast.core.limits import BATCH_NAME_CHARS, STAGES, UNDO_SHARE
+from holdfast.core.limits import BATCH_NAME_CHARS, END_LOOKS, STAGES, UNDO_SHARE
 from holdfast.core.model import Batch
 from holdfast.core.reconcile import Reconciliation
 from holdfast.runtime import capabilities, lookup
@@ -247,7 +247,7 @@ class Pipeline:
         source = None if items is None and isinstance(self._source, Iterator) else self._items(items)
         compare = partial(comparison.compare, self, named, source, key if key is not None else self._key, full=full,
                           given=items is not None)  # fmt: skip
-        looks = 1 if isinstance(source, Iterator) else sealing.LOOKS
+        looks = 1 if isinstance(source, Iterator) else END_LOOKS
         return sealing.conclude(self.store, named, compare, actor=owners.new_owner(), looks=looks)
 
     def expect(self, batch: str | None, expected: int, *, reason: str = "", actor: str = "") -> None:

@@ -5,7 +5,7 @@ Every verb names its guard, what it guarantees, and what it raises. A store that
 `holdfast.testing.conformance` keeps every promise that rests on it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -363,6 +363,15 @@ def each_entry(store: Store, chain: int) -> Iterable[Entry]:
         if not page:
             return
         after = further(store.url, page[-1].seq, after + 1)
+
+
+def newest_entries(store: Store, chain: int, upto: int) -> Iterator[Entry]:
+    """The entries of a chain from that number back to its first, read in small pages, and no more of them than are
+    asked for. `upto`: the number of its last entry, which its batch or chunk knows."""
+    while upto > 0:
+        after = max(0, upto - ENTRIES_AT_A_TIME)
+        yield from reversed(store.entries(chain, after=after, limit=upto - after))
+        upto = after
 
 
 def further(url: str, last: int, least: int) -> int:

@@ -8,9 +8,7 @@ from typing import Any
 
 from holdfast.core import cursor, journal, money
 from holdfast.core.model import Batch, Chunk
-from holdfast.stores.base import Store, each_entry, lineage
-
-LOOK_BACK = 16
+from holdfast.stores.base import Store, each_entry, lineage, newest_entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +94,8 @@ def last_two(store: Store, chunks: list[Chunk], n: int) -> list[Past]:
 
 def backwards(store: Store, chunk: Chunk) -> Iterator[tuple[journal.Header, journal.Body]]:
     """The entries of a chunk, the newest first, read in small pages."""
-    upto = chunk.seq
-    while upto > 0:
-        after = max(0, upto - LOOK_BACK)
-        for entry in reversed(store.entries(chunk.id, after=after, limit=upto - after)):
-            yield journal.decode_header(entry.head), journal.decode_body(entry.body)
-        upto = after
+    for entry in newest_entries(store, chunk.id, chunk.seq):
+        yield journal.decode_header(entry.head), journal.decode_body(entry.body)
 
 
 def _of_chunk(store: Store, chunk: Chunk, n: int | None) -> Iterator[Past]:

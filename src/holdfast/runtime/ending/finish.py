@@ -15,7 +15,7 @@ from holdfast.core.reconcile import Reconciliation
 from holdfast.runtime.ending import sealing, state
 from holdfast.runtime.reconciling.reconciler import reconcile
 from holdfast.runtime.sinks.base import Sink
-from holdfast.stores.base import ENTRIES_AT_A_TIME, Store
+from holdfast.stores.base import Store, newest_entries
 
 NO_SINKS: Mapping[int, Sink] = {}
 SURPLUS = "surplus"
@@ -83,8 +83,8 @@ def _was_noted(store: Store, batch: Batch, n: ItemNo) -> bool:
     chunk = store.chunk_of(batch.id, n)
     written = store.entries(chunk.id, after=max(0, chunk.seq - 1), limit=1)
     since = journal.decode_header(written[-1].head).at if written else chunk.touched_at
-    last = store.entries(chain_of_batch(batch.id), after=max(0, batch.seq - ENTRIES_AT_A_TIME), limit=ENTRIES_AT_A_TIME)
-    for header in (journal.decode_header(entry.head) for entry in reversed(last)):
+    newest = newest_entries(store, chain_of_batch(batch.id), batch.seq)
+    for header in (journal.decode_header(entry.head) for entry in newest):
         if header.kind in AMENDS:
             return False
         if header.kind == state.RECONCILED:

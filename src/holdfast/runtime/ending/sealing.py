@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from holdfast.core import canonical, course, events, journal
 from holdfast.core.errors import Conflict, Refused
-from holdfast.core.limits import ACT_ITEMS
+from holdfast.core.limits import ACT_ITEMS, END_LOOKS
 from holdfast.core.model import Batch, Commit, Course, Entry, chain_of_batch
 from holdfast.core.reconcile import Reconciliation
 from holdfast.runtime.commands import command, reopen
@@ -19,8 +19,6 @@ from holdfast.stores.base import Store, each_entry
 
 log = logging.getLogger("holdfast.sealing")
 
-LOOKS = 10
-"""How often a batch is looked at for its end while others keep changing it."""
 Compared = TypeVar("Compared", Reconciliation, Reconciliation | None)
 LATE = "late"
 
@@ -48,7 +46,9 @@ class Seal:
     late: tuple[Late, ...] = ()
 
 
-def conclude(store: Store, batch: Batch, look: Callable[[], Compared], *, actor: str, looks: int = LOOKS) -> Compared:
+def conclude(
+    store: Store, batch: Batch, look: Callable[[], Compared], *, actor: str, looks: int = END_LOOKS
+) -> Compared:
     """Look at a batch and publish its end, if it has come, as one act: where the batch changed between the look and the
     write, look again. While others keep changing it, it is left to them: each looks after that."""
     found = look()

@@ -1,13 +1,13 @@
 """The facts beside its counts that the word for a batch rests on: that its source gave nothing, and that its last run
 ended in a way which running again does not change by itself."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from holdfast.core import journal
 from holdfast.core.ending import HALTS
-from holdfast.core.model import Batch, Chunk, Course, Entry, State, chain_of_batch
+from holdfast.core.model import Batch, Chunk, Course, State, chain_of_batch
 from holdfast.runtime import lookup
-from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_checkpoint, each_entry, each_item
+from holdfast.stores.base import Store, each_checkpoint, each_entry, each_item, newest_entries
 
 HALTED = "halted"
 RECONCILED = "reconciled"
@@ -26,6 +26,7 @@ def is_empty(store: Store, batch: Batch) -> bool:
 
 
 def _has_any(store: Store, batch: Batch) -> bool:
+    # Here, because both rooms stand on the status of a batch, which stands on this file.
     from holdfast.runtime.cursors.standing import is_scan
     from holdfast.runtime.scans.burial import is_row
 
@@ -42,7 +43,7 @@ def halted_by(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> str:
     if not _goes_on(store, batch):
         return ""
     touched = max((chunk.touched_at for chunk in chunks), default=0.0)
-    for entry in _newest(store, batch):
+    for entry in newest_entries(store, chain_of_batch(batch.id), batch.seq):
         header = journal.decode_header(entry.head)
         if header.kind in ("ingested", "steered") or header.at < touched:
             return ""
@@ -67,8 +68,3 @@ def note_halt(store: Store, batch: Batch, reason: str, *, actor: str) -> None:
     if before != reason and (before or reason in HALTS):
         body = journal.encode_body(journal.Acted(reason=reason))
         store.note(batch.id, HALTED, body, actor=actor)
-
-
-def _newest(store: Store, batch: Batch) -> Iterator[Entry]:
-    after = max(0, batch.seq - ENTRIES_AT_A_TIME)
-    yield from reversed(store.entries(chain_of_batch(batch.id), after=after, limit=ENTRIES_AT_A_TIME))

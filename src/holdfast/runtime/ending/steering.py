@@ -26,7 +26,7 @@ from holdfast.runtime.ending import finish
 from holdfast.runtime.operating.operations import By, Result
 from holdfast.runtime.reports import status
 from holdfast.stores import owners
-from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_item
+from holdfast.stores.base import Store, each_item, newest_entries
 
 IN_FLIGHT = "in flight: their owners finish them, or leave them at the next checkpoint"
 
@@ -193,12 +193,8 @@ def _last_said(store: Store, batch: Batch) -> str:
 
 def _steerings(store: Store, batch: Batch) -> Iterator[journal.Steered]:
     """How the batch was steered, newest first."""
-    upto = batch.seq
-    while upto > 0:
-        after = max(0, upto - ENTRIES_AT_A_TIME)
-        for entry in reversed(store.entries(chain_of_batch(batch.id), after=after, limit=upto - after)):
-            if journal.decode_header(entry.head).kind == "steered":
-                body = journal.decode_body(entry.body)
-                assert isinstance(body, journal.Steered)
-                yield body
-        upto = after
+    for entry in newest_entries(store, chain_of_batch(batch.id), batch.seq):
+        if journal.decode_header(entry.head).kind == "steered":
+            body = journal.decode_body(entry.body)
+            assert isinstance(body, journal.Steered)
+            yield body

@@ -11,8 +11,8 @@ FINAL = frozenset({End.STOPPED, End.CANCELLED, OVER_TOLERANCE})
 
 
 def word(now: Status, reason: str, *, read: bool, findings: bool) -> str:
-    """The word for the batch, by the one rule for it; nothing while it may continue as it is. `read`: this run came to the
-    end of its source, where it had one; `findings`: something does not agree, or could not be verified."""
+    """The word for the batch, by the one rule for it; nothing while it may continue as it is. `read`: this run came to
+    the end of its source, where it had one; `findings`: something does not agree, or could not be verified."""
     end, is_over = now.end, now.is_complete and read
     if end not in (End.CANCELLED, End.STOPPED) and not is_over:
         end = End.STOPPED if reason == "until" else None

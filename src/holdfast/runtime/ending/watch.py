@@ -8,7 +8,7 @@ from holdfast.core import course, journal, window
 from holdfast.core.model import Chunk, Course, Want
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.lane import Slots
-from holdfast.stores.base import ENTRIES_AT_A_TIME, Idle, Store
+from holdfast.stores.base import Idle, Store, newest_entries
 
 LOOK_SECONDS = 0.5
 """How often the batch is looked at."""
@@ -96,12 +96,11 @@ def _last_fates(store: Store, chunks: Sequence[Chunk], size: int) -> list[window
 
 def _back(store: Store, chunk: Chunk, size: int) -> Iterator[tuple[float, journal.Body]]:
     """The newest entries of a chunk, newest first, until they have settled so many items."""
-    upto, settled = chunk.seq, 0
-    while upto > 0 and settled < size:
-        after = max(0, upto - ENTRIES_AT_A_TIME)
-        for entry in reversed(store.entries(chunk.id, after=after, limit=upto - after)):
-            body = journal.decode_body(entry.body)
-            if isinstance(body, journal.Checkpointed):
-                settled += sum(len(group.items) for group in body.advanced if group.finished) + len(body.attempts)
-            yield journal.decode_header(entry.head).at, body
-        upto = after
+    settled = 0
+    for entry in newest_entries(store, chunk.id, chunk.seq):
+        body = journal.decode_body(entry.body)
+        if isinstance(body, journal.Checkpointed):
+            settled += sum(len(group.items) for group in body.advanced if group.finished) + len(body.attempts)
+        yield journal.decode_header(entry.head).at, body
+        if settled >= size:
+            return

@@ -233,8 +233,8 @@ def act_on(
             landed = len(store.act(act))
             changed += landed
             left["it moved on meanwhile"] += len(changes) - landed
-    warning = sealing.end_in_the_way(store, batch) if changed and kind in SENT_BACK else ""
-    warning = at_end(changed) if at_end is not None else warning
+    in_the_way = sealing.end_in_the_way(store, batch) if changed and kind in SENT_BACK else ""
+    warning = "; ".join(filter(None, [in_the_way, at_end(changed) if at_end is not None else ""]))
     finish.look(store, batch, actor=by.actor)
     return Result(kind=kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()), warning=warning)
 

@@ -6,7 +6,7 @@ from typing import Any
 from holdfast.core import canonical, journal
 from holdfast.core.model import chain_of_batch
 from holdfast.stores import owners
-from holdfast.stores.base import ENTRIES_AT_A_TIME, Store
+from holdfast.stores.base import Store, newest_entries
 
 KIND = "borders_sought"
 """The kind of the entry that tells it."""
@@ -25,15 +25,12 @@ class Sought:
     def last(self) -> dict[str, Any] | None:
         """How far a run before this one came; None where none did."""
         batch = self._store.batch(self._name)
-        upto = 0 if batch is None else batch.seq
-        while batch is not None and upto > 0:
-            after = max(0, upto - ENTRIES_AT_A_TIME)
-            for entry in reversed(self._store.entries(chain_of_batch(batch.id), after=after, limit=upto - after)):
-                body = journal.decode_body(entry.body)
-                if journal.decode_header(entry.head).kind == KIND and isinstance(body, journal.Acted):
-                    found: dict[str, Any] = canonical.decode(body.note)
-                    return found
-            upto = after
+        entries = () if batch is None else newest_entries(self._store, chain_of_batch(batch.id), batch.seq)
+        for entry in entries:
+            body = journal.decode_body(entry.body)
+            if journal.decode_header(entry.head).kind == KIND and isinstance(body, journal.Acted):
+                found: dict[str, Any] = canonical.decode(body.note)
+                return found
         return None
 
     def tell(self, so_far: dict[str, Any]) -> None:

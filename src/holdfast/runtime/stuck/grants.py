@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from holdfast.core import journal
 from holdfast.core.model import Chunk
 from holdfast.stores import owners
-from holdfast.stores.base import Store
-
-LOOK_BACK = 16
+from holdfast.stores.base import Store, newest_entries
 
 IsDead = Callable[[str], bool]
 
@@ -28,12 +26,8 @@ def is_live(chunk: Chunk, now: float, is_dead: IsDead = owners.is_dead) -> bool:
 
 def last_grant(store: Store, chunk: Chunk) -> LastGrant | None:
     """The newest grant of the chunk itself; None where nobody ever had it."""
-    upto = chunk.seq
-    while upto > 0:
-        after = max(0, upto - LOOK_BACK)
-        for entry in reversed(store.entries(chunk.id, after=after, limit=upto - after)):
-            header = journal.decode_header(entry.head)
-            if header.kind == "claimed":
-                return LastGrant(header.actor, header.at)
-        upto = after
+    for entry in newest_entries(store, chunk.id, chunk.seq):
+        header = journal.decode_header(entry.head)
+        if header.kind == "claimed":
+            return LastGrant(header.actor, header.at)
     return None

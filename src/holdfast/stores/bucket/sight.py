@@ -14,13 +14,12 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.core.errors import Damaged
+from holdfast.core.limits import DOCUMENT_LOOKS
 from holdfast.core.model import BatchId, Chunk
 from holdfast.stores.bucket import names
 from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument
 from holdfast.stores.bucket.shelf import Held, Shelf
 
-LOOKS = 3
-"""How often a document is read that seems to be older than before."""
 READER = "holdfast-bucket"
 FEW = 4
 """Of so few items the documents are read one by one, without listing those of the whole batch."""
@@ -67,7 +66,7 @@ class Sight:
 
     def fresh(self, batch: BatchId, number: int) -> Held[ChunkDocument] | None:
         """The document as it is now."""
-        for _ in range(LOOKS):
+        for _ in range(DOCUMENT_LOOKS):
             with self._lock:
                 before = self._seen.get((batch, number))
             found = self._shelf.read(ChunkDocument, names.chunk(batch, number))

@@ -234,3 +234,66 @@ def test_an_act_tells_both_what_keeps_items_from_going_on_and_what_went_wrong_at
                             at_end=lambda changed: f"{changed} has no name")  # fmt: skip
     assert did.warning.startswith("letters ended at ")
     assert did.warning.endswith("; 1 has no name")
+
+
+def told(letters: hf.Pipeline) -> list[str]:
+    """The ends that were told, in words, where there is an outbox; else how many were noted."""
+    facts = noted(letters)
+    if not letters.store.capabilities.events:
+        return [""] * len(facts)
+    return [decode(each.body)["end"] for each in letters.store.events() if each.kind == "batch.finished"]
+
+
+@pytest.mark.promise("A14", "A15")
+def test_an_end_that_comes_again_after_another_one_is_told_again(letters: hf.Pipeline) -> None:
+    letters.expect(None, 2)
+    for number in (1, 2):
+        letters.process(number)
+    letters.expect(None, 3, reason="one more")
+    letters.close(reason="it never came")
+    letters.expect(None, 2, reason="it was right")
+    letters.expect(None, 3, reason="no, it was not")
+    words = ["complete", "stopped", "complete", "stopped"]
+    assert told(letters) == (words if letters.store.capabilities.events else [""] * 4)
+    for _ in range(2):
+        letters.reconcile()
+        letters.process(1)
+    assert len(told(letters)) == 4
+
+
+@pytest.mark.promise("A15")
+def test_two_that_come_to_an_end_again_at_once_tell_it_once(
+    letters: hf.Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters.process(1)
+    letters.close()
+    letters.expect(None, 2, reason="one more")
+    batch = lookup.batch_named(letters.store, "letters")
+    letters.store.steer(batch.id, None, actor="ann", reason="there was none", expected=1)
+    letters.reconcile()
+    letters.store.steer(batch.id, None, actor="ann", reason="one more", expected=2)
+    race(letters, lambda _: letters.reconcile(), monkeypatch)
+    letters.reconcile()
+    assert len(told(letters)) == 4
+
+
+@pytest.mark.promise("A15")
+def test_what_was_put_right_is_not_another_end(tmp_path: Path) -> None:
+    made = hf.Pipeline("letters", store=tmp_path / "state.db")
+    made.stage(name="bind", sink=hf.Files(tmp_path / "out" / "{key}.json"))(lambda number: number)
+    made.run([1, 2], progress=False)
+    kept = (tmp_path / "out" / "1.json").rename(tmp_path / "kept")
+    assert made.reconcile().unexplained == ("1 missing",)
+    kept.rename(tmp_path / "out" / "1.json")
+    assert made.reconcile().is_explained
+    assert told(made) == ["complete"]
+
+
+@pytest.mark.promise("A14", "A15")
+def test_an_end_that_only_its_word_tells_from_the_last_one_is_told(letters: hf.Pipeline) -> None:
+    letters.process(1)
+    store, batch = letters.store, lookup.batch_named(letters.store, "letters")
+    store.steer(batch.id, Course.OPEN, actor="ann", reason="it was late", ends_at=store.now() - 1)
+    letters.reconcile()
+    letters.close()
+    assert told(letters) == (["stopped", "complete"] if store.capabilities.events else [""] * 2)

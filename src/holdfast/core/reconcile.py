@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal
 
-from holdfast.core.canonical import encode
+from holdfast.core.canonical import decode, encode
 from holdfast.core.ending import End, word_of
 from holdfast.core.limits import FINDINGS_SEALED
 from holdfast.core.model import Course, Key, Place, State, Value
@@ -215,13 +215,16 @@ class Reconciliation(Value, frozen=True, kw_only=True):
         return {"expected": self.expected.admitted, "done": r.done, "skipped": r.skipped, "dead": r.dead,
                 "cancelled": r.cancelled, "pending": r.pending}  # fmt: skip
 
-    def facts(self) -> bytes:
+    def facts(self, after: int | None = None) -> bytes:
         """What the journal keeps: canonical, with the numbers of items and never their keys. The same state of the
-        batch with the same findings gives the same bytes."""
+        batch with the same findings gives the same bytes. `after`: the entry of another end, after which this one came
+        again."""
         listed = [[f.what.value, f.n, f.stage] for f in self.findings if f.n is not None][:FINDINGS_SEALED]
         found = {what.value: count for what, count in self.found.items() if count}
-        total = {} if self.expected.total is None else {"expected": self.expected.total}
-        return encode({"counts": self.counts, "found": found, "findings": listed, "heads": self.heads, **total})
+        cut = self.end if self.end in (End.STOPPED, End.CANCELLED) else None
+        others = {"expected": self.expected.total, "end": cut, "after": after}
+        known = {name: value for name, value in others.items() if value is not None}
+        return encode({"counts": self.counts, "found": found, "findings": listed, "heads": self.heads, **known})
 
     def as_dict(self) -> dict[str, Any]:
         """As plain values, for machines."""
@@ -299,3 +302,14 @@ def _of_number(expected: Expected, course: Course, named: int) -> Iterator[tuple
         yield What.UNEXPECTED, admitted - total, f"{admitted:,} items came, {total:,} were expected"
     if total is not None and admitted + named < total and expected.read and course is not Course.CANCELLED:
         yield What.NEVER_CREATED, total - admitted - named, f"{total:,} items were expected, {admitted:,} came"
+
+
+def told_before(note: bytes) -> bytes | None:
+    """Return the facts that were kept of an end, without the entry after which it came again; None where it was not
+    told (`is_told`)."""
+    kept: dict[str, Any] = decode(note)
+    missing = max(0, kept.get("expected", 0) - kept["counts"]["expected"])
+    found = dict(kept["found"])
+    if found.pop(What.NEVER_CREATED.value, 0) > missing or found:
+        return None
+    return encode({name: value for name, value in kept.items() if name != "after"})

@@ -9,13 +9,14 @@ from holdfast.core import canonical, course, events, journal
 from holdfast.core.errors import Conflict, Refused
 from holdfast.core.limits import ACT_ITEMS, END_LOOKS
 from holdfast.core.model import Batch, Commit, Course, Entry, chain_of_batch
-from holdfast.core.reconcile import Reconciliation
+from holdfast.core.reconcile import Reconciliation, told_before
+from holdfast.runtime import lookup
 from holdfast.runtime.commands import command, reopen
 from holdfast.runtime.durations import when
 from holdfast.runtime.ending.state import RECONCILED
 from holdfast.runtime.words import many
 from holdfast.stores import owners
-from holdfast.stores.base import Store, each_entry
+from holdfast.stores.base import Store, each_entry, newest_entries
 
 log = logging.getLogger("holdfast.sealing")
 
@@ -65,14 +66,34 @@ def conclude(
 
 def publish_end(store: Store, batch: Batch, found: Reconciliation, *, actor: str) -> bool:
     """Note how a batch that came to its end was reconciled and, if every item that came is accounted for, tell that it
-    is finished: both together, once for each end, and only while the batch is in the state that was reconciled. Says
-    whether that is new. Raises Conflict if the batch has changed."""
+    is finished: both together, once for each end, and only while the batch is in the state that was reconciled. An end
+    that was told before is told again where another one was told since. Says whether that is new. Raises Conflict if
+    the batch has changed."""
     if not found.is_ended:
         return False
+    if _note_end(store, batch, found, actor):
+        return True
+    last = _last_told(store, batch.name) if found.is_told else None
+    return last is not None and last[1] != found.facts() and _note_end(store, batch, found, actor, after=last[0])
+
+
+def _note_end(store: Store, batch: Batch, found: Reconciliation, actor: str, *, after: int | None = None) -> bool:
     said = "every item is accounted for" if found.is_explained else ", ".join(found.unexplained)
-    body = journal.encode_body(journal.Acted(reason=said, note=found.facts()))
+    body = journal.encode_body(journal.Acted(reason=said, note=found.facts(after)))
     told = [events.finished(found.end, found.counts)] if found.is_told else []
     return store.note(batch.id, RECONCILED, body, actor=actor, once=True, events=told, basis=found.basis)
+
+
+def _last_told(store: Store, name: str) -> tuple[int, bytes] | None:
+    """Return the number of the entry that told an end last, and its facts."""
+    batch = lookup.batch_named(store, name)
+    for entry in newest_entries(store, chain_of_batch(batch.id), batch.seq):
+        body = journal.decode_body(entry.body)
+        if journal.decode_header(entry.head).kind == RECONCILED and isinstance(body, journal.Acted):
+            facts = told_before(body.note)
+            if facts is not None:
+                return entry.seq, facts
+    return None
 
 
 def seal(

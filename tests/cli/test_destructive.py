@@ -81,6 +81,19 @@ def test_nothing_to_do_is_no_error(world: World, holdfast: Command) -> None:
     assert "left alone: 1 (done, not dead)" in answer.out
 
 
+@pytest.mark.parametrize("more", [["--dry-run"], ["--yes", "--reason", "x"]])
+def test_to_resolve_what_is_not_dead_is_refused(world: World, holdfast: Command, more: list[str]) -> None:
+    answer = holdfast("dead", "resolve", "moby-dick", "fine", "--output", "1", *more)
+    assert answer.code == 2
+    assert "item 'fine' of batch 'moby-dick' is done, not dead; nothing was changed" in answer.err
+    assert "dead letters" not in answer.out
+
+
+def test_an_act_on_no_dead_letter_does_not_say_that_any_are_settled(world: World, holdfast: Command) -> None:
+    shown = holdfast("dead", "redrive", "moby-dick", "fine", "rest", "--dry-run").out
+    assert shown == "Nothing to redrive: fine is done, rest is pending, of moby-dick.\n"
+
+
 def test_an_output_from_a_file(world: World, holdfast: Command, here: Path) -> None:
     (here / "answer.json").write_text('{"text": "from a file"}')
     base = ["dead", "resolve", "moby-dick", "bad", "--yes", "--reason", "looked it up"]

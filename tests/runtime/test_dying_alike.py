@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 import holdfast as hf
 from holdfast.core import alike
@@ -19,6 +20,7 @@ from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, commit, settle
 from holdfast.interfaces.cli.app import call
 from holdfast.runtime.records import audit
+from holdfast.runtime.reports import story
 from holdfast.runtime.working import withheld
 from holdfast.testing.rows import Rows
 from tests.runtime.support import ONCE, Calls, codes, run, wait_for
@@ -38,6 +40,28 @@ def typo(calls: Calls, *, correct: bool = False, kind: str = "threads") -> Calla
         book.stage(name="read")(read_async if kind == "loop" else read)
 
     return define
+
+
+class Doc(BaseModel):
+    body: str
+
+
+def test_the_line_that_is_named_is_the_users_and_not_one_of_a_library(restart: Restart) -> None:
+    def define(book: hf.Pipeline) -> None:
+        @book.stage
+        def read(number: int) -> str:
+            return Doc(body=str(number)).bodyy  # type: ignore[attr-defined,no-any-return]
+
+    book = restart(define)
+    with pytest.raises(hf.DiedAlike, match=r"\(test_dying_alike\.py:\d+ in read\)"):
+        run(book, range(100))
+    report = run(book, range(100), tolerate="100%")
+    (attempt, *_) = [
+        each for each in story.tell(book.store, book.store.batches()[0], "1").events if each.facts.get("trace")
+    ]
+    assert attempt.facts["trace"].endswith("in __getattr__")
+    assert "; pydantic/main.py:" in attempt.facts["trace"]
+    assert report.counts.dead == 100
 
 
 @pytest.mark.promise("E2")

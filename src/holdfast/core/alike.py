@@ -32,7 +32,13 @@ def is_death(outcome: Outcome) -> bool:
 
 def kind_of(failed: Failed) -> Kind:
     """Return the way in which an item died."""
-    return Kind(failed.item.place.stage, failed.code, failed.trace.rpartition("; ")[2])
+    return Kind(failed.item.place.stage, failed.code, place_in(failed.trace))
+
+
+def place_in(trace: str) -> str:
+    """Return the innermost place in the user's code, where there is one: files of libraries come with their folder."""
+    places = trace.split("; ")
+    return next((place for place in reversed(places) if "/" not in place), places[-1])
 
 
 def in_words(failed: Failed, count: int, *, batch: str, stage: str) -> str:

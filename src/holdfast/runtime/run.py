@@ -284,6 +284,7 @@ class Run:
         finally:
             ledger.buried += check.buried
             ledger.send_back(State.DONE, check.undone)
+            self.warnings += check.notes
             ledger.looking = ""
 
     def _stop_if_barred(self, batch: Batch) -> None:

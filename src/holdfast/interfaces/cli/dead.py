@@ -1,5 +1,6 @@
 """`holdfast dead`: dead letters, and what a person decides about them."""
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -27,6 +28,7 @@ from holdfast.interfaces.cli.common import (
     warn_of_end,
     with_manner,
 )
+from holdfast.interfaces.cli.loading import load
 from holdfast.runtime import lookup
 from holdfast.runtime.commands import command
 from holdfast.runtime.cursors import glance
@@ -34,9 +36,11 @@ from holdfast.runtime.cursors.standing import is_scan
 from holdfast.runtime.durations import when
 from holdfast.runtime.ending import sealing
 from holdfast.runtime.operating import operations
+from holdfast.runtime.operating.fitting import fitted
 from holdfast.runtime.operating.operations import By, Result
 from holdfast.runtime.reports import buried_row, story
 from holdfast.runtime.scans.burial import is_row
+from holdfast.runtime.stage import Stage
 from holdfast.stores.base import Store, each_item
 
 app = typer.Typer(help="Dead letters: list, show, redrive, resolve, discard.", no_args_is_help=True)
@@ -196,19 +200,34 @@ def resolve(
     output: Annotated[
         str | None, typer.Option("--output", help="The output as JSON, @FILE, or - for standard input.")
     ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--source", metavar="TARGET", help="Check the output against the code, too: app.py:book."),
+    ] = None,
     *,
     manner: Manner,
 ) -> None:
     """Settle a dead letter by hand: done with the output you give, else skipped."""
-    data = None if output is None else operations.check_output(_read(output))
-    fate = "counted as skipped" if data is None else f"done with the output {render.one_line(data.decode(), 60)}"
+    raw = None if output is None else operations.check_output(_read(output))
     with opened(manner.store) as there:
         found = lookup.batch_named(there, batch)
+        stage = None if source is None else _last_stage(found, source, manner)
+        data = None if raw is None else fitted(there, found, raw, stage)
+        fate = "counted as skipped" if data is None else f"done with the output {render.one_line(data.decode(), 60)}"
 
         def act(by: By) -> Result:
-            return operations.resolve(there, found, by, item, output=data)
+            return operations.resolve(there, found, by, item, output=data, stage=stage)
 
         _Letters(there, found, [item], None).decide("resolve", fate, manner, act)
+
+
+def _last_stage(batch: Batch, source: str, manner: Manner) -> Stage:
+    """The last stage as the code has it. What its module prints is not our answer."""
+    with contextlib.redirect_stdout(sys.stderr) if manner.as_json else contextlib.nullcontext():
+        pipeline = load(source)
+    if pipeline.name != batch.pipeline or not pipeline.stages:
+        raise UsageError(f"{source}: batch {batch.name!r} belongs to pipeline {batch.pipeline!r}; nothing was changed")
+    return pipeline.stages[-1]
 
 
 class _Letters:
@@ -221,9 +240,14 @@ class _Letters:
         """Show what would happen, ask, do it, and say what happened."""
         check = sealing.check_goes_on if verb == "redrive" else sealing.check_open
         check(self.there, self.batch)
+        if verb == "resolve":
+            self._refuse_the_living()
         count, keys = self._look()
 
         def show() -> None:
+            if self.chosen is not None and not count:
+                render.say(f"Nothing to {verb}: {self._standing()}, of {self.batch.name}.")
+                return
             some = f" ({', '.join(keys)}{', …' if count > len(keys) else ''})" if keys else ""
             render.say(
                 f"{render.many(count, 'dead letter')} of {self.batch.name}{some} {self._words(fate, count, manner)}."
@@ -246,11 +270,23 @@ class _Letters:
         would_be = "would be" if not manner.yes or manner.dry_run else "is" if is_one else "are"
         return f"{would_be} {fate.replace('{they}', 'it' if is_one else 'they').replace('{s}', 's' if is_one else '')}"
 
+    def _refuse_the_living(self) -> None:
+        """A person who settles an item by hand takes it for dead; to settle it twice is harmless."""
+        for item in self._named():
+            if item.place.state is not State.DEAD and item.place.code != operations.RESOLVED:
+                is_what = f"item {item.key!r} of batch {self.batch.name!r} is {item.place.state}, not dead"
+                raise UsageError(f"{is_what}; nothing was changed")
+
+    def _standing(self) -> str:
+        return ", ".join(f"{canonical.key_text(item.key)} is {item.place.state}" for item in self._named())
+
+    def _named(self) -> list[StoredItem]:
+        return [lookup.item_named(self.there, self.batch, key) for key in self.chosen or ()]
+
     def _look(self) -> tuple[int, list[str]]:
         """How many there are, and the keys of the first ones."""
         if self.chosen is not None:
-            named = (lookup.item_named(self.there, self.batch, key) for key in self.chosen)
-            letters: Iterable[StoredItem] = [item for item in named if item.place.state is State.DEAD]
+            letters: Iterable[StoredItem] = [item for item in self._named() if item.place.state is State.DEAD]
         else:
             letters = _dead(self.there, self.batch, self.code)
         count = 0

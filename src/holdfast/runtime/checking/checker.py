@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal, NamedTuple
 
-from holdfast.core import verify
+from holdfast.core import canonical, verify
 from holdfast.core.errors import UndoRefused, UsageError
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Batch, BatchId, Chunk, Item, ItemNo, Key, Output, State, StoredItem
-from holdfast.core.states import keeps_outputs
+from holdfast.core.states import RESOLVED, keeps_outputs
 from holdfast.core.verify import Decision, GoesBack, Unclear
 from holdfast.runtime.checking.findings import Findings
 from holdfast.runtime.checking.looking import IN_THE_WAY, Looker, Past
@@ -34,6 +34,8 @@ GROUP = 500
 ASKED_TOGETHER = 20
 """Items that one thread asks verifiers about before it hands over what they said."""
 THREADS = 64
+BY_HAND_NAMED = 20
+"""Items resolved by hand that a report names where they go back."""
 
 
 def check_level(level: str) -> None:
@@ -69,6 +71,8 @@ class Checker:
         """Items that had gone back too often, and are dead letters now."""
         self.undone = 0
         """Of the items that went back, those that were done."""
+        self.notes: list[str] = []
+        """Of the items that went back, those whose output a person had given."""
 
     def recheck(self) -> int:
         """Look at everything, then send back what does not hold; returns how many items went back."""
@@ -161,6 +165,8 @@ class Checker:
                     sent += self._send(group, reason)
                     group = []
                 reason = decision.why
+                if past.place.code == RESOLVED:
+                    self._tell_by_hand(past, reason)
                 group.append(back(past.key, past.n, past.place, decision.stage, stages, reason=reason))
         return sent + (self._send(group, reason) if group else 0)
 
@@ -169,6 +175,11 @@ class Checker:
         self.buried += sent.buried
         self.undone += sent.done
         return sent.changed
+
+    def _tell_by_hand(self, past: Past, why: str) -> None:
+        if len(self.notes) < BY_HAND_NAMED:
+            see = command("why", self.batch.name, canonical.key_text(past.key))
+            self.notes.append(f"item {past.key!r} was resolved by hand, and goes back: {why}; see `{see}`")
 
     def _again(self, bad: "array[int]") -> Iterator[Group]:
         chunks = iter(self.chunks)

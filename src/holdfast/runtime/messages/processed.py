@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.model import BatchId, Key, State, StoredItem
-from holdfast.runtime.sinks.base import Evidence
+from holdfast.core.model import Batch, Key, State, StoredItem
+from holdfast.runtime.records.outputs import value_of
 from holdfast.runtime.stage import Stage
 from holdfast.stores.base import Store
 
@@ -54,13 +54,10 @@ def describe(
     )  # fmt: skip
 
 
-def output_of(store: Store, batch: BatchId, stored: StoredItem, stages: list[Stage]) -> Any:
-    """The recorded output of the last stage, validated. Raises SinkError where its file is gone or damaged."""
+def output_of(store: Store, batch: Batch, stored: StoredItem, stages: list[Stage]) -> Any:
+    """The recorded output of the last stage, validated. Raises as `value_of`."""
     last = len(stages) - 1
-    outputs = store.outputs(batch, lo=stored.n, hi=stored.n + 1, stage=last, limit=1)
+    outputs = store.outputs(batch.id, lo=stored.n, hi=stored.n + 1, stage=last, limit=1)
     if not outputs:
         return None
-    output, stage = outputs[0], stages[last]
-    if output.file is not None and stage.sink is not None:
-        return stage.output.decode(stage.sink.read(Evidence.decode(output.file)))
-    return stage.output.decode(output.data if output.data is not None else b"null")
+    return value_of(stages[last], outputs[0], batch.name, stored)

@@ -390,7 +390,7 @@ class Processor:
         output = None
         if stored.place.state is State.DONE:
             try:
-                output = processed.output_of(self.store, self.batch.id, stored, self.stages)
+                output = processed.output_of(self.store, self.batch, stored, self.stages)
             except Superseded as error:
                 return processed.describe(stored, self.stages, why=str(error))
         return processed.describe(stored, self.stages, output=output)

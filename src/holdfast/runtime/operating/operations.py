@@ -23,7 +23,9 @@ from holdfast.core.states import Transition, go_back, move, redriven
 from holdfast.runtime import lookup
 from holdfast.runtime.ending import finish, sealing
 from holdfast.runtime.operating.by_hand import OutputByHand
+from holdfast.runtime.operating.fitting import fitted
 from holdfast.runtime.reports import status
+from holdfast.runtime.stage import Stage
 from holdfast.stores.base import Store, each_item
 
 SENT_BACK = frozenset({"reset", "redriven"})
@@ -103,11 +105,14 @@ def discard(
     return act_on(store, batch, _dead_letters(store, batch, items, code), decide, kind="discarded", by=by)
 
 
-def resolve(store: Store, batch: Batch, by: By, item: str, *, output: bytes | None = None) -> Result:
+def resolve(
+    store: Store, batch: Batch, by: By, item: str, *, output: bytes | None = None, stage: Stage | None = None
+) -> Result:
     """Settle a dead letter by hand: done with the output that a person gives (JSON), else skipped. Where the last stage
-    keeps its outputs in files, the output becomes such a file."""
+    keeps its outputs in files, the output becomes such a file. It has to fit what the last stage returns, as far as
+    that is known: from `stage`, else from what the batch remembers."""
     stages = len(lookup.stage_names(batch))
-    data = None if output is None else check_output(output)
+    data = None if output is None else fitted(store, batch, check_output(output), stage)
     facts: dict[str, Any] = {"code": RESOLVED, "reason": by.reason}
     file = OutputByHand(store, batch) if data is not None else None
 

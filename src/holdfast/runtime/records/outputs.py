@@ -1,10 +1,16 @@
 """The bytes of stored outputs, wherever they are: in the store, or in the files of a sink."""
 
+from typing import Any
+
 from holdfast.core import canonical
-from holdfast.core.errors import SinkError
-from holdfast.core.model import Batch, Output
+from holdfast.core.errors import Refused, SinkError
+from holdfast.core.model import Batch, Output, StoredItem
+from holdfast.core.states import RESOLVED
+from holdfast.runtime.commands import command
+from holdfast.runtime.schema import Invalid
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.files import Files
+from holdfast.runtime.stage import Stage
 
 
 def sinks_of(batch: Batch) -> dict[int, Files]:
@@ -16,6 +22,25 @@ def sinks_of(batch: Batch) -> dict[int, Files]:
         for stage, sink in enumerate(sinks)
         if sink is not None and sink.get("kind") == "files"
     }
+
+
+def value_of(stage: Stage, output: Output, batch: str, item: StoredItem) -> Any:
+    """Return a recorded output as what its stage returned. Raises Refused where it is not valid any more, SinkError
+    where its file is gone or damaged."""
+    if output.file is not None and stage.sink is not None:
+        data = stage.sink.read(Evidence.decode(output.file))
+    else:
+        data = output.data if output.data is not None else b"null"
+    try:
+        return stage.output.decode(data)
+    except Invalid as error:
+        by_hand = item.place.code == RESOLVED
+        why = "it was resolved by hand with this output" if by_hand else "the annotation may have changed since"
+        again = command("reset", batch, canonical.key_text(item.key), "--reason …")
+        raise Refused(
+            f"the output of item {item.key!r} of batch {batch!r} does not fit what stage {stage.name!r} returns: "
+            f"{error}; {why}. Correct the annotation, or have it made again: `{again}`, then run the batch"
+        ) from None
 
 
 class OutputReader:

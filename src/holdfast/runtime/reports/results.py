@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Key, State
-from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.records.outputs import value_of
 from holdfast.stores.base import each_item
 
 if TYPE_CHECKING:
@@ -34,9 +34,4 @@ def results(pipeline: "Pipeline", name: str) -> Iterator[Result]:
         outputs = store.outputs(batch.id, lo=record.n, hi=record.n + 1, stage=last, limit=1)
         if not outputs:
             continue
-        output = outputs[0]
-        if output.file is not None and stage.sink is not None:
-            data = stage.sink.read(Evidence.decode(output.file))
-        else:
-            data = output.data if output.data is not None else b"null"
-        yield Result(record.key, stage.output.decode(data), record.n)
+        yield Result(record.key, value_of(stage, outputs[0], name, record), record.n)

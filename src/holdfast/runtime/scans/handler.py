@@ -89,6 +89,11 @@ class Handler:
             error.add_note(f"{self.what} begins with None: write acc: int = 0, or handler(initial=0)")
 
     @property
+    def is_typed(self) -> bool:
+        """Whether the annotation of what it accumulates says what that is."""
+        return self._adapter is not None
+
+    @property
     def wants_context(self) -> bool:
         return bool(self._context)
 

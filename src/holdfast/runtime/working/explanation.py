@@ -1,11 +1,13 @@
 """What an exception of a handler means for its item."""
 
 import os
+import sysconfig
 import time
 import traceback
 from pathlib import Path
 
 from holdfast.core import canonical
+from holdfast.core.alike import place_in
 from holdfast.core.errors import Defer, HoldfastError, Signal, Skip, Transient
 from holdfast.core.journal import Spend
 from holdfast.core.limits import DEFERRED_LEAST, REQUEST_HINT_CHARS
@@ -17,6 +19,9 @@ from holdfast.runtime.checking.checks import CheckFailed
 from holdfast.runtime.schema import Invalid
 
 TRACE_CHARS = 4000
+TRACE_FRAMES = 8
+LIBRARIES = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")})
+"""Where Python keeps its own modules."""
 SINK_WAIT = 1.0
 
 
@@ -122,12 +127,19 @@ def _text(error: BaseException) -> str:
 
 def with_place(error: BaseException) -> str:
     """What an error says, and where in the user's code it was raised; its kind is told apart, as its code."""
-    at = "" if isinstance(error, Signal | Invalid) else _trace(error, 1)
+    at = "" if isinstance(error, Signal | Invalid) else place_in(_trace(error))
     return _text(error) + (f" ({at})" if at else "")
 
 
-def _trace(error: BaseException, most: int = 8) -> str:
+def _trace(error: BaseException) -> str:
+    """The innermost frames, oldest first; a frame of a library is told by its folder, too."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f"{os.sep}holdfast{os.sep}runtime{os.sep}" not in f.filename] or frames
-    lines = [f"{Path(f.filename).name}:{f.lineno} in {f.name}" for f in own[-most:]]
+    lines = [f"{_file(f.filename)}:{f.lineno} in {f.name}" for f in own[-TRACE_FRAMES:]]
     return canonical.storable("; ".join(lines)[:TRACE_CHARS])
+
+
+def _file(name: str) -> str:
+    path = Path(name)
+    is_library = name.startswith(("<frozen", *LIBRARIES)) or "site-packages" in path.parts
+    return f"{path.parent.name or 'python'}/{path.name}" if is_library else path.name

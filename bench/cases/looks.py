@@ -19,7 +19,7 @@ LOOKS = {
 }
 
 
-def prepare(place: Path, _seed: int, count: int, *, dead: int, **_: object) -> None:
+def prepare(place: Path, seed: int, count: int, *, dead: int, **_: object) -> None:  # noqa: ARG001
     """As many batches of five items, and one of dead letters only; shared by all probes of a size."""
     path = store_of(place, count)
     if path.exists():
@@ -41,7 +41,7 @@ def prepare(place: Path, _seed: int, count: int, *, dead: int, **_: object) -> N
     letters.run(range(dead), batch="dead", progress=False, tolerate="100%")
 
 
-def look(place: Path, _seed: int, count: int, *, arguments: tuple[str, ...], **_: object) -> Reading:
+def look(place: Path, seed: int, count: int, *, arguments: tuple[str, ...], **_: object) -> Reading:  # noqa: ARG001
     command = [sys.executable, "-m", "holdfast", *arguments]
     env = {**os.environ, "HOLDFAST_STORE": str(store_of(place, count)), "COLUMNS": "100"}
     with Stopwatch() as watch:

@@ -130,9 +130,11 @@ class Ingester:
 
     def _opened(self, source: Iterable[Any], control: Control) -> Iterator[Any]:
         """The items, one after the other. A source of ours that may be away is waited for."""
-        outage = Outage(self.patience, lambda: control.stopping, Notice(repr(source)))
         patiently = getattr(source, "patiently", None)
-        return iter(source) if patiently is None else patiently(outage)
+        if patiently is None:  # a list, perhaps, which is not written out as text for a notice that never comes
+            return iter(source)
+        items: Iterator[Any] = patiently(Outage(self.patience, lambda: control.stopping, Notice(repr(source))))
+        return items
 
     def groups(self, source: Iterable[Any], size: int) -> Iterator[list[NewItem]]:
         """The items of a source as they would be admitted, for whoever only compares: so many at a time, fewer where

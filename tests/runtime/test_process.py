@@ -18,6 +18,7 @@ from holdfast.runtime.records.audit import verify
 from holdfast.stores import faults
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
+from holdfast.testing.conformance.kit import new_item
 from tests.runtime.support import Calls, run, wait_for
 
 AT_ONCE = hf.Retry(attempts=3, wait=("0s", "0s"))
@@ -358,7 +359,8 @@ def test_sealed_cancelled_and_paused_batches(pages: hf.Pipeline) -> None:
     assert pages.process(2).state == "waiting"
     assert "paused" in pages.process(2).why
     pages.store.steer(batch.id, Course.CANCELLED, actor="ann", reason="never")
-    assert pages.process(2).state == "cancelled"
+    assert (pages.process(2).state, pages.process(2).code) == ("cancelled", "cancelled")
+    assert pages.report().counts.cancelled == 1, "it is on record"
     assert pages.process(1) == done
     with pytest.raises(hf.Refused):
         pages.process(3)
@@ -436,18 +438,78 @@ def test_no_thread_is_left_behind(book: hf.Pipeline) -> None:
     wait_for(lambda: threading.active_count() <= before)
 
 
+def ending(clock: ManualClock, seconds: float = 1.0) -> hf.Pipeline:
+    """A pipeline with a batch that ends then."""
+    book = hf.Pipeline("book", store=MemoryStore(clock=clock, is_dead=lambda _owner: False))
+    book.stage(name="read")(lambda n: n)
+    with book.processor() as processor:
+        batch = processor.batch
+    book.store.steer(batch.id, batch.course, actor="ann", reason="it ends", ends_at=clock() + seconds)
+    return book
+
+
 @pytest.mark.promise("A15")
-def test_after_the_end_of_a_batch_a_message_is_not_handed_over_again(folder: Path) -> None:
+def test_after_the_end_of_a_batch_a_new_message_is_refused(folder: Path) -> None:
     clock = ManualClock()
-    book = hf.Pipeline("book", store=MemoryStore(clock=clock))
-
-    @book.stage
-    def read(n: int) -> int:
-        return n
-
-    batch = book.processor().batch
-    book.store.steer(batch.id, batch.course, actor="ann", reason="it ends", ends_at=clock() + 1)
-    assert book.process(1).state == "done"
+    book = ending(clock)
+    book.expect("book", 1)
+    done = book.process(1)
     clock.advance(2)
-    late = book.process(2)
-    assert (late.state, late.is_finished, late.why) == ("cancelled", True, "the end of the batch has come")
+    for _ in range(2):
+        with pytest.raises(hf.Refused, match=r"ended at .* takes no new items; give it a later end"):
+            book.process(2)
+    report = book.report("book")
+    assert (report.state, report.counts.expected, report.counts.pending) == ("complete", 1, 0)
+    assert book.process(1) == done, "those it has may come again"
+    answer = hf.lambda_handler(book)({"Records": [{"messageId": "m", "body": "2"}]}, None)
+    assert answer == {"batchItemFailures": [{"itemIdentifier": "m"}]}, "the queue keeps it"
+
+
+def test_a_later_end_takes_new_messages_again(folder: Path) -> None:
+    clock = ManualClock()
+    book = ending(clock)
+    with book.processor() as processor:
+        clock.advance(2)
+        batch = lookup.batch_named(book.store, "book")
+        book.store.steer(batch.id, batch.course, actor="ann", reason="later", ends_at=clock() + 10)
+        assert processor.process(1).state == "done"
+
+
+@pytest.mark.promise("A15")
+def test_an_item_that_its_batch_left_is_cancelled_on_record(folder: Path) -> None:
+    clock = ManualClock()
+    book = ending(clock)
+    batch = lookup.batch_named(book.store, "book")
+    book.store.add_items(batch.id, [new_item(n, str(n).encode()) for n in (1, 2)], actor="ann")
+    clock.advance(2)
+    late = book.process(1)
+    assert (late.state, late.code, late.is_finished) == ("cancelled", "ended", True)
+    assert late.why.startswith("the batch ended at ")
+    counts = book.report("book").counts
+    assert (counts.cancelled, counts.pending) == (1, 1), "the other one has its own message, or a run"
+    book.process(2)
+    assert book.report("book").state == "stopped"
+    assert verify(book.store, batch, full=True).holds
+    finished = [event for event in book.store.events(0) if event.kind == "batch.finished"]
+    assert len(finished) == 1
+
+
+@pytest.mark.promise("A15")
+@pytest.mark.parametrize("how", ["until", "cancel"])
+def test_an_item_in_hand_is_not_called_cancelled(how: str, folder: Path) -> None:
+    clock = ManualClock()
+    book = ending(clock)
+    batch = lookup.batch_named(book.store, "book")
+    book.store.add_items(batch.id, [new_item(1, b"1")], actor="ann")
+    claim = book.store.claim(Want(batch=batch.id, owner="other", limit=1, seconds=30))
+    assert isinstance(claim, Claim)
+    if how == "cancel":
+        book.cancel("book", reason="never")
+    else:
+        clock.advance(2)
+    held = book.process(1)
+    assert (held.state, held.run_again) == ("running", True)
+    clock.advance(60)
+    gone = book.process(1)
+    assert (gone.state, gone.code) == ("cancelled", "cancelled" if how == "cancel" else "ended")
+    assert book.report("book").counts.cancelled == 1

@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import course, ending
+from holdfast.core import course
 from holdfast.core.errors import HoldfastError, Refused, StoreError, UsageError
-from holdfast.core.model import Batch, Course, ItemNo, NewItem, State, Want
+from holdfast.core.model import Batch, ItemNo, NewItem, State, Want
 from holdfast.core.reconcile import Reconciliation
 from holdfast.runtime import definition, ownership
 from holdfast.runtime.checking import checker, renewal
@@ -26,7 +26,6 @@ from holdfast.runtime.ending import sealing, state, steering
 from holdfast.runtime.ending.closing import Closing
 from holdfast.runtime.failures import FailureHooks
 from holdfast.runtime.ingester import Ingester, KeyFrom
-from holdfast.runtime.operating.operations import By
 from holdfast.runtime.options import Options
 from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.plans import changed_code
@@ -359,11 +358,7 @@ class Run:
     def _cancel_the_rest(self, batch: Batch) -> None:
         """The batch was cancelled, or its end has come: whatever nobody holds is cancelled now."""
         if self.control.reason in ENDED_FOR_GOOD:
-            if batch.course is Course.CANCELLED:
-                code, why = ending.CANCELLED, steering.why(self.store, batch, "cancelled")
-            else:
-                code, why = ending.ENDED, f"the batch ended at {steering.in_utc(batch.ends_at or 0.0)}"
-            steering.clear(self.store, batch, By(actor=self.owner, reason=why), code=code)
+            steering.clear_over(self.store, batch, actor=self.owner)
 
     # -- what threads tell each other -----------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.core import journal
 from holdfast.core.acts import change_of
-from holdfast.core.ending import CANCELLED
+from holdfast.core.ending import CANCELLED, ENDED
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Chunk, Course, State, StoredItem, chain_of_batch
@@ -117,18 +117,43 @@ def clear(store: Store, batch: Batch, by: By, *, code: str, at_once: bool = Fals
 
 def _clear_chunk(store: Store, batch: Batch, chunk: Chunk, by: By, code: str) -> int:
     """In groups: memory stays flat, and no transaction is long. The fence rises where there was an owner."""
-    stages, changed = len(lookup.stage_names(batch)), 0
+    changed = 0
+    rest = iter(each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING))
+    while group := list(islice(rest, ACT_ITEMS)):
+        changed += _clear_items(store, batch, group, by, code, seize=chunk.owner is not None)
+    return changed
+
+
+def _clear_items(store: Store, batch: Batch, items: list[StoredItem], by: By, code: str, *, seize: bool) -> int:
+    stages = len(lookup.stage_names(batch))
 
     def change(item: StoredItem) -> Change:
         place = move(item.place, Transition.CANCEL, stages=stages, code=code, reason=by.reason)
         return change_of(item.n, item.place, place)
 
-    rest = iter(each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING))
-    while group := list(islice(rest, ACT_ITEMS)):
-        act = Act(id=os.urandom(16), batch=batch.id, kind="cancelled", actor=by.actor, reason=by.reason,
-                  at_items=tuple(change(item) for item in group), seize=chunk.owner is not None)  # fmt: skip
-        changed += len(store.act(act))
-    return changed
+    act = Act(id=os.urandom(16), batch=batch.id, kind="cancelled", actor=by.actor, reason=by.reason,
+              at_items=tuple(map(change, items)), seize=seize)  # fmt: skip
+    return len(store.act(act))
+
+
+def clear_over(store: Store, batch: Batch, *, actor: str) -> None:
+    """Cancel every pending item of a batch that was cancelled or whose end has come, unless a live owner has it."""
+    code, why_ = _last_word(store, batch)
+    clear(store, batch, By(actor=actor, reason=why_), code=code)
+
+
+def clear_one(store: Store, batch: Batch, item: StoredItem, *, actor: str) -> None:
+    """Cancel one pending item of such a batch. The caller has seen that no live owner has it; a dead one is fenced
+    off."""
+    code, why_ = _last_word(store, batch)
+    _clear_items(store, batch, [item], By(actor=actor, reason=why_), code, seize=True)
+
+
+def _last_word(store: Store, batch: Batch) -> tuple[str, str]:
+    """Return the code and the reason of items that are cancelled because their batch is over."""
+    if batch.course is Course.CANCELLED:
+        return CANCELLED, why(store, batch, "cancelled")
+    return ENDED, f"the batch ended at {in_utc(batch.ends_at or 0.0)}"
 
 
 # -- the end of a batch -----------------------------------------------------------------------------------------------

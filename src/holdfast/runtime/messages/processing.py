@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
-from holdfast.core import ingest, wait
+from holdfast.core import course, ingest, wait
 from holdfast.core import lease as leases
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.errors import HoldfastError, Refused, StoreError, Superseded
@@ -26,12 +26,12 @@ from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
 from holdfast.core.settle import NOTHING, Settled, commit, settle, start
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import GoesBack
-from holdfast.runtime import definition, ownership
+from holdfast.runtime import definition, lookup, ownership
 from holdfast.runtime.checking import checker, renewal
 from holdfast.runtime.checking.gate import ask
 from holdfast.runtime.checking.looking import Looker
 from holdfast.runtime.checking.rewinding import back, send_back
-from holdfast.runtime.ending import finish, totals
+from holdfast.runtime.ending import finish, steering, totals
 from holdfast.runtime.ingester import Changed, Ingester, KeyFrom
 from holdfast.runtime.messages import processed
 from holdfast.runtime.messages.inline import Inline
@@ -127,6 +127,7 @@ class Processor:
         return result
 
     def _admit(self, item: NewItem) -> Admitted:
+        self._check_end()
         try:
             return self.store.add_items(self.batch.id, [item], actor=self.owner)
         except Refused:
@@ -134,6 +135,17 @@ class Processor:
             if now is not None and now.closed_at is not None and now.sealed_at is None:
                 totals.note_turned_away(self.store, now, actor=self.owner)
             raise
+
+    def _check_end(self) -> None:
+        """Refuse a new item after the end of the batch. One that is admitted at that very moment is cancelled."""
+        if not course.has_ended(self.batch, self.store.now()):
+            return
+        self.batch = lookup.batch_named(self.store, self.batch.name)  # it may have a later end by now
+        if self.batch.sealed_at is None and course.barrier(self.batch, self.store.now()) == "until":
+            raise Refused(
+                f"batch {self.batch.name!r} ended at {steering.in_utc(self.batch.ends_at or 0.0)}: it takes no new "
+                "items; give it a later end (`until`), or send this one to another batch"
+            )
 
     def _look_for_end(self, n: ItemNo) -> None:
         """Publish the end of the batch, if it has come. An item that was settled before may come again for ever: then
@@ -403,17 +415,25 @@ class Processor:
         stored = self._stored(n)
         if stored.place.state is not State.PENDING:
             return self._answer(stored)
-        if idle.course is Course.CANCELLED:
-            return processed.describe(stored, self.stages, state=State.CANCELLED, why="the batch was cancelled")
-        if idle.ended:
-            return processed.describe(stored, self.stages, state=State.CANCELLED, why="the end of the batch has come")
         if idle.held:
             return processed.describe(stored, self.stages, state=RUNNING, why="another process has it in hand")
+        if idle.course is Course.CANCELLED or idle.ended:
+            return self._cancelled(stored)
         if idle.course is Course.PAUSED:
             return processed.describe(stored, self.stages, state=WAITING, why="the batch is paused")
         if idle.next_due is not None and idle.next_due > self.store.now():
             return self._waiting(stored, idle.next_due)
         return processed.describe(stored, self.stages, state=AGAIN, why="another process had it in hand until now")
+
+    def _cancelled(self, stored: StoredItem) -> Processed:
+        """The batch is over, and nobody has the item in hand: put on record that it is cancelled, as a run does."""
+        batch = lookup.batch_named(self.store, self.batch.name)
+        steering.clear_one(self.store, batch, stored, actor=self.owner)
+        self._has_written = True
+        now = self._stored(stored.n)
+        if now.place.state is not State.PENDING:
+            return self._answer(now)
+        return processed.describe(now, self.stages, state=AGAIN, why="another process had it in hand until now")
 
     def _tell_failure(self, n: ItemNo) -> None:
         stored = self._stored(n)

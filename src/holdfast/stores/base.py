@@ -366,12 +366,14 @@ def each_entry(store: Store, chain: int) -> Iterable[Entry]:
 
 
 def newest_entries(store: Store, chain: int, upto: int) -> Iterator[Entry]:
-    """The entries of a chain from that number back to its first, read in small pages, and no more of them than are
-    asked for. `upto`: the number of its last entry, which its batch or chunk knows."""
+    """The entries of a chain from that number back to its first, the last one alone and then in small pages, and no
+    more of them than are asked for: a bucket reads each. `upto`: the number of its last entry, which its batch or chunk
+    knows."""
+    size = 1
     while upto > 0:
-        after = max(0, upto - ENTRIES_AT_A_TIME)
+        after = max(0, upto - size)
         yield from reversed(store.entries(chain, after=after, limit=upto - after))
-        upto = after
+        upto, size = after, ENTRIES_AT_A_TIME
 
 
 def further(url: str, last: int, least: int) -> int:

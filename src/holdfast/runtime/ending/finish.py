@@ -8,14 +8,17 @@ it was counted: a process that was killed between its last commit and this look 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from holdfast.core import canonical, course, events, journal
-from holdfast.core.model import Batch, Course, ItemNo, chain_of_batch
-from holdfast.core.reconcile import Reconciliation
+from holdfast.core.model import Batch, BatchId, ChunkId, Course, ItemNo, chain_of_batch
+from holdfast.core.reconcile import How, Reconciliation
 from holdfast.runtime.ending import sealing, state
 from holdfast.runtime.reconciling.reconciler import reconcile
 from holdfast.runtime.sinks.base import Sink
-from holdfast.stores.base import Store, newest_entries
+from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, newest_entries
 
 NO_SINKS: Mapping[int, Sink] = {}
 SURPLUS = "surplus"
@@ -24,6 +27,18 @@ AMENDS = frozenset({"opened", "ingested", "steered", "sealed", "reopened"})
 
 
 log = logging.getLogger("holdfast.ending")
+
+
+class _Compared(NamedTuple):
+    """An end that agreed with all chains when they were last compared."""
+
+    batch: BatchId
+    end: str
+    heads: Mapping[ChunkId, bytes]
+
+
+_compared: WeakKeyDictionary[Store, _Compared] = WeakKeyDictionary()
+"""The last one of each store in this process: a message that comes again compares one chain only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +64,9 @@ def look(
         if message is not None and _has_surplus(now):
             _warn_of_surplus(store, now, message, actor)
             return None
-        if not store.is_settled(now.id) or (
-            message is not None and message.again and _was_noted(store, now, message.n)
-        ):
+        if _is_known(store, now, message) or not store.is_settled(now.id) or _is_known(store, now, message, whole=True):
             return None
-        return reconcile(store, now, sinks=sinks, how="files" if sinks else "sums")
+        return reconcile(store, now, sinks=sinks, how=_depth(store, now, sinks, message))
 
     return sealing.conclude(store, batch, compare, actor=actor)
 
@@ -78,15 +91,41 @@ def _warn_of_surplus(store: Store, batch: Batch, message: Message, actor: str) -
     store.note(batch.id, SURPLUS, journal.encode_body(body), actor=actor, once=True, events=[warning])
 
 
-def _was_noted(store: Store, batch: Batch, n: ItemNo) -> bool:
-    """Return whether the last word on the batch is its end, from after the last entry about the item."""
-    chunk = store.chunk_of(batch.id, n)
-    written = store.entries(chunk.id, after=max(0, chunk.seq - 1), limit=1)
-    since = journal.decode_header(written[-1].head).at if written else chunk.touched_at
-    newest = newest_entries(store, chain_of_batch(batch.id), batch.seq)
-    for header in (journal.decode_header(entry.head) for entry in newest):
-        if header.kind in AMENDS:
-            return False
-        if header.kind == state.RECONCILED:
-            return header.at > since
-    return False
+def _is_known(store: Store, batch: Batch, message: Message | None, *, whole: bool = False) -> bool:
+    """Return whether the last word on the batch is its end, and knows of the item. By the heads of chains, never by
+    clocks: they may be set back, or differ between hosts. Without `whole`, by those that were compared before."""
+    if message is None or not message.again:
+        return False
+    end = _last_end(store, batch)
+    if end is not None and whole:
+        chunks = store.chunks(batch.id)
+        if course.cover(chunks).hex() == end:
+            _compared[store] = _Compared(batch.id, end, {chunk.id: chunk.head for chunk in chunks})
+    known = _compared.get(store)
+    if end is None or known is None or (known.batch, known.end) != (batch.id, end):
+        return False
+    chunk = store.chunk_of(batch.id, message.n)
+    return known.heads.get(chunk.id) == chunk.head
+
+
+def _last_end(store: Store, batch: Batch) -> str | None:
+    """Return the heads of all chains at the end that was noted last; None where the batch was amended since."""
+    for entry in newest_entries(store, chain_of_batch(batch.id), batch.seq):
+        kind = journal.decode_header(entry.head).kind
+        if kind in AMENDS:
+            return None
+        if kind == state.RECONCILED:
+            body = journal.decode_body(entry.body)
+            return str(canonical.decode(body.note)["heads"]) if isinstance(body, journal.Acted) else None
+    return None
+
+
+def _depth(store: Store, batch: Batch, sinks: Mapping[int, Sink], message: Message | None) -> How:
+    """How closely to look: at no files where an end was noted before and only new messages came since. Each has seen to
+    its own."""
+    if not sinks:
+        return "sums"
+    newest = islice(newest_entries(store, chain_of_batch(batch.id), batch.seq), ENTRIES_AT_A_TIME)
+    kinds = (journal.decode_header(entry.head).kind for entry in newest)
+    told = next((kind for kind in kinds if kind == state.RECONCILED or kind in AMENDS - {"ingested"}), None)
+    return "sums" if message is not None and told == state.RECONCILED else "files"

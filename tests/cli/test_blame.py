@@ -2,6 +2,10 @@
 
 import pytest
 
+from holdfast.core.journal import LIFTED
+from holdfast.runtime.operating.operations import By
+from holdfast.runtime.reports import story
+from holdfast.runtime.stuck import acquittal
 from tests.cli.conftest import Command
 from tests.operations.world import World
 
@@ -36,6 +40,22 @@ def test_status_tells_and_a_person_lifts_it(blamed: World, holdfast: Command) ->
     why = " ".join(holdfast("why", "moby-dick", "rest").out.split())
     assert "the blame of its part was lifted by ada: spot instances" in why
     assert holdfast("audit", "verify", "moby-dick").code == 0
+
+
+def test_only_the_part_that_holds_an_item_is_in_its_story(world: World) -> None:
+    world.add(*(f"more {n}" for n in range(12)))
+    for _ in range(2):
+        for owner in "abcde":
+            world.claim(3, owner=owner)
+        world.clock.advance(31.0)
+    chunks = world.store.chunks(world.id)
+    assert sum(chunk.parent is not None for chunk in chunks) == 3, "each cut off the one before"
+    acquittal.lift(world.store, world.batch, By(actor="ada", reason="spot instances"))
+    for n in range(12):
+        told = story.tell(world.store, world.batch, f"more {n}")
+        (held,) = [chunk.id for chunk in chunks if chunk.lo <= told.number < chunk.hi]
+        (lifted,) = [event for event in told.events if event.what == LIFTED]
+        assert lifted.entry.endswith(f"of chunk {held}")
 
 
 def test_it_begins_no_item_again(blamed: World, holdfast: Command) -> None:

@@ -157,6 +157,29 @@ def test_the_forecast_is_the_mean_of_what_is_settled_times_what_is_left(world: W
     assert seen.forecast.seconds is None, "nobody works on it: no time can be told"
 
 
+def test_time_in_which_nobody_worked_is_not_in_the_rate(world: World) -> None:
+    world.add(*range(40))
+    for turn, owner in enumerate(["host/evening", "host/morning"]):
+        world.clock.advance(12 * 3600.0 * turn)
+        for _ in range(4):
+            claim = world.claim(4, owner=owner)
+            world.clock.advance(2.0)
+            world.commit(claim, [done(item, queued=0.5, seconds=1.5) for item in world.items(claim)])
+            claim = world.claim(4, owner=owner)
+            world.commit(claim, [done(item, queued=0.0, seconds=0.0) for item in world.items(claim)])
+    assert status.snapshot(world.store, world.batch).forecast.rate == pytest.approx(32 / 14)
+
+
+def test_a_run_that_waits_is_at_work_and_one_whose_machine_slept_is_not(world: World) -> None:
+    world.add(*range(40))
+    for pause in (0.0, 60.0, 12 * 3600.0):
+        world.clock.advance(pause)
+        claim = world.claim(10)
+        world.clock.advance(4.0)
+        world.commit(claim, [skipped(item) for item in world.items(claim)])
+    assert status.snapshot(world.store, world.batch).forecast.rate == pytest.approx(20 / 64.25)
+
+
 @pytest.mark.promise("P9")
 def test_a_status_cannot_be_changed_and_says_the_same_afterwards(world: World) -> None:
     world.add("a", "b")

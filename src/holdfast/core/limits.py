@@ -229,3 +229,6 @@ BLAME_ENTRIES: Final = 1_024
 
 WITHHELD_SECONDS: Final = 10.0
 """How long they are withheld where the source gives nothing more; then they are buried."""
+
+RATE_PAUSE: Final = 600.0
+"""Seconds between two commits of a run beyond which it was not at work: its machine slept, or it had nothing to do."""

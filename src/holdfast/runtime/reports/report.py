@@ -430,7 +430,7 @@ def _saved(
         kept = savings.read(store, chunks, {chunk.id: chunk.seq for chunk in began_with})
         seconds, spent = kept.sum()
         return Saved(run.before.done, money.to_usd(spent), seconds, kept.items != run.before.done)
-    past = Past.of(body for _, body in status.recent_commits(store, began_with, SAVED_ENTRIES))
+    past = Past.of(each.body for each in status.recent_commits(store, began_with, SAVED_ENTRIES))
     seconds, spent = past.cost({stage: run.before.done for stage in range(stages) if stage in past.costs}) or (0.0, 0)
     return Saved(run.before.done, money.to_usd(spent), seconds, about=True)
 

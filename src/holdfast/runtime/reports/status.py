@@ -20,6 +20,7 @@ from holdfast.runtime import lookup
 from holdfast.runtime.ending import sealing, state
 from holdfast.runtime.plans.forecast import Past
 from holdfast.runtime.reports import statistics
+from holdfast.runtime.reports.speed import Committed, rate
 from holdfast.runtime.stuck import blame, grants
 from holdfast.runtime.stuck.activity import Activity
 from holdfast.runtime.stuck.blame import Blame
@@ -28,7 +29,6 @@ from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_item, further
 
 RECENT_ENTRIES = 1_000
 CHUNK_ENTRIES = 64
-RATE_ENTRIES = 200
 SAMPLED_ITEMS = 1_000
 """Pending items that are looked at to tell at which stages the rest stands."""
 
@@ -286,26 +286,26 @@ def _held(chunk: Chunk, now: float, is_dead: IsDead, one_clock: bool) -> Held:
 class Recent:
     """What the last commits of a batch tell, read once: what items took and cost, how fast they came, when they did."""
 
-    def __init__(self, commits: Iterable[tuple[float, journal.Checkpointed]]) -> None:
+    def __init__(self, commits: Iterable[Committed]) -> None:
         self.past = Past()
-        self.settled: list[tuple[float, int]] = []
+        self.commits: list[Committed] = []
         self._moved: set[float] = set()
-        for at, body in commits:
-            self.past.learn(body)
-            self.settled.append((at, settled_in(body)))
-            if body.advanced or body.attempts or body.positions:
-                self._moved.add(at)
+        for each in commits:
+            self.past.learn(each.body)
+            self.commits.append(each)
+            if each.body.advanced or each.body.attempts or each.body.positions:
+                self._moved.add(each.at)
 
     def progressed_at(self, chunks: Sequence[Chunk]) -> float | None:
         """Return when something last moved: to give back what was claimed is not progress."""
-        bare = {at for at, _ in self.settled}.difference(self._moved)
+        bare = {each.at for each in self.commits}.difference(self._moved)
         touched = (chunk.touched_at for chunk in chunks if chunk.touched_at not in bare)
         return max([*self._moved, *touched], default=None)
 
 
 def _forecast(store: Store, batch: Batch, chunks: Sequence[Chunk], counts: Counts, recent: Recent) -> Forecast:
     left, past = counts.pending, recent.past
-    speed = rate(recent.settled)
+    speed = rate(recent.commits)
     cost = past.cost(_work_left(store, batch, chunks, left)) if past.costs else None
     return Forecast(
         left=left, rate=speed, seconds=left / speed if speed and (counts.running or not left) else None,
@@ -313,8 +313,8 @@ def _forecast(store: Store, batch: Batch, chunks: Sequence[Chunk], counts: Count
     )  # fmt: skip
 
 
-def recent_commits(store: Store, chunks: Sequence[Chunk], entries: int) -> Iterator[tuple[float, journal.Checkpointed]]:
-    """Yield the last commits of a batch with their times, whoever made them: from the chunks that were written last, at
+def recent_commits(store: Store, chunks: Sequence[Chunk], entries: int) -> Iterator[Committed]:
+    """Yield the last commits of a batch, whoever made them: from the chunks that were written last, at
     least some of each, about so many entries in all, and none that came after these chunks were read."""
     for chunk in sorted(chunks, key=lambda chunk: chunk.touched_at, reverse=True):
         if entries <= 0:
@@ -329,7 +329,8 @@ def recent_commits(store: Store, chunks: Sequence[Chunk], entries: int) -> Itera
             for entry in page:
                 body = journal.decode_body(entry.body)
                 if isinstance(body, journal.Checkpointed):
-                    yield journal.decode_header(entry.head).at, body
+                    header = journal.decode_header(entry.head)
+                    yield Committed(header.at, header.actor, body)
 
 
 def _work_left(store: Store, batch: Batch, chunks: Sequence[Chunk], left: int) -> dict[int, int]:
@@ -341,20 +342,6 @@ def _work_left(store: Store, batch: Batch, chunks: Sequence[Chunk], left: int) -
             sample.update(item.place.stage for item in some)
     seen = max(1, sample.total())
     return {stage: round(Fraction(left * sum(sample[at] for at in range(stage + 1)), seen)) for stage in range(stages)}
-
-
-def rate(settled: Sequence[tuple[float, int]]) -> float | None:
-    """Items settled per second over the last commits; None before there are two."""
-    seen = sorted(settled)[-RATE_ENTRIES:]
-    if len(seen) < 2 or seen[-1][0] <= seen[0][0]:
-        return None
-    return sum(items for _, items in seen[1:]) / (seen[-1][0] - seen[0][0])
-
-
-def settled_in(body: journal.Checkpointed) -> int:
-    """How many items a commit brought to their end."""
-    finished = sum(len(group.items) for group in body.advanced if group.finished)
-    return finished + sum(1 for attempt in body.attempts if attempt.outcome in ("skip", "bury"))
 
 
 def _text(amount: Decimal | None) -> str | None:

@@ -144,11 +144,20 @@ class _Teller:
             for entry in each_entry(self._store, chunk.id):
                 header, body = journal.decode_header(entry.head), journal.decode_body(entry.body)
                 yield from self._of(header, body)
+                if self._is_cut_off(chunk, body):
+                    break  # whatever happens to that chunk from now on happens to others
         for late in sealing.late_for(self._store, self._batch, self._n):
             text = f"{owners.short(late.owner)} came with work on it after the batch was sealed: it was refused"
             yield Event(at=late.at, what="late", text=text, entry=late.entry, facts={"owner": late.owner})
         if self._grant is not None and self._is_pending and self._line[-1].owner is not None:
             yield self._grant
+
+    def _is_cut_off(self, chunk: Chunk, body: journal.Body) -> bool:
+        """Whether a chunk gave the item away with this entry."""
+        if chunk is self._line[-1] or not isinstance(body, journal.Claimed) or body.child is None:
+            return False
+        _, lo, hi = body.child
+        return lo <= self._n < hi
 
     def _admission(self) -> Iterator[Event]:
         for entry in each_entry(self._store, chain_of_batch(self._batch.id)):

@@ -4,6 +4,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice, repeat
 from typing import Any, Literal
 
@@ -49,6 +50,7 @@ class Ingester:
         owner: str,
         rerun: Callable[[ItemNo, NewItem], None],
         patience: float = 0.0,
+        stilled: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.store = store
         self.batch = batch
@@ -59,6 +61,8 @@ class Ingester:
         self.owner = owner
         self.rerun = rerun
         self.patience = patience
+        self.stilled = stilled
+        """Around `rerun`: nothing of this run is at work meanwhile."""
         self._field = key if isinstance(key, str) and identity == "key" else None
         self.freeze = self._admit_quickly if self._field is not None else self.admit
         """One item, the short way where there is one."""
@@ -75,6 +79,12 @@ class Ingester:
         done nothing. Only a source that keeps nobody waiting is read first."""
         at_hand = isinstance(source, Sized | LineFile | Folder | Parquet)
         return at_hand and self.changed == "refuse" and self.identity == "key" and self.batch.admitted > 0
+
+    @property
+    def compares_first(self) -> bool:
+        """Whether the whole source is compared before anything stored is worked on: what is pending may come with
+        another payload, and is not paid for with the old one first."""
+        return self.changed == "rerun" and self.identity == "key" and self.batch.admitted > 0
 
     def read(self, source: Iterable[Any], control: Control, ledger: Ledger, wake: Callable[[], None],
              begin: Callable[[], bool] | None = None) -> None:  # fmt: skip
@@ -270,11 +280,12 @@ class Ingester:
         if not admitted.changed or self.changed == "keep":
             return
         changed = [(index, n) for index, n in admitted.changed if self.differs(n, group[index])]
-        if self.changed == "rerun":
-            for index, n in changed:
-                self.rerun(n, group[index])
-        else:
+        if self.changed == "refuse":
             self._refuse_changed(group, changed)
+        elif changed:
+            with self.stilled():
+                for index, n in changed:
+                    self.rerun(n, group[index])
 
     def _refuse_changed(self, group: list[NewItem], changed: list[tuple[int, ItemNo]]) -> None:
         if not changed:
@@ -290,12 +301,18 @@ class Ingester:
 
     def _renew_moved(self, group: list[NewItem], admitted: Admitted) -> None:
         """The same things in another place: what nobody has begun is looked for there."""
-        for index, n in admitted.changed if self._alike is not _never else ():
-            stored, item = self.store.items(self.batch.id, lo=n, hi=n + 1)[0], group[index]
-            before, after = canonical.decode(stored.payload), canonical.decode(item.payload)
-            fresh = stored.place.state is State.PENDING and stored.place.stage == 0
-            if fresh and self._alike(before, after) and _place_of(before) != _place_of(after):
-                self.rerun(n, item)
+        if self._alike is _never or not any(self._is_moved(n, group[index]) for index, n in admitted.changed):
+            return
+        with self.stilled():
+            for index, n in admitted.changed:
+                if self._is_moved(n, group[index]):
+                    self.rerun(n, group[index])
+
+    def _is_moved(self, n: ItemNo, item: NewItem) -> bool:
+        stored = self.store.items(self.batch.id, lo=n, hi=n + 1)[0]
+        before, after = canonical.decode(stored.payload), canonical.decode(item.payload)
+        fresh = stored.place.state is State.PENDING and stored.place.stage == 0
+        return fresh and self._alike(before, after) and _place_of(before) != _place_of(after)
 
     def differs(self, n: ItemNo, item: NewItem) -> bool:
         """Whether two payloads mean something else; the order of a dict, or of a set, says nothing."""

@@ -233,13 +233,15 @@ class Run:
     def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger, worker: Role) -> None:
         """On the calling thread: look at what is recorded, then read the source. The worker begins beside it; of a
         source at hand some is compared first, so that a run that is refused has done nothing."""
-        ingester = self._ingester(batch, ledger)
+        ingester = self._ingester(batch, ledger, worker)
         ahead = items is not None and ingester.reads_ahead(items)
+        self.control.comparing = items is not None and ingester.compares_first
         try:
             if not ahead:
                 self._begin(batch, ledger, worker)
             if items is not None:
                 begin = partial(self._begin, batch, ledger, worker) if ahead else None
+                ledger.looking = "comparing the source with what is stored" if self.control.comparing else ""
                 ingester.read(items, self.control, ledger, self._wake, begin)
                 self._note_nothing(batch, ledger, ingester.taken)
             else:
@@ -257,9 +259,20 @@ class Run:
             self.control.fail(error)
         if not worker.is_begun:
             worker.start()  # it finds that the run ends, and ends
+        self._compared(ledger)
         self.control.reading = False
         self.control.ingested = True
         self._wake()
+
+    def _compared(self, ledger: Ledger) -> None:
+        """Let the worker begin what was held back, or tell that it was not begun."""
+        if self.control.comparing and self.control.stopping and not ledger.ingested:
+            self.warnings.append(
+                'nothing was begun: with changed="rerun" the whole source is compared with what is stored before '
+                "anything is handled, and it was not read to its end; run again, with more time where a deadline "
+                'ended it, or with changed="keep" to handle what is stored'
+            )
+        self.control.comparing, ledger.looking = False, ""
 
     def _note_nothing(self, batch: Batch, ledger: Ledger, given: int) -> None:
         """Say so where a source that had items has none any more: most often its path or pattern is wrong."""
@@ -291,17 +304,18 @@ class Run:
         if fresh is not None and (barred := course.barrier(fresh, self.store.now())):
             self.control.stop(barred)
 
-    def _ingester(self, batch: Batch, ledger: Ledger) -> Ingester:
+    def _ingester(self, batch: Batch, ledger: Ledger, worker: Role) -> Ingester:
         options = self.options
 
         def rerun(n: ItemNo, item: NewItem) -> None:
             state = renewal.renew(self.store, batch, n, item, self.left_alone, actor=self.owner)
             if state is not None:
-                ledger.send_back(state)
+                ledger.send_back(state, lo=n)
 
         return Ingester(self.store, batch, self.pipeline.stages[0].input, key=self.key, identity=options.identity,
                         changed=options.changed, owner=self.owner, rerun=rerun,
-                        patience=options.patience)  # fmt: skip
+                        patience=options.patience,
+                        stilled=lambda: self.control.stilled(self._wake, lambda: worker.is_over))  # fmt: skip
 
     def _wait(self, worker: Role, ledger: Ledger) -> None:
         told = False

@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.core.limits import FLIGHT_SECONDS
@@ -26,6 +28,9 @@ class Control:
         self.workers = workers
         self.deadline = deadline
         self.ingested = False
+        self.comparing = False
+        """Stored payloads may be replaced by those of the source: the worker gives back what it holds, and claims
+        nothing."""
         self.reading = False
         """The calling thread is inside the user's source, where an interrupt may break in."""
         self.reason = ""
@@ -44,6 +49,7 @@ class Control:
         self._stopped_at = 0.0
         self._room = threading.Event()
         self._room.set()
+        self._still = threading.Event()
 
     def stop(self, reason: str, *, at_once: bool = False) -> None:
         """Start nothing new; with `at_once`, do not wait for what is in flight either. A signal may call this in the
@@ -90,6 +96,24 @@ class Control:
         if self.deadline is None:
             return longest
         return min(longest, max(0.0, self.deadline - time.monotonic()))
+
+    @contextmanager
+    def stilled(self, wake: Callable[[], None], is_over: Callable[[], bool]) -> Iterator[None]:
+        """Around what replaces stored payloads: the worker comes to a rest first, so that no attempt of this run is
+        under way whose result and cost could not be recorded. `is_over`: there is no worker to wait for."""
+        self._still.clear()
+        before, self.comparing = self.comparing, True
+        wake()
+        while not (is_over() or self.at_once) and not self._still.wait(LOOK_SECONDS):
+            pass
+        try:
+            yield
+        finally:
+            self.comparing = before
+
+    def rest(self) -> None:
+        """The worker holds nothing, and claims nothing while payloads are compared."""
+        self._still.set()
 
     def pace_ingest(self, busy: bool) -> None:
         """Handlers that run on the committing thread and the reading of the source share one interpreter: they take

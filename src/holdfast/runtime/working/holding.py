@@ -94,6 +94,8 @@ class Holding:
         self._woken_at = 0.0
         self.running = 0
         self.outcomes: list[Outcome] = []
+        self.in_write: list[Outcome] = []
+        """Those that the commit under way speaks of."""
         self.withheld = 0
         """Deaths that are not among the outcomes yet."""
         self.checkpoints: dict[int, Checkpoint] = {}
@@ -244,6 +246,7 @@ class Holding:
     def clear(self) -> None:
         """Something of it was committed: it is not a suspect any more."""
         self.exclusive = self.alone = False
+        self.in_write = []
 
     def all_reached(self) -> list[Reached]:
         """How far its items have come that are ranges, to be written down."""

@@ -77,6 +77,8 @@ class Ledger:
         for chunk in chunks:
             self.before = self.before.plus(chunk.counts)
         self.now = Counts()
+        self._new_from = max((chunk.hi for chunk in chunks), default=0)
+        """The number of the first item that did not exist before the run."""
         self.admitted = sum(chunk.size for chunk in chunks)
         self.added = 0
         self.known = 0
@@ -157,11 +159,17 @@ class Ledger:
                     self.letters = self.letters.plus(len(group.dead), len(group.dead), len(group.dead))
                 self.buried += group.dead
 
-    def send_back(self, state: State, count: int = 1) -> None:
-        """So many items were in that state before the run, and have to be done again."""
-        if state is not State.PENDING and count:
-            with self._lock:
-                self.before = self.before.minus(Counts(**{state.value: count}))
+    def send_back(self, state: State, count: int = 1, *, lo: ItemNo | None = None) -> None:
+        """So many items were in that state, and have to be done again. Those from `lo` on, where the run admitted them
+        itself, are not its work any more; others are not from before, as far as there was anything."""
+        if state is State.PENDING or not count:
+            return
+        gone = Counts(**{state.value: count})
+        with self._lock:
+            if lo is not None and lo >= self._new_from:
+                self.now = _at_least_nothing(self.now.minus(gone))
+            else:
+                self.before = _at_least_nothing(self.before.minus(gone))
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -27,6 +27,7 @@ from holdfast.runtime.ending.watch import Watch
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.sources.away import SourceAway
 from holdfast.runtime.words import many
+from holdfast.runtime.working import replaced
 from holdfast.runtime.working.appetite import Appetite
 from holdfast.runtime.working.assignment import Answer, Assignment
 from holdfast.runtime.working.caution import Caution
@@ -109,6 +110,9 @@ class Worker:
             self._look_after_timeouts()
             if self.control.stopping:
                 self._drop_what_is_ready()
+                continue
+            if self.control.comparing:
+                self._rest()
                 continue
             self._wake()
             self.gate.let_through(self.holdings, nothing_left=self.idle is not None)
@@ -295,8 +299,8 @@ class Worker:
             self.control.stop("budget")
 
     def _settle(self, holding: Holding, now: float) -> Settled:
-        outcomes, holding.outcomes = holding.outcomes, []
-        return settle(outcomes, stages=len(self.lanes), policies=self.policies, now=now)
+        holding.in_write, holding.outcomes = holding.outcomes, []
+        return settle(holding.in_write, stages=len(self.lanes), policies=self.policies, now=now)
 
     def _commit_of(self, holding: Holding, settled: Settled) -> Commit:
         """The chunk is given back with its last item."""
@@ -344,7 +348,7 @@ class Worker:
 
     def _is_hungry(self) -> bool:
         """Whether more should be at hand, and may be."""
-        return self.appetite.wants(self.holdings) > 0 and self._has_room()
+        return not self.control.comparing and self.appetite.wants(self.holdings) > 0 and self._has_room()
 
     def _has_room(self) -> bool:
         """Whether more may be claimed: while any part of the batch carries blame, only what can be started at once."""
@@ -474,7 +478,7 @@ class Worker:
 
     def _refill(self) -> None:
         """Before the disk keeps us: hand over what there is room for, so that no worker has to wait for it."""
-        if self.control.stopping or any(h.exclusive for h in self.holdings):
+        if self.control.stopping or self.control.comparing or any(h.exclusive for h in self.holdings):
             return
         for lane in reversed(self.lanes):
             for holding in self._startable() if not lane.is_inline else []:
@@ -509,6 +513,18 @@ class Worker:
             if not holding.running and not holding.outcomes:
                 self._release(holding)
 
+    def _rest(self) -> None:
+        """Begin nothing and give back each chunk once what runs of it is committed, until payloads are compared."""
+        self.gate.give_back()
+        self.withheld.release()
+        for holding in list(self.holdings):
+            holding.drop_ready()
+            if not holding.running and not holding.is_ripe:
+                self._release(holding)
+        self.control.pace_ingest(busy=False)
+        if not self.holdings:
+            self.control.rest()
+
     def _release(self, holding: Holding) -> None:
         due = holding.release_due(self.store.now())
         self._write([commit(holding.holder, NOTHING, commit_id=holding.new_commit_id(), release=True, due=due)])
@@ -539,8 +555,14 @@ class Worker:
 
     def _drop(self, holding: Holding, why: str) -> None:
         then = "the batch is finished" if "sealed" in why else "another worker continues with it"
-        log.warning("chunk %d of batch %d (items %d to %d): %s; %s", holding.lease.chunk, holding.claim.batch,
-                    holding.claim.lo, holding.claim.hi - 1, why, then)  # fmt: skip
+        running = [item for lane in self.lanes for work in lane.active.values() if work.holding is holding
+                   for item in work.items]  # fmt: skip
+        finished, batch = [*holding.in_write, *holding.outcomes], self.lanes[0].runner.batch
+        if text := replaced.told(self.store, holding.claim.batch, batch, finished, running):
+            log.warning("%s", text)
+        else:
+            log.warning("batch %r, items number %d to %d: %s; %s", batch, holding.claim.lo,
+                        holding.claim.hi - 1, why, then)  # fmt: skip
         holding.lose()
         holding.outcomes.clear()
         holding.answer_savings(landed=False)

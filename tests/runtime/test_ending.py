@@ -126,15 +126,41 @@ def test_an_end_that_has_passed_or_cannot_be_read_is_refused(book: hf.Pipeline, 
     assert run(book, [1]).is_complete
 
 
+@pytest.mark.promise("A15")
+def test_a_run_after_the_end_says_that_it_did_not_read_its_source(folder: Path) -> None:
+    clock = ManualClock()
+    book = hf.Pipeline("book", store=SqliteStore(folder / "state.db", clock=clock))
+    define(Calls())(book)
+    ended: list[str] = []
+    book.after(lambda report: ended.append(report.state))
+    assert run(book, range(10), until="1h").state == "complete"
+    clock.advance(4000)
+    again = run(book, range(11), seal=True)
+    assert (again.state, again.reason, again.exit_code, again.run_again) == ("stopped", "until", 1, False)
+    assert again.counts.expected == 10
+    assert "its source was not read" in again.why
+    moment = dt.datetime.fromtimestamp(clock() - 400, dt.UTC).isoformat(timespec="minutes")[:16]
+    assert any(f"came at {moment}" in note for note in again.warnings)
+    assert "another batch" in again.why
+    assert any(note.startswith("not sealed: ") for note in again.warnings)
+    assert book.store.batch("book").sealed_at is None
+    assert ended == ["complete"]
+    assert len([event for event in book.store.events() if event.kind == "batch.finished"]) == 1
+    later = run(book, range(11), until="2h")
+    assert (later.state, later.counts.done) == ("complete", 11)
+
+
 def test_a_batch_that_is_complete_stays_complete_after_its_end(folder: Path) -> None:
     clock = ManualClock()
     book = hf.Pipeline("book", store=SqliteStore(folder / "state.db", clock=clock))
     define(Calls())(book)
     assert run(book, range(10), until="1h").state == "complete"
     clock.advance(4000)
-    again = run(book, range(10))
-    assert (again.state, again.exit_code) == ("complete", 0)
+    again = run(book, None)
+    assert (again.state, again.exit_code) == ("complete", 0), "there was no source to read"
     assert book.report().state == "complete"
+    run(book, range(10))
+    assert book.report().state == "complete", "of the batch nothing is left; it was the run that did not read"
 
 
 def test_a_batch_whose_end_comes_before_its_source_is_read_is_stopped(folder: Path) -> None:

@@ -119,7 +119,10 @@ class Run:
         grace = max(self.pipeline.patience.orphan_after, self.options.lease)
         if barred := course.barrier(batch, self.store.now()):
             self.control.stop(barred)
-            ledger.ingested = barred == "until" and batch.ingested_at is not None
+            ledger.ingested = barred == "until" and batch.ingested_at is not None and items is None
+            if barred == "until" and items is not None:
+                at = steering.in_utc(batch.ends_at or 0.0)
+                self.warnings.append(f"the end of the batch came at {at}, before this run: its source was not read")
             return self._finish(batch, ledger)
         heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, every=self.options.heartbeat,
                               on_trouble=lambda why: self._halt(heartbeat, why))  # fmt: skip

@@ -36,7 +36,7 @@ class Closing:
         `read`: this run came to the end of its source."""
         found = sealing.conclude(self._store, batch, lambda: self._compare(batch.name, read=read), actor=self._actor)
         if self._options.seal and found is not None:
-            self._seal(batch, found)
+            self._seal(batch, found, read=read)
         return found
 
     def _compare(self, name: str, *, read: bool) -> Reconciliation | None:
@@ -58,13 +58,16 @@ class Closing:
             return "sums"
         return "files"
 
-    def _seal(self, batch: Batch, found: Reconciliation) -> None:
+    def _seal(self, batch: Batch, found: Reconciliation, *, read: bool) -> None:
         tolerated = allowed(self._options.tolerate, found.expected.admitted)
         if batch.sealed_at is not None:
             return
         if found.end not in (End.COMPLETE, End.WITH_DEAD) and found.is_explained:
             as_it_is = f"to seal it as it is: `{command('reconcile', batch.name, options='--seal')}`"
             self.warnings.append(f"not sealed: it was {found.end} before it was complete; {as_it_is}")
+            return
+        if not read:
+            self.warnings.append("not sealed: its end came before its source was read to its end")
             return
         if found.exit_code(tolerated):
             dead = f"{found.recorded.dead:,} dead, tolerated are {tolerated:,}"

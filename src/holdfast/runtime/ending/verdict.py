@@ -56,6 +56,12 @@ def _stopped(now: Status) -> str:
             f"`{command('reconcile', now.batch)}`; if the number was wrong, "
             f"`{command('expect', now.batch, 'N', '--reason …')}`."
         )
+    if now.end in (End.COMPLETE, End.WITH_DEAD):
+        return (
+            f"Its end came, and its source was not read to its end: {many(counts.expected, 'item')} that came "
+            f"before {'is' if counts.expected == 1 else 'are'} settled, anything new in it was not taken. Give it a "
+            "later `until`, or run the new ones in another batch."
+        )
     unread = "" if now.ingested_at is not None else " before all of its items were there"
     flight = f", {counts.pending:,} still in flight" if counts.pending else ""
     return (

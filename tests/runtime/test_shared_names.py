@@ -1,6 +1,11 @@
 """Two batches never overwrite each other's files: names belong to the first batch that recorded a file under them."""
 
+import errno
+import fcntl
+import os
+import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -685,3 +690,56 @@ def test_the_batches_of_a_store_are_not_read_for_each_message(monkeypatch: pytes
     assert not reads
     p.process("1", batch="b")
     assert reads
+
+
+def flock_of_nfs(real: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """There a lock for one alone needs a file that is open for writing."""
+
+    def flock(handle: int, how: int) -> None:
+        reads = fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+        if how & fcntl.LOCK_EX and reads and not stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        real(handle, how)
+
+    return flock
+
+
+def test_names_on_a_network_file_system_are_held_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", flock_of_nfs(fcntl.flock))
+    p = pipeline(Calls(), replaces=True)
+    run(p, [1], batch="monday")
+    note = next(path for path in Path("out", FOLDER).iterdir() if path.name.startswith("names-"))
+    with note.open("rb") as kept:
+        fcntl.flock(kept.fileno(), fcntl.LOCK_SH)
+        with pytest.raises(hf.Refused, match="'monday'"):
+            run(p, [1], batch="tuesday")
+    assert run(p, [1], batch="tuesday").is_complete
+
+
+@pytest.mark.parametrize("code", [errno.EBADF, errno.ENOLCK])
+def test_without_locks_the_note_alone_decides(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(_handle: int, _how: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    run(pipeline(Calls()), [1], batch="monday")
+    with pytest.raises(hf.Refused, match="'monday'"):
+        run(pipeline(Calls()), [1], batch="tuesday")
+    assert run(pipeline(Calls(), replaces=True), [1], batch="tuesday").is_complete
+
+
+def test_a_note_that_may_only_be_read_is_asked_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = Names(tmp_path, "out/{key}.txt", "{key}.txt", "write")
+    names.path.write_bytes(b"{}")
+    opened = Path.open
+
+    def refuse_writing(path: Path, mode: str = "r", *args: object) -> object:
+        if path == names.path and "+" in mode:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(path, mode, *args)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", refuse_writing)
+    assert not names.is_in_use()
+    with opened(names.path, "rb") as kept:
+        fcntl.flock(kept.fileno(), fcntl.LOCK_SH)
+        assert names.is_in_use()

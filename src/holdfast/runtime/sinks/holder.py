@@ -20,7 +20,10 @@ import msgspec
 
 from holdfast.runtime.sinks import disk, names, patterns
 
-WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
+WITHOUT_LOCKS = frozenset({
+    errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF,
+})  # fmt: skip
+"""What the system says of a lock that there is not; `EBADF` on NFS, of a file that is not open for writing."""
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 PREFIX = "names-"
 """How the name of a note begins."""
@@ -132,10 +135,19 @@ class Names:
     def is_in_use(self) -> bool:
         """Tell whether a process at work keeps the note."""
         try:
-            with self.path.open("rb") as file:
+            with self._open() as file:
                 return not _lock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (FileNotFoundError, NotADirectoryError):
             return False
+
+    def _open(self) -> IO[bytes]:
+        """Open the note for writing where that is allowed: on NFS, a lock for one alone needs it."""
+        try:
+            return self.path.open("r+b")
+        except OSError as error:
+            if error.errno not in READ_ONLY:
+                raise
+        return self.path.open("rb")
 
     def write(self, holder: Holder) -> None:
         """Make a batch the holder, on the disk."""

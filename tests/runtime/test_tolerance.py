@@ -9,7 +9,10 @@ import pytest
 
 import holdfast as hf
 from holdfast.core import window
-from holdfast.runtime.operating.operations import By, redrive
+from holdfast.core.model import State
+from holdfast.runtime import lookup
+from holdfast.runtime.operating.operations import By, discard, redrive
+from holdfast.runtime.reports import status
 from tests.runtime.support import App, Calls, run
 
 Restart = Callable[..., hf.Pipeline]
@@ -177,3 +180,32 @@ def test_a_worker_without_dead_letters_of_its_own_stops_too(restart: Restart) ->
         thread.join(60)
     assert [report.state for report in reports] == ["over tolerance"] * 2
     assert len(calls) < 3000
+
+
+def halted(book: hf.Pipeline) -> tuple[str, str]:
+    """Why the last run ended, as far as that still holds, and the word of a report."""
+    batch = lookup.batch_named(book.store, "book")
+    return status.snapshot(book.store, batch).halted, book.report("book").state
+
+
+@pytest.mark.parametrize("tolerance", [hf.Tolerance(count=10), hf.Tolerance(share=0.1, window=100)])
+def test_a_batch_is_over_tolerance_only_while_too_many_are_dead(restart: Restart, tolerance: hf.Tolerance) -> None:
+    book = restart(define(Calls(), lambda number: number % 2 == 0))
+    run(book, range(1000), workers=1, tolerate=tolerance)
+    batch, by = lookup.batch_named(book.store, "book"), By(actor="ann", reason="looked at")
+    for letter in book.store.items(batch.id, state=State.DEAD)[10:]:
+        assert halted(book) == ("tolerance", "over tolerance")
+        discard(book.store, batch, by, [f"#{letter.n}"])
+    assert halted(book) == ("", "open")
+
+
+def test_the_tolerance_of_the_last_run_is_the_one_that_counts(restart: Restart) -> None:
+    book = restart(define(Calls()))
+    for count in (10, 3):
+        run(book, range(1000), workers=1, tolerate=hf.Tolerance(count=count))
+    batch, by = lookup.batch_named(book.store, "book"), By(actor="ann", reason="looked at")
+    dead = book.store.items(batch.id, state=State.DEAD)
+    discard(book.store, batch, by, [f"#{letter.n}" for letter in dead[4:]])
+    assert halted(book) == ("tolerance", "over tolerance")
+    discard(book.store, batch, by, [f"#{dead[0].n}"])
+    assert halted(book) == ("", "open")

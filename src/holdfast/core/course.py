@@ -100,6 +100,13 @@ def is_exceeded(tolerance: Tolerance | None, dead: int, batch: Batch) -> bool:
     return too_many or (share is not None and dead > share_of(share, batch.admitted))
 
 
+def may_be_exceeded(tolerance: Tolerance, dead: int, batch: Batch) -> bool:
+    """Whether a batch may have more dead letters than it may, by their number alone. Of a share of the last items, at
+    least that many have to be dead."""
+    in_window = tolerance.window is not None and dead > share_of(tolerance.share or 0.0, tolerance.window)
+    return in_window or is_exceeded(tolerance, dead, batch)
+
+
 def count_or_share(said: object, name: str) -> int | float:
     """Return a number of items as an int, and a share of them, written "1%", as a float. A float is refused: one item
     and all items would differ by a point."""

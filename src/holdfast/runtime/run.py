@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import course
+from holdfast.core import course, model
 from holdfast.core.errors import HoldfastError, Refused, StoreError, UsageError
 from holdfast.core.model import Batch, ItemNo, NewItem, State, Want
 from holdfast.core.reconcile import Reconciliation
@@ -206,8 +206,11 @@ class Run:
             limit=self.options.workers,
             seconds=self.options.lease,
             cap=self.options.cap,
-            tolerance=self.options.tolerate.facts() if isinstance(self.options.tolerate, Tolerance) else None,
+            tolerance=self._tolerance(),
         )
+
+    def _tolerance(self) -> model.Tolerance | None:
+        return self.options.tolerate.facts() if isinstance(self.options.tolerate, Tolerance) else None
 
     def _work(self, worker: Worker, first: Callable[[], None]) -> None:
         try:
@@ -354,7 +357,7 @@ class Run:
         if self.left_alone.count:
             self.warnings.append(self.left_alone.warning(batch.name))
         self.warnings += ledger.notes
-        state.note_halt(self.store, fresh, self.control.reason, actor=self.owner)
+        state.note_halt(self.store, fresh, self.control.reason, actor=self.owner, tolerance=self._tolerance())
         report = self._report(batch, ledger, found)
         if not report.state.startswith("complete"):
             return report

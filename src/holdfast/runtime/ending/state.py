@@ -3,14 +3,15 @@ ended in a way which running again does not change by itself."""
 
 from collections.abc import Sequence
 
-from holdfast.core import journal
+from holdfast.core import canonical, course, journal
 from holdfast.core.ending import HALTS
-from holdfast.core.model import Batch, Chunk, Course, State, chain_of_batch
+from holdfast.core.model import Batch, Chunk, Course, State, Tolerance, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.stores.base import Store, each_checkpoint, each_entry, each_item, newest_entries
 
 HALTED = "halted"
 RECONCILED = "reconciled"
+TOLERANCE = "tolerance"
 
 
 def is_empty(store: Store, batch: Batch) -> bool:
@@ -39,18 +40,34 @@ def _has_any(store: Store, batch: Batch) -> bool:
 
 def halted_by(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> str:
     """Return why the last run ended, where it put that on record and nothing has come further since; else nothing, as
-    where nothing is left to do."""
+    where nothing is left to do, or no more are dead than were tolerated."""
+    halt = _last_halt(store, batch, chunks)
+    return "" if halt is None or not _holds(halt, batch, chunks) else halt.reason
+
+
+def _last_halt(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> journal.Acted | None:
     if not _goes_on(store, batch):
-        return ""
+        return None
     touched = max((chunk.touched_at for chunk in chunks), default=0.0)
     for entry in newest_entries(store, chain_of_batch(batch.id), batch.seq):
         header = journal.decode_header(entry.head)
         if header.kind in ("ingested", "steered") or header.at < touched:
-            return ""
+            return None
         if header.kind == HALTED:
             body = journal.decode_body(entry.body)
-            return body.reason if isinstance(body, journal.Acted) else ""
-    return ""
+            return body if isinstance(body, journal.Acted) else None
+    return None
+
+
+def _holds(halt: journal.Acted, batch: Batch, chunks: Sequence[Chunk]) -> bool:
+    """Return whether the reason is still one: people may have dealt with dead letters since."""
+    if halt.reason != TOLERANCE:
+        return True
+    dead = sum(chunk.counts.dead for chunk in chunks)
+    if not halt.note:
+        return dead > 0
+    count, share, window = canonical.decode(halt.note)
+    return course.may_be_exceeded(Tolerance(count=count, share=share, window=window), dead, batch)
 
 
 def _goes_on(store: Store, batch: Batch) -> bool:
@@ -58,13 +75,15 @@ def _goes_on(store: Store, batch: Batch) -> bool:
     return batch.sealed_at is None and (batch.ingested_at is None or not store.is_settled(batch.id))
 
 
-def note_halt(store: Store, batch: Batch, reason: str, *, actor: str) -> None:
+def note_halt(store: Store, batch: Batch, reason: str, *, actor: str, tolerance: Tolerance | None = None) -> None:
     """Put on record how a run ended, where a status shall tell it, or would tell another reason from before. Not twice
     the same in a row, and not once nothing is left to do: the journal of a batch that has ended stays as it is."""
     now = lookup.batch_named(store, batch.name)
     if not reason or not _goes_on(store, now):
         return
-    before = halted_by(store, now, store.chunks(batch.id))
-    if before != reason and (before or reason in HALTS):
-        body = journal.encode_body(journal.Acted(reason=reason))
-        store.note(batch.id, HALTED, body, actor=actor)
+    before, note = _last_halt(store, now, store.chunks(batch.id)), b""
+    if reason == TOLERANCE and tolerance is not None:
+        note = canonical.encode([tolerance.count, tolerance.share, tolerance.window])
+    halt = journal.Acted(reason=reason, note=note)
+    if before != halt and (before is not None or reason in HALTS):
+        store.note(batch.id, HALTED, journal.encode_body(halt), actor=actor)

@@ -111,7 +111,9 @@ def test_a_source_that_is_empty_now_is_named_beside_what_was_admitted(tmp_path: 
     assert not run(book).warnings
     for name in "ab":
         (folder / name).unlink()
+    plan = book.plan()
     report = run(book)
+    assert plan.notes == report.warnings
     assert (report.exit_code, report.counts.done) == (0, 2)
     assert "the source gave no items; 2 were admitted before" in report.warnings[0]
     assert report.warnings[0] in str(report)

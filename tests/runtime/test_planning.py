@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.core.model import Course
 from holdfast.core.planning import Fate
 from holdfast.runtime import lookup
 from holdfast.runtime.operating import operations
@@ -303,7 +304,20 @@ def test_what_is_in_the_way_is_told(restart: Restart, unchanged: Any) -> None:
     book.store.seal(batch.id, actor="ann", reconciliation=b"")
     plan = unchanged(lambda: book.plan(rows(1), key="id"))
     assert "sealed" in plan.obstacles[0]
-    assert "would be refused" in str(plan)
+    assert plan.headline == "a run would be refused."
+
+
+@pytest.mark.parametrize("to", [Course.PAUSED, Course.CANCELLED])
+@pytest.mark.parametrize("word", ["a", "b"])
+def test_a_run_that_would_do_nothing_is_not_called_refused(restart: Restart, to: Course, word: str) -> None:
+    book = restart(define(Calls()))
+    run(book, rows(1), key="id")
+    batch = lookup.batch_named(book.store, "book")
+    book.store.steer(batch.id, to, actor="ann", reason="wait")
+    plan = book.plan(rows(1, word=word), key="id")
+    assert plan.headline == "a run would do nothing."
+    assert "refused" not in str(plan)
+    assert run(book, rows(1, word=word), key="id").this_run.done == 0
 
 
 def test_what_could_not_be_verified_is_noted_as_the_run_does(restart: Restart, unchanged: Any, folder: Path) -> None:
@@ -326,6 +340,7 @@ def test_an_end_that_has_come_is_in_the_way_of_what_is_left(restart: Restart, un
     assert unchanged(lambda: book.plan(rows(1), key="id")).obstacles == ()
     plan = unchanged(lambda: book.plan(rows(1, 2), key="id"))
     assert "until=…" in plan.obstacles[0]
+    assert plan.headline == "a run would do nothing."
 
 
 def test_a_plan_reads_and_nothing_else(restart: Restart) -> None:

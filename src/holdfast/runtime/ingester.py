@@ -333,6 +333,14 @@ def check_identity(identity: str, changed: str) -> None:
         raise UsageError(f'changed={changed!r}: use "refuse", "keep" or "rerun"')
 
 
+def none_given(admitted: int) -> str:
+    """Return the warning on a source that had items and has none any more."""
+    return (
+        f"the source gave no items; {admitted:,} were admitted before, and none of them was compared: check its path, "
+        "pattern or filter"
+    )
+
+
 def _never(_before: Any, _after: Any) -> bool:
     """Payloads that differ are of different things, unless their source knows better."""
     return False

@@ -25,7 +25,7 @@ from holdfast.runtime.cursors.standing import expected_rows
 from holdfast.runtime.ending import sealing, state, steering
 from holdfast.runtime.ending.closing import Closing
 from holdfast.runtime.failures import FailureHooks
-from holdfast.runtime.ingester import Ingester, KeyFrom
+from holdfast.runtime.ingester import Ingester, KeyFrom, none_given
 from holdfast.runtime.options import Options
 from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.plans import changed_code
@@ -283,10 +283,7 @@ class Run:
     def _note_nothing(self, batch: Batch, ledger: Ledger, given: int) -> None:
         """Say so where a source that had items has none any more: most often its path or pattern is wrong."""
         if ledger.ingested and batch.admitted and not given and not self.options.allow_empty:
-            self.warnings.append(
-                f"the source gave no items; {batch.admitted:,} were admitted before, and none of them was compared: "
-                "check its path, pattern or filter"
-            )
+            self.warnings.append(none_given(batch.admitted))
 
     def _recheck(self, batch: Batch, ledger: Ledger) -> None:
         def tell(what: str) -> None:

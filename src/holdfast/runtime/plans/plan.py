@@ -46,6 +46,8 @@ class Plan:
     forecast: RunForecast
     obstacles: tuple[str, ...] = ()
     """Why a run would be refused, or would do nothing."""
+    does_nothing: bool = False
+    """Which of both: the batch is paused, cancelled or at its end, and a run would end at once without an error."""
     notes: tuple[str, ...] = ()
     so_far: str = ""
     """What the rows of a scan took and cost, where nobody knows how many are left."""
@@ -81,14 +83,15 @@ class Plan:
             keys = ", ".join(map(str, row.examples)) + (", …" if row.count > len(row.examples) else "")
             lines.append(f"  {row.fate:<7} {row.count:>9,}  {row.reason}{at} ({keys})")
         lines += [f"  {line}" for line in self.outlook]
-        lines += [f"  refused  {text}" for text in self.obstacles] + [f"  note     {text}" for text in self.notes]
+        barred = "barred " if self.does_nothing else "refused"
+        lines += [f"  {barred}  {text}" for text in self.obstacles] + [f"  note     {text}" for text in self.notes]
         return printable("\n".join(lines))
 
     @property
     def headline(self) -> str:
         """The plan in a sentence."""
         if self.obstacles:
-            return "a run would be refused, or would do nothing."
+            return "a run would do nothing." if self.does_nothing else "a run would be refused."
         if self.is_idle:
             return "nothing to do: everything is settled, or in other hands."
         said = {

@@ -21,7 +21,7 @@ from holdfast.runtime.checking.findings import Findings
 from holdfast.runtime.checking.looking import Looker
 from holdfast.runtime.commands import reopen, unpause
 from holdfast.runtime.durations import when
-from holdfast.runtime.ingester import Ingester
+from holdfast.runtime.ingester import Ingester, none_given
 from holdfast.runtime.options import Options
 from holdfast.runtime.plans import changed_code, makers
 from holdfast.runtime.plans.forecast import Past, forecast, teacher
@@ -92,6 +92,7 @@ class _Planner:
         self.now = store.now()
         self.done = Outlook(Fate.SKIP, len(self.stages), Reason.DONE)
         self.read_count = self.kept = self.twice = self.passed = self.looked_at = self.undone = 0
+        self.reads = False
         self.example: tuple[Key, str] | None = None
         """Of what a run would undo."""
         self.change = self._look_at_code(described)
@@ -272,7 +273,7 @@ class _Planner:
         options = self.options
         ingester = Ingester(self.store, self.batch, self.stages[0].input, key=key, identity=options.identity,
                             changed=options.changed, owner="plan", rerun=_never)  # fmt: skip
-        seen = Seen()
+        self.reads, seen = True, Seen()
         try:
             for group in ingester.groups(source, GROUP):
                 self.read_count += len(group)
@@ -314,11 +315,14 @@ class _Planner:
     def plan(self, past: Past, learned_from: str, *, is_new: bool) -> Plan:
         names = [stage.name for stage in self.stages]
         rows = tuple(self.tally.rows(names))
+        refused, ends = self.obstacles != _barred(self.batch), bool(_barred(self.batch))
         self._tell(sum(row.count for row in rows if row.fate is Fate.REFUSE))
         if self.example is not None and is_too_much(self.undone, self.looked_at, self.options.undo):
             self.obstacles.append(str(checker.refusal(self.batch.name, self.undone, self.looked_at, *self.example)))
         if any(row.fate in (Fate.RUN, Fate.REWIND, Fate.ADOPT) for row in rows):
-            self.obstacles += _end_in_the_way(self.batch, self.now)
+            at_end = _end_in_the_way(self.batch, self.now)
+            self.obstacles += at_end
+            ends = ends or bool(at_end)
         if self.batch.closed_at is not None and any(row.reason is Reason.NEW for row in rows):
             self.obstacles.append(f"batch {self.batch.name!r} was closed: it takes no new items")
         told = forecast(
@@ -328,6 +332,7 @@ class _Planner:
         return Plan(
             pipeline=self.pipeline.name, batch=self.batch.name, is_new=is_new, verify=self.options.verify, rows=rows,
             read=self.read_count, forecast=told, obstacles=tuple(self.obstacles), notes=tuple(self.notes),
+            does_nothing=ends and not refused,
         )  # fmt: skip
 
     def _tell(self, refused: int) -> None:
@@ -338,6 +343,8 @@ class _Planner:
             )
         if not self.batch.admitted and not self.read_count and not self.pipeline.allow_empty:
             self.notes.append("the source gives no item: a run would end with 1, unless it is told allow_empty=True")
+        elif self.reads and not self.read_count and not self.obstacles and not self.pipeline.allow_empty:
+            self.notes.append(none_given(self.batch.admitted))
         self.notes += self.unclear.warnings()
         if self.kept:
             who = "item" if self.options.changed == "keep" else "dead letter"
@@ -355,6 +362,11 @@ def _obstacles(batch: Batch) -> list[str]:
     if batch.sealed_at is not None:
         again = f"`{reopen(batch.name)}`"
         return [f"batch {batch.name!r} is sealed: it is finished; to continue all the same, {again}"]
+    return _barred(batch)
+
+
+def _barred(batch: Batch) -> list[str]:
+    """Return why a run would end at once, without an error."""
     if batch.course is Course.CANCELLED:
         return [f"batch {batch.name!r} was cancelled: choose another batch name"]
     if batch.course is Course.PAUSED:

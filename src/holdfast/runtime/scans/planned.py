@@ -38,7 +38,8 @@ def plan(scan: "Scan", batch: str, *, workers: int | None = None, **options: Any
     if store is None or known is None:
         return made
     obstacles, notes = _looked_at(scan, store, known)
-    return replace(made, obstacles=(*made.obstacles, *obstacles), forecast=_by_rows(made.forecast, store, known),
+    return replace(made, obstacles=(*made.obstacles, *obstacles), does_nothing=made.does_nothing and not obstacles,
+                   forecast=_by_rows(made.forecast, store, known),
                    notes=(*made.notes, *notes, _behind(store, known)), so_far=_so_far(store, known))  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """How a message looks for the end of its batch: by what the journal knows and not by clocks, and cheaply where its end
 is known already."""
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -141,3 +142,22 @@ def asked_for(bucket: MemoryBucket, letters: hf.Pipeline, number: int) -> Counte
     bucket.calls.clear()
     letters.process(number)
     return Counter(verb for verb, _ in bucket.calls)
+
+
+def test_a_process_that_knows_nothing_reads_the_keys_of_a_bucket_several_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bucket = MemoryBucket()
+    letters, _ = define(BucketStore(bucket))
+    for number in range(2):
+        letters.process(number)
+    both, get = threading.Barrier(2, timeout=10), bucket.get
+
+    def together(name: str) -> Any:
+        if name.endswith(".keys"):
+            both.wait()
+        return get(name)
+
+    monkeypatch.setattr(bucket, "get", together)
+    letters, _ = define(BucketStore(bucket))
+    assert letters.process(0).state == "done"

@@ -31,6 +31,8 @@ CACHE_BYTES = 32 * 1024 * 1024
 """Of objects that never change, so much is kept in memory."""
 PART_BYTES = 4 * 1024 * 1024
 """Of payloads, so much is read with one request."""
+GROUPS_AT_A_TIME = 64
+"""Of keys, so many groups are read together."""
 DIGEST = 32
 
 
@@ -78,9 +80,14 @@ class Items:
         """The keys of a batch up to what its document says; those of new groups are read."""
         with self._lock:
             index = self._indexes.setdefault(document.batch.id, Index())
-            for group in document.groups[index.groups :]:
-                index.add(group.lo, self.keys(group))
-            return index
+        while (first := index.groups) < len(document.groups):
+            new = document.groups[first : first + GROUPS_AT_A_TIME]
+            found = self._sight.each(self.keys, new)  # without the lock: its readers take it, too
+            with self._lock:
+                for at, (group, keys) in enumerate(zip(new, found, strict=True), first):
+                    if at == index.groups:
+                        index.add(group.lo, keys)
+        return index
 
     def known(self, document: BatchDocument, items: Sequence[NewItem], renewed: dict[int, bytes]) -> Known:
         """Which of some items the batch has. `renewed` has the digests of payloads that replaced the first ones."""

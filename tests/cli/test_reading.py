@@ -12,6 +12,7 @@ import typer.main
 
 from holdfast.interfaces.cli.app import app
 from holdfast.interfaces.cli.render import clean, one_line, usd
+from holdfast.runtime import words
 from holdfast.stores import faults
 from tests.cli.conftest import Command, python
 from tests.operations.world import World, done
@@ -47,7 +48,7 @@ def test_every_destructive_command_takes_yes_reason_and_dry_run(name: str) -> No
 def test_status_lists_the_batches(world: World, holdfast: Command) -> None:
     answer = holdfast("status")
     assert answer.code == 0
-    assert answer.out.splitlines()[1].split()[:6] == ["moby-dick", "interrupted", "5", "1", "2", "1"]
+    assert answer.out.splitlines()[1].split()[:7] == ["moby-dick", "interrupted", "5", "1", "1", "2", "1"]
 
 
 def test_status_lists_a_screens_worth_of_batches_and_says_how_many_are_older(world: World, holdfast: Command) -> None:
@@ -225,3 +226,18 @@ def test_a_finished_batch_says_so(world: World, holdfast: Command) -> None:
     world.work(done)
     world.work(done)
     assert "complete with dead letters" in holdfast("status").out
+
+
+def test_the_list_has_a_column_for_what_was_skipped_where_something_was(world: World, holdfast: Command) -> None:
+    header, row = (line.split() for line in holdfast("status").out.splitlines()[:2])
+    assert header[2:7] == ["items", "done", "skipped", "dead", "pending"]
+    assert row[2:7] == ["5", "1", "1", "2", "1"]
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [("0.912", "$0.912"), ("0.915", "$0.915"), ("0.90", "$0.90"), ("1234.5", "$1,234.50"), ("12.00001", "$12.00"),
+     ("0.000021", "$0.000021"), ("0", "$0.00"), ("0.3333333", "$0.33")],
+)  # fmt: skip
+def test_an_amount_with_a_few_digits_below_a_cent_is_shown_as_it_is(amount: str, shown: str) -> None:
+    assert words.usd(Decimal(amount)) == shown

@@ -219,3 +219,13 @@ def test_the_command_publishes_an_end_that_no_run_has_seen(app: str, here: Path,
     kinds = [event.kind for event in store.events()]
     store.close()
     assert kinds.count("batch.finished") == 2
+
+
+def test_a_quick_look_says_what_it_does_not_look_at(world: World, holdfast: Command) -> None:
+    store = world.store
+    other = World(store, world.clock, batch="plain")
+    other.add("a", "b")
+    other.finish()
+    shown = holdfast("reconcile", "plain").out
+    assert "2 outputs looked at, 0 of them in files; of done items the last output and files only" in shown
+    assert "4 outputs read, 0 of them in files\n" in holdfast("reconcile", "plain", "--full").out

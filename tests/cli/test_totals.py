@@ -126,3 +126,12 @@ def test_a_comparison_that_is_overtaken_shows_the_batch_as_it_is_and_tells_no_en
     assert (came, answer.code) == (["reconciled"], 1)
     assert "not explained: 1 pending" in answer.out
     assert [event.kind for event in store.events()] == ["batch.opened"]
+
+
+def test_more_items_than_expected_are_told_with_a_command_that_can_be_pasted(
+    letters: hf.Pipeline, holdfast: Command
+) -> None:
+    holdfast("expect", "letters", "1", *WHY)
+    assert "  finding  unexpected: 2 items came, 1 were expected" in str(letters.report("letters"))
+    (finding,) = holdfast("reconcile", "letters", "--json").document["findings"]
+    assert "`holdfast expect letters 2 --reason …`" in finding["remedy"]

@@ -7,6 +7,7 @@ explained when the three agree, its source was read to its end and nothing is pe
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from shlex import quote
 from typing import Any, Literal
 
 from holdfast.core.canonical import decode, encode
@@ -41,15 +42,14 @@ REMEDIES = {
     What.EXTRA: "look at it, and move or delete it yourself if nobody needs it: Holdfast never does",
     What.DUPLICATED: 'give the sink a template that tells the items apart, then run the batch with code="rerun"',
     What.NEVER_CREATED: "run the batch again with its source: the item is admitted then",
-    What.UNEXPECTED: "find out where they came from; if they belong to it, put the right number on record: "
-    "`holdfast expect BATCH N --reason …`",
+    What.UNEXPECTED: "find out where they came from; if they belong to it, put the right number on record: `{expect}`",
     What.UNKNOWN: "ask why the source has it no more; nothing is taken back by itself",
     What.MISCOUNTED: "do not continue: look at the store with `holdfast audit verify`",
     What.UNVERIFIED: "see to what is in the way of the check, then run the batch again; its item stays as it is",
 }
 NEVER_CAME = (
     "find out why they never came, and send what is still wanted to another batch; if the number was wrong, put the "
-    "right one on record: `holdfast expect BATCH N --reason …`"
+    "right one on record: `{expect}`"
 )
 """What to do about items of which nothing is known but their number."""
 REPAIRABLE = frozenset({What.MISSING, What.DIFFERENT})
@@ -65,12 +65,15 @@ class Finding(Value, frozen=True, kw_only=True):
     key: Key | None = None
     stage: int | None = None
     file: str = ""
+    expect: str = ""
+    """The command that puts the number of items on record, where it is about that."""
 
     @property
     def remedy(self) -> str:
         """What to do about it."""
         of_number = self.what is What.NEVER_CREATED and self.key is None
-        return NEVER_CAME if of_number else REMEDIES[self.what]
+        text = NEVER_CAME if of_number else REMEDIES[self.what]
+        return text.replace("{expect}", self.expect or "holdfast expect BATCH N --reason …")
 
     def as_dict(self) -> dict[str, Any]:
         return {"what": self.what.value, "item": self.key, "number": self.n, "stage": self.stage, "file": self.file,
@@ -138,6 +141,8 @@ class Observed(Value, frozen=True, kw_only=True):
     themselves, and nothing rests on them."""
     superseded: int = 0
     """Outputs whose files were replaced by a newer batch, which has their names now. They are not made again."""
+    partly: bool = False
+    """Of some items that are done, only the last output and the files were looked at."""
 
 
 class Reconciliation(Value, frozen=True, kw_only=True):
@@ -288,10 +293,15 @@ def conclude(
         listed.insert(0, Finding(what=What.MISCOUNTED, why=why))
     for what, count, why in _of_number(expected, course, counted.get(What.NEVER_CREATED, 0)):
         counted[what] = counted.get(what, 0) + count
-        listed.insert(0, Finding(what=what, why=why))
+        listed.insert(0, Finding(what=what, why=why, expect=_expect(batch, expected.admitted)))
     return Reconciliation(batch=batch, course=course, stopped=stopped, expected=expected, recorded=recorded,
                           observed=observed, heads=heads, found=counted, findings=tuple(listed),
                           nothing=nothing, basis=basis)  # fmt: skip
+
+
+def _expect(batch: str, items: int) -> str:
+    """Return the command that puts so many items on record; none for a name that would be taken for an option."""
+    return "" if batch.startswith("-") else f"holdfast expect {quote(batch)} {items} --reason …"
 
 
 def _of_number(expected: Expected, course: Course, named: int) -> Iterator[tuple[What, int, str]]:

@@ -47,7 +47,8 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a batch may cost in all, over every run of it. `item` is the most one item can cost, where you know it."""
+    """What a batch may cost in all its runs; pass it at every run, it is not remembered. `item` is the most one item
+    can cost, where you know it."""
 
     usd: Usd
     item: Usd | None = None

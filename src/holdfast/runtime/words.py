@@ -1,6 +1,9 @@
 """Numbers for people."""
 
-from decimal import Decimal
+from decimal import Context, Decimal
+
+WIDE = Context(prec=60)
+"""Never the context of the program we run in, which may round at six digits."""
 
 
 def many(count: int, noun: str, plural: str = "") -> str:
@@ -19,7 +22,9 @@ def printable(text: str) -> str:
 
 
 def usd(value: Decimal | None) -> str:
-    """Money: cents, and more digits only where cents say nothing."""
+    """Money: cents, and more digits where it has a few more, or where cents say nothing."""
     if value is None:
         return "-"
+    if value == value.quantize(Decimal("0.0001"), context=WIDE) != value.quantize(Decimal("0.01"), context=WIDE):
+        return f"${value:,.4f}".rstrip("0")
     return f"${value:,.2f}" if value == 0 or value >= Decimal("0.10") else f"${value:,.6f}".rstrip("0")

@@ -161,7 +161,8 @@ class _Demo:
             compared, found = self._looked_at(there, batch)
         both_ways = f"{compared.observed.files} files read, {len(compared.findings)} findings"
         check(compared.is_explained, f"reconciled: {both_ways}, every page is accounted for")
-        seen = f"{found.entries} entries in {found.chains} chains, {found.items} items, {found.outputs} outputs"
+        chains = render.many(found.chains, "chain")
+        seen = f"{found.entries} entries in {chains}, {found.items} items, {found.outputs} outputs"
         check(found.holds, f"journal: {seen} verify")
         for finding in found.findings[:5]:
             self.ledger.say(f"       {finding.where}: {finding.message}", render.BAD)

@@ -20,7 +20,7 @@ def tables(collected: Statistics) -> Iterator[Table]:
     if rows:
         yield render.table(["stage", "per attempt", *COLUMNS], rows, right=COLUMNS)
     yield render.table(
-        ["stage", "attempts", "outcomes", "items and the attempts they needed", "errors"],
+        ["stage", "attempts", "outcomes", "items, once per epoch, and the attempts they needed", "errors"],
         [(name(part), f"{part.runs:,}", *_distributions(part)) for part in parts],
         right=["attempts"],
     )

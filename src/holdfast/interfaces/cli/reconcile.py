@@ -203,9 +203,9 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, state: 
     seen = found.observed
     closely = "read" if seen.how == "full" else "looked at"
     named = f"; {seen.published:,} got their final names now" if seen.published else ""
-    rows.append(
-        ("observed", f"{render.many(seen.outputs, 'output')} {closely}, {seen.files:,} of them in files{named}")
-    )
+    depth = "; of done items the last output and files only, all with --full" if seen.partly else ""
+    looked = f"{render.many(seen.outputs, 'output')} {closely}, {seen.files:,} of them in files"
+    rows.append(("observed", f"{looked}{named}{depth}"))
     if seen.superseded:
         rows.append(("superseded", f"{render.many(seen.superseded, 'output')}, replaced by files of a newer batch"))
     if seen.leftovers:

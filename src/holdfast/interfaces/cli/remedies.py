@@ -27,7 +27,7 @@ def commands(found: Reconciliation, batch: Batch, *, source: str | None = None) 
         return audit
     if batch.sealed_at is not None and changes:
         return [*audit, command("reopen", batch.name, options="--reason …"), *changes]
-    if found.recorded.pending:
+    if found.recorded.pending and "holdfast run …" not in changes:
         changes.append(f"{command('status', batch.name)}, then holdfast run …")
     return [*audit, *changes]
 

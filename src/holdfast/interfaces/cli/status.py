@@ -58,6 +58,9 @@ WORDS = {
     "not begun": render.FAINT,
     NOT_CONVERGED: render.BAD,
 }
+STATES = ("done", "skipped", "dead", "cancelled", "pending")
+RARE = ("skipped", "cancelled")
+"""Columns of the list that are left out where they would be empty."""
 
 
 def status(
@@ -368,21 +371,20 @@ def _list(there: Store, seen: list[standing.Status]) -> RenderableType:
     if not seen:
         return Text(render.clean(f"{there.url} holds no batch yet."))
     words = [word_of(there, each) for each in seen]
+    shown = [name for name in STATES if name not in RARE or any(getattr(each.counts, name) for each in seen)]
     rows = [
         (
             each.batch,
             Text(word, style=WORDS[word]),
             f"{each.counts.expected:,}",
-            f"{each.counts.done:,}",
-            f"{each.counts.dead:,}",
-            f"{each.counts.pending:,}",
+            *(f"{getattr(each.counts, name):,}" for name in shown),
             render.usd(each.totals.usd),
             when(each.opened_at),
         )
         for each, word in zip(seen, words, strict=True)
     ]
-    headers = ["batch", "state", "items", "done", "dead", "pending", "cost", "opened"]
-    table = render.table(headers, rows, right=["items", "done", "dead", "pending", "cost"])
+    headers = ["batch", "state", "items", *shown, "cost", "opened"]
+    table = render.table(headers, rows, right=["items", *shown, "cost"])
     if not (older := len(there.batches()) - len(seen)):
         return table
     more = f"… and {older:,} older: holdfast status --limit {older + len(seen)}"

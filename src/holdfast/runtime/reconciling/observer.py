@@ -45,6 +45,8 @@ class Observer:
         self.outputs = self.files = self.published = self.superseded = 0
         self.in_place: Counter[int] = Counter()
         """Files that are recorded and stand where the sink's files stand, by stage."""
+        self.partly = False
+        """Of some items that are done, only the last output and the files were looked at."""
         self.at_second_glance = 0
         """Files that were not, at a glance, the ones that were recorded."""
 
@@ -78,6 +80,7 @@ class Observer:
             if len(rows) != hi - lo or not self._are_there(stage, rows):
                 return False
             seen[stage] = len(rows)
+        self.partly = self.partly or len(wanted) < len(self._names)
         for stage, count in seen.items():
             self.outputs += count
             if stage in self._sinks:

@@ -150,6 +150,7 @@ class _Reconciler:
                 published=seen.published,
                 leftovers=self._leftovers,
                 superseded=seen.superseded,
+                partly=seen.partly,
             ),
             heads=course.cover(chunks).hex(),
             found=dict(self._found),

@@ -6,7 +6,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import money
+from holdfast.core import canonical, money
 from holdfast.core.ending import EMPTY, FINDINGS, End
 from holdfast.core.errors import Incomplete, UsageError
 from holdfast.core.model import Chunk, Course, Key, State
@@ -231,7 +231,7 @@ class Report:
         if c.dead > 5:
             lines.append(f"  dead     … and {c.dead - 5:,} more: {command('dead list', self.batch)}")
         findings = self.reconciliation.findings if self.reconciliation is not None else ()
-        lines += [f"  finding  {f.what}: {f.file or f.key}: {f.why}" for f in findings[:5]]
+        lines += [f"  finding  {_about(f)}{f.why}" for f in findings[:5]]
         lines += [f"  hook     {failed}" for failed in self.failed_hooks]
         lines += [f"  note     {warning}" for warning in self.warnings]
         return printable(self._pasteable("\n".join(lines)))
@@ -338,6 +338,11 @@ def _nothing(now: status.Status) -> str:
         f"The source gave no {'row' if now.counts.expected else 'item'}: check its path, pattern or filter. Where that "
         "is fine, pass allow_empty=True."
     )
+
+
+def _about(finding: Finding) -> str:
+    where = finding.file if finding.file or finding.key is None else canonical.key_text(finding.key)
+    return f"{finding.what}: {where}: " if where else f"{finding.what}: "
 
 
 STOPPED_BY = {

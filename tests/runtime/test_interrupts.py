@@ -193,6 +193,18 @@ def test_what_a_slice_has_cost_is_never_told_of_the_item_behind_it() -> None:
     assert work.context_of(behind) is None
 
 
+def test_a_cost_is_told_by_the_entry_of_an_item_that_is_given_up_or_by_its_file_never_by_both() -> None:
+    first, second = (Item(n, n, b"", b"", Place(), True) for n in (1, 2))
+    work = Assignment(0, [first, second], 1, 0.0, None)
+    for item in (first, second):
+        work.contexts[item.n] = Context(item=item, batch="b", pipeline="p", stage="s", fence=1, timeout=None,
+                                        stopping=lambda: False, metrics=None)  # fmt: skip
+    assert work.may_stage(first)
+    assert work.context_of(first) is None
+    assert work.context_of(second) is work.contexts[second.n]
+    assert not work.may_stage(second)
+
+
 @pytest.mark.promise("A7")
 def test_a_second_ctrl_c_ends_it_at_once_and_is_raised(book: hf.Pipeline) -> None:
     ends = threading.Event()

@@ -189,6 +189,8 @@ class _Claim:
         """Tell how the names stand for the batch, and who holds them; refuse where that is another that keeps them."""
         note = self.names.note()
         self.noted = note.holder if note is not None else None
+        if self.known is None and (opened := self.store.batch(self.me.batch)) is not None:
+            self.known, self.me = opened, holder_of(self.store, opened)  # another process opened it since
         holder = self.noted if note is not None else self._recorded_before()
         if holder is None or (note is None and holder == self.me) or (note is not None and self._is_own(note)):
             return ("free" if holder is None else "held"), self.me

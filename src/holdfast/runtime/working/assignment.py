@@ -47,7 +47,9 @@ class Assignment:
         "resumed",
         "slots",
         "stage",
+        "staging",
         "started",
+        "told",
         "valid",
     )
 
@@ -76,6 +78,10 @@ class Assignment:
         """A process died under its one item, which gets a new one."""
         self.lone = False
         """And nothing else is in flight beside it: if that process dies, too, its item is to blame."""
+        self.staging: set[int] = set()
+        """Items whose output is on its way into a file, or is there."""
+        self.told: set[int] = set()
+        """Items that were given up, and whose cost goes on record without an output."""
         self.abandoned = False
         """Given up by the worker: whatever still comes is ignored."""
         self.reached: Reached | None = None
@@ -98,10 +104,23 @@ class Assignment:
         """Whether nothing that still comes of it can be committed: it was given up, or its lease was lost."""
         return self.abandoned or (self.holding is not None and self.holding.lost)
 
+    def may_stage(self, item: Item) -> bool:
+        """Return whether the output of an item may become a file, which carries what it cost: not once that was told
+        without it, or what was paid once would be on record twice."""
+        with self._lock:
+            if item.n not in self.told:
+                self.staging.add(item.n)
+            return item.n in self.staging
+
     def context_of(self, item: Item) -> Context | None:
-        """Return the context of an item at hand; that of the item before may still stand here while it sets out."""
+        """Return the context of an item that is given up, for what it has cost; None once a file carries that. While an
+        item sets out, the context of the one before it may still stand here."""
         ctx = self.contexts.get(item.n, self.ctx)
-        return ctx if ctx is not None and ctx.key == item.key else None
+        with self._lock:
+            if ctx is None or ctx.key != item.key or item.n in self.staging:
+                return None
+            self.told.add(item.n)
+        return ctx
 
     @property
     def is_split(self) -> bool:

@@ -204,7 +204,6 @@ class StageRunner:
             finally:
                 self._stay_parent(item)
             faults.reach("stage.after")
-            work.contexts.pop(item.n, None)  # it has answered: what it cost goes with its output
             return await aside(self.finish, ready, made, ctx, work, began)
         except BaseException as error:  # noqa: BLE001 - see above
             if isinstance(error, TimeoutError) and limit.expired():
@@ -302,6 +301,8 @@ class StageRunner:
         if self.stage.sink is None:
             return None
         self._stay_parent(item)
+        if not work.may_stage(item):
+            raise TimeoutError("its handler was given up before its output was written")
         try:
             return self.stage.sink.stage(self._provenance(item, work), data, note).encode()
         except OSError as error:

@@ -33,15 +33,15 @@ from holdfast.core.errors import (
     UndoRefused,
     UsageError,
 )  # fmt: skip
-from holdfast.core.reconcile import Finding, Reconciliation
-from holdfast.runtime.context import Context, Segment
+from holdfast.core.verify import Finding, Reconciliation
+from holdfast.runtime.define.context import Context, Segment
+from holdfast.runtime.define.policy import Breaker, Budget, Retry, Tolerance
+from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.messages.functions import lambda_handler
 from holdfast.runtime.messages.processed import Processed
+from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.pipeline import Pipeline
-from holdfast.runtime.plans.plan import Plan
-from holdfast.runtime.policy import Breaker, Budget, Retry, Tolerance
-from holdfast.runtime.reports.report import DeadLetter, Report
-from holdfast.runtime.reports.results import Result
+from holdfast.runtime.report.report import DeadLetter, Report, Result
 from holdfast.runtime.scan import Scan
 from holdfast.runtime.scans.report import ScanReport
 from holdfast.runtime.scans.tick import Tick
@@ -63,7 +63,6 @@ from holdfast.runtime.sources import (
     Span,
     Table,
 )  # fmt: skip
-from holdfast.runtime.stage import Stage
 
 __version__ = "0.1.0"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import money
+from holdfast.core import canonical
 from holdfast.core.journal import Spend
 from holdfast.core.model import Item
 from holdfast.interfaces.cli.app import call
@@ -66,7 +66,7 @@ def world(here: Path) -> Iterator[World]:
     turns = {"blank": skipped, "rest": lambda _: None}
 
     def price(item: Item) -> Spend:
-        return Spend(item.n, usd=money.to_units("0.25"), tokens=10, model="small")
+        return Spend(item.n, usd=canonical.to_units("0.25"), tokens=10, model="small")
 
     made.work(lambda item: turns.get(item.key, lambda item: done(item, spend=price(item)))(item))
     dead = {"bad": "http_404", "worse": "no_such_page"}

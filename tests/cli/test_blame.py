@@ -3,9 +3,9 @@
 import pytest
 
 from holdfast.core.journal import LIFTED
-from holdfast.runtime.operating.operations import By
-from holdfast.runtime.reports import story
-from holdfast.runtime.stuck import acquittal
+from holdfast.runtime.operate import resolution
+from holdfast.runtime.operate.operations import By
+from holdfast.runtime.report.why import tell
 from tests.cli.conftest import Command
 from tests.operations.world import World
 
@@ -50,9 +50,9 @@ def test_only_the_part_that_holds_an_item_is_in_its_story(world: World) -> None:
         world.clock.advance(31.0)
     chunks = world.store.chunks(world.id)
     assert sum(chunk.parent is not None for chunk in chunks) == 3, "each cut off the one before"
-    acquittal.lift(world.store, world.batch, By(actor="ada", reason="spot instances"))
+    resolution.lift_blame(world.store, world.batch, By(actor="ada", reason="spot instances"))
     for n in range(12):
-        told = story.tell(world.store, world.batch, f"more {n}")
+        told = tell(world.store, world.batch, f"more {n}")
         (held,) = [chunk.id for chunk in chunks if chunk.lo <= told.number < chunk.hi]
         (lifted,) = [event for event in told.events if event.what == LIFTED]
         assert lifted.entry.endswith(f"of chunk {held}")

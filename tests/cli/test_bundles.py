@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.records.evidence import check
+from holdfast.runtime.operate.evidence import check
 from holdfast.stores.sqlite import SqliteStore
 from tests.cli.conftest import Command, python
 

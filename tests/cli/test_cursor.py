@@ -9,7 +9,7 @@ from tests.cli.conftest import Command
 
 APP = """
 import os
-from holdfast.runtime.policy import Retry
+from holdfast.runtime.define.policy import Retry
 from holdfast.runtime.scan import Scan
 from holdfast.testing.rows import Rows
 

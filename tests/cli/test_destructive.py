@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.reports import story
+from holdfast.runtime.report import why
 from tests.cli.conftest import Command, clean_environment
 from tests.operations.world import World
 
@@ -65,7 +65,7 @@ def test_with_yes_and_reason_it_is_done_and_doing_it_again_does_no_harm(
 
 def test_actor_and_reason_are_in_the_story(world: World, holdfast: Command) -> None:
     holdfast(*ACTS["redrive"], "--yes", "--reason", "the provider is back")
-    last = story.tell(world.store, world.batch, "bad").events[-1]
+    last = why.tell(world.store, world.batch, "bad").events[-1]
     assert last.facts["reason"] == "the provider is back"
     assert "@" in last.facts["actor"]
 

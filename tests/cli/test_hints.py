@@ -9,9 +9,9 @@ import pytest
 from typer.main import get_command
 
 import holdfast as package
-from holdfast.interfaces.cli import hints
+from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.app import app
-from holdfast.runtime import commands
+from holdfast.runtime.text import GROUPS, SINGLE
 from tests.cli.conftest import Command
 
 APP = """
@@ -51,12 +51,12 @@ def orders(here: Path) -> Path:
 
 
 def test_all_commands_are_known_to_whoever_completes_suggestions() -> None:
-    known = {*commands.SINGLE, *(f"{group} {verb}" for group, verbs in commands.GROUPS.items() for verb in verbs)}
+    known = {*SINGLE, *(f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs)}
     assert known == commands_of() - {"faults", "demo"}
 
 
 def test_no_text_in_the_code_suggests_a_command_that_there_is_not() -> None:
-    there = {*commands_of(), *commands.GROUPS}
+    there = {*commands_of(), *GROUPS}
     for file in Path(package.__file__).parent.rglob("*.py"):
         texts = [node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)]
         for text in texts:
@@ -110,11 +110,11 @@ def test_what_was_given_is_forgotten_with_the_command(orders: Path, holdfast: Co
     "text", ["holdfast 0.1.0", "holdfast demo", "/usr/bin/holdfast run", "holdfast running", "holdfast run --store x"]
 )
 def test_what_is_no_suggestion_stays_as_it_is(text: str) -> None:
-    hints.remember("state.db")
+    render.remember("state.db")
     try:
-        assert hints.pasteable(text) == text
+        assert render.pasteable(text) == text
     finally:
-        hints.remember(None)
+        render.remember(None)
 
 
 ODD = """

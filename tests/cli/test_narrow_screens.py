@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core import money
+from holdfast.core import canonical
 from holdfast.core.journal import Spend
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.app import call
-from holdfast.runtime.words import many
+from holdfast.runtime.text import many
 from tests.cli.conftest import Command
 from tests.operations.world import World, done
 
@@ -47,7 +47,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
 def test_figures_of_statistics_are_never_split(world: World, shown: Shown) -> None:
     world.add("more", payload=lambda key: {"page": key})
     world.work(lambda item: done(item, queued=0.000054, seconds=1234.5678,
-                                 spend=Spend(item.n, usd=money.to_units("0.0123"), tokens=12_345)))  # fmt: skip
+                                 spend=Spend(item.n, usd=canonical.to_units("0.0123"), tokens=12_345)))  # fmt: skip
     kinds = re.compile(r"(ocr|correct|all) +(queue|execution|total|cost|tokens)")
     rows = [line.split() for line in shown(lambda: call(["show", "moby-dick"])) if kinds.match(line)]
     assert len(rows) >= 10

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.commands import as_options
+from holdfast.runtime.text import as_options
 from tests.cli.conftest import Command
 
 APP = """

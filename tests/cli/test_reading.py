@@ -12,7 +12,7 @@ import typer.main
 
 from holdfast.interfaces.cli.app import app
 from holdfast.interfaces.cli.render import clean, one_line, usd
-from holdfast.runtime import words
+from holdfast.runtime import text as words
 from holdfast.stores import faults
 from tests.cli.conftest import Command, python
 from tests.operations.world import World, done

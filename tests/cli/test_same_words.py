@@ -9,7 +9,7 @@ import pytest
 import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.model import Batch, Course, chain_of_batch
-from holdfast.runtime.ending import state
+from holdfast.runtime.lifecycle import end
 from holdfast.stores.base import ENTRIES_AT_A_TIME, each_entry
 from tests.cli.conftest import Command
 
@@ -79,8 +79,8 @@ def halted_before_its_end_came(*reasons: str) -> hf.Report:
     made, batch = letters(), halted_by_its_budget()
     made.store.steer(batch.id, Course.OPEN, actor="a", reason="run until noon", ends_at=made.store.now() - 1.0)
     for reason in ("budget", *reasons):
-        state.note_halt(made.store, batch, reason, actor="a")
-    assert state.halted_by(made.store, made.store.batch("letters") or batch, []) == ("budget", *reasons)[-1]
+        end.note_halt(made.store, batch, reason, actor="a")
+    assert end.halted_by(made.store, made.store.batch("letters") or batch, []) == ("budget", *reasons)[-1]
     return made.report()
 
 

@@ -13,7 +13,7 @@ APP = """
 import os
 import sqlite3
 import holdfast as hf
-from holdfast.runtime.policy import Retry
+from holdfast.runtime.define.policy import Retry
 
 totals = hf.Scan("totals", hf.Csv("stock.csv"), every=100, partitions=2, retry=Retry(attempts=1))
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.operating import operations
-from holdfast.runtime.operating.operations import By
+from holdfast.runtime.operate import operations
+from holdfast.runtime.operate.operations import By
 from holdfast.stores.sqlite import SqliteStore
 from tests.cli.conftest import Command
 

@@ -14,7 +14,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.model import Claim, Item
-from holdfast.runtime.records import audit
+from holdfast.runtime.operate import audit
 from holdfast.stores.sqlite import SqliteStore
 from tests.cli.conftest import Command
 from tests.runtime.support import run

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core.columns import FLOAT32, UINT16, UINT32, pack, unpack
+from holdfast.core.journal import FLOAT32, UINT16, UINT32, pack, unpack
 
 
 @pytest.mark.parametrize(

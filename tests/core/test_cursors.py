@@ -8,9 +8,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from holdfast.core import cursor, cursors, journal, spelling
-from holdfast.core.cursor import Cursor
-from holdfast.core.cursors import Shift, Standing
+from holdfast.core import cursor, journal
+from holdfast.core.cursor import Cursor, Shift, Standing
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Checkpoint, ItemNo, Place
 
@@ -30,13 +29,13 @@ def by_id(value: datetime, key: int) -> Cursor:
 
 @given(st.integers(), st.integers())
 def test_cursors_are_ordered_as_their_values(one: int, other: int) -> None:
-    assert cursors.compare(Cursor("row", one), Cursor("row", other)) == (one > other) - (one < other)
+    assert cursor.compare(Cursor("row", one), Cursor("row", other)) == (one > other) - (one < other)
 
 
 def test_a_tiebreaker_decides_between_equal_values_and_nothing_stands_before_all() -> None:
-    assert cursors.compare(by_id(NOW, 1), by_id(NOW, 2)) == -1
-    assert cursors.compare(by_id(NOW, 2), by_id(NOW, 2)) == 0
-    assert cursors.compare(None, by_id(NOW, 2)) == -1
+    assert cursor.compare(by_id(NOW, 1), by_id(NOW, 2)) == -1
+    assert cursor.compare(by_id(NOW, 2), by_id(NOW, 2)) == 0
+    assert cursor.compare(None, by_id(NOW, 2)) == -1
 
 
 @pytest.mark.parametrize(
@@ -45,7 +44,7 @@ def test_a_tiebreaker_decides_between_equal_values_and_nothing_stands_before_all
 )
 def test_what_only_the_source_can_order_is_not_guessed(other: Cursor) -> None:
     mine = Cursor("row", 5, {"a": 2, "b": 1}) if other.tiebreaker else Cursor("row", 5)
-    assert cursors.compare(mine, other) is None
+    assert cursor.compare(mine, other) is None
 
 
 @pytest.mark.parametrize(
@@ -63,17 +62,17 @@ def test_what_only_the_source_can_order_is_not_guessed(other: Cursor) -> None:
 )
 def test_a_cursor_of_another_sort_is_refused(wrong: Cursor) -> None:
     with pytest.raises(UsageError):
-        cursors.check_like(wrong, by_id(NOW, 12), "it")
+        cursor.check_like(wrong, by_id(NOW, 12), "it")
 
 
 def test_how_many_rows_come_again_is_told_from_the_journal() -> None:
     at = standing(by_id(NOW, 9), 300)
     past = [journal.Position(0, rows, cursor.encode(by_id(NOW, key))) for rows, key in ((100, 3), (200, 6), (300, 9))]
-    exact, shift = cursors.at_cursor(at, by_id(NOW, 6), past, None)
+    exact, shift = cursor.at_cursor(at, by_id(NOW, 6), past, None)
     assert (exact.rows, shift) == (200, Shift(again=100))
-    between, shift = cursors.at_cursor(at, by_id(NOW, 5), past, None)
+    between, shift = cursor.at_cursor(at, by_id(NOW, 5), past, None)
     assert (between.rows, shift) == (100, Shift(again=200, exact=False))
-    beyond, shift = cursors.at_cursor(at, by_id(NOW, 11), past, None)
+    beyond, shift = cursor.at_cursor(at, by_id(NOW, 11), past, None)
     assert (beyond.rows, shift) == (300, Shift(skipped=None, exact=False))
     assert "nobody knows how many" in str(shift)
 
@@ -81,7 +80,7 @@ def test_how_many_rows_come_again_is_told_from_the_journal() -> None:
 def test_a_past_before_a_reset_to_the_start_does_not_count() -> None:
     at = standing(by_id(NOW, 4), 50)
     past = [journal.Position(0, 300, cursor.encode(by_id(NOW, 3))), journal.Position(0, 0)]
-    found, _ = cursors.at_cursor(at, by_id(NOW, 3), past, None)
+    found, _ = cursor.at_cursor(at, by_id(NOW, 3), past, None)
     assert found.rows == 0
 
 
@@ -98,7 +97,7 @@ def test_a_past_before_a_reset_to_the_start_does_not_count() -> None:
     ],
 )
 def test_the_type_of_the_stored_cursor_decides_what_is_spelled(like: object, text: str, value: object) -> None:
-    found = spelling.cursor_of(text, ["7"], Cursor("column+key", like, (3,)), None)
+    found = cursor.cursor_of(text, ["7"], Cursor("column+key", like, (3,)), None)
     assert found == Cursor("column+key", value, (7,))
     assert type(found.value) is type(value)
 
@@ -112,12 +111,12 @@ def test_the_type_of_the_stored_cursor_decides_what_is_spelled(like: object, tex
 )  # fmt: skip
 def test_what_is_not_of_that_type_is_refused(like: object, text: str) -> None:
     with pytest.raises(UsageError):
-        spelling.cursor_of(text, [], Cursor("column", like), None)
+        cursor.cursor_of(text, [], Cursor("column", like), None)
 
 
 @pytest.mark.promise("C17")
 @pytest.mark.parametrize("keys", [[], ["1", "2"], ["name=1"], ["x"]])
 def test_a_value_without_its_key_is_refused_because_rows_could_be_skipped(keys: list[str]) -> None:
     with pytest.raises(UsageError, match="--key"):
-        spelling.cursor_of("5", keys, Cursor("column+key", 5, {"id": 3}), None)
-    assert spelling.cursor_of("5", ["id=4"], Cursor("column+key", 5, {"id": 3}), None).tiebreaker == {"id": 4}
+        cursor.cursor_of("5", keys, Cursor("column+key", 5, {"id": 3}), None)
+    assert cursor.cursor_of("5", ["id=4"], Cursor("column+key", 5, {"id": 3}), None).tiebreaker == {"id": 4}

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.course import barrier, count_or_share, has_ended, is_exceeded, spare
-from holdfast.core.ending import End, end_of
+from holdfast.core.course import End, barrier, count_or_share, end_of, has_ended, is_exceeded, spare
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, BatchId, Course, Tolerance
 from tests.core.made import NOW

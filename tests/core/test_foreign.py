@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import foreign
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
+from holdfast.runtime.operate import importers
 
 LIKE = Cursor("column+key", datetime(2020, 1, 1, tzinfo=UTC), {"id": 1})
 POLLER: dict[str, Any] = {
@@ -36,8 +36,8 @@ def poller(**changes: Any) -> bytes:
 
 
 def test_a_poller_is_read_whole() -> None:
-    state = foreign.read_poller(poller(), "orders.json")
-    at = foreign.poller_cursor(state.checkpoint.cursor, LIKE, "orders.json")
+    state = importers.read_poller(poller(), "orders.json")
+    at = importers.poller_cursor(state.checkpoint.cursor, LIKE, "orders.json")
     assert at == Cursor("column+key", datetime(2026, 4, 7, 1, 23, 45, 123456, tzinfo=UTC), {"id": 12093})
     assert state.lease.fence == 42
     assert state.expires == datetime(2026, 4, 7, 1, 25, tzinfo=UTC).timestamp()
@@ -62,7 +62,7 @@ def test_a_poller_that_is_not_known_is_refused() -> None:
     ]
     for data, error in bad:
         with pytest.raises(error):
-            foreign.read_poller(data, "orders.json")
+            importers.read_poller(data, "orders.json")
 
 
 @pytest.mark.parametrize(
@@ -82,15 +82,15 @@ def test_a_poller_that_is_not_known_is_refused() -> None:
     ],
 )
 def test_a_cursor_of_another_kind_or_type_is_refused(said: dict[str, Any]) -> None:
-    state = foreign.read_poller(poller(checkpoint={"cursor": said}), "orders.json")
+    state = importers.read_poller(poller(checkpoint={"cursor": said}), "orders.json")
     with pytest.raises(UsageError):
-        foreign.poller_cursor(state.checkpoint.cursor, LIKE, "orders.json")
+        importers.poller_cursor(state.checkpoint.cursor, LIKE, "orders.json")
 
 
 def test_a_lease_without_a_zone_is_refused() -> None:
     lease = POLLER["lease"] | {"expires_at": "2026-04-07T01:25:00"}
     with pytest.raises(NotOurs, match="zone"):
-        _ = foreign.read_poller(poller(lease=lease), "orders.json").expires
+        _ = importers.read_poller(poller(lease=lease), "orders.json").expires
 
 
 def test_a_checkpoint_whose_history_says_something_else_is_refused() -> None:
@@ -98,7 +98,7 @@ def test_a_checkpoint_whose_history_says_something_else_is_refused() -> None:
         "cursor": 2000, "items_processed": 2000, "accumulated_results": {"total": 1.5},
         "history": [{"cursor": 1000, "timestamp": "t"}, {"cursor": 2000, "timestamp": "t"}],
     }  # fmt: skip
-    assert foreign.read_checkpoint(json.dumps(good).encode(), "c").items_processed == 2000
+    assert importers.read_checkpoint(json.dumps(good).encode(), "c").items_processed == 2000
     bad: list[tuple[dict[str, Any], type[Exception]]] = [
         ({"cursor": 3000}, Refused),
         ({"items_processed": -1}, NotOurs),
@@ -108,12 +108,12 @@ def test_a_checkpoint_whose_history_says_something_else_is_refused() -> None:
     ]
     for change, error in bad:
         with pytest.raises(error):
-            foreign.read_checkpoint(json.dumps(good | change).encode(), "c")
+            importers.read_checkpoint(json.dumps(good | change).encode(), "c")
 
 
 def test_pages_that_contradict_themselves_are_refused() -> None:
     good: dict[str, Any] = {"stage_name": "s", "total_pages": 2, "status": "in_progress", "page_metrics": {"1": {}}}
-    assert foreign.read_pages(json.dumps(good).encode(), "p").total_pages == 2
+    assert importers.read_pages(json.dumps(good).encode(), "p").total_pages == 2
     bad: list[tuple[dict[str, Any], type[Exception]]] = [
         ({"page_metrics": {"3": {}}}, Refused),
         ({"page_metrics": {"x": {}}}, NotOurs),
@@ -122,4 +122,4 @@ def test_pages_that_contradict_themselves_are_refused() -> None:
     ]
     for change, error in bad:
         with pytest.raises(error):
-            foreign.read_pages(json.dumps(good | change).encode(), "p")
+            importers.read_pages(json.dumps(good | change).encode(), "p")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.canonical import UNIT, to_units, to_usd
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import MONEY_USD
-from holdfast.core.money import UNIT, to_units, to_usd
 from tests.core.made import PROPERTY
 
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.acts import Facts, Kind, Strategy, begun, judge_orphan, resolve_orphan, still_since
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import DEAD_AGE, ORPHAN_GRACE, REQUEUES
 from holdfast.core.model import BatchId, Chunk, ChunkId, Course, ItemNo, Place, State
-from holdfast.core.orphans import Facts, Kind, Strategy, begun, judge, resolve, still_since
 from holdfast.core.states import checkpoint
 
 NOW = 1_700_000_000.0
@@ -17,7 +17,7 @@ whole = st.integers(1, 1_000_000)
 
 
 def kind(facts: Facts, *, now: float = NOW, grace: float = ORPHAN_GRACE, dead_after: float = DEAD_AGE) -> Kind | None:
-    return judge(facts, now=now, grace=grace, dead_after=dead_after)
+    return judge_orphan(facts, now=now, grace=grace, dead_after=dead_after)
 
 
 @pytest.mark.promise("A9")
@@ -111,7 +111,7 @@ PLACES = st.builds(
 @pytest.mark.promise("A11", "A15")
 @given(PLACES)
 def test_a_requeue_keeps_the_checkpoint_and_is_capped(place: Place) -> None:
-    after = resolve(place, Strategy.REQUEUE, stages=STAGES, reason="again")
+    after = resolve_orphan(place, Strategy.REQUEUE, stages=STAGES, reason="again")
     assert isinstance(after, Place)
     assert (after.stage, after.epoch, after.attempt) == (place.stage, place.epoch, place.attempt)
     if place.requeues < REQUEUES:
@@ -126,7 +126,7 @@ def test_a_requeue_keeps_the_checkpoint_and_is_capped(place: Place) -> None:
 def test_the_count_of_requeues_begins_again_with_progress() -> None:
     place = Place()
     for _ in range(REQUEUES):
-        again = resolve(place, Strategy.REQUEUE, stages=STAGES, reason="again")
+        again = resolve_orphan(place, Strategy.REQUEUE, stages=STAGES, reason="again")
         assert isinstance(again, Place)
         place = again
     assert place.requeues == REQUEUES
@@ -136,18 +136,18 @@ def test_the_count_of_requeues_begins_again_with_progress() -> None:
 @pytest.mark.promise("A12")
 @given(PLACES, st.sampled_from([(Strategy.FAIL, "orphaned"), (Strategy.REVIEW, "review")]))
 def test_failing_and_reviewing_change_the_state_and_not_the_position(place: Place, how: tuple[Strategy, str]) -> None:
-    after = resolve(place, how[0], stages=STAGES, reason="nobody knows")
+    after = resolve_orphan(place, how[0], stages=STAGES, reason="nobody knows")
     assert isinstance(after, Place)
     assert (after.state, after.code, after.reason) == (State.DEAD, how[1], "nobody knows")
     assert (after.stage, after.epoch, after.attempt, after.due) == (place.stage, place.epoch, place.attempt, 0.0)
 
 
 def test_a_cancelled_batch_takes_nothing_up_again() -> None:
-    assert "cancelled" in str(resolve(Place(), Strategy.REQUEUE, stages=1, reason="x", course=Course.CANCELLED))
+    assert "cancelled" in str(resolve_orphan(Place(), Strategy.REQUEUE, stages=1, reason="x", course=Course.CANCELLED))
 
 
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("state", [State.DONE, State.DEAD, State.SKIPPED, State.CANCELLED])
 def test_only_what_is_pending_can_be_resolved(strategy: Strategy, state: State) -> None:
     with pytest.raises(UsageError):
-        resolve(Place(state=state), strategy, stages=1, reason="x")
+        resolve_orphan(Place(state=state), strategy, stages=1, reason="x")

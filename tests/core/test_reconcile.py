@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from holdfast.core import canonical, course
 from holdfast.core.limits import REWINDS
 from holdfast.core.model import Batch, BatchId, Course, Place, State
-from holdfast.core.reconcile import (
+from holdfast.core.verify import (
     GONE,
     REMEDIES,
     Expected,
@@ -21,8 +21,8 @@ from holdfast.core.reconcile import (
     What,
     conclude,
     judge,
+    rewound,
 )
-from holdfast.core.verify import rewound
 from tests.core.made import PROPERTY, STATES, chunk
 
 STAGES = 4

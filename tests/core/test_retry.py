@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.model import Item, Place
-from holdfast.core.retry import Again, GiveUp, Policy, backoff, deadline, decide
+from holdfast.core.retry import Again, GiveUp, Policy, backoff, deadline, decide, wait_is_over
 from holdfast.core.settle import settle
-from holdfast.core.wait import is_over
 from tests.core.made import DRAWS, NOW, PROPERTY, failed, item
 
 POLICIES = st.builds(
@@ -121,7 +120,7 @@ def test_no_step_of_the_clock_and_no_time_off_uses_up_a_budget(step: float, draw
     ],
 )
 def test_a_wait_that_a_clock_set_back_makes_longer_than_twice_is_over(due: float, planned: float, over: bool) -> None:
-    assert is_over(NOW + due, planned, NOW) == over
+    assert wait_is_over(NOW + due, planned, NOW) == over
 
 
 @pytest.mark.parametrize(

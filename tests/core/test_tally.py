@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from holdfast.core import cursor, cursors, journal, passes, tally
+from holdfast.core import cursor, journal, passes, tally
 from holdfast.core.cursor import Cursor
 from holdfast.core.model import Checkpoint, ItemNo, Place
 from holdfast.core.passes import Mark
@@ -58,10 +58,10 @@ class Range:
         if not self.marks:
             return
         last = Checkpoint(ItemNo(0), self.rows, cursor.encode(self.place(self.at)) if self.at else b"", self.digest)
-        here = cursors.Standing(n=ItemNo(0), key=0, place=Place(), salt=b"", payload=b"",
+        here = cursor.Standing(n=ItemNo(0), key=0, place=Place(), salt=b"", payload=b"",
                                 checkpoint=last, until=self.place(SIZE))  # fmt: skip
         past = [journal.Position(0, each.rows, cursor.encode(each.at) if each.at else b"") for each in self.marks]
-        to, _ = cursors.at_cursor(here, self.place(row), past, "keep" if keep else "drop")
+        to, _ = cursor.at_cursor(here, self.place(row), past, "keep" if keep else "drop")
         self._set(row, to.rows, self.acc if keep else Counter(), self.place(row))
 
     def to_state(self, which: int) -> None:

@@ -8,15 +8,14 @@ from unittest import mock
 
 import msgspec
 
-from holdfast.core import events
 from holdfast.core.canonical import key_text
+from holdfast.core.course import batch_finished
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import Spend
 from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Course, Place, State, StoredItem, Want
 from holdfast.core.states import Transition, move
-from holdfast.runtime.operating import doctor, operations
-from holdfast.runtime.operating.operations import By
-from holdfast.runtime.records import audit
+from holdfast.runtime.operate import audit, doctor, operations
+from holdfast.runtime.operate.operations import By
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.epoch import Epoch
 from tests.operations.world import OWNER, Clock, World, deferred, done, failed, skipped
@@ -132,7 +131,7 @@ def end(world: World) -> None:
         store.steer(world.id, course, actor="ada", reason="so", ends_at=ends_at)
     world.finish()
     store.steer(world.id, Course.CANCELLED, actor="ada", reason="so", ends_at=1.9e9)
-    store.seal(world.id, actor="ada", reconciliation=b"{}", events=[events.finished("cancelled", {"done": 4})])
+    store.seal(world.id, actor="ada", reconciliation=b"{}", events=[batch_finished("cancelled", {"done": 4})])
     store.delivered("clerk", 3)
 
 

@@ -8,8 +8,8 @@ import apsw
 import pytest
 
 from holdfast.core.errors import HoldfastError, NotOurs, SchemaTooNew
-from holdfast.runtime.operating import doctor
-from holdfast.runtime.operating.doctor import Level
+from holdfast.runtime.operate import doctor
+from holdfast.runtime.operate.doctor import Level
 from holdfast.stores.sqlite import SqliteStore
 from tests.damage.original import FRAME, PAGE, Original, holds, make, restore, verdict
 from tests.operations.world import Clock, World

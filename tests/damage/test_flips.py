@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from holdfast.core.model import Batch
-from holdfast.runtime.records import audit
+from holdfast.runtime.operate import audit
 from holdfast.stores.sqlite import log as sqlite_log
 from tests.damage.original import Original, make, restore, verdict, written
 from tests.simulation.conftest import seeds_of_this_commit

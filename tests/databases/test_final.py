@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 import holdfast as hf
 from holdfast.core.cursor import Cursor
-from holdfast.runtime.sources.sql import final, writers
+from holdfast.runtime.sources.sql import horizon
 from tests.databases.race import make_table
 
 INSERT = sa.text("INSERT INTO orders VALUES (:id, :at)")
@@ -188,7 +188,7 @@ def test_an_old_picture_of_transactions_is_not_believed(mariadb: str) -> None:
         asker.join()
     assert told.nothing
     assert "not finished" in told.why
-    time.sleep(writers.PICTURE_SECONDS)
+    time.sleep(horizon.PICTURE_SECONDS)
     assert found(table) == ["old"]
     engine.dispose()
 
@@ -203,7 +203,7 @@ def test_a_user_who_is_told_nothing_hears_that_the_window_must_be_long(
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE OR REPLACE USER poller@localhost")
         connection.exec_driver_sql("GRANT SELECT ON test.* TO poller@localhost")
-    writers._warn.cache_clear()
+    horizon._warn.cache_clear()
     url = sa.make_url(mariadb).set(username="poller").render_as_string(hide_password=False)
     assert found(hf.Table(url, "orders", cursor="updated_at", settle=5)) == ["old"]
     assert "must be longer than the longest transaction" in caplog.text
@@ -400,17 +400,17 @@ def test_in_the_spring_a_local_time_is_that_of_the_moment_and_not_of_now(
 ) -> None:
     """A transaction was begun before the hour was skipped: its rows stand an hour before what is an hour ago now."""
     skipped = datetime(2026, 3, 29, 1, tzinfo=UTC).timestamp()
-    monkeypatch.setattr(writers, "clock", lambda _: writers.Clock(skipped + 1800, 7200, 3600))
-    monkeypatch.setattr(writers, "writers", lambda _: writers.Writers(skipped - 1800))
+    monkeypatch.setattr(horizon, "server_clock", lambda _: horizon.Clock(skipped + 1800, 7200, 3600))
+    monkeypatch.setattr(horizon, "writers", lambda _: horizon.Writers(skipped - 1800))
     with shop.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("SET TIME ZONE 'Europe/Berlin'")
         newest = Cursor("column+key", datetime(2026, 3, 29, 3, 29), {"id": "x"})  # noqa: DTZ001
-        told = final.Settling(0, "local").look(connection, newest, never, "it")
+        told = horizon.Settling(0, "local").look(connection, newest, never, "it")
     assert told.until == Cursor("before", datetime(2026, 3, 29, 1, 30))  # noqa: DTZ001
 
 
 def test_the_bound_is_written_as_the_column_writes_moments() -> None:
-    clock = writers.Clock(1_767_261_600.0, 7200.0)
+    clock = horizon.Clock(1_767_261_600.0, 7200.0)
     for value, where, said in [
         (datetime(2026, 1, 1, tzinfo=UTC), None, datetime(2026, 1, 1, 10, tzinfo=UTC)),
         (datetime(2026, 1, 1), "utc", datetime(2026, 1, 1, 10)),  # noqa: DTZ001
@@ -420,18 +420,18 @@ def test_the_bound_is_written_as_the_column_writes_moments() -> None:
         ("2026-01-01T09:00:00", "local", "2026-01-01T12:00:00"),
         ("2026-01-01T09:00:00Z", None, "2026-01-01T10:00:00"),
     ]:
-        style = final._style_of(value)
+        style = horizon._style_of(value)
         assert style is not None
-        assert style(final.Moment(clock.now, clock, where, "it")) == said  # type: ignore[arg-type]
+        assert style(horizon.Moment(clock.now, clock, where, "it")) == said  # type: ignore[arg-type]
     for value in (17, "k-17", "2026-01-01 09:00:00+02:00", None, b"x"):
-        assert final._style_of(value) is None
-    style = final._style_of(datetime(2026, 1, 1))  # noqa: DTZ001
+        assert horizon._style_of(value) is None
+    style = horizon._style_of(datetime(2026, 1, 1))  # noqa: DTZ001
     assert style is not None
     with pytest.raises(hf.UsageError, match=r"\+2 h from UTC.*clock="):
-        style(final.Moment(clock.now, clock, None, "table 'orders'"))
-    london = writers.Clock(clock.now, 0.0, 3600.0)
+        style(horizon.Moment(clock.now, clock, None, "table 'orders'"))
+    london = horizon.Clock(clock.now, 0.0, 3600.0)
     with pytest.raises(hf.UsageError, match=r"\+1 h from UTC in the other half of the year.*clock="):
-        style(final.Moment(clock.now, london, None, "table 'orders'"))
+        style(horizon.Moment(clock.now, london, None, "table 'orders'"))
 
 
 @pytest.mark.promise("C17")

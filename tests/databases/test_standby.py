@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 import holdfast as hf
-from holdfast.runtime.sources.sql import writers
+from holdfast.runtime.sources.sql import horizon
 from tests.databases import servers
 from tests.databases.race import make_table
 
@@ -54,11 +54,13 @@ def test_a_standby_delivers_what_it_has_replayed_and_the_last_row_of_a_quiet_pri
         put(primary, "first")
         assert until(lambda: found() == ["first"]), "nothing comes after it, and it is delivered even so"
         with replica.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            assert writers.writers(connection) is None, "a replica tells nothing about transactions of its primary"
+            assert horizon.writers(connection) is None, "a replica tells nothing about transactions of its primary"
             connection.exec_driver_sql("SELECT pg_wal_replay_pause()")
             behind = put(primary, "second")
             assert until(lambda: datetime.now(UTC) - behind > timedelta(seconds=2.5))
-            assert writers.clock(connection).now <= behind.timestamp() + 1, "its time stands still with what it replays"
+            assert horizon.server_clock(connection).now <= behind.timestamp() + 1, (
+                "its time stands still with what it replays"
+            )
             connection.exec_driver_sql("SELECT pg_wal_replay_resume()")
         assert until(lambda: found() == ["first", "second"])
         replica.dispose()

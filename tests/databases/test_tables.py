@@ -14,7 +14,7 @@ import sqlalchemy as sa
 import holdfast as hf
 from holdfast.core import cursor
 from holdfast.core.cursor import Cursor
-from holdfast.runtime.sources.sql import keyset
+from holdfast.runtime.sources.sql import source
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - columns without a zone
@@ -249,7 +249,7 @@ def test_row_values_and_what_is_spelled_out_say_the_same(engine: sa.Engine) -> N
         for values in ((0, 0), (3, 10), (3, 99), (9, 29), (20, 0)):
             for more in (True, False):
                 said = [
-                    connection.execute(sa.select(table.c.id).where(keyset._beyond(columns, values, name, more=more)))
+                    connection.execute(sa.select(table.c.id).where(source._beyond(columns, values, name, more=more)))
                     .scalars()
                     .all()
                     for name in ("sqlite", "other")

@@ -22,9 +22,10 @@ from pydantic import BaseModel
 
 import holdfast as hf
 from holdfast.core.errors import CommitUnknown
-from holdfast.runtime import definition, lookup
+from holdfast.runtime import lookup
+from holdfast.runtime.define import definition
 from holdfast.runtime.ingester import Ingester
-from holdfast.runtime.operating import operations
+from holdfast.runtime.operate import operations
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.ledger import Ledger
 from holdfast.stores import faults

@@ -6,7 +6,7 @@ import os
 import sys
 
 import holdfast as hf
-from holdfast.runtime.plans import changed_code
+from holdfast.runtime.operate import changed_code
 
 STORE, EFFECTS, COUNT = "state.db", "effects.jsonl", 6
 

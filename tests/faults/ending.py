@@ -7,7 +7,8 @@ What is left to do is derived from what is stored, so whoever is killed anywhere
 import json
 import os
 
-from holdfast.core import canonical, events, journal
+from holdfast.core import canonical, journal
+from holdfast.core import course as events
 from holdfast.core.model import Act, Batch, Change, Claim, Course, Item, State, StoredItem, Want, chain_of_batch
 from holdfast.core.outcome import Done, Failed, Outcome
 from holdfast.core.retry import Policy
@@ -102,7 +103,9 @@ class Ending:
 
     def seal(self) -> None:
         counts = {"done": 1, "dead": 1, "cancelled": 1}
-        self.store.seal(self.id, actor=self.owner, reconciliation=b"{}", events=[events.finished("cancelled", counts)])
+        self.store.seal(
+            self.id, actor=self.owner, reconciliation=b"{}", events=[events.batch_finished("cancelled", counts)]
+        )
 
     def reopen(self) -> None:
         self.store.reopen(self.id, actor=self.owner, reason="one more look")

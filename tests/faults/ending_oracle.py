@@ -4,9 +4,9 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from holdfast.core import events
+from holdfast.core import course
 from holdfast.core.model import Course, State, chain_of_batch
-from holdfast.runtime.records import audit
+from holdfast.runtime.operate import audit
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.replay import Violation, compare, replay
 from tests.faults import ending
@@ -52,7 +52,7 @@ def look_at_events(store: SqliteStore, batch: int, folder: Path, crashes: int) -
     stored = store.events(limit=10_000)
     own = tuple(event.kind for event in stored if event.batch == batch)
     found = [] if own == ending.TOLD else [f"the outbox tells {own}"]
-    dead = [event.n for event in stored if (event.batch, event.kind) == (batch, events.ITEM_DEAD)]
+    dead = [event.n for event in stored if (event.batch, event.kind) == (batch, course.ITEM_DEAD)]
     if dead != [1]:
         found.append(f"it tells that items {dead} are dead")
     at, last = store.delivered(ending.RECEIVER), stored[-1].id if stored else 0

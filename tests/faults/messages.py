@@ -10,7 +10,7 @@ from pathlib import Path
 
 import holdfast as hf
 from holdfast.runtime import lookup
-from holdfast.runtime.operating import operations
+from holdfast.runtime.operate import operations
 from tests.faults.app import count_points
 
 BATCH, STORE, EFFECTS = "letters", "state.db", "effects.jsonl"

@@ -13,11 +13,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from holdfast.core import money
+from holdfast.core import canonical
 from holdfast.core.model import State
-from holdfast.runtime import completion
-from holdfast.runtime.records import audit
-from holdfast.runtime.reports import status
+from holdfast.runtime.engine import hooks
+from holdfast.runtime.operate import audit
+from holdfast.runtime.report import status
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.names import FOLDER
 from holdfast.stores.sqlite import SqliteStore
@@ -112,7 +112,7 @@ def check_counts(world: World, report: dict[str, Any] | None) -> None:
         world.expect(
             report["counts"]["expected"] == sum(states.values()), "the report's counts do not sum to what is expected"
         )
-        spent = money.to_usd(sum(chunk.counts.spent for chunk in world.chunks))
+        spent = canonical.to_usd(sum(chunk.counts.spent for chunk in world.chunks))
         world.expect(
             Decimal(report["totals"]["usd"]) == spent,
             f"the report says ${report['totals']['usd']}, the chunks ${spent}",
@@ -315,7 +315,7 @@ def check_money(world: World, failed: frozenset[int]) -> None:
 
 
 def bill_of(effect: Effect) -> tuple[Any, str, int]:
-    return effect.key, effect.stage, money.to_units(Decimal(effect.cents) / 100)
+    return effect.key, effect.stage, canonical.to_units(Decimal(effect.cents) / 100)
 
 
 def bills(world: World) -> Iterator[tuple[Any, str, int]]:
@@ -354,6 +354,4 @@ def check_end(world: World, store: SqliteStore) -> None:
     for chunk in world.chunks:
         world.expect(chunk.pending == 0, f"chunk {chunk.id} has {chunk.pending} pending items")
         world.expect(chunk.owner is None, f"chunk {chunk.id} is still held by {chunk.owner}")
-    world.expect(
-        "read" in completion.completed_stages(store, world.batch.id), "the completion of 'read' was not recorded"
-    )
+    world.expect("read" in hooks.completed_stages(store, world.batch.id), "the completion of 'read' was not recorded")

@@ -11,7 +11,7 @@ from holdfast.core.errors import Refused
 from holdfast.core.model import Course
 from holdfast.runtime.cursors import acts, document, retrying
 from holdfast.runtime.cursors.standing import standings
-from holdfast.runtime.records import audit
+from holdfast.runtime.operate import audit
 from holdfast.stores import faults
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import cursor, typed
+from holdfast.core import canonical, cursor
 from holdfast.stores.open import open_store
 from tests.faults.nursery import Nursery
 from tests.faults.typed_app import BATCH, HANDLED, VALUES, cursor_of, index_of, same
@@ -22,7 +22,7 @@ def kept(store: str) -> tuple[cursor.Cursor, Any]:
         assert batch is not None
         (at,) = there.checkpoints(batch.id)
         assert at.acc is not None
-        return cursor.decode(at.cursor), typed.decode(at.acc)
+        return cursor.decode(at.cursor), canonical.decode_typed(at.acc)
 
 
 @pytest.mark.promise("B9", "B10")

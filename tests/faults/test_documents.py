@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.core import journal
-from holdfast.runtime.records import audit
+from holdfast.runtime.operate import audit
 from holdfast.stores.base import each_entry
 from holdfast.stores.sqlite import SqliteStore
 

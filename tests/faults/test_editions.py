@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.runtime import lookup
-from holdfast.runtime.records.audit import verify
+from holdfast.runtime.operate.audit import verify
 from holdfast.stores.open import open_store
 from tests.faults import editions
 from tests.faults.nursery import Nursery

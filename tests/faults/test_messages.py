@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.runtime import lookup
-from holdfast.runtime.records.audit import verify
-from holdfast.runtime.reports import statistics
+from holdfast.runtime.operate.audit import verify
+from holdfast.runtime.report import statistics
 from holdfast.stores.faults import POINTS
 from holdfast.stores.open import open_store
 from tests.faults import messages

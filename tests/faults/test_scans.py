@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core import journal, money
+from holdfast.core import canonical, journal
 from holdfast.core.model import chain_of_batch
-from holdfast.runtime.operating import operations
-from holdfast.runtime.operating.operations import By
+from holdfast.runtime.operate import operations
+from holdfast.runtime.operate.operations import By
 from holdfast.runtime.scans.stage import span_of
 from holdfast.stores.base import each_checkpoint, each_entry, each_item
 from holdfast.stores.open import open_store
@@ -214,7 +214,7 @@ def test_killed_around_a_checkpoint_the_money_of_every_committed_group_is_on_rec
         while report is None:
             report = it.run(fault=f"{point}:{hit}:kill" if hit < 5 else "")
             kills, hit = kills + (report is None), hit + 1
-            assert set(costs(it)) <= {money.to_units("0.01")}
+            assert set(costs(it)) <= {canonical.to_units("0.01")}
         assert (report["usd"], report["tokens"]) == (f"{Decimal(groups) / 100:.2f}", 3 * groups), point
         assert len(costs(it)) == groups
         called = names(it)

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.core import canonical, events, journal
+from holdfast.core import canonical, course, journal
 from holdfast.core.errors import HoldfastError
 from holdfast.core.model import Batch, Claim, Item, Want
 from holdfast.core.outcome import Done, Failed, Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, commit, settle
-from holdfast.runtime import completion
-from holdfast.runtime.operating import operations
+from holdfast.runtime.engine import hooks
+from holdfast.runtime.operate import operations
 from holdfast.runtime.sinks import Evidence, Files, Provenance
 from holdfast.stores import owners
 from holdfast.stores.base import each_entry
@@ -41,7 +41,7 @@ STAGES = ("read", "bind")
 POLICIES = [Policy()] * len(STAGES)
 COST = 7
 RECEIVER = "clerk"
-TOLD = (events.BATCH_OPENED, events.ITEM_DEAD, events.BATCH_FINISHED)
+TOLD = (course.BATCH_OPENED, course.ITEM_DEAD, course.BATCH_FINISHED)
 LONG = 600
 """Makes a payload longer than a page of the file is likely to have room for."""
 TYPED = 70
@@ -82,7 +82,7 @@ class Life:
             self.ack("redriven", count=done)
             self.work(store, batch)
         with self.verb("note"):
-            store.note(batch.id, completion.KIND, COMPLETED, actor=self.owner, once=True)
+            store.note(batch.id, hooks.KIND, COMPLETED, actor=self.owner, once=True)
         self.ack("noted")
         self.end(store, batch)
         with self.verb("close"):
@@ -95,7 +95,10 @@ class Life:
             (row,) = store.batches()
             if row.sealed_at is None:
                 store.seal(
-                    batch.id, actor=self.owner, reconciliation=b"{}", events=[events.finished("complete", {"done": 2})]
+                    batch.id,
+                    actor=self.owner,
+                    reconciliation=b"{}",
+                    events=[course.batch_finished("complete", {"done": 2})],
                 )
         self.ack("sealed")
         with self.verb("delivered"):
@@ -212,7 +215,7 @@ class Life:
         try:
             batch = self.store.batch("life")
             if batch is not None:
-                self.store.note(batch.id, completion.KIND, COMPLETED, actor=self.owner, once=True)
+                self.store.note(batch.id, hooks.KIND, COMPLETED, actor=self.owner, once=True)
                 self.ack("noted")
         except HoldfastError as error:
             return f"refused: {error}"

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.core import journal
+from holdfast.core.acts import Strategy, requeued
 from holdfast.core.model import (
     Act,
     BatchId,
@@ -24,15 +25,11 @@ from holdfast.core.model import (
     StoredItem,
     Want,
 )  # fmt: skip
-from holdfast.core.orphans import Strategy, requeued
 from holdfast.core.outcome import Outcome
 from holdfast.core.states import Transition, go_back, move
-from holdfast.runtime.ending import steering
-from holdfast.runtime.operating import operations
-from holdfast.runtime.operating.operations import By
-from holdfast.runtime.records import audit
-from holdfast.runtime.records.projection import Projection
-from holdfast.runtime.stuck import resolution
+from holdfast.runtime.operate import audit, operations, resolution, steer
+from holdfast.runtime.operate.operations import By
+from holdfast.runtime.operate.replay import Projection
 from holdfast.stores.base import Idle
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
@@ -67,7 +64,7 @@ def live_a_little(world: World, seed: int, items: int = 60, *, to_the_end: bool 
             act(world.store, world.batch, BY)
         if to_the_end and rng.random() < 0.05:
             world.clock.advance(3 * 3600.0)
-            resolution.resolve(world.store, world.batch, BY, rng.choice(list(Strategy)))
+            resolution.resolve_orphans(world.store, world.batch, BY, rng.choice(list(Strategy)))
         if rng.random() < 0.1:
             dead = world.store.items(world.id, state=operations.State.DEAD, limit=1)
             for item in dead:
@@ -75,7 +72,7 @@ def live_a_little(world: World, seed: int, items: int = 60, *, to_the_end: bool 
                     world.store, world.batch, BY, f"#{item.n}", output=rng.choice([None, b'{"by":"hand"}'])
                 )
         if to_the_end and step > 25 and rng.random() < 0.05:
-            steering.clear(world.store, world.batch, BY, code="cancelled", at_once=rng.random() < 0.5)
+            steer.clear(world.store, world.batch, BY, code="cancelled", at_once=rng.random() < 0.5)
 
 
 @pytest.mark.promise("E12", "P1")
@@ -153,7 +150,7 @@ def test_items_that_waited_when_their_batch_was_cancelled_verify(world: World, w
     world.add("a", "b")
     world.work(wait)
     assert all(item.place.due > world.clock() for item in world.store.items(world.id))
-    steering.clear(world.store, world.batch, BY, code="cancelled")
+    steer.clear(world.store, world.batch, BY, code="cancelled")
     assert [item.place.state for item in world.store.items(world.id)] == [State.CANCELLED] * 2
     assert audit.verify(world.store, world.batch).findings == ()
 

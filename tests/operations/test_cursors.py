@@ -399,7 +399,7 @@ def test_a_glance_tells_rows_rate_cursor_and_lag(half: Totals, clock: Clock) -> 
     assert seen.rate == pytest.approx(10.0)
     assert seen.lag == "300 rows left"
     (at,) = standings(half.store, batch)
-    assert glance.in_words(at) == "after row 700: 700 of 1,000 rows handled, 1 byte accumulated"
+    assert glance.partition_in_words(at) == "after row 700: 700 of 1,000 rows handled, 1 byte accumulated"
 
 
 def test_the_entry_of_a_reset_says_by_what_it_went(half: Totals) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.operating import doctor
-from holdfast.runtime.operating.doctor import Level
+from holdfast.runtime.operate import doctor
+from holdfast.runtime.operate.doctor import Level
 from holdfast.stores.sqlite import SqliteStore
 from tests.operations.world import Clock, World
 

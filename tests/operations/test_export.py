@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from holdfast.core.errors import Conflict, UsageError
 from holdfast.core.model import State
-from holdfast.runtime.records import export, tables
+from holdfast.runtime.operate import export
 from tests.operations.world import World, done, failed
 
 OUTPUTS = {
@@ -98,14 +98,14 @@ def test_an_export_that_fails_leaves_the_old_file(
 
 
 def test_a_column_of_mixed_kinds_is_text() -> None:
-    found = tables.kinds([{"a": 1, "b": 1, "c": True, "d": 1 << 70}, {"a": "x", "b": 0.5, "c": None, "d": 1}])
-    assert found == {"a": tables.Kind.TEXT, "b": tables.Kind.NUMBER, "c": tables.Kind.TRUTH, "d": tables.Kind.TEXT}
+    found = export.table_kinds([{"a": 1, "b": 1, "c": True, "d": 1 << 70}, {"a": "x", "b": 0.5, "c": None, "d": 1}])
+    assert found == {"a": export.Kind.TEXT, "b": export.Kind.NUMBER, "c": export.Kind.TRUTH, "d": export.Kind.TEXT}
 
 
 def test_a_column_that_appears_between_the_two_readings_is_not_dropped_in_silence() -> None:
     readings = iter([[{"a": 1}], [{"a": 1, "b": 2}]])
     with pytest.raises(Conflict, match="new column"):
-        tables.write_csv(io.BytesIO(), lambda: next(readings))
+        export.write_csv(io.BytesIO(), lambda: next(readings))
 
 
 def test_an_empty_batch_gives_an_empty_table(world: World, tmp_path: Path) -> None:

@@ -8,11 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core import cursor
-from holdfast.core.cursor import Cursor
-from holdfast.core.cursors import Standing
+from holdfast.core.cursor import Cursor, Standing
 from holdfast.core.model import Checkpoint, ItemNo, Place, State
 from holdfast.runtime.cursors.glance import Glance, _left, _share, overview
-from holdfast.runtime.reports.progress import sentence
+from holdfast.runtime.report.progress import sentence
 from holdfast.runtime.working.ledger import Figures, Ledger
 from tests.operations.scanned import Totals
 

@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.core import journal, money
+from holdfast.core import canonical, journal
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import Spend
 from holdfast.core.limits import PAYLOAD_BYTES
 from holdfast.core.model import ItemNo, Place, State, StoredItem
 from holdfast.runtime import lookup
-from holdfast.runtime.operating import operations, preview
-from holdfast.runtime.operating.operations import By
-from holdfast.runtime.reports import status
+from holdfast.runtime.operate import operations
+from holdfast.runtime.operate.operations import By
+from holdfast.runtime.report import status
 from holdfast.stores.base import each_entry
 from tests.operations.world import World, deferred, done, failed
 
@@ -152,7 +152,7 @@ def test_a_reset_of_an_item_in_flight_raises_the_fence_and_its_owner_cannot_comm
     world.add("a", "b")
     claim = world.claim()
     items = world.items(claim)
-    shown = preview.preview_reset(world.store, world.batch, "a")
+    shown = operations.preview_reset(world.store, world.batch, "a")
     assert (shown.in_flight, shown.owners) == (1, ("host-a pid 4711",))
     operations.reset(world.store, world.batch, BY, "a")
     receipt = world.commit(claim, [done(item) for item in items])
@@ -233,13 +233,18 @@ def test_input_that_was_not_valid_can_be_redriven_once_the_schema_is_mended(worl
 
 def test_the_preview_tells_what_would_be_thrown_away(buried: World) -> None:
     buried.add("paid")
-    buried.work(lambda item: done(item, seconds=3.0, spend=Spend(item.n, usd=money.to_units("0.25"))))
-    shown = preview.preview_reset(buried.store, buried.batch, "paid")
-    assert (shown.items, shown.pending, shown.usd, shown.seconds) == (1, 1, money.to_usd(money.to_units("0.25")), 3.0)
-    whole = preview.preview_reset(buried.store, buried.batch)
+    buried.work(lambda item: done(item, seconds=3.0, spend=Spend(item.n, usd=canonical.to_units("0.25"))))
+    shown = operations.preview_reset(buried.store, buried.batch, "paid")
+    assert (shown.items, shown.pending, shown.usd, shown.seconds) == (
+        1,
+        1,
+        canonical.to_usd(canonical.to_units("0.25")),
+        3.0,
+    )
+    whole = operations.preview_reset(buried.store, buried.batch)
     assert (whole.done, whole.dead, whole.pending) == (1, 2, 1)
     assert str(whole.usd) == "0.25"
-    later = preview.preview_reset(buried.store, buried.batch, to_stage="correct")
+    later = operations.preview_reset(buried.store, buried.batch, to_stage="correct")
     assert (str(later.usd), later.to_stage) == ("0.00", "correct")
     assert later.seconds == pytest.approx(whole.seconds - 3.0 - 3 * 0.5)
 

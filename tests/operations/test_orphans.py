@@ -7,18 +7,19 @@ from pathlib import Path
 import pytest
 
 from holdfast.core import canonical, journal
+from holdfast.core.acts import Kind, Strategy
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import DEAD_AGE, FOUND_EACH, ORPHAN_GRACE, REQUEUES
 from holdfast.core.model import Course, ItemNo, State, Want, chain_of_batch
-from holdfast.core.orphans import Kind, Strategy
-from holdfast.runtime.operating import operations
-from holdfast.runtime.operating.doctor import check_leases
-from holdfast.runtime.operating.operations import By
-from holdfast.runtime.reconciling.reconciler import reconcile
-from holdfast.runtime.records.audit import verify
-from holdfast.runtime.reports import status, story
-from holdfast.runtime.stuck import discovery, orphans, resolution
-from holdfast.runtime.stuck.orphans import Orphan
+from holdfast.runtime.operate import operations, resolution
+from holdfast.runtime.operate import resolution as discovery
+from holdfast.runtime.operate.audit import verify
+from holdfast.runtime.operate.doctor import check_leases
+from holdfast.runtime.operate.operations import By
+from holdfast.runtime.operate.reconcile import reconcile
+from holdfast.runtime.report import orphans, status
+from holdfast.runtime.report.orphans import Orphan
+from holdfast.runtime.report.why import ACTS, Event, tell
 from holdfast.stores.base import Idle, each_entry
 from tests.operations.world import Clock, World, deferred, done, failed, make_store
 
@@ -38,8 +39,8 @@ def kinds(world: World) -> dict[str, str]:
     return {key: orphan.kind.value for key, orphan in found(world).items()}
 
 
-def acts(world: World, key: str) -> list[story.Event]:
-    return [event for event in story.tell(world.store, world.batch, key).events if event.what in story.ACTS]
+def acts(world: World, key: str) -> list[Event]:
+    return [event for event in tell(world.store, world.batch, key).events if event.what in ACTS]
 
 
 def told(world: World) -> list[tuple[str, str | None]]:
@@ -142,7 +143,7 @@ def test_a_requeue_resumes_at_the_checkpoint_fences_a_living_owner_and_is_one_en
     slow = world.claim(seconds=86_400.0)
     before = world.items(slow)[0]
     world.clock.advance(ORPHAN_GRACE + 1.0)
-    result = resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE)
+    result = resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE)
     assert (result.changed, result.left_alone) == (1, ())
     (act,) = acts(world, "page")
     assert (act.facts["actor"], act.facts["reason"]) == (BY.actor, BY.reason)
@@ -171,11 +172,11 @@ def test_resolving_twice_or_at_once_does_it_once(world: World, strategy: Strateg
         resolution._act(world.batch, BY, strategy, [(orphan, resolution._decide(world.batch, orphan, strategy, "x"))])
         for orphan in first
     ]
-    assert resolution.resolve(world.store, world.batch, BY, strategy).changed == 2
+    assert resolution.resolve_orphans(world.store, world.batch, BY, strategy).changed == 2
     events, entries = len(world.store.events()), [chunk.seq for chunk in world.store.chunks(world.id)]
     same = By(actor="eve", reason="x")
-    assert resolution.resolve(world.store, world.batch, same, strategy).changed == 0
-    assert resolution.resolve(world.store, world.batch, same, strategy, ["a", "b"]).changed == 0
+    assert resolution.resolve_orphans(world.store, world.batch, same, strategy).changed == 0
+    assert resolution.resolve_orphans(world.store, world.batch, same, strategy, ["a", "b"]).changed == 0
     assert [world.store.act(act) for act in stale] == [[], []]
     assert len(world.store.events()) == events
     assert [chunk.seq for chunk in world.store.chunks(world.id)] == entries
@@ -187,12 +188,12 @@ def test_an_orphan_is_requeued_three_times_at_most_and_then_buried(world: World)
     world.add("page", "other")
     for _ in range(REQUEUES):
         world.clock.advance(ORPHAN_GRACE + 1.0)
-        assert resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE, ["page"]).changed == 1
+        assert resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE, ["page"]).changed == 1
         world.claim(seconds=10.0)
     world.clock.advance(ORPHAN_GRACE + 1.0)
-    shown = resolution.preview(world.store, world.batch, Strategy.REQUEUE)
+    shown = resolution.preview_resolution(world.store, world.batch, Strategy.REQUEUE)
     assert (shown.requeued, shown.buried) == (1, 1)
-    assert resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE).changed == 2
+    assert resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE).changed == 2
     letter = world.store.items(world.id, state=State.DEAD)[0]
     assert (letter.key, letter.place.code, letter.place.requeues) == ("page", "requeued_too_often", REQUEUES)
     assert [event.what for event in acts(world, "page")] == ["requeued"] * REQUEUES + ["buried"]
@@ -206,7 +207,7 @@ def test_progress_begins_the_count_again(world: World) -> None:
     while world.store.items(world.id, state=State.PENDING):
         world.claim(seconds=1.0)
         world.clock.advance(ORPHAN_GRACE + 1.0)
-        resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE)
+        resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE)
         place = world.store.items(world.id)[0].place
         if (place.stage, place.requeues) == (0, 2):
             world.work(done)
@@ -219,12 +220,12 @@ def test_a_redrive_begins_the_count_again(world: World) -> None:
     world.add("page")
     for _ in range(REQUEUES + 1):
         world.clock.advance(ORPHAN_GRACE + 1.0)
-        resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE)
+        resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE)
     assert world.store.items(world.id)[0].place.code == "requeued_too_often"
     assert operations.redrive(world.store, world.batch, BY).changed == 1
     for count in range(1, REQUEUES + 1):
         world.clock.advance(ORPHAN_GRACE + 1.0)
-        resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE)
+        resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE)
         place = world.store.items(world.id)[0].place
         assert (place.state, place.requeues) == (State.PENDING, count)
     assert verify(world.store, world.batch).holds
@@ -240,7 +241,7 @@ def test_failing_and_reviewing_keep_position_and_context_and_warn(world: World, 
     world.claim(seconds=10.0)
     world.clock.advance(ORPHAN_GRACE + 1.0)
     before = world.store.items(world.id)[0].place
-    assert resolution.resolve(world.store, world.batch, BY, strategy).changed == 1
+    assert resolution.resolve_orphans(world.store, world.batch, BY, strategy).changed == 1
     after = world.store.items(world.id)[0].place
     assert (after.state, after.code, after.reason) == (State.DEAD, code, BY.reason)
     assert (after.stage, after.epoch, after.attempt, after.due) == (1, before.epoch, before.attempt, 0.0)
@@ -260,7 +261,7 @@ def test_what_is_no_orphan_is_left_alone_with_the_reason(world: World) -> None:
     world.add("fine", "dead", "fresh")
     turns = {"fine": done, "dead": lambda item: failed(item, transient=False)}
     world.work(lambda item: turns[item.key](item) if item.key in turns else None)
-    result = resolution.resolve(world.store, world.batch, BY, Strategy.FAIL, ["fine", "dead", "fresh"])
+    result = resolution.resolve_orphans(world.store, world.batch, BY, Strategy.FAIL, ["fine", "dead", "fresh"])
     assert result.changed == 0
     assert sum(count for _, count in result.left_alone) == 3
     assert any("dead letter" in why for why, _ in result.left_alone)
@@ -272,17 +273,17 @@ def test_an_old_dead_letter_is_shown_and_not_resolved(world: World) -> None:
     world.work(lambda item: failed(item, transient=False))
     world.clock.advance(DEAD_AGE + 1.0)
     for strategy in Strategy:
-        assert resolution.resolve(world.store, world.batch, BY, strategy).changed == 0
+        assert resolution.resolve_orphans(world.store, world.batch, BY, strategy).changed == 0
     assert kinds(world) == {"dead": "unanswered"}
 
 
 def test_in_a_cancelled_batch_nothing_is_requeued(world: World) -> None:
     world.add("page")
     world.store.steer(world.id, Course.CANCELLED, actor="ada", reason="not needed")
-    result = resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE)
+    result = resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE)
     assert result.changed == 0
     assert "was cancelled" in result.left_alone[0][0]
-    assert resolution.resolve(world.store, world.batch, BY, Strategy.FAIL).changed == 1
+    assert resolution.resolve_orphans(world.store, world.batch, BY, Strategy.FAIL).changed == 1
 
 
 def test_an_unknown_strategy_is_refused_with_what_there_is() -> None:
@@ -293,7 +294,7 @@ def test_an_unknown_strategy_is_refused_with_what_there_is() -> None:
 def test_failing_one_item_does_not_hide_those_beside_it(world: World) -> None:
     world.add("a", "b")
     world.clock.advance(ORPHAN_GRACE + 1.0)
-    resolution.resolve(world.store, world.batch, BY, Strategy.FAIL, ["a"])
+    resolution.resolve_orphans(world.store, world.batch, BY, Strategy.FAIL, ["a"])
     assert kinds(world) == {"b": "stuck"}
 
 
@@ -329,9 +330,9 @@ def test_an_item_whose_turn_has_not_come_is_not_an_orphan_while_anybody_works_on
     assert kinds(queue) == {}
     assert counted(queue) == {"ready": 6}
     assert not announce(queue)
-    assert resolution.preview(queue.store, queue.batch, Strategy.FAIL).items == 0
-    assert resolution.resolve(queue.store, queue.batch, BY, Strategy.FAIL).changed == 0
-    assert resolution.resolve(queue.store, queue.batch, BY, Strategy.FAIL, ["f"]).changed == 0
+    assert resolution.preview_resolution(queue.store, queue.batch, Strategy.FAIL).items == 0
+    assert resolution.resolve_orphans(queue.store, queue.batch, BY, Strategy.FAIL).changed == 0
+    assert resolution.resolve_orphans(queue.store, queue.batch, BY, Strategy.FAIL, ["f"]).changed == 0
     recorded = reconcile(queue.store, queue.batch).recorded
     assert (recorded.ready, recorded.orphaned) == (6, 0)
     assert "without progress" not in check_leases(queue.store, queue.store.chunks(queue.id), queue.clock()).message
@@ -350,9 +351,9 @@ def test_an_item_that_was_begun_and_dropped_is_an_orphan_though_its_batch_lives(
     assert counted(queue) == {"orphaned": 2, "ready": 4}
     rest = next(chunk for chunk in queue.store.chunks(queue.id) if (chunk.lo, chunk.hi) == (2, 3))
     assert (rest.fence, rest.seq, rest.parent is not None) == (0, 0, True)
-    shown = resolution.preview(queue.store, queue.batch, Strategy.FAIL)
+    shown = resolution.preview_resolution(queue.store, queue.batch, Strategy.FAIL)
     assert (shown.items, shown.never_begun) == (2, 0)
-    resolution.resolve(queue.store, queue.batch, BY, Strategy.FAIL, ["a"])
+    resolution.resolve_orphans(queue.store, queue.batch, BY, Strategy.FAIL, ["a"])
     assert kinds(queue) == {"b": "stuck"}  # taken from its owner, and still dropped
     assert announce(queue) is True
 
@@ -387,9 +388,9 @@ def test_of_a_batch_that_nobody_works_on_everything_is_an_orphan_and_the_preview
     assert kinds(queue) == {}
     queue.clock.advance(0.5)
     assert set(kinds(queue)) == set("abcdef")
-    shown = resolution.preview(queue.store, queue.batch, Strategy.FAIL)
+    shown = resolution.preview_resolution(queue.store, queue.batch, Strategy.FAIL)
     assert (shown.items, shown.never_begun) == (6, 4)
-    assert resolution.preview(queue.store, queue.batch, Strategy.FAIL, ["f"]).never_begun == 1
+    assert resolution.preview_resolution(queue.store, queue.batch, Strategy.FAIL, ["f"]).never_begun == 1
 
 
 @pytest.mark.promise("A9")
@@ -416,7 +417,9 @@ def test_in_a_cancelled_batch_every_look_counts_what_is_pending_as_orphaned(queu
 
 
 def announce(world: World) -> bool:
-    return discovery.announce(world.store, world.batch, discovery.look(world.store, world.batch, limit=5), actor="ada")
+    return discovery.announce(
+        world.store, world.batch, discovery.look_for_orphans(world.store, world.batch, limit=5), actor="ada"
+    )
 
 
 @pytest.mark.promise("A10")
@@ -429,9 +432,9 @@ def test_an_orphan_is_announced_once_each_time_it_gets_stuck(world: World) -> No
     for _ in range(2):
         assert not announce(world)
         world.clock.advance(1.0)
-    resolution.resolve(world.store, world.batch, BY, Strategy.FAIL, ["a"])
+    resolution.resolve_orphans(world.store, world.batch, BY, Strategy.FAIL, ["a"])
     assert not announce(world)
-    resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE)
+    resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE)
     assert not announce(world)
     world.clock.advance(ORPHAN_GRACE + 1.0)
     assert announce(world)
@@ -443,7 +446,7 @@ def test_an_orphan_is_announced_once_each_time_it_gets_stuck(world: World) -> No
 def test_many_orphans_are_announced_together(world: World) -> None:
     world.add(*range(50))
     world.clock.advance(ORPHAN_GRACE + 1.0)
-    seen = discovery.look(world.store, world.batch, limit=3)
+    seen = discovery.look_for_orphans(world.store, world.batch, limit=3)
     assert (seen.total, len(seen.first)) == (50, 3)
     assert discovery.announce(world.store, world.batch, seen, actor="ada")
     assert not discovery.announce(world.store, world.batch, seen, actor="eve")
@@ -458,7 +461,7 @@ def test_many_orphans_are_announced_together(world: World) -> None:
 
 
 def now_of(world: World, key: str = "page") -> str:
-    return story.tell(world.store, world.batch, key).now
+    return tell(world.store, world.batch, key).now
 
 
 def test_why_begins_with_the_reason_an_item_is_where_it_is(world: World) -> None:
@@ -467,11 +470,11 @@ def test_why_begins_with_the_reason_an_item_is_where_it_is(world: World) -> None
     assert now_of(world).startswith(
         "an orphan at 'ocr': no progress since 2023-11-14 22:13:20Z, 2 h 00 min ago; nobody"
     )
-    resolution.resolve(world.store, world.batch, BY, Strategy.REQUEUE)
+    resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE)
     assert now_of(world).startswith("ready at 'ocr'. Last act: requeued by ada (to continue at 'ocr')")
     world.store.steer(world.id, Course.PAUSED, actor="ada", reason="lunch")
     assert "; its batch is paused." in now_of(world)
-    assert "paused" in story.tell(world.store, world.batch, "page").next
+    assert "paused" in tell(world.store, world.batch, "page").next
     world.store.steer(world.id, Course.OPEN, actor="ada", reason="on with it")
     world.claim()
     assert "in the hands of host-a pid 4711 under fence 1 since 2023-11-15 00:13:21Z" in now_of(world)
@@ -479,8 +482,8 @@ def test_why_begins_with_the_reason_an_item_is_where_it_is(world: World) -> None
     assert "host-a pid 4711 had it last; re-enqueued 1 of 3 times" in now_of(world)
     world.store.steer(world.id, Course.CANCELLED, actor="ada", reason="enough")
     assert now_of(world).startswith("stranded at 'ocr': its batch was cancelled")
-    resolution.resolve(world.store, world.batch, BY, Strategy.REVIEW)
-    tale = story.tell(world.store, world.batch, "page")
+    resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REVIEW)
+    tale = tell(world.store, world.batch, "page")
     assert tale.now.startswith("waits for a review at 'ocr': review: the host was rebooted.")
     assert "sent to review by ada" in tale.now
     assert str(tale).index("Now:") < str(tale).index("admitted")
@@ -489,7 +492,7 @@ def test_why_begins_with_the_reason_an_item_is_where_it_is(world: World) -> None
 def test_the_commands_of_an_orphan_resolve_it(world: World) -> None:
     world.add("page")
     world.clock.advance(ORPHAN_GRACE + 1.0)
-    commands = story.tell(world.store, world.batch, "page").commands
+    commands = tell(world.store, world.batch, "page").commands
     assert [command.split("--resolve ")[1].split()[0] for command in commands] == list(Strategy)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.runtime.reports.quantiles import SAMPLE, Column, Quantiles, Room, Sample, close_in
+from holdfast.runtime.report.attempts import SAMPLE, Column, Quantiles, Room, Sample, close_in
 
 POINTS = (Fraction(1, 2), Fraction(95, 100))
 numbers = st.one_of(

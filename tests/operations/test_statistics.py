@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core import money
+from holdfast.core import canonical
 from holdfast.core.journal import Spend
 from holdfast.core.model import Item, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
-from holdfast.runtime.reports import statistics
+from holdfast.runtime.report import statistics
 from holdfast.stores.base import Idle
 from holdfast.stores.memory import MemoryStore
 from tests.operations.world import OWNER, Clock, World, done, failed, skipped
@@ -106,7 +106,7 @@ def check_summary(found: statistics.Summary, values: list[Any], *, usd: bool = F
     wanted = [min(exact), max(exact), sum(exact), sum(exact) / len(exact), cuts[49], cuts[94]]
     given_ = [found.min, found.max, found.sum, found.mean, found.p50, found.p95]
     if usd:
-        assert given_ == [Decimal(round(value)) / money.UNIT for value in wanted]
+        assert given_ == [Decimal(round(value)) / canonical.UNIT for value in wanted]
     else:
         assert given_ == pytest.approx([float(value) for value in wanted], rel=1e-9, abs=1e-12)
 
@@ -179,7 +179,7 @@ def test_failed_attempts_count_and_adopted_outputs_cost_nothing(world: World) ->
     world.add("a", "b")
     world.work(
         lambda item: (
-            failed(item, seconds=4.0, spend=Spend(item.n, usd=money.to_units("0.5")))
+            failed(item, seconds=4.0, spend=Spend(item.n, usd=canonical.to_units("0.5")))
             if item.key == "a"
             else done(item, seconds=9.0, adopted=True)
         )
@@ -220,7 +220,7 @@ def test_totals_from_the_chunks_agree_with_the_journal(world: World) -> None:
     world.add(*range(20))
     world.work(
         lambda item: (
-            done(item, spend=Spend(item.n, usd=money.to_units("0.01"), tokens=3)) if item.n % 3 else skipped(item)
+            done(item, spend=Spend(item.n, usd=canonical.to_units("0.01"), tokens=3)) if item.n % 3 else skipped(item)
         )
     )
     world.finish()

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core import money
+from holdfast.core import canonical
 from holdfast.core.journal import Spend
 from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, ItemNo
 from holdfast.core.model import Counts as ChunkCounts
-from holdfast.runtime.reports import status
-from holdfast.runtime.stuck.activity import Activity
+from holdfast.runtime.report import status
+from holdfast.runtime.report.orphans import Activity
 from tests.operations.world import World, deferred, done, failed, skipped
 
 NOW = 1_700_000_000.0
@@ -141,7 +141,7 @@ def test_to_give_items_back_is_not_progress(world: World) -> None:
 
 def test_the_forecast_is_the_mean_of_what_is_settled_times_what_is_left(world: World) -> None:
     world.add(*range(10))
-    price = Spend(0, usd=money.to_units("0.03"))
+    price = Spend(0, usd=canonical.to_units("0.03"))
     for _ in range(2):
         claim = world.claim(4)
         world.commit(claim, [done(item, spend=price, seconds=1.0) for item in world.items(claim)])

@@ -6,30 +6,30 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
-from holdfast.core import money
+from holdfast.core import canonical
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import Spend
-from holdfast.runtime.operating import operations
-from holdfast.runtime.operating.operations import By
-from holdfast.runtime.reports import story
+from holdfast.runtime.operate import operations
+from holdfast.runtime.operate.operations import By
+from holdfast.runtime.report import why
 from tests.operations.world import World, deferred, done, failed, skipped
 
 BY = By(actor="ada", reason="the provider was down")
 
 
 def told(world: World, key: str) -> list[str]:
-    return [event.what for event in story.tell(world.store, world.batch, key).events]
+    return [event.what for event in why.tell(world.store, world.batch, key).events]
 
 
 @pytest.mark.promise("E12")
 def test_the_story_of_a_dead_letter_from_admission_to_redrive(world: World) -> None:
     world.add("page", "other")
-    world.work(lambda item: done(item, spend=Spend(item.n, usd=money.to_units("0.02"), tokens=120, model="small")))
+    world.work(lambda item: done(item, spend=Spend(item.n, usd=canonical.to_units("0.02"), tokens=120, model="small")))
     world.work(lambda item: failed(item) if item.key == "page" else done(item))
     for _ in range(2):
         world.clock.advance(10.0)
         world.work(failed)
-    tale = story.tell(world.store, world.batch, "page")
+    tale = why.tell(world.store, world.batch, "page")
     whats = [event.what for event in tale.events]
     assert whats == [
         "admitted",
@@ -50,7 +50,7 @@ def test_the_story_of_a_dead_letter_from_admission_to_redrive(world: World) -> N
     assert "Now:  a dead letter at 'correct': http_503" in text
     assert "holdfast dead redrive moby-dick page --reason" in text
     operations.redrive(world.store, world.batch, BY, ["page"])
-    after = story.tell(world.store, world.batch, "page")
+    after = why.tell(world.store, world.batch, "page")
     assert after.events[-1].text == "redriven by ada (dead became pending): the provider was down"
     said = "redriven by ada (dead became pending): the provider was down"
     assert after.now == f"ready at 'correct'. Last act: {said}."
@@ -61,7 +61,7 @@ def test_an_item_that_waits_says_until_when(world: World) -> None:
     world.work(lambda item: deferred(item, 90.0))
     claim = world.claim()
     world.commit(claim, [], due=world.clock() + 90.0)
-    tale = story.tell(world.store, world.batch, "page")
+    tale = why.tell(world.store, world.batch, "page")
     assert tale.now == "waits at 'ocr' until 2023-11-14 22:14:50Z, 1 min 30 s from now (deferred: too early)."
     assert tale.next == "a run takes it when it is due."
 
@@ -69,7 +69,7 @@ def test_an_item_that_waits_says_until_when(world: World) -> None:
 def test_an_item_in_flight_names_its_owner_and_fence(world: World) -> None:
     world.add("page")
     world.claim()
-    tale = story.tell(world.store, world.batch, "page")
+    tale = why.tell(world.store, world.batch, "page")
     assert told(world, "page") == ["admitted", "claimed"]
     assert "in the hands of host-a pid 4711 under fence 1" in tale.now
 
@@ -105,7 +105,7 @@ def test_a_reset_in_flight_is_told_with_what_it_cost(world: World) -> None:
     world.add("page")
     world.claim()
     operations.reset(world.store, world.batch, BY, "page")
-    tale = story.tell(world.store, world.batch, "page")
+    tale = why.tell(world.store, world.batch, "page")
     assert [event.what for event in tale.events] == ["admitted", "claimed", "reset"]
     assert "its owner was fenced off" in tale.events[-1].text
     assert tale.events[-1].facts["reason"] == "the provider was down"
@@ -113,7 +113,7 @@ def test_a_reset_in_flight_is_told_with_what_it_cost(world: World) -> None:
 
 def test_what_was_refused_at_the_boundary_says_so(world: World) -> None:
     world.add_invalid("odd")
-    tale = story.tell(world.store, world.batch, "odd")
+    tale = why.tell(world.store, world.batch, "odd")
     assert "refused at the boundary: invalid" in tale.events[0].text
     assert "Field required" in tale.now
 
@@ -122,14 +122,14 @@ def test_settled_items_need_nothing(world: World) -> None:
     world.add("page", "blank")
     world.work(lambda item: skipped(item) if item.key == "blank" else done(item))
     world.finish()
-    assert story.tell(world.store, world.batch, "page").now == "done: its output is in the store."
-    assert story.tell(world.store, world.batch, "blank").now == "skipped at 'ocr': blank page."
+    assert why.tell(world.store, world.batch, "page").now == "done: its output is in the store."
+    assert why.tell(world.store, world.batch, "blank").now == "skipped at 'ocr': blank page."
 
 
 def test_the_story_as_data_names_the_entries(world: World) -> None:
     world.add("page")
     world.finish()
-    plain = story.tell(world.store, world.batch, "page").as_dict()
+    plain = why.tell(world.store, world.batch, "page").as_dict()
     assert plain["events"][0]["entry"] == "entry 2 of batch 1"
     assert plain["events"][2]["entry"] == "entry 2 of chunk 1"
     assert plain["events"][2]["seconds"] == 0.5
@@ -138,7 +138,7 @@ def test_the_story_as_data_names_the_entries(world: World) -> None:
 def test_an_unknown_item_is_answered_with_similar_ones(world: World) -> None:
     world.add("page-0041")
     with pytest.raises(UsageError, match="did you mean 'page-0041'"):
-        story.tell(world.store, world.batch, "page-041")
+        why.tell(world.store, world.batch, "page-041")
 
 
 def test_an_item_of_a_pipeline_is_not_a_row_of_a_scan_whatever_its_key_says(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_an_item_of_a_pipeline_is_not_a_row_of_a_scan_whatever_its_key_says(tmp_
         return page.number
 
     book.run([{"key": "row 7", "number": "seven"}], key="key", progress=False)
-    told = story.tell(book.store, book.store.batches()[0], "row 7")
+    told = why.tell(book.store, book.store.batches()[0], "row 7")
     assert any("refused at the boundary" in event.text for event in told.events)
     assert not any("could not be handled" in event.text for event in told.events)
 

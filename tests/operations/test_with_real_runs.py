@@ -10,10 +10,9 @@ import pytest
 import holdfast as hf
 from holdfast.core.errors import HoldfastError
 from holdfast.runtime import lookup
-from holdfast.runtime.operating import operations, preview
-from holdfast.runtime.operating.operations import By
-from holdfast.runtime.records import audit, export
-from holdfast.runtime.reports import statistics, status, story
+from holdfast.runtime.operate import audit, export, operations
+from holdfast.runtime.operate.operations import By
+from holdfast.runtime.report import statistics, status, why
 from holdfast.stores.sqlite import SqliteStore
 
 BY = By(actor="ada", reason="a test")
@@ -76,7 +75,7 @@ def test_a_damaged_file_is_found_by_name_and_put_right_by_a_run(tmp_path: Path) 
         list(export.results(pipeline.store, batch))
     run(pipeline, rows(10))
     assert audit.verify(pipeline.store, lookup.batch_named(pipeline.store, "b"), full=True).holds
-    told = story.tell(pipeline.store, batch, "3")
+    told = why.tell(pipeline.store, batch, "3")
     assert [event.what for event in told.events].count("rewound") == 1
     assert told.now == "done: its output is in out/3.json."
     assert statistics.collect(pipeline.store, batch).stages[1].runs == 11
@@ -89,14 +88,14 @@ def test_items_that_came_again_with_another_payload_verify(tmp_path: Path) -> No
     batch = lookup.batch_named(pipeline.store, "b")
     assert audit.verify(pipeline.store, batch, full=True).findings == ()
     assert lookup.item_named(pipeline.store, batch, 4).place.epoch == 1
-    assert any(event.what == "renewed" for event in story.tell(pipeline.store, batch, "4").events)
+    assert any(event.what == "renewed" for event in why.tell(pipeline.store, batch, "4").events)
 
 
 def test_a_reset_batch_is_done_again_and_verifies(tmp_path: Path) -> None:
     pipeline = pages(tmp_path)
     run(pipeline, rows(20))
     batch = lookup.batch_named(pipeline.store, "b")
-    shown = preview.preview_reset(pipeline.store, batch, to_stage="write")
+    shown = operations.preview_reset(pipeline.store, batch, to_stage="write")
     assert (shown.done, str(shown.usd)) == (20, "0.20")
     assert operations.reset(pipeline.store, batch, BY, to_stage="write").changed == 20
     report = run(pipeline, rows(20))

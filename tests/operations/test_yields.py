@@ -10,7 +10,7 @@ from holdfast.core.model import State
 from holdfast.runtime.cursors import retrying
 from holdfast.runtime.cursors.history import history
 from holdfast.runtime.cursors.standing import standings
-from holdfast.runtime.policy import Retry
+from holdfast.runtime.define.policy import Retry
 from holdfast.runtime.scan import Scan
 from holdfast.stores.base import Store
 from holdfast.testing.rows import Rows

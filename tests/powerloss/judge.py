@@ -4,7 +4,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
-from holdfast.runtime.records import audit
+from holdfast.runtime.operate import audit
 from holdfast.stores.sqlite import SqliteStore
 from tests.operations.world import Clock
 from tests.powerloss.crash_states import State, Window

@@ -9,11 +9,12 @@ import apsw
 import msgspec
 import pytest
 
-from holdfast.core import canonical, events, ingest, journal
+from holdfast.core import canonical, ingest, journal
+from holdfast.core.course import batch_finished
 from holdfast.core.model import Act, Change, Claim, Course, State, Want
 from holdfast.core.states import Transition, move
-from holdfast.runtime.operating import operations
-from holdfast.runtime.operating.operations import By
+from holdfast.runtime.operate import operations
+from holdfast.runtime.operate.operations import By
 from holdfast.stores import faults
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite import file as sqlite_file
@@ -107,7 +108,7 @@ def end(world: World) -> None:
     change = Change(n=left.n, state=left.place.state, epoch=left.place.epoch, place=gone)
     store.act(Act(id=bytes(16), batch=world.id, kind="cancelled", actor="ada", reason="because", at_items=(change,)))
     for turn in range(2):
-        told = [events.finished("cancelled", {"turn": turn})]
+        told = [batch_finished("cancelled", {"turn": turn})]
         store.seal(world.id, actor="ada", reconciliation=b"{}", events=told)
         if not turn:
             store.reopen(world.id, actor="ada", reason="because")

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
-from holdfast.core import typed
+from holdfast.core import canonical
 from holdfast.core.limits import ACC_BYTES
 from holdfast.testing.rows import Rows
 
@@ -27,7 +27,7 @@ def kept(scan: hf.Scan) -> tuple[int, object]:
     batch = scan.pipeline.store.batch("stock")
     assert batch is not None
     (at,) = scan.pipeline.store.checkpoints(batch.id)
-    return at.rows, None if at.acc is None else typed.decode(at.acc, "the accumulator")
+    return at.rows, None if at.acc is None else canonical.decode_typed(at.acc, "the accumulator")
 
 
 @pytest.mark.promise("B15")

@@ -12,12 +12,12 @@ import holdfast as hf
 from holdfast.core import canonical, ingest, journal
 from holdfast.core.limits import BLAME_ENTRIES
 from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Claim, Entry, ItemNo, Want
-from holdfast.runtime import definition, lookup
-from holdfast.runtime.operating.operations import By
-from holdfast.runtime.records import audit
-from holdfast.runtime.reports import status, story
-from holdfast.runtime.reports.progress import sentence
-from holdfast.runtime.stuck import acquittal, blame
+from holdfast.runtime import lookup
+from holdfast.runtime.define import definition
+from holdfast.runtime.operate import audit, resolution
+from holdfast.runtime.operate.operations import By
+from holdfast.runtime.report import blame, status, why
+from holdfast.runtime.report.progress import sentence
 from holdfast.stores.base import Store
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket
@@ -144,10 +144,10 @@ def test_status_why_and_the_bar_say_who_died_and_what_follows(store: Store) -> N
     assert "the last 3 owners of a part died before a commit" in str(seen.blame)
     assert "holdfast reset book --blame" in str(seen.blame)
     assert seen.as_dict()["blame"]["deaths"] == 3
-    tale = story.tell(store, batch, "0")
+    tale = why.tell(store, batch, "0")
     assert "The last 3 owners of this part died before a commit" in tale.now
     assert any("--blame" in command for command in tale.commands)
-    assert "died" not in story.tell(store, batch, "47").now
+    assert "died" not in why.tell(store, batch, "47").now
     assert any("3 owners" in each for each in book.report().warnings)
     shown: list[str] = []
     run(book, workers=2, progress=lambda figures: shown.append(sentence("book", figures)))
@@ -184,18 +184,18 @@ def test_a_person_lifts_the_blame_on_every_store(folder: Path) -> None:
             claim = store.claim(Want(batch=batch.id, owner="gone", limit=16, seconds=-1.0))
             assert isinstance(claim, Claim)
         before = [item.place for item in store.items(batch.id)]
-        shown = acquittal.preview(store, batch)
+        shown = resolution.preview_lift(store, batch)
         assert shown is not None
         assert shown.items == 16
-        result = acquittal.lift(store, batch, BY)
+        result = resolution.lift_blame(store, batch, BY)
         assert (result.kind, result.changed) == ("blame_lifted", shown.parts)
         assert blame.of(store, batch, store.chunks(batch.id), now=store.now()) is None
         assert [item.place for item in store.items(batch.id)] == before
-        assert acquittal.lift(store, batch, BY).changed == 0
+        assert resolution.lift_blame(store, batch, BY).changed == 0
         answer = store.claim(Want(batch=batch.id, owner="ann", limit=48, seconds=30.0, at_once=4))
         assert isinstance(answer, Claim)
         assert (answer.blame, answer.pending > 4) == (0, True)
-        tale = story.tell(store, batch, "0")
+        tale = why.tell(store, batch, "0")
         assert "the blame of its part was lifted by ada: spot instances" in str(tale)
         assert audit.verify(store, lookup.batch_named(store, "book"), full=True).holds
         store.close()

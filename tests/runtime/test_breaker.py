@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 import holdfast as hf
-from holdfast.core import events
-from holdfast.core.breaker import Rule
+from holdfast.core import course
 from holdfast.core.canonical import decode
 from holdfast.core.model import State
 from holdfast.core.outcome import Deferred, Failed
+from holdfast.core.retry import Rule
 from holdfast.runtime.ending.breaker import StageBreaker
 from holdfast.stores.base import each_item
 from holdfast.stores.sqlite import SqliteStore
@@ -173,7 +173,7 @@ def test_a_try_that_fails_doubles_the_pause_and_one_that_succeeds_lets_all_go_on
 
 
 def warnings(book: hf.Pipeline) -> list[dict[str, Any]]:
-    return [decode(event.body) for event in book.store.events() if event.kind == events.WARNING]
+    return [decode(event.body) for event in book.store.events() if event.kind == course.WARNING]
 
 
 def test_after_the_pause_one_item_is_tried_while_the_others_wait() -> None:

@@ -13,9 +13,9 @@ import holdfast as hf
 from holdfast.core import canonical, journal
 from holdfast.core.model import State, chain_of_batch
 from holdfast.runtime import lookup
-from holdfast.runtime.operating import operations
-from holdfast.runtime.plans.code import code_of
-from holdfast.runtime.records.audit import verify
+from holdfast.runtime.define.stage import code_of
+from holdfast.runtime.operate import operations
+from holdfast.runtime.operate.audit import verify
 from holdfast.stores import faults
 from holdfast.stores.base import each_entry
 from tests.runtime.support import Calls, outputs, run
@@ -135,7 +135,7 @@ def test_how_a_stage_is_tried_again_does_not_matter(restart: Restart, caplog: py
 
 
 def test_descriptions_in_a_schema_do_not_matter_but_fields_do() -> None:
-    from holdfast.runtime.schema import Schema
+    from holdfast.runtime.define.schema import Schema
 
     class Page(BaseModel):
         title: str
@@ -360,7 +360,7 @@ def test_killed_between_going_back_and_remembering_it_comes_to_the_same_end(
     calls = Calls()
     old, new = versions(calls)
     run(restart(pipeline(calls, old)), range(6))
-    monkeypatch.setattr("holdfast.runtime.plans.changed_code.ACT_ITEMS", 4)  # two acts for six items
+    monkeypatch.setattr("holdfast.runtime.operate.changed_code.ACT_ITEMS", 4)  # two acts for six items
     seen = 0
 
     def strike(reached: str) -> None:

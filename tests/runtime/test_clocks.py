@@ -7,14 +7,14 @@ import pytest
 
 import holdfast as hf
 from holdfast.core import retry
-from holdfast.core.breaker import Rule
 from holdfast.core.model import State
 from holdfast.core.outcome import Deferred
+from holdfast.core.retry import Rule
 from holdfast.runtime.ending.breaker import StageBreaker
-from holdfast.runtime.operating.operations import By, redrive
-from holdfast.runtime.records import audit
-from holdfast.runtime.reports import outlook, status
-from holdfast.runtime.stuck.activity import Activity
+from holdfast.runtime.operate import audit
+from holdfast.runtime.operate.operations import By, redrive
+from holdfast.runtime.report import status, why
+from holdfast.runtime.report.orphans import Activity
 from holdfast.stores.base import Idle, Store
 from holdfast.testing.rows import Rows
 from tests.core.made import item
@@ -121,7 +121,7 @@ def test_what_is_told_of_a_wait_is_what_a_claim_would_do(world: World, back: flo
     counts = status.snapshot(world.store, world.batch).counts
     assert (counts.waiting, counts.ready) == ((0, 1) if is_over else (1, 0))
     (item,), (chunk,) = world.store.items(world.id), world.store.chunks(world.id)
-    told = outlook.look_ahead(world.store, world.batch, item, chunk).now
+    told = why.look_ahead(world.store, world.batch, item, chunk).now
     assert told.startswith("ready at" if is_over else "waits at")
     assert retry.deadline(item.place, POLICY, world.clock()) - world.clock() == pytest.approx(
         POLICY.within - item.place.used + (0.0 if is_over else 2.0 + back)
@@ -136,9 +136,9 @@ def test_an_item_in_hand_whose_wait_the_clock_ended_is_not_told_as_waiting(world
     claim = world.claim(seconds=3 * HOUR)
     assert world.commit(claim, [failed(item) for item in world.items(claim)], release=False).landed
     (item,), (chunk,) = world.store.items(world.id), world.store.chunks(world.id)
-    assert "its next attempt is due" in outlook.look_ahead(world.store, world.batch, item, chunk).now
+    assert "its next attempt is due" in why.look_ahead(world.store, world.batch, item, chunk).now
     world.clock.advance(-HOUR)
-    told = outlook.look_ahead(world.store, world.batch, item, chunk).now
+    told = why.look_ahead(world.store, world.batch, item, chunk).now
     assert "in the hands of" in told
     assert "its next attempt is due" not in told
 

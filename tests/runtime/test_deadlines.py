@@ -13,7 +13,7 @@ from decimal import Decimal
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.reports import story
+from holdfast.runtime.report import why
 from tests.runtime.support import Calls, run, wait_for
 
 
@@ -311,7 +311,7 @@ def test_what_a_handler_cost_that_is_cut_off_is_recorded(book: hf.Pipeline, kind
     never.set()
     batch = book.store.batch("book")
     assert batch is not None
-    told = [str(event) for event in story.tell(book.store, batch, "3").events]
+    told = [str(event) for event in why.tell(book.store, batch, "3").events]
     assert sum("cut off" in event for event in told) == 2, told
     assert book.store.items(batch.id, lo=3, hi=4)[0].place.attempt == 0
 

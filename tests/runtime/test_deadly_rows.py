@@ -8,7 +8,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.cursor import Cursor
-from holdfast.runtime.operating.operations import By, redrive, resolve
+from holdfast.runtime.operate.operations import By, redrive, resolve
 from holdfast.runtime.scans.burial import Burial, Buried
 from holdfast.runtime.scans.interval import Every
 from holdfast.runtime.scans.search import Search

@@ -12,15 +12,15 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
-from holdfast.core import alike
+from holdfast.core import retry
 from holdfast.core.limits import ALIKE_ITEMS, SLICE_ITEMS, WITHHELD_TIMES
 from holdfast.core.model import BatchId, Claim, Want
 from holdfast.core.outcome import Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, commit, settle
 from holdfast.interfaces.cli.app import call
-from holdfast.runtime.records import audit
-from holdfast.runtime.reports import story
+from holdfast.runtime.operate import audit
+from holdfast.runtime.report import why
 from holdfast.runtime.working import withheld
 from holdfast.testing.rows import Rows
 from tests.runtime.support import ONCE, Calls, codes, run, wait_for
@@ -57,7 +57,7 @@ def test_the_line_that_is_named_is_the_users_and_not_one_of_a_library(restart: R
         run(book, range(100))
     report = run(book, range(100), tolerate="100%")
     (attempt, *_) = [
-        each for each in story.tell(book.store, book.store.batches()[0], "1").events if each.facts.get("trace")
+        each for each in why.tell(book.store, book.store.batches()[0], "1").events if each.facts.get("trace")
     ]
     assert attempt.facts["trace"].endswith("in __getattr__")
     assert "; pydantic/main.py:" in attempt.facts["trace"]
@@ -232,8 +232,8 @@ def test_a_typo_in_a_verifier_stops_a_run_that_resumes_behind_it(restart: Restar
 
 
 def test_the_code_of_a_kind() -> None:
-    assert alike.enough(4) == ALIKE_ITEMS
-    assert alike.enough(64) == 64
+    assert retry.enough_alike(4) == ALIKE_ITEMS
+    assert retry.enough_alike(64) == 64
 
 
 # -- money, tolerance, breakers ----------------------------------------------------------------------------------------
@@ -387,7 +387,7 @@ def test_a_lost_lease_takes_what_was_withheld_along(book: hf.Pipeline) -> None:
         return number
 
     def source() -> Iterator[int]:
-        from holdfast.runtime.operating.operations import By, reset
+        from holdfast.runtime.operate.operations import By, reset
 
         yield 0
         wait_for(lambda: any(chunk.owner for chunk in book.store.chunks(1)))

@@ -14,10 +14,9 @@ import pytest
 import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.model import Course, State
-from holdfast.runtime.ending import steering
-from holdfast.runtime.operating.operations import By, redrive, reset
-from holdfast.runtime.reconciling.repair import repair
-from holdfast.runtime.records import audit
+from holdfast.runtime.operate import audit, steer
+from holdfast.runtime.operate.operations import By, redrive, reset
+from holdfast.runtime.operate.repair import repair
 from holdfast.stores.base import Store, each_item
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.clock import ManualClock
@@ -318,10 +317,10 @@ def test_what_a_dead_owner_held_is_cancelled_by_whoever_comes_next(folder: Path)
     world.add(*range(10))
     claim = world.claim(4, owner="elsewhere")
     by = By(actor="ada", reason="wrong book")
-    first = steering.cancel(world.store, world.batch, by)
-    assert (first.changed, dict(first.left_alone)) == (6, {steering.IN_FLIGHT: 4})
+    first = steer.cancel(world.store, world.batch, by)
+    assert (first.changed, dict(first.left_alone)) == (6, {steer.IN_FLIGHT: 4})
     clock.advance(31)
-    again = steering.cancel(world.store, world.batch, by)
+    again = steer.cancel(world.store, world.batch, by)
     assert (again.changed, again.left_alone) == (4, ())
     assert world.store.renew([claim.lease], 30) == [], "the owner is fenced off, should it come back"
     assert audit.verify(world.store, world.batch).holds

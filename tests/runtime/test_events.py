@@ -12,9 +12,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.limits import EVENTS_PAGE
-from holdfast.runtime.events import outbox
-from holdfast.runtime.events.outbox import Delivery, deliver_all
-from holdfast.runtime.events.receivers import EventFile, Undelivered, Webhook, receiver
+from holdfast.runtime import events as outbox
+from holdfast.runtime.events import Delivery, EventFile, Undelivered, Webhook, deliver_all, receiver
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import ONCE, App, run, wait_for
@@ -219,8 +218,8 @@ def test_several_who_deliver_at_once_leave_no_gap(book: hf.Pipeline, inbox: Inbo
 KILLED = """
 import sys
 import holdfast as hf
-from holdfast.runtime.events.outbox import deliver_all
-from holdfast.runtime.events.receivers import receiver
+from holdfast.runtime.events import deliver_all
+from holdfast.runtime.events import receiver
 from holdfast.stores.sqlite import SqliteStore
 
 print(deliver_all(SqliteStore(".holdfast/state.db"), receiver(sys.argv[1])))

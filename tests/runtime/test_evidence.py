@@ -15,8 +15,8 @@ import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.canonical import encode
 from holdfast.core.model import BatchId
-from holdfast.runtime.records import evidence
-from holdfast.runtime.records.evidence import check
+from holdfast.runtime.operate import evidence
+from holdfast.runtime.operate.evidence import check
 from holdfast.stores.memory import MemoryStore
 from tests.operations.test_audit import live_a_little
 from tests.operations.world import Clock, World

@@ -17,11 +17,11 @@ from holdfast.core import journal
 from holdfast.core.model import Act, Change, Claim, Want, chain_of_batch
 from holdfast.core.settle import NOTHING
 from holdfast.core.states import Transition, go_back
-from holdfast.runtime.operating.operations import By, redrive
+from holdfast.runtime.define.definition import Patience
+from holdfast.runtime.operate.operations import By, redrive
 from holdfast.runtime.scans.follower import Follower
 from holdfast.runtime.scans.redriving import FIRST, Redriving
 from holdfast.runtime.scans.tick import Ended
-from holdfast.runtime.stuck.patience import Patience
 from holdfast.runtime.working.holding import Holding
 from holdfast.stores.base import Store, each_entry
 from holdfast.stores.sqlite import SqliteStore

@@ -10,9 +10,8 @@ import httpx
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.operating import doctor_bucket
-from holdfast.runtime.operating.doctor import Level
-from holdfast.runtime.records import export, tables
+from holdfast.runtime.operate import doctor, export
+from holdfast.runtime.operate.doctor import Level
 from holdfast.stores.buckets import places
 
 from .support import run
@@ -69,7 +68,7 @@ def test_raw_cells_are_the_texts_themselves(texts: hf.Pipeline) -> None:
 
 def test_numbers_stay_numbers() -> None:
     stream = io.BytesIO()
-    tables.write_csv(stream, lambda: [{"key": -1, "n": -2.5}])
+    export.write_csv(stream, lambda: [{"key": -1, "n": -2.5}])
     assert stream.getvalue() == b"key,n\r\n-1,-2.5\r\n"
 
 
@@ -92,8 +91,8 @@ def same(text: str) -> str:
     return text
 
 
-def permissions(tmp_path: Path) -> list[doctor_bucket.Check]:
-    checks = doctor_bucket.examine(f"file://{tmp_path}/bucket").checks
+def permissions(tmp_path: Path) -> list[doctor.Check]:
+    checks = doctor.examine_bucket(f"file://{tmp_path}/bucket").checks
     return [check for check in checks if check.name == "permissions"]
 
 

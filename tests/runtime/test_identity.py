@@ -9,10 +9,9 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
-from holdfast.core.events import ITEM_DEAD
+from holdfast.core.course import ITEM_DEAD
 from holdfast.core.model import BatchId, chain_of_batch
-from holdfast.runtime.operating import operations
-from holdfast.runtime.records import audit
+from holdfast.runtime.operate import audit, operations
 from holdfast.stores.base import each_entry
 from tests.runtime.support import Calls, outputs, run, run_until_all_wait
 

@@ -13,10 +13,9 @@ import pytest
 import holdfast as hf
 from holdfast.core.canonical import decode
 from holdfast.runtime import lookup
-from holdfast.runtime.ending import finish
 from holdfast.runtime.messages import processing
-from holdfast.runtime.operating import operations
-from holdfast.runtime.operating.operations import By
+from holdfast.runtime.operate import operations, reconcile
+from holdfast.runtime.operate.operations import By
 from holdfast.stores.bucket.store import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.sqlite import SqliteStore
@@ -77,7 +76,7 @@ def test_an_end_is_told_after_a_kill_and_a_clock_that_was_set_back(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(processing.finish, "look", die)
+        patched.setattr(processing.reconcile, "look_for_end", die)
         with pytest.raises(Killed):
             letters.process(2)
     letters.process(2)
@@ -91,7 +90,7 @@ def test_a_message_that_comes_again_after_the_end_reads_the_chunks_of_its_batch_
     letters.expect(None, 3)
     for number in range(3):
         letters.process(number)
-    seen, compared = spied(monkeypatch, letters.store, "chunks"), spied(monkeypatch, finish, "reconcile")
+    seen, compared = spied(monkeypatch, letters.store, "chunks"), spied(monkeypatch, reconcile, "reconcile")
     for number in (0, 1, 2, 0):
         letters.process(number)
     assert (seen["chunks"] <= 1, compared) == (True, {})
@@ -101,9 +100,9 @@ def test_a_new_message_after_an_end_looks_at_no_files_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     letters, _ = define(tmp_path / "state.db", sink=hf.Files(tmp_path / "out" / "{key}.txt"))
-    hows, whole = list[str](), finish.reconcile
+    hows, whole = list[str](), reconcile.reconcile
     monkeypatch.setattr(
-        finish, "reconcile", lambda *args, **named: (hows.append(named["how"]), whole(*args, **named))[1]
+        reconcile, "reconcile", lambda *args, **named: (hows.append(named["how"]), whole(*args, **named))[1]
     )
     letters.run([1, 2], progress=False)
     for number in (3, 4):

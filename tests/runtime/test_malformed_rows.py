@@ -10,8 +10,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.model import State, StoredItem
-from holdfast.runtime.operating.operations import By, redrive
-from holdfast.runtime.reports import story
+from holdfast.runtime.operate.operations import By, redrive
+from holdfast.runtime.report.why import tell
 from holdfast.stores.base import Store, each_item
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import App
@@ -162,7 +162,7 @@ def test_a_dead_letter_tells_the_checkpoint_it_was_seen_at_and_commands_that_wor
     batch = store.batch("stock")
     assert batch is not None
     last = letters(store)[-1]
-    told = story.tell(store, batch, str(last.key))
+    told = tell(store, batch, str(last.key))
     assert told.checkpoint.startswith("seen by partition 0, after byte "), told.checkpoint
     assert told.checkpoint.endswith("with 90 rows handled")
     assert f"holdfast dead show stock '{last.key}' " in told.commands[0]

@@ -13,11 +13,11 @@ from holdfast.core.canonical import decode
 from holdfast.core.errors import Refused
 from holdfast.core.model import Course, State, chain_of_batch
 from holdfast.runtime import lookup
-from holdfast.runtime.ending import finish, sealing
-from holdfast.runtime.operating import operations
-from holdfast.runtime.operating.operations import By
-from holdfast.runtime.records.audit import verify
-from holdfast.runtime.reports import status
+from holdfast.runtime.lifecycle import end
+from holdfast.runtime.operate import operations, reconcile
+from holdfast.runtime.operate.audit import verify
+from holdfast.runtime.operate.operations import By
+from holdfast.runtime.report import status
 from holdfast.stores.base import ENTRIES_AT_A_TIME
 from holdfast.stores.memory import MemoryStore
 
@@ -152,8 +152,8 @@ def test_what_does_not_concern_the_end_does_not_keep_it_from_being_told(
 ) -> None:
     letters.process(1)
     batch, looked = lookup.batch_named(letters.store, "letters"), list[str]()
-    whole, body = finish.reconcile, journal.encode_body(journal.Acted(reason="it is late"))
-    monkeypatch.setattr(finish, "reconcile", lambda *args, **named: looked.append("") or whole(*args, **named))
+    whole, body = reconcile.reconcile, journal.encode_body(journal.Acted(reason="it is late"))
+    monkeypatch.setattr(reconcile, "reconcile", lambda *args, **named: looked.append("") or whole(*args, **named))
     came = race(letters, lambda _: letters.store.note(batch.id, "warned", body, actor="ann"), monkeypatch)
     last_message(letters)
     assert (came, len(looked), len(noted(letters))) == ([1], 1, 1)
@@ -187,7 +187,7 @@ def test_a_batch_that_was_said_to_have_more_items_meanwhile_is_not_sealed(letter
     letters.close()
     letters.store.steer(batch.id, None, actor="ann", reason="one was forgotten", expected=2)
     with pytest.raises(Refused, match="changed while it was reconciled"):
-        sealing.seal(letters.store, batch, found, actor="ann")
+        end.seal(letters.store, batch, found, actor="ann")
     assert lookup.batch_named(letters.store, "letters").sealed_at is None
 
 
@@ -203,7 +203,7 @@ def test_a_message_that_comes_again_compares_nothing_however_much_was_noted_sinc
             batch.id, "late", journal.encode_body(journal.Acted(reason=f"{number}", note=b"{}")), actor="a"
         )
     compared: list[object] = []
-    monkeypatch.setattr(finish, "reconcile", lambda *args, **_: compared.append(args))
+    monkeypatch.setattr(reconcile, "reconcile", lambda *args, **_: compared.append(args))
     letters.process(2)
     assert not compared
     assert len(before) == 1
@@ -213,8 +213,8 @@ def test_only_the_message_that_leaves_nothing_pending_compares_the_batch(
     letters: hf.Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared, chunks = list[int](), list[int]()
-    compare, read = finish.reconcile, letters.store.chunks
-    monkeypatch.setattr(finish, "reconcile", lambda *args, **more: (compared.append(1), compare(*args, **more))[1])
+    compare, read = reconcile.reconcile, letters.store.chunks
+    monkeypatch.setattr(reconcile, "reconcile", lambda *args, **more: (compared.append(1), compare(*args, **more))[1])
     monkeypatch.setattr(letters.store, "chunks", lambda *args: (chunks.append(1), read(*args))[1])
     letters.expect(None, 6)
     for number in range(5):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core import typed
+from holdfast.core import canonical
 from holdfast.stores.sqlite import SqliteStore
 
 ORDERS = Path(__file__).resolve().parents[2] / "examples" / "orders"
@@ -50,7 +50,7 @@ def test_a_killed_tick_loses_no_order_and_books_none_twice(folder: Path) -> None
     (at,) = store.checkpoints(1)
     store.close()
     assert at.acc is not None
-    assert sum(typed.decode(at.acc).values()) == sum(Decimal(f"{n}.50") for n in booked)
+    assert sum(canonical.decode_typed(at.acc).values()) == sum(Decimal(f"{n}.50") for n in booked)
 
 
 def change(folder: Path, statement: str) -> None:

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.core.orphans import Strategy
+from holdfast.core.acts import Strategy
 from holdfast.runtime import lookup
-from holdfast.runtime.operating.operations import By
-from holdfast.runtime.records import audit
-from holdfast.runtime.reports import status, story
-from holdfast.runtime.stuck import orphans, resolution
-from holdfast.runtime.stuck.patience import USUAL
+from holdfast.runtime.define.definition import USUAL
+from holdfast.runtime.operate import audit, resolution
+from holdfast.runtime.operate.operations import By
+from holdfast.runtime.report import orphans, status, why
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import App, Calls, run_until, stop_between_two_writes, wait_for
 
@@ -55,7 +54,7 @@ def test_a_stopped_owner_whose_item_was_requeued_and_finished_by_another_cannot_
         wait_for(lambda: next(orphans.find(store, batch), None) is not None)
         stuck = list(orphans.find(store, batch))
         assert ("second", True) in {(orphan.stage, orphan.is_held) for orphan in stuck}
-        assert resolution.resolve(store, batch, BY, Strategy.REQUEUE).changed == len(stuck)
+        assert resolution.resolve_orphans(store, batch, BY, Strategy.REQUEUE).changed == len(stuck)
         heir = app.run()
         assert heir.returncode == 0, heir.stderr
         assert heir.stdout.split() == ["complete", "3"]
@@ -68,7 +67,7 @@ def test_a_stopped_owner_whose_item_was_requeued_and_finished_by_another_cannot_
         assert out.split() == ["complete", "3"]
         assert [(chunk.seq, chunk.head, chunk.counts, chunk.fence) for chunk in store.chunks(batch.id)] == ledger
         for orphan in stuck:
-            acts = [e for e in story.tell(store, batch, str(orphan.key)).events if e.what in story.ACTS]
+            acts = [e for e in why.tell(store, batch, str(orphan.key)).events if e.what in why.ACTS]
             assert [act.what for act in acts] == ["requeued"]
         assert audit.verify(store, lookup.batch_named(store, "book"), full=True).holds
         calls = (folder / "calls").read_text().split("\n")[:-1]

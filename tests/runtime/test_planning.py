@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.core.changes import Fate
 from holdfast.core.model import Course
-from holdfast.core.planning import Fate
 from holdfast.runtime import lookup
-from holdfast.runtime.operating import operations
-from holdfast.runtime.plans.plan import Plan
+from holdfast.runtime.operate import operations
+from holdfast.runtime.operate.plan import Plan
 from holdfast.stores import faults
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock

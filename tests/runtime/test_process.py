@@ -13,8 +13,8 @@ import holdfast as hf
 from holdfast.core.model import Claim, ItemNo, Want
 from holdfast.core.settle import NOTHING, Holder, commit
 from holdfast.runtime import lookup
-from holdfast.runtime.operating import operations
-from holdfast.runtime.records.audit import verify
+from holdfast.runtime.operate import operations
+from holdfast.runtime.operate.audit import verify
 from holdfast.stores import faults
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
@@ -194,7 +194,7 @@ def test_two_threads_with_the_same_message_run_it_once(book: hf.Pipeline) -> Non
 
 def test_an_item_of_a_batch_that_was_read_from_a_source(pages: hf.Pipeline, calls: Calls) -> None:
     """It stands in a chunk with others, which are not run."""
-    from holdfast.runtime import definition
+    from holdfast.runtime.define import definition
     from holdfast.runtime.ingester import Ingester
     from holdfast.runtime.working.control import Control
     from holdfast.runtime.working.ledger import Ledger

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 import holdfast as hf
 from holdfast.core.canonical import decode
 from holdfast.core.model import Claim, State, Want
-from holdfast.core.reconcile import What
+from holdfast.core.verify import What
 from holdfast.runtime import ingester, lookup
-from holdfast.runtime.ending import sealing
-from holdfast.runtime.operating import operations
-from holdfast.runtime.reconciling import extras, repair, source_keys
-from holdfast.runtime.reconciling.reconciler import reconcile, repairable
+from holdfast.runtime.lifecycle import end
+from holdfast.runtime.operate import observe, operations, repair
+from holdfast.runtime.operate import reconcile as source_keys
+from holdfast.runtime.operate.reconcile import reconcile, repairable
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.stores.base import each_item, each_output
 from holdfast.stores.memory import MemoryStore
@@ -159,7 +159,7 @@ def test_every_planted_difference_is_found_and_nothing_else_and_no_file_is_touch
     before = everything()
     assert found_in(finished) == planted
     assert found_in(finished, full=True) == planted
-    monkeypatch.setattr(extras, "NAMES_HELD", 7)  # the folder is read several times
+    monkeypatch.setattr(observe, "NAMES_HELD", 7)  # the folder is read several times
     assert found_in(finished) == planted
     assert everything() == before
 
@@ -342,7 +342,7 @@ def test_what_an_owner_staged_that_was_fenced_out_is_a_leftover_and_keeps_no_bat
     found = finished.reconcile()
     assert (found.unexplained, found.observed.leftovers) == ((), 2)
     assert found.as_dict()["observed"]["leftovers"] == 2
-    assert sealing.seal(finished.store, batch, found, actor="op", tolerated=COUNT).sealed_at is not None
+    assert end.seal(finished.store, batch, found, actor="op", tolerated=COUNT).sealed_at is not None
     assert everything() == before, "nothing is deleted"
 
 
@@ -397,7 +397,7 @@ def test_a_repair_sends_back_exactly_what_is_wrong_and_deletes_nothing(finished:
     page(500).write_text("extra")
     before = everything()
     look = repairable(store, batch, None, "quick")
-    wanted = repair.plan(batch, reconcile(store, batch), look)
+    wanted = repair.plan_repair(batch, reconcile(store, batch), look)
     assert (wanted.items, wanted.by_stage, wanted.left) == (2, {"write": 2}, {"extra": 1})
     repair.check_share(wanted, 0.10)
     assert repair.repair(store, batch, look, BY).changed == 2
@@ -437,7 +437,7 @@ def test_much_is_not_undone_without_being_told_so(book: hf.Pipeline, monkeypatch
     monkeypatch.setattr("holdfast.core.verify.UNDO_ITEMS", 2)
     batch = lookup.batch_named(book.store, "book")
     Path("out").rename("elsewhere")
-    wanted = repair.plan(batch, reconcile(book.store, batch), repairable(book.store, batch, None, "quick"))
+    wanted = repair.plan_repair(batch, reconcile(book.store, batch), repairable(book.store, batch, None, "quick"))
     with pytest.raises(hf.Refused, match=r"32 items .* 100% of the 32 that are done; .* at most 10%: is"):
         repair.check_share(wanted, 0.10)
     repair.check_share(wanted, 1.0)

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 
 import holdfast as hf
 from holdfast.core.errors import Damaged, Refused, UsageError
-from holdfast.runtime.operating.operations import By
-from holdfast.runtime.records import audit, recovery
+from holdfast.runtime.operate import audit, recover
+from holdfast.runtime.operate.operations import By
 from tests.runtime.support import Calls, outputs, run
 
 BY = By(actor="ann", reason="the disk died")
@@ -55,11 +55,11 @@ def spoil(path: Path) -> None:
     path.write_bytes(whole[:100] + b"\xaa" * (len(whole) - 100))
 
 
-def rebuilt(folder: Path, calls: Calls) -> tuple[hf.Pipeline, recovery.Recovery]:
+def rebuilt(folder: Path, calls: Calls) -> tuple[hf.Pipeline, recover.Recovery]:
     path = folder / "state.db"
-    assert recovery.is_damaged(path) is not None
-    moved = recovery.set_aside(path)
-    assert recovery.is_damaged(path) is None
+    assert recover.is_damaged(path) is not None
+    moved = recover.set_aside(path)
+    assert recover.is_damaged(path) is None
     book = define(hf.Pipeline("book", store=path), calls)
     return book, book.recover(ITEMS, by=BY, key="number", set_aside=moved)
 
@@ -218,6 +218,6 @@ def test_nothing_of_a_store_that_was_set_aside_stands_beside_the_new_one(tmp_pat
     path = tmp_path / "state.db"
     for suffix in ("", "-wal", "-shm", "-fence"):
         Path(f"{path}{suffix}").write_text(suffix)
-    moved = recovery.set_aside(path)
+    moved = recover.set_aside(path)
     assert [Path(name).read_text() for name in moved] == ["", "-wal", "-shm"]
     assert {file.name for file in tmp_path.iterdir()} - {Path(name).name for name in moved} == {"state.db-fence"}

@@ -11,8 +11,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.model import Course, State
-from holdfast.runtime.operating.operations import By, redrive
-from holdfast.runtime.reports import story
+from holdfast.runtime.operate.operations import By, redrive
+from holdfast.runtime.report import why
 from holdfast.runtime.scans.redriving import REFRESH_SECONDS, Redriving
 from holdfast.runtime.scans.tick import Ended
 from holdfast.stores.base import Store
@@ -440,5 +440,5 @@ def test_a_redriven_row_that_is_not_in_the_source_any_more_is_skipped_with_that_
     for key in ("row 2", "row 4"):
         assert places[key].state is State.SKIPPED
         assert "it is not in the source any more" in places[key].reason
-    assert "skipped" in story.tell(store, store.batches()[0], "row 2").now
+    assert "skipped" in why.tell(store, store.batches()[0], "row 2").now
     assert scan.report().parts == (None,), "no part came of them"

@@ -10,8 +10,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo, State
-from holdfast.runtime.operating import operations
-from holdfast.runtime.records import audit
+from holdfast.runtime.operate import audit, operations
 from holdfast.runtime.working import worker as working
 from holdfast.runtime.working.ledger import Ledger
 from tests.runtime.support import Calls, outputs, run, run_until, wait_for

@@ -7,9 +7,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.model import State
-from holdfast.core.reconcile import What
-from holdfast.runtime.operating import operations
-from holdfast.runtime.operating.operations import By
+from holdfast.core.verify import What
+from holdfast.runtime.operate import operations
+from holdfast.runtime.operate.operations import By
 
 from .support import run
 

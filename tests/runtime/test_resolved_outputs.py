@@ -9,10 +9,10 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
-from holdfast.core import typed
+from holdfast.core import canonical
 from holdfast.core.model import Batch, State
-from holdfast.runtime.operating import operations
-from holdfast.runtime.operating.operations import By
+from holdfast.runtime.operate import operations
+from holdfast.runtime.operate.operations import By
 
 from .support import run
 
@@ -134,4 +134,4 @@ def test_with_the_scan_at_hand_the_output_becomes_what_its_handler_accumulates(o
     operations.resolve(store, batch, BY, buried(scan), output=output, stage=scan.pipeline.stages[0])
     (stored,) = store.outputs(batch.id, lo=n, hi=n + 1)
     assert stored.data is not None
-    assert typed.decode(stored.data) == Decimal("0.40")
+    assert canonical.decode_typed(stored.data) == Decimal("0.40")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.resources import kept, opened
+from holdfast.runtime.engine import resources
 from holdfast.testing.rows import Rows
 from tests.runtime.support import ONCE, App, Calls, codes, outputs, run, wait_for
 
@@ -21,7 +21,7 @@ from tests.runtime.support import ONCE, App, Calls, codes, outputs, run, wait_fo
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
     yield
-    kept.close_all()
+    resources.close_kept()
 
 
 class Client:
@@ -351,8 +351,8 @@ def test_one_that_does_not_close_is_left_after_a_while(
     book: hf.Pipeline, is_async: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends = threading.Event()
-    whole = opened.Resources.close
-    monkeypatch.setattr(opened.Resources, "close", lambda self, seconds=0.05: whole(self, 0.05))
+    whole = resources.Resources.close
+    monkeypatch.setattr(resources.Resources, "close", lambda self, seconds=0.05: whole(self, 0.05))
 
     def client() -> Iterator[int]:
         yield 1
@@ -421,7 +421,7 @@ def test_one_of_the_process_is_kept_for_the_next_run_and_closed_with_the_process
         assert run(book, [1], batch=batch).is_complete
     assert book.process(1, "three").output == 4
     assert told == ["model opens", "client opens"]
-    kept.close_all()
+    resources.close_kept()
     assert told[2:] == ["client closes", "model closes"]
 
 
@@ -460,7 +460,7 @@ def test_one_of_the_process_ends_with_its_pipeline(folder: Path) -> None:
 
     def is_closed() -> bool:
         gc.collect()  # the threads of the run may take a moment to end
-        kept.sweep()
+        resources.sweep_kept()
         return len(told) > 1
 
     once()
@@ -989,17 +989,17 @@ def test_what_is_taken_is_not_swept_away_in_that_moment() -> None:
 
     thing: Any = Thing()
     resource = p.resources["client"]
-    kept.leave(resource, kept.take(resource, p, lambda: thing, lambda _held: False))
+    resources.leave_kept(resource, resources.take_kept(resource, p, lambda: thing, lambda _held: False))
     del p.resources["client"]  # nobody can ask for it again, but for who has it in hand
-    sweeper = threading.Thread(target=kept.sweep)
+    sweeper = threading.Thread(target=resources.sweep_kept)
 
     def look(_held: Any) -> bool:
         sweeper.start()
         sweeper.join(0.2)
         return False
 
-    assert kept.take(resource, p, Thing, look) is thing  # type: ignore[arg-type]
+    assert resources.take_kept(resource, p, Thing, look) is thing  # type: ignore[arg-type]
     sweeper.join()
     assert not thing.closed
-    kept.leave(resource, thing)
+    resources.leave_kept(resource, thing)
     assert thing.closed

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.operating.operations import By, reset
+from holdfast.runtime.operate.operations import By, reset
 from holdfast.runtime.scans.tick import Ended
 from holdfast.stores.open import open_store
 from holdfast.testing.rows import Rows

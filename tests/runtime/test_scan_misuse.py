@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core.extras import EXTRAS
+from holdfast.core.errors import EXTRAS
 from holdfast.testing.rows import Rows
 from tests.runtime.support import App
 

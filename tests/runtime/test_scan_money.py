@@ -9,14 +9,14 @@ import apsw
 import pytest
 
 import holdfast as hf
-from holdfast.core import journal, money
-from holdfast.core.columns import FLOAT32, pack
+from holdfast.core import canonical, journal
+from holdfast.core.journal import FLOAT32, pack
 from holdfast.runtime.cursors.history import history
-from holdfast.runtime.operating.operations import By, redrive
-from holdfast.runtime.plans.forecast import Past
-from holdfast.runtime.records import audit, evidence
-from holdfast.runtime.records.evidence import check
-from holdfast.runtime.reports import statistics, story
+from holdfast.runtime.operate import audit, evidence
+from holdfast.runtime.operate.evidence import check
+from holdfast.runtime.operate.operations import By, redrive
+from holdfast.runtime.report import statistics, why
+from holdfast.runtime.report.forecast import Past
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows
 from tests.runtime.support import SOON, App, wait_for
@@ -133,7 +133,7 @@ def checkpointed(n: int, rows: int, *, ends: bool = False) -> journal.Checkpoint
     """A commit of one group of a partition, which cost ten cents."""
     took = pack(FLOAT32, [1.0])
     done = journal.Advanced(0, journal.numbers([n]), bytes(32), queued=took, seconds=took, finished=True)
-    spent = journal.Spend(n, usd=money.to_units(CENTS))
+    spent = journal.Spend(n, usd=canonical.to_units(CENTS))
     return journal.Checkpointed(advanced=[done] if ends else [], spends=[(0, spent)],
                                 positions=[journal.Position(n, rows)])  # fmt: skip
 
@@ -141,19 +141,19 @@ def checkpointed(n: int, rows: int, *, ends: bool = False) -> journal.Checkpoint
 @pytest.mark.promise("E8")
 def test_a_forecast_knows_what_partitions_have_paid_that_are_half_done() -> None:
     past = Past.of([checkpointed(0, rows, ends=rows == 250) for rows in (50, 100, 150, 200, 250)])
-    assert past.cost({0: 3}) == (3.0, money.to_units("1.50"))
+    assert past.cost({0: 3}) == (3.0, canonical.to_units("1.50"))
     past.learn(checkpointed(1, 50))
     past.learn(checkpointed(1, 100))
-    assert past.cost({0: 3}) == (3.0, money.to_units("1.30"))
+    assert past.cost({0: 3}) == (3.0, canonical.to_units("1.30"))
     past.learn(checkpointed(1, 150, ends=True))
-    assert past.cost({0: 2}) == (2.0, money.to_units("0.80"))
+    assert past.cost({0: 2}) == (2.0, canonical.to_units("0.80"))
 
 
 def test_a_partition_that_died_is_not_half_done_any_more() -> None:
     past = Past.of([checkpointed(0, 50, ends=True), checkpointed(1, 50), checkpointed(1, 100)])
     assert past.cost({0: 2}) == (2.0, 0)
     past.learn(journal.Checkpointed(attempts=[journal.Attempted(1, 0, 1, 0, "bury")]))
-    assert past.cost({0: 2}) == (1.0, money.to_units("0.30"))
+    assert past.cost({0: 2}) == (1.0, canonical.to_units("0.30"))
 
 
 def test_partitions_share_a_budget() -> None:
@@ -184,7 +184,7 @@ def test_why_tells_what_a_partition_cost_up_to_its_checkpoint() -> None:
     once(scan)
     batch = scan.pipeline.store.batch("rows")
     assert batch is not None
-    told = story.tell(scan.pipeline.store, batch, "0")
+    told = why.tell(scan.pipeline.store, batch, "0")
     assert (told.usd, told.tokens) == ("0.50", 25)
     assert "$0.50" in str(told)
 

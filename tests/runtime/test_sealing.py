@@ -10,10 +10,10 @@ from holdfast.core import journal
 from holdfast.core.canonical import decode
 from holdfast.core.model import Batch, Claim, Commit, ItemNo, Output, Want, chain_of_batch
 from holdfast.runtime import lookup
-from holdfast.runtime.ending import sealing
-from holdfast.runtime.operating import operations
-from holdfast.runtime.reconciling.reconciler import reconcile
-from holdfast.runtime.reports import status, story
+from holdfast.runtime.lifecycle import end
+from holdfast.runtime.operate import operations
+from holdfast.runtime.operate.reconcile import reconcile
+from holdfast.runtime.report import status, why
 from holdfast.stores.base import each_entry
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
@@ -97,8 +97,8 @@ def test_a_batch_with_more_dead_letters_than_are_tolerated_is_not_sealed(book: h
     assert "not sealed: 1 dead, tolerated are 0" in report.warnings
     found = book.reconcile()
     with pytest.raises(hf.Refused, match="1 dead letter, tolerated are 0"):
-        sealing.seal(book.store, batch_of(book), found, actor="op")
-    assert sealing.seal(book.store, batch_of(book), found, actor="op", tolerated=1).sealed_at is not None
+        end.seal(book.store, batch_of(book), found, actor="op")
+    assert end.seal(book.store, batch_of(book), found, actor="op", tolerated=1).sealed_at is not None
 
 
 @pytest.mark.promise("A14")
@@ -108,7 +108,7 @@ def test_a_batch_that_changed_after_it_was_reconciled_is_not_sealed(book: hf.Pip
     operations.reset(book.store, batch_of(book), BY, "a")
     run(book)
     with pytest.raises(hf.Refused, match="it changed while it was reconciled: try again"):
-        sealing.seal(book.store, batch_of(book), found, actor="op")
+        end.seal(book.store, batch_of(book), found, actor="op")
     assert batch_of(book).sealed_at is None
 
 
@@ -117,7 +117,7 @@ def test_a_batch_that_is_not_explained_is_not_sealed(book: hf.Pipeline) -> None:
     run(book, ITEMS)
     operations.reset(book.store, batch_of(book), BY, "a")
     with pytest.raises(hf.Refused, match="is not sealed: 1 pending"):
-        sealing.seal(book.store, batch_of(book), book.reconcile(), actor="op")
+        end.seal(book.store, batch_of(book), book.reconcile(), actor="op")
 
 
 @pytest.mark.promise("A14")
@@ -154,17 +154,17 @@ def test_a_commit_after_the_seal_is_refused_noted_told_and_shown() -> None:
     late = late_commit(store, batch_of(book))
     clock.advance(1_000)
     run(book)
-    sealing.seal(store, batch_of(book), reconcile(store, batch_of(book)), actor="op")
+    end.seal(store, batch_of(book), reconcile(store, batch_of(book)), actor="op")
     (receipt,) = store.commit([late])
     assert (receipt.landed, receipt.reason) == (False, "sealed")
-    assert sealing.note_late(store, [late], owner="zombie") == 1
-    sealing.note_late(store, [late], owner="zombie")
+    assert end.note_late(store, [late], owner="zombie") == 1
+    end.note_late(store, [late], owner="zombie")
     assert kinds(book)[-2:] == ["sealed", "late"], "once"
     seen = status.snapshot(store, batch_of(book))
     assert seen.seal is not None
     assert [(each.owner, each.items) for each in seen.seal.late] == [("zombie", (0,))]
-    assert "after the batch was sealed" in str(story.tell(store, batch_of(book), "a"))
-    assert "after the batch was sealed" not in str(story.tell(store, batch_of(book), "b"))
+    assert "after the batch was sealed" in str(why.tell(store, batch_of(book), "a"))
+    assert "after the batch was sealed" not in str(why.tell(store, batch_of(book), "b"))
     warned = [decode(event.body) for event in store.events() if event.kind == "warning"]
     assert [each["code"] for each in warned] == ["late_commit"]
     assert book.reconcile().is_explained
@@ -175,4 +175,4 @@ def test_a_batch_whose_end_came_before_its_source_was_read_is_sealed(book: hf.Pi
     report = run(book, cycle(["a"]), until="300ms")
     assert (report.state, batch_of(book).ingested_at) == ("stopped", None)
     found = reconcile(book.store, batch_of(book))
-    assert sealing.seal(book.store, batch_of(book), found, actor="op").sealed_at is not None
+    assert end.seal(book.store, batch_of(book), found, actor="op").sealed_at is not None

@@ -5,12 +5,10 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.core.reconcile import What
-from holdfast.runtime.operating import operations
-from holdfast.runtime.operating.operations import By
-from holdfast.runtime.reconciling import repair
-from holdfast.runtime.reconciling.reconciler import repairable, sinks_among
-from holdfast.runtime.records import audit
+from holdfast.core.verify import What
+from holdfast.runtime.operate import audit, operations, repair
+from holdfast.runtime.operate.operations import By
+from holdfast.runtime.operate.reconcile import repairable, sinks_among
 
 from .support import Calls, run
 
@@ -84,7 +82,7 @@ def test_a_repair_has_both_made_again_and_the_audit_is_content(finished: hf.Pipe
     assert len(wrong.findings) == 2
     assert all("--full --repair" in each.message for each in wrong.findings)
     findings = repairable(finished.store, batch, sinks_among(finished.stages), "full")
-    assert repair.plan(batch, finished.reconcile("b", full=True), findings).items == 2
+    assert repair.plan_repair(batch, finished.reconcile("b", full=True), findings).items == 2
     assert repair.repair(finished.store, batch, findings, BY).changed == 2
     run(finished, range(4), batch="b", tolerate=1)
     assert sorted(calls.seen) == [1, 2]

@@ -12,15 +12,14 @@ from typing import IO
 import pytest
 
 import holdfast as hf
-from holdfast.core.reconcile import What
-from holdfast.runtime import definition
-from holdfast.runtime.operating import operations
-from holdfast.runtime.operating.operations import By
-from holdfast.runtime.records import audit
-from holdfast.runtime.records.recovery import set_aside
+from holdfast.core.verify import What
+from holdfast.runtime.define import definition
+from holdfast.runtime.operate import audit, operations
+from holdfast.runtime.operate.operations import By
+from holdfast.runtime.operate.recover import set_aside
 from holdfast.runtime.sinks.base import Evidence
-from holdfast.runtime.sinks.holder import Names
 from holdfast.runtime.sinks.names import FOLDER
+from holdfast.runtime.sinks.rivals import Names
 
 from .support import App, Calls, run
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.records.audit import verify
+from holdfast.runtime.operate.audit import verify
 from holdfast.runtime.scans import sought
-from holdfast.runtime.sources import borders
+from holdfast.runtime.sources import text_file
 from tests.runtime.support import SOON
 
 
@@ -19,7 +19,7 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def at_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sought, "TELL_SECONDS", 0.0)
-    monkeypatch.setattr(borders, "PASS_BYTES", 512)
+    monkeypatch.setattr(text_file, "PASS_BYTES", 512)
 
 
 def scan() -> hf.Scan:
@@ -32,7 +32,7 @@ def scan() -> hf.Scan:
 def passed(monkeypatch: pytest.MonkeyPatch, dies_at: int | None = None) -> list[int]:
     """The bytes at which blocks of the pass begin; at one of them the process is killed."""
     seen: list[int] = []
-    real = borders._pass_over
+    real = text_file._pass_over
 
     def over(blocks: Any, is_whole: Any) -> None:
         if dies_at is not None and blocks.offset >= dies_at:
@@ -40,7 +40,7 @@ def passed(monkeypatch: pytest.MonkeyPatch, dies_at: int | None = None) -> list[
         seen.append(blocks.offset)
         real(blocks, is_whole)
 
-    monkeypatch.setattr(borders, "_pass_over", over)
+    monkeypatch.setattr(text_file, "_pass_over", over)
     return seen
 
 

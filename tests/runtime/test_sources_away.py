@@ -13,7 +13,7 @@ import pytest
 import holdfast as hf
 from holdfast.core import limits
 from holdfast.core.cursor import Cursor
-from holdfast.runtime.sources import away
+from holdfast.runtime.sources import base
 from holdfast.testing.rows import RowPage, Rows
 from tests.runtime.support import App, run
 
@@ -36,7 +36,7 @@ class Moving:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Moving:
     made = Moving()
-    monkeypatch.setattr(away, "time", made)
+    monkeypatch.setattr(base, "time", made)
     return made
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.definition import DEFAULT, describe
+from holdfast.runtime.define.definition import DEFAULT, describe
 from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.ledger import Ledger

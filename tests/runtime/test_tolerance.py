@@ -11,8 +11,8 @@ import holdfast as hf
 from holdfast.core import window
 from holdfast.core.model import State
 from holdfast.runtime import lookup
-from holdfast.runtime.operating.operations import By, discard, redrive
-from holdfast.runtime.reports import status
+from holdfast.runtime.operate.operations import By, discard, redrive
+from holdfast.runtime.report import status
 from tests.runtime.support import App, Calls, run
 
 Restart = Callable[..., hf.Pipeline]

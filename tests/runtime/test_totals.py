@@ -10,17 +10,15 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.core.acts import Strategy
 from holdfast.core.canonical import decode
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import State
-from holdfast.core.orphans import Strategy
 from holdfast.runtime import lookup
-from holdfast.runtime.ending import finish
-from holdfast.runtime.operating import operations
-from holdfast.runtime.operating.operations import By
-from holdfast.runtime.records.audit import verify
-from holdfast.runtime.reports import status
-from holdfast.runtime.stuck import resolution
+from holdfast.runtime.operate import operations, reconcile, resolution
+from holdfast.runtime.operate.audit import verify
+from holdfast.runtime.operate.operations import By
+from holdfast.runtime.report import status
 from holdfast.stores import faults
 from holdfast.stores.base import each_item
 from holdfast.stores.sqlite import SqliteStore
@@ -164,7 +162,7 @@ def test_items_beyond_the_expected_number_do_not_compare_the_batch(
 ) -> None:
     letters.expect(None, 1)
     letters.process(1)
-    monkeypatch.setattr(finish, "reconcile", None)
+    monkeypatch.setattr(reconcile, "reconcile", None)
     for number in (2, 3, 2):
         assert letters.process(number).state == "done"
 
@@ -215,7 +213,7 @@ def test_an_open_batch_ends_when_it_is_closed(letters: hf.Pipeline) -> None:
     assert (ends(letters), letters.report().state) == ([], "open")
     batch = lookup.batch_named(letters.store, "letters")
     operations.reset(letters.store, batch, BY, "50")
-    resolution.resolve(letters.store, batch, BY, Strategy.FAIL, ["50"])  # it is no orphan: left alone
+    resolution.resolve_orphans(letters.store, batch, BY, Strategy.FAIL, ["50"])  # it is no orphan: left alone
     assert ends(letters) == []
     letters.cancel(reason="enough")
     assert [each["counts"]["cancelled"] for each in ends(letters)] == [1]
@@ -318,7 +316,7 @@ def test_a_resolved_orphan_ends_the_batch(tmp_path: Path) -> None:
     assert isinstance(store, SqliteStore)
     store._clock = lambda: batch.opened_at + 1e6
     assert [item.key for item in each_item(store, batch.id, state=State.PENDING)] == [50]
-    assert resolution.resolve(store, batch, BY, Strategy.FAIL).changed == 1
+    assert resolution.resolve_orphans(store, batch, BY, Strategy.FAIL).changed == 1
     assert [each["counts"]["dead"] for each in ends(letters)] == [1]
     assert status.snapshot(store, lookup.batch_named(store, "letters")).end == "complete with dead letters"
 
@@ -463,13 +461,13 @@ def test_messages_that_come_again_after_the_end_do_not_compare_the_batch_each_ti
     for number in (1, 2):
         letters.process(number)
     looks: list[str] = []
-    whole = finish.reconcile
+    whole = reconcile.reconcile
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         looks.append("look")
         return whole(*args, **kwargs)
 
-    monkeypatch.setattr(finish, "reconcile", counted)
+    monkeypatch.setattr(reconcile, "reconcile", counted)
     for _ in range(3):
         for number in (1, 2):
             letters.process(number)

@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
-from holdfast.runtime.operating import operations
-from holdfast.runtime.operating.operations import By
-from holdfast.runtime.reports import story
+from holdfast.runtime.operate import operations
+from holdfast.runtime.operate.operations import By
+from holdfast.runtime.report import why
 from tests.runtime.support import ONCE, SOON, Calls, codes, outputs, run
 
 NAMES = ["scan", "index", "tag", "file"]
@@ -305,7 +305,7 @@ def test_a_verifier_that_hangs_in_full_is_a_finding(restart: Callable[..., hf.Pi
 def test_when_too_many_hang_no_more_are_asked(
     restart: Callable[..., hf.Pipeline], hung: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.runtime.checking.asking.HUNG_CHECKS", 3)
+    monkeypatch.setattr("holdfast.runtime.verify.calls.HUNG_CHECKS", 3)
     run(restart(lambda book: hanging(book, hung, lambda number: False)), range(200))
     asked = Calls()
 
@@ -447,7 +447,7 @@ def test_the_reason_of_a_verifier_is_in_the_journal_of_what_went_back(
     assert run(again, verify="full").this_run.rewound == 1
     batch = again.store.batch("book")
     assert batch is not None
-    told = " ".join(str(event) for event in story.tell(again.store, batch, "1").events)
+    told = " ".join(str(event) for event in why.tell(again.store, batch, "1").events)
     assert "expected 1 row, found 0" in told
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import holdfast as hf
 from holdfast.core import canonical
-from holdfast.runtime.sinks.content import decode_content, encode_content
+from holdfast.runtime.sinks.disk import decode_content, encode_content
 
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]))
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.errors import UsageError
-from holdfast.runtime.sources import Csv, JsonLines, Malformed, Source, blocks, line_file
+from holdfast.runtime.sources import Csv, JsonLines, Malformed, Source, streams, text_file
 
 
 def rows_of(data: bytes, name: str = "a.csv", **options: Any) -> list[dict[str, str] | Malformed]:
@@ -125,8 +125,8 @@ def test_a_field_may_be_as_long_as_a_payload(here: Path) -> None:
 
 
 def test_a_line_without_end_is_not_read_into_memory(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_file, "LINE_BYTES", 1000)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 256)
+    monkeypatch.setattr(text_file, "LINE_BYTES", 1000)
+    monkeypatch.setattr(streams, "BLOCK_BYTES", 256)
     with pytest.raises(UsageError, match="line 2: it has more than 1,000 bytes"):
         rows_of(b"id\n" + b"x" * 5000)
 

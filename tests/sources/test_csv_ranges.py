@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from holdfast.core import cursor as cursors_
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import SourceChanged, UsageError
-from holdfast.runtime.sources import Csv, Readable, blocks
-from holdfast.runtime.sources.csv_rows import RowParser
+from holdfast.runtime.sources import Csv, Readable, streams
+from holdfast.runtime.sources.text_rows import RowParser
 from tests.sources.reference import cursors, is_split, rows_of_csv, told, write
 
 NASTY = st.lists(
@@ -36,9 +36,9 @@ ORDINARY = st.lists(
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks() -> Any:
     """Blocks of a few bytes: every border is met."""
-    before, blocks.BLOCK_BYTES = blocks.BLOCK_BYTES, 7
+    before, streams.BLOCK_BYTES = streams.BLOCK_BYTES, 7
     yield
-    blocks.BLOCK_BYTES = before
+    streams.BLOCK_BYTES = before
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ PLAIN = st.lists(st.sampled_from([b"a", b"b,c", b",", b"\n", b"\r\n", b" ", "é"
 def test_any_split_and_any_resume_give_the_rows_of_the_whole(
     body: bytes, parts: int, size: int, tail: bool, path: Path, small_blocks: None
 ) -> None:
-    blocks.BLOCK_BYTES = size
+    streams.BLOCK_BYTES = size
     data = b"h,k\n" + body + (b"\n" if tail else b"")
     source = Csv(write(path, data))
     whole = rows_of_csv(data)
@@ -73,10 +73,10 @@ def test_any_split_and_any_resume_give_the_rows_of_the_whole(
     places = cursors(source)
     end = spans[-1].until
     for passed, at in enumerate(places):
-        blocks.BLOCK_BYTES = size % 50 + 5  # another version may read in other blocks
+        streams.BLOCK_BYTES = size % 50 + 5  # another version may read in other blocks
         assert told(source, at) == whole[passed:], at
         assert told(source, at, end) == whole[passed:], at
-    blocks.BLOCK_BYTES = 13
+    streams.BLOCK_BYTES = 13
     for (lo, after), (hi, until) in product(list(enumerate(places))[:5], list(enumerate(cursors(source)))[:8]):
         if lo <= hi and until is not None:
             assert told(source, after, until) == whole[lo:hi], (after, until)
@@ -87,7 +87,7 @@ def test_any_split_and_any_resume_give_the_rows_of_the_whole(
 @given(body=NASTY, parts=st.integers(1, 5))
 @settings(max_examples=80, deadline=None)
 def test_quotes_may_be_ordinary_characters(body: bytes, parts: int, path: Path) -> None:
-    blocks.BLOCK_BYTES = 7
+    streams.BLOCK_BYTES = 7
     data = b"h,k\n" + body
     source = Csv(write(path, data), quotechar=None)
     whole = rows_of_csv(data, quotechar=None)
@@ -97,7 +97,7 @@ def test_quotes_may_be_ordinary_characters(body: bytes, parts: int, path: Path) 
 @given(body=NASTY | ORDINARY)
 @settings(max_examples=80, deadline=None)
 def test_what_cannot_be_sought_is_one_range_by_the_number_of_the_row(body: bytes, path: Path) -> None:
-    blocks.BLOCK_BYTES = 7
+    streams.BLOCK_BYTES = 7
     data = b"h,k\n" + body.replace(b"\xff", b"")
     whole = rows_of_csv(data)
     packed = Csv(write(path.with_suffix(".csv.gz"), gzip.compress(data)))
@@ -113,7 +113,7 @@ def test_what_cannot_be_sought_is_one_range_by_the_number_of_the_row(body: bytes
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "latin-1", "cp1252", "shift_jis", "gb18030", "utf-8"])
 def test_ranges_and_cursors_hold_in_every_encoding_whose_lines_are_those_of_ascii(encoding: str, path: Path) -> None:
-    blocks.BLOCK_BYTES = 16
+    streams.BLOCK_BYTES = 16
     text = "ア,é" if encoding in {"shift_jis", "gb18030", "utf-8", "utf-8-sig"} else "ß,é"
     text = text.replace("é", "e") if encoding == "shift_jis" else text
     data = ("h,k\n" + f'{text}\n"{text}\n",x\n' * 20).encode(encoding)
@@ -135,7 +135,7 @@ def test_other_encodings_are_read_by_row(encoding: str, path: Path) -> None:
 
 
 def test_a_pipe_is_read_once_from_its_start(path: Path) -> None:
-    blocks.BLOCK_BYTES = 7
+    streams.BLOCK_BYTES = 7
     pipe = path.with_name("pipe.csv")
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(b"h,k\n1,a\n2,b\n",))
@@ -147,7 +147,7 @@ def test_a_pipe_is_read_once_from_its_start(path: Path) -> None:
 
 def test_a_border_by_parity_of_quotes_or_by_lines_alone_would_be_wrong(path: Path, monkeypatch: Any) -> None:
     """The oracle above sees it: a split that takes every line's end for a row's end loses and doubles rows."""
-    blocks.BLOCK_BYTES = 7
+    streams.BLOCK_BYTES = 7
     data = b"h,k\n" + b'x,"a\nb\nc\nd"\n' * 20
     monkeypatch.setattr(RowParser, "is_whole", lambda *_: True)
     source = Csv(write(path, data))
@@ -155,7 +155,7 @@ def test_a_border_by_parity_of_quotes_or_by_lines_alone_would_be_wrong(path: Pat
 
 
 def test_a_file_of_ordinary_size_is_read_in_even_ranges(path: Path) -> None:
-    blocks.BLOCK_BYTES = 65_536
+    streams.BLOCK_BYTES = 65_536
     body = b"".join(b'%d,"line\nof %d"\n' % (n, n) for n in range(20_000))
     source = Csv(write(path, b"h,k\n" + body))
     sizes = [len(told(source, span.after, span.until)) for span in source.split(5)]
@@ -164,7 +164,7 @@ def test_a_file_of_ordinary_size_is_read_in_even_ranges(path: Path) -> None:
 
 
 def test_a_huge_field_is_a_row_like_any_other_and_cut_by_no_border(path: Path) -> None:
-    blocks.BLOCK_BYTES = 4096
+    streams.BLOCK_BYTES = 4096
     huge = b'1,"' + b"line\n" * 100_000 + b'"\n'
     source = Csv(write(path, b"h,k\n0,a\n" + huge + b"2,b\n" * 50_000))
     rows = [row for span in source.split(5) for row in told(source, span.after, span.until)]
@@ -173,7 +173,7 @@ def test_a_huge_field_is_a_row_like_any_other_and_cut_by_no_border(path: Path) -
 
 
 def test_the_line_of_a_malformed_row_is_the_same_wherever_reading_began(path: Path) -> None:
-    blocks.BLOCK_BYTES = 7
+    streams.BLOCK_BYTES = 7
     source = Csv(write(path, b'h,k\r\n1,"two\r\nlines"\r\n\r\nbad\r\n2,b\r\nworse,,\r\n'))
 
     def places(after: Cursor | None) -> list[str]:
@@ -226,7 +226,7 @@ def test_a_file_that_changed_under_a_half_done_scan_is_told_by_what_is_another(p
 
 
 def test_a_file_that_is_shortened_in_mid_read_is_no_end_of_the_rows(path: Path) -> None:
-    blocks.BLOCK_BYTES = 64
+    streams.BLOCK_BYTES = 64
     source = Csv(write(path, b"h\n" + b"1\n" * 10_000))
     (span,) = source.split(1)
     pages = source.read(span.after, span.until)
@@ -242,7 +242,7 @@ def test_a_file_that_is_shortened_in_mid_read_is_no_end_of_the_rows(path: Path) 
 
 
 def test_a_row_that_is_still_being_written_is_left_for_later(path: Path) -> None:
-    blocks.BLOCK_BYTES = 64
+    streams.BLOCK_BYTES = 64
     source = Csv(write(path, b"h,k\n1,a\n2,"), growing=True)
     assert told(source) == [{"h": "1", "k": "a"}]
     last = cursors(source)[-1]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import holdfast as hf
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import SourceChanged, UsageError
-from holdfast.runtime.sources import Csv, JsonLines, blocks, growth
+from holdfast.runtime.sources import Csv, JsonLines, growth, streams
 from holdfast.runtime.sources.base import Malformed
-from holdfast.runtime.sources.line_file import LineFile
+from holdfast.runtime.sources.text_file import LineFile
 from tests.sources.reference import rows_of_csv
 
 PIECES = st.lists(
@@ -44,9 +44,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def block_bytes() -> Any:
-    before = blocks.BLOCK_BYTES, growth.CHECKED_BYTES
+    before = streams.BLOCK_BYTES, growth.CHECKED_BYTES
     yield
-    blocks.BLOCK_BYTES, growth.CHECKED_BYTES = before
+    streams.BLOCK_BYTES, growth.CHECKED_BYTES = before
 
 
 @pytest.mark.promise("B7", "C1")
@@ -55,7 +55,7 @@ def block_bytes() -> Any:
 def test_rows_of_a_csv_file_come_when_they_are_whole_and_once(
     path: Path, pieces: list[bytes], most: int, size: int
 ) -> None:
-    blocks.BLOCK_BYTES, growth.CHECKED_BYTES = size, 16
+    streams.BLOCK_BYTES, growth.CHECKED_BYTES = size, 16
     path.write_bytes(b"")
     source, after, seen = Csv(path).followed(), None, list[Any]()
     data = b""
@@ -78,7 +78,7 @@ def test_rows_of_a_csv_file_come_when_they_are_whole_and_once(
 @given(cuts=st.lists(st.integers(1, 30), min_size=1, max_size=20), size=st.sampled_from([1, 16, 65_536]))
 @settings(max_examples=100, deadline=None)
 def test_lines_of_json_come_when_they_are_whole_and_once(path: Path, cuts: list[int], size: int) -> None:
-    blocks.BLOCK_BYTES = size
+    streams.BLOCK_BYTES = size
     data = b'{"n": 0}\n\n[1, 2]\r\nnot json\n{"n": "\xff"}\n   \n"six"\n7\n8\n'
     source, after, seen = JsonLines(path).followed(), None, list[Any]()
     for cut in [*cuts, *[30] * 4]:
@@ -177,8 +177,8 @@ def test_what_cannot_be_sought_is_not_followed(here: Path) -> None:
 def test_a_line_beyond_the_limit_is_one_dead_letter_once_it_has_its_end(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.runtime.sources.line_file.LINE_BYTES", 100)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 10)
+    monkeypatch.setattr("holdfast.runtime.sources.text_file.LINE_BYTES", 100)
+    monkeypatch.setattr(streams, "BLOCK_BYTES", 10)
     path = here / "log.jsonl"
     source = JsonLines(path).followed()
     path.write_text("1\n" + "9" * 150)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import PREVIEW_BYTES
-from holdfast.runtime.sources import JsonLines, Malformed, Source, line_file
+from holdfast.runtime.sources import JsonLines, Malformed, Source, text_file
 
 
 def values_of(data: bytes, name: str = "a.jsonl") -> list[Any]:
@@ -62,7 +62,7 @@ def test_a_broken_line_names_its_place_and_stops_nothing(line: bytes, here: Path
 
 
 def test_a_line_beyond_the_limit_is_passed_over(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_file, "LINE_BYTES", 5000)
+    monkeypatch.setattr(text_file, "LINE_BYTES", 5000)
     exact = b'"' + b"x" * 4997 + b'"\n'
     long = b'"' + b"y" * 3_000_000 + b'"\n'
     fits, bad, last = values_of(exact + long + b"3\n")

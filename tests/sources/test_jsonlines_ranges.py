@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import SourceChanged
-from holdfast.runtime.sources import JsonLines, Readable, blocks, line_file
+from holdfast.runtime.sources import JsonLines, Readable, streams, text_file
 from tests.sources.reference import cursors, told, write
 
 LINES = st.lists(
@@ -20,7 +20,7 @@ LINES = st.lists(
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(streams, "BLOCK_BYTES", 7)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def values(data: bytes) -> list[Any]:
 def test_any_split_and_any_resume_give_the_values_of_the_whole(
     lines: list[bytes], parts: int, tail: bool, path: Path
 ) -> None:
-    blocks.BLOCK_BYTES = 7
+    streams.BLOCK_BYTES = 7
     data = b"\n".join(lines) + (b"\n" if tail else b"")
     whole = values(data)
     for source in (JsonLines(write(path, data)), JsonLines(write(path.with_suffix(".gz"), gzip.compress(data)))):
@@ -70,7 +70,7 @@ def test_a_file_that_was_shortened_is_not_taken_for_its_end(path: Path) -> None:
 
 
 def test_a_line_beyond_the_limit_is_passed_over_in_every_range(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_file, "LINE_BYTES", 100)
+    monkeypatch.setattr(text_file, "LINE_BYTES", 100)
     source = JsonLines(write(path, b"1\n" * 50 + b'"' + b"x" * 5000 + b'"\n' + b"1\n" * 50))
     rows = [value for span in source.split(4) for value in told(source, span.after, span.until)]
     assert rows == [1] * 50 + ["malformed"] + [1] * 50

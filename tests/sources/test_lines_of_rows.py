@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.sources.csv import Csv
-from holdfast.runtime.sources.jsonlines import JsonLines
+from holdfast.runtime.sources.text_rows import Csv, JsonLines
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import holdfast as hf
 from holdfast.core import cursor as cursors_
 from holdfast.core.cursor import Cursor
-from holdfast.runtime.sources import names
+from holdfast.runtime.sources import listing
 from holdfast.runtime.sources.base import Malformed, Readable
 from tests.sources.reference import cursors
 
@@ -72,9 +72,9 @@ def test_a_name_that_is_not_text_has_a_cursor_that_can_be_kept(tmp_path: Path) -
 
 
 def test_many_names_are_cut_evenly_with_few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "KEPT_NAMES", 64)
+    monkeypatch.setattr(listing, "KEPT_NAMES", 64)
     every = [f"{n:06}" for n in range(10_000)]
-    spans = names.split(iter(every), 5)
+    spans = listing.split_names(iter(every), 5)
     ends = [int(span.until.value) for span in spans if span.until is not None]
     assert (spans[0].after, ends[-1], len(spans)) == (None, 9_999, 5)
     assert all(abs(end - 2_000 * part) < 300 for part, end in enumerate(ends, 1))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.model import Place, State
-from holdfast.runtime.records import audit
-from holdfast.runtime.reports import story
+from holdfast.runtime.operate import audit
+from holdfast.runtime.report import why
 from holdfast.stores.base import Store
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.local import LocalBucket
@@ -49,7 +49,7 @@ def test_a_store_of_the_format_before_opens_audits_and_goes_on(golden: Store, cl
     }  # fmt: skip
     assert (found["again"].attempt, found["again"].due, found["again"].used) == (1, 1_700_000_002.0, 0.0)
     assert audit.verify(golden, batch, full=True).holds
-    assert "attempt 1 at 'read' failed" in str(story.tell(golden, batch, "again"))
+    assert "attempt 1 at 'read' failed" in str(why.tell(golden, batch, "again"))
     clock.advance(86_400.0)  # the machine was off for a day
     world = World(golden, clock, stages=("read",), batch="book")
     world.work(lambda item: failed(item) if item.key == "again" else done(item))

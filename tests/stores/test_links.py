@@ -9,8 +9,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.errors import Damaged, UsageError
 from holdfast.core.model import BatchId, Claim, Want
-from holdfast.runtime.operating import doctor
-from holdfast.runtime.records import recovery
+from holdfast.runtime.operate import doctor, recover
 from holdfast.stores.sqlite import SqliteStore, writers
 from holdfast.testing.conformance.kit import DEFINITION, new_item
 
@@ -97,7 +96,7 @@ def test_a_log_without_its_file_is_not_thrown_away(link: Path, real: Path) -> No
     with pytest.raises(Damaged, match=r"it is empty or gone, and its log .*real/state\.db-wal is not"):
         SqliteStore(link)
     assert Path(f"{real}-wal").read_bytes() == b"acknowledged"
-    assert "its log" in str(recovery.is_damaged(link))
+    assert "its log" in str(recover.is_damaged(link))
 
 
 @pytest.mark.promise("C3")
@@ -120,7 +119,7 @@ def test_a_note_beside_the_link_keeps_fences_growing(link: Path, real: Path, mon
 @pytest.mark.promise("C3")
 def test_a_store_that_was_set_aside_gives_no_fence_out_again(link: Path, real: Path) -> None:
     given = grant(link, 3)
-    moved = recovery.set_aside(link)
+    moved = recover.set_aside(link)
     assert [Path(name).parent for name in moved] == [real.parent]
     assert min(grant(link)) > max(given)
     assert link.is_symlink()

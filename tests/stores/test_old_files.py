@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.core import canonical, journal
 from holdfast.core.model import Course, State
-from holdfast.runtime.records import audit
+from holdfast.runtime.operate import audit
 from holdfast.stores import faults
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite import file as sqlite_file

@@ -1,15 +1,18 @@
 """What changed about the stages of a batch since it was last run, and what follows from what the user wants done."""
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from shlex import quote
 from typing import Any
 
 import msgspec
 
+from holdfast.core import canonical, retry
 from holdfast.core.acts import change_of
 from holdfast.core.canonical import decode, encode, fingerprint
-from holdfast.core.errors import DefinitionChanged, UsageError
-from holdfast.core.model import Change, Place, State, StoredItem
+from holdfast.core.errors import DefinitionChanged, FingerprintChanged, UsageError
+from holdfast.core.limits import REWINDS
+from holdfast.core.model import Batch, Change, NewItem, Place, State, StoredItem
 from holdfast.core.states import RESOLVED, Transition, go_back
 
 UNDECIDED = "undecided"
@@ -64,7 +67,7 @@ def maker(described: Mapping[str, Any]) -> str:
     return fingerprint([described.get(part) for part in ("code", "input", "output", "shapes", "sink")])[:16]
 
 
-def decide(name: str, before: bytes, after: bytes, choice: str | None) -> Decision:
+def decide_changes(name: str, before: bytes, after: bytes, choice: str | None) -> Decision:
     """What to remember, what to say, and where items go back to. `choice` None means that nobody said anything: the run
     continues, and the question stays open."""
     new = compare(before, after)
@@ -97,7 +100,7 @@ def send_back(item: StoredItem, stage: int, stages: int, *, reason: str) -> Chan
     return change_of(item.n, place, after)
 
 
-def warning(name: str, decision: Decision) -> str:
+def changes_warning(name: str, decision: Decision) -> str:
     """What a person hears who said nothing about it."""
     return (
         f"{'; '.join(map(str, decision.changes))}: what was done before is kept, what is left runs with the new "
@@ -153,3 +156,181 @@ def _together(*lists: Sequence[StageChange]) -> list[StageChange]:
         what = change.what if known is None else tuple(dict.fromkeys((*known.what, *change.what)))
         found[change.index] = msgspec.structs.replace(change, what=what)
     return [found[index] for index in sorted(found)]
+
+
+class Fate(StrEnum):
+    """What a run would do with an item."""
+
+    RUN = "run"
+    REWIND = "rewind"
+    ADOPT = "adopt"
+    BURY = "bury"
+    SKIP = "skip"
+    REFUSE = "refuse"
+
+
+class Reason(StrEnum):
+    """Why."""
+
+    NEW = "new"
+    CHANGED_INPUT = "changed input"
+    CHANGED_CODE = "changed code"
+    FAILED_VERIFICATION = "failed verification"
+    REDRIVEN = "redriven"
+    SENT_BACK = "sent back"
+    WAITING = "waiting"
+    RETRY = "to be tried again"
+    PENDING = "pending"
+    STAGED = "its output waits"
+    FOUND = "found by its adopter"
+    INVALID = "invalid"
+    TOO_OFTEN = "rewound too often"
+    RUNNING = "running elsewhere"
+    DONE = "done"
+    SKIPPED = "skipped"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """What would become of an item: from which stage on, and why."""
+
+    fate: Fate
+    stage: int
+    reason: Reason
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a stored item."""
+
+    place: Place
+    now: float
+    rerun: int | None = None
+    """The stage from which on everything is run again, because it changed."""
+    bad: int | None = None
+    """The first stage whose output does not hold."""
+    held: bool = False
+    """Somebody else is at work on it."""
+    staged: bool = False
+    """An output of its next stage was made, and never recorded."""
+    found: bool = False
+    """The adopter of its next stage finds an output that counts."""
+    redriven: bool = False
+
+
+SETTLED = {
+    State.DONE: Reason.DONE,
+    State.SKIPPED: Reason.SKIPPED,
+    State.DEAD: Reason.DEAD,
+    State.CANCELLED: Reason.CANCELLED,
+}
+
+
+def begins_at(place: Place, rerun: int | None) -> int:
+    """The stage at which an item would stand before anything is verified."""
+    return rerun if rerun is not None and is_affected(place, rerun) else place.stage
+
+
+def outlook(facts: Facts) -> Outlook:
+    """What a run would do with a stored item."""
+    place = facts.place
+    back = facts.rerun is not None and is_affected(place, facts.rerun)
+    if facts.held and place.state is State.PENDING and not back:
+        return Outlook(Fate.SKIP, place.stage, Reason.RUNNING)
+    if facts.bad is not None:
+        if place.rewinds >= REWINDS and not back:
+            return Outlook(Fate.BURY, facts.bad, Reason.TOO_OFTEN)
+        return Outlook(Fate.REWIND, facts.bad, Reason.FAILED_VERIFICATION)
+    if back:
+        return Outlook(Fate.RUN, begins_at(place, facts.rerun), Reason.CHANGED_CODE)
+    if place.state is not State.PENDING:
+        return Outlook(Fate.SKIP, place.stage, SETTLED[place.state])
+    if facts.staged:
+        return Outlook(Fate.ADOPT, place.stage, Reason.STAGED)
+    if facts.found:
+        return Outlook(Fate.ADOPT, place.stage, Reason.FOUND)
+    return Outlook(Fate.RUN, place.stage, _why_pending(facts))
+
+
+def outlook_of_new(item: NewItem) -> Outlook:
+    """What a run would do with an item whose key it does not know."""
+    if item.place.state is State.DEAD:
+        return Outlook(Fate.BURY, 0, Reason.INVALID)
+    return Outlook(Fate.RUN, 0, Reason.NEW)
+
+
+def outlook_of_changed(item: NewItem, before: Outlook, changed: str) -> Outlook:
+    """What a run would do with a known item that comes with another payload."""
+    if changed == "keep":
+        return before
+    if changed == "refuse":
+        return Outlook(Fate.REFUSE, 0, Reason.CHANGED_INPUT)
+    if before.reason is Reason.DEAD:
+        return before
+    if item.place.state is State.DEAD:
+        return Outlook(Fate.BURY, 0, Reason.INVALID)
+    return Outlook(Fate.RUN, 0, Reason.CHANGED_INPUT)
+
+
+def _why_pending(facts: Facts) -> Reason:
+    place = facts.place
+    if not retry.wait_is_over(place.due, place.wait, facts.now):
+        return Reason.WAITING
+    if place.attempt:
+        return Reason.RETRY
+    if facts.redriven:
+        return Reason.REDRIVEN
+    return Reason.SENT_BACK if place.epoch and place.reason else Reason.PENDING
+
+
+ACCEPTED = "source_accepted"
+"""The kind of the entry that says why another source is fine."""
+
+
+def source_of(definition: bytes) -> dict[str, Any] | None:
+    """The source that a definition names; None where it names none."""
+    stages = canonical.decode(definition)["stages"]
+    found: dict[str, Any] | None = stages[0].get("source") if stages else None
+    return found
+
+
+def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """What differs between two descriptions of a source, in words."""
+    names = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
+    return [f"{name}: {_shown(before.get(name))} became {_shown(after.get(name))}" for name in names]
+
+
+def source_changes(batch: Batch, now: dict[str, Any]) -> list[str]:
+    """What changed of the source since the batch was begun."""
+    before = source_of(batch.definition)
+    return differences(before, canonical.decode(canonical.encode(now))) if before is not None and batch.admitted else []
+
+
+def check_source(batch: Batch, now: dict[str, Any], accepted: str | None, *, resets: bool = False) -> list[str]:
+    """Return what changed of the source of a batch. Raises FingerprintChanged, unless somebody tells why that is fine.
+    `resets`: a reset would do, too; ranges whose borders are rows of the old source cannot begin again in another."""
+    changed = source_changes(batch, now)
+    if changed and not accepted:
+        reset = f"reset it with `holdfast cursor reset {quote(batch.name)} --to-beginning`, " if resets else ""
+        raise FingerprintChanged(
+            f"batch {batch.name!r} was begun with another source: {'; '.join(changed)}. Its cursor may mean nothing "
+            'there: continue all the same with accept_source="why that is fine", '
+            f'{reset}or read the new source under another batch name (batch="NAME"); nothing was run'
+        )
+    return changed
+
+
+def check_source_still(ours: dict[str, Any], now: Batch) -> None:
+    """Refuse to resume where a process that follows a source finds that another one was accepted since it began."""
+    theirs = source_of(now.definition)
+    changed = differences(canonical.decode(canonical.encode(ours)), theirs) if theirs is not None else []
+    if changed:
+        raise FingerprintChanged(
+            f"batch {now.name!r} follows another source since this process began ({'; '.join(changed)}): a cursor "
+            "there may mean nothing here, and nothing was handled. End this process, or start it with the new source"
+        )
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is None else canonical.encode(value).decode()
+    return text if len(text) <= 200 else text[:199] + "…"

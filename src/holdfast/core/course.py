@@ -2,14 +2,16 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
 
 import msgspec
 
 from holdfast.core.canonical import decode, encode
 from holdfast.core.errors import Conflict, Refused, UsageError
 from holdfast.core.journal import Sealed, Steered
-from holdfast.core.model import Batch, Chunk, Counts, Course, Tolerance
+from holdfast.core.model import Batch, Chunk, Counts, Course, Event, ItemNo, Key, Place, Tolerance
 
 replace = msgspec.structs.replace
 
@@ -194,3 +196,107 @@ def check_unchanged(batch: Batch, chunks: Sequence[Chunk], seen: bytes) -> None:
     """Refuse what was decided about another state of the batch than this one."""
     if basis(batch, chunks) != seen:
         raise Conflict(f"batch {batch.name!r} changed while it was looked at: look again; nothing was written")
+
+
+ENDED = "ended"
+"""The code of items that were cancelled because the end of their batch had come."""
+CANCELLED = "cancelled"
+"""And of those whose batch was cancelled."""
+EMPTY = "empty"
+"""The word for a batch to which its source gave nothing, where nobody said that this is fine."""
+FINDINGS = "finished with findings"
+PAUSED = "paused"
+OVER_TOLERANCE = "over tolerance"
+HALTS = {"budget": PAUSED, "breaker": PAUSED, "tolerance": OVER_TOLERANCE}
+"""The word for a batch whose last run ended for that reason: running again changes nothing by itself."""
+
+
+class End(StrEnum):
+    """The end of a batch."""
+
+    COMPLETE = "complete"
+    WITH_DEAD = "complete with dead letters"
+    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+
+
+def end_of(
+    course: Course, *, over: bool, was_read: bool, pending: int, dead: int, cut_short: bool = False,
+    short: bool = False,
+) -> End | None:  # fmt: skip
+    """Return the end of a batch, or None while it may continue. `over`: its end has come; `was_read`: its source was
+    read to its end, or it was closed; `cut_short`: items were cancelled because its end had come; `short`: it has fewer
+    items than were expected."""
+    if course is Course.CANCELLED:
+        return End.CANCELLED
+    if over and (pending or cut_short or not was_read):
+        return End.STOPPED
+    if pending or not was_read:
+        return None
+    if short:
+        return End.STOPPED
+    return End.WITH_DEAD if dead else End.COMPLETE
+
+
+def word_of(
+    end: End | None, *, empty: bool = False, findings: bool = False, paused: bool = False, halted: str = ""
+) -> str:
+    """Return one word for a batch that has ended, or that does not continue before somebody acts; nothing while it may
+    continue as it is. `halted`: why its last run ended, where that is on record."""
+    if end in (End.CANCELLED, End.STOPPED):
+        return end
+    if empty:
+        return EMPTY
+    if end is not None:
+        return FINDINGS if findings else end
+    return PAUSED if paused else HALTS.get(halted, "")
+
+
+BATCH_OPENED = "batch.opened"
+BATCH_FINISHED = "batch.finished"
+ITEM_DEAD = "item.dead"
+ORPHAN_FOUND = "orphan.found"
+ORPHAN_RESOLVED = "orphan.resolved"
+WARNING = "warning"
+KINDS = (BATCH_OPENED, BATCH_FINISHED, ITEM_DEAD, ORPHAN_FOUND, ORPHAN_RESOLVED, WARNING)
+
+
+def batch_opened(batch: str, pipeline: str) -> Event:
+    """A batch was made."""
+    return _event(BATCH_OPENED, {"batch": batch, "pipeline": pipeline})
+
+
+def batch_finished(end: str, counts: Mapping[str, int]) -> Event:
+    """A batch came to its end, and every item of it is accounted for."""
+    return _event(BATCH_FINISHED, {"end": end, "counts": dict(counts)})
+
+
+def item_dead(n: int, key: Key, place: Place) -> Event:
+    """An item was buried."""
+    facts = {"key": key, "stage": place.stage, "code": place.code, "reason": place.reason, "attempts": place.attempt}
+    return _event(ITEM_DEAD, facts, n)
+
+
+def orphan_found(n: int, key: Key, place: Place, *, kind: str, since: float) -> Event:
+    """An item was found stuck; `kind` says in which way."""
+    return _event(ORPHAN_FOUND, {"key": key, "stage": place.stage, "kind": kind, "since": since}, n)
+
+
+def orphans_found(count: int, *, kind: str, since: float) -> Event:
+    """Many items were found stuck together; those that got an event of their own are not counted again."""
+    return _event(ORPHAN_FOUND, {"items": count, "kind": kind, "since": since})
+
+
+def orphan_resolved(n: int, key: Key, place: Place, *, strategy: str, actor: str, reason: str) -> Event:
+    """Somebody decided what becomes of a stuck item."""
+    facts = {"key": key, "stage": place.stage, "strategy": strategy, "actor": actor, "reason": reason}
+    return _event(ORPHAN_RESOLVED, facts, n)
+
+
+def warning(code: str, message: str, n: int | None = None, **facts: Any) -> Event:
+    """Something that a person should look at."""
+    return _event(WARNING, {"code": code, "message": message, **facts}, n)
+
+
+def _event(kind: str, facts: dict[str, Any], n: int | None = None) -> Event:
+    return Event(kind=kind, body=encode(facts), n=None if n is None else ItemNo(n))

@@ -196,3 +196,17 @@ class Permanent(Signal):
 
 class Bad(Signal):
     """The output does not hold. A verifier returns or raises it: `return Bad("expected 2 rows, found 1")`"""
+
+
+EXTRAS = {"obstore": "buckets", "httpx": "http", "pyarrow": "parquet", "SQLAlchemy": "sql"}
+"""The library, and the extra of Holdfast that brings it."""
+
+
+def how_to_get(library: str) -> str:
+    """What to type. Holdfast is installed from a clone, so its extras are, too."""
+    return f'pip install ".[{EXTRAS[library]}]" in the clone of Holdfast brings it'
+
+
+def missing_extra(what: str, library: str) -> UsageError:
+    """The refusal of something whose library is not there."""
+    return UsageError(f"{what} {library}, which is not installed here: {how_to_get(library)}")

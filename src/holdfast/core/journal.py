@@ -1,22 +1,27 @@
-"""The journal: one hash-chained entry per commit.
-
-An entry is a header and a body. The header says what happened, when, by whom and under which fence, and holds the
-digest of the body; the hash of an entry covers the previous entry's hash and its own header. So a changed body
-breaks its header, a changed header breaks its hash, and a removed, doubled or swapped entry breaks the link.
-
-Every chunk has a chain; a child's first entry links its parent's head at the time of the cut. A batch has a chain of
-its own. Bodies speak of items by number, never by key.
-"""
+"""Columns of numbers in journal bodies: one after the other, little-endian on every machine."""
 
 import hashlib
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.core.columns import UINT32, pack, unpack
 from holdfast.core.errors import ChainBroken
 from holdfast.core.model import BatchId, Entry
+
+FLOAT32, UINT16, UINT32 = "f", "H", "I"
+
+
+def pack(kind: str, values: Sequence[float]) -> bytes:
+    """The bytes of a column."""
+    return struct.pack(f"<{len(values)}{kind}", *values)
+
+
+def unpack(kind: str, data: bytes) -> tuple[Any, ...]:
+    """The numbers of a column."""
+    return struct.unpack(f"<{len(data) // struct.calcsize(kind)}{kind}", data)
+
 
 GENESIS = bytes(32)
 """What the first entry of a batch links to."""

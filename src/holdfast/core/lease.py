@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.core import wait
+from holdfast.core import retry
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Chunk, ChunkId, Counts, ItemNo, State, Want
@@ -46,7 +46,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 def may_claim(chunk: Chunk, *, now: float, waited: float = 0.0, owner_is_dead: bool = False) -> bool:
     """Whether the chunk can be granted. `waited` is how long the claimer's own write was kept waiting: others may
     have been kept from renewing just as long, so they are given that time."""
-    if chunk.pending <= 0 or wait.until_of_chunk(chunk, now) > now:
+    if chunk.pending <= 0 or retry.chunk_waits_until(chunk, now) > now:
         return False
     return chunk.owner is None or owner_is_dead or chunk.expires < now - waited
 

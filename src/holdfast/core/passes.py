@@ -10,7 +10,7 @@ from functools import cmp_to_key
 
 import msgspec
 
-from holdfast.core import cursors
+from holdfast.core import cursor
 from holdfast.core.cursor import Cursor
 
 KEPT = 1_000
@@ -92,7 +92,7 @@ class Pass:
             return 0, None
         if low.until == place or high is None:
             return low.rows, low.rows
-        behind, apart = cursors.between(place, low.until), cursors.between(high.until, low.until)
+        behind, apart = cursor.between(place, low.until), cursor.between(high.until, low.until)
         if behind is not None and apart in (None, high.rows - low.rows):
             return low.rows + behind, low.rows + behind
         return low.rows, high.rows
@@ -121,7 +121,7 @@ class Story(msgspec.Struct, frozen=True):
 
 def order(one: Cursor | None, other: Cursor | None) -> int:
     """Below, at or above 0 as places follow each other; 0 where only the source knows."""
-    found = cursors.compare(one, other)
+    found = cursor.compare(one, other)
     return 0 if found is None else found
 
 

@@ -1,21 +1,41 @@
-"""Whether to try again, when, and which errors are worth it.
-
-Classification goes by type, errno and status, never by words in a message, and always gives an answer: what is not
-known to be transient is permanent, because paying again for a bug is the dearer mistake.
-"""
+"""Waits: when one is over, whatever happened to the clock meanwhile."""
 
 import errno
 from email.utils import parsedate_to_datetime
+from enum import StrEnum
 from socket import gaierror
 from ssl import SSLCertVerificationError, SSLError
+from typing import NamedTuple
 
 import msgspec
 
-from holdfast.core import wait
+from holdfast.core import limits
+from holdfast.core.canonical import key_text
 from holdfast.core.errors import Permanent, Signal, Transient
-from holdfast.core.limits import DEFERRED_LEAST, DEFERRED_SECONDS
-from holdfast.core.model import Place
-from holdfast.core.outcome import Failed
+from holdfast.core.limits import ALIKE_ITEMS, DEFERRED_LEAST, DEFERRED_SECONDS
+from holdfast.core.model import Chunk, Place
+from holdfast.core.outcome import Done, Failed, Outcome, Skipped
+
+
+def wait_is_over(due: float, planned: float, now: float) -> bool:
+    """Return whether a wait until `due` is over. One that is further away than twice what was planned is: the clock
+    was set back. A `planned` of 0 is not known."""
+    return due <= now or 0.0 < 2.0 * planned < due - now
+
+
+def wait_until(due: float, planned: float, now: float) -> float:
+    """Return when a wait ends or has ended: `due`, or 0 where the clock was set back, which ends it."""
+    return 0.0 if due > now and wait_is_over(due, planned, now) else due
+
+
+def chunk_waits_until(chunk: Chunk, now: float) -> float:
+    """Return when the wait of a chunk that was given back ends or has ended."""
+    return wait_until(chunk.due, chunk.due - chunk.touched_at, now)
+
+
+def item_waits_until(place: Place, now: float) -> float:
+    """Return when the wait of an item ends or has ended."""
+    return wait_until(place.due, place.wait, now)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +99,7 @@ def backoff(policy: Policy, attempt: int, draw: float) -> float:
 def deadline(place: Place, policy: Policy, now: float) -> float:
     """When the time budget of an item would end if its next attempt began when it is due and took all that is left;
     0 where nothing is used yet."""
-    return max(wait.until_of_item(place, now), now) + max(0.0, policy.within - place.used) if place.used else 0.0
+    return max(item_waits_until(place, now), now) + max(0.0, policy.within - place.used) if place.used else 0.0
 
 
 TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 509, 520, 521, 522, 523, 524, 529})
@@ -330,3 +350,113 @@ def _item(holder: object, key: str) -> object:
         return holder[key]  # type: ignore[index]
     except Exception:  # noqa: BLE001 - see above
         return None
+
+
+class Phase(StrEnum):
+    """What may be started."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half open"
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """When to pause, and for how long."""
+
+    failures: int = limits.BREAKER_FAILURES
+    pause: float = limits.BREAKER_PAUSE
+    longest: float = limits.BREAKER_LONGEST
+    in_all: float = limits.BREAKER_SECONDS
+
+
+class Circuit(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the other side."""
+
+    row: frozenset[int] = frozenset()
+    """Numbers of the items that failed since it last answered."""
+    until: float = 0.0
+    """When the pause ends; 0 while it is closed."""
+    pause: float = 0.0
+    """How long the last pause was."""
+    waited: float = 0.0
+    """All pauses together."""
+
+
+def breaker_phase(circuit: Circuit, now: float) -> Phase:
+    """What may be started now: anything, nothing, or one item to try."""
+    if not circuit.until:
+        return Phase.CLOSED
+    return Phase.HALF_OPEN if wait_is_over(circuit.until, circuit.pause, now) else Phase.OPEN
+
+
+def breaker_answered(circuit: Circuit, now: float) -> Circuit:
+    """The other side gave an answer, be it a refusal. While it is open that is old news, and does not count."""
+    return circuit if breaker_phase(circuit, now) is Phase.OPEN else Circuit(waited=circuit.waited)
+
+
+def breaker_failed(circuit: Circuit, n: int, rule: Rule, now: float) -> Circuit:
+    """An item failed in a way that may pass."""
+    now_in = breaker_phase(circuit, now)
+    if now_in is Phase.OPEN:
+        return circuit
+    if now_in is Phase.HALF_OPEN:
+        return _open(circuit, min(2 * circuit.pause, max(rule.longest, rule.pause)), now)
+    row = circuit.row | {n}
+    if len(row) < rule.failures:
+        return msgspec.structs.replace(circuit, row=row)
+    return _open(circuit, rule.pause, now)
+
+
+def breaker_is_hopeless(circuit: Circuit, rule: Rule) -> bool:
+    """Whether the pause at hand would make all pauses together longer than they may be."""
+    return circuit.waited > rule.in_all
+
+
+def _open(circuit: Circuit, pause: float, now: float) -> Circuit:
+    return Circuit(until=now + pause, pause=pause, waited=circuit.waited + pause)
+
+
+class Kind(NamedTuple):
+    """A way to die: the code, and for an error of Python its place in the code."""
+
+    stage: int
+    code: str
+    place: str
+
+
+def enough_alike(workers: int) -> int:
+    """Return how many items have to die alike: all that run at the same time may have met the same bad moment."""
+    return max(ALIKE_ITEMS, workers)
+
+
+def is_success(outcome: Outcome) -> bool:
+    """Whether an outcome shows that the code of its stage works."""
+    return isinstance(outcome, Skipped) or (isinstance(outcome, Done) and not outcome.adopted)
+
+
+def is_death(outcome: Outcome) -> bool:
+    """Whether an item would be buried at once. A storm of failures that may pass is for the breaker of its stage."""
+    return isinstance(outcome, Failed) and not outcome.transient
+
+
+def kind_of_death(failed: Failed) -> Kind:
+    """Return the way in which an item died."""
+    return Kind(failed.item.place.stage, failed.code, place_in(failed.trace))
+
+
+def place_in(trace: str) -> str:
+    """Return the innermost place in the user's code, where there is one: files of libraries come with their folder."""
+    places = trace.split("; ")
+    return next((place for place in reversed(places) if "/" not in place), places[-1])
+
+
+def deaths_in_words(failed: Failed, count: int, *, batch: str, stage: str) -> str:
+    """Return why the run stops, with one example, and what to do."""
+    place = kind_of_death(failed).place
+    where = f" ({place})" if place else ""
+    return (
+        f"the first {count:,} items of batch {batch!r} died alike at stage {stage!r}, and none has succeeded: "
+        f"{failed.code}: {failed.message}{where}; for example item {key_text(failed.item.key)}. "
+        "Nothing was buried: correct the code or the input, then run again. If all of these are to be dead letters, "
+        'pass tolerate="100%"'
+    )

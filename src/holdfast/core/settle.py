@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import events, journal, retry, verify
+from holdfast.core import course, journal, retry, verify
 from holdfast.core.canonical import digest_of_acc, storable
-from holdfast.core.columns import FLOAT32, UINT16, pack
 from holdfast.core.errors import UsageError
+from holdfast.core.journal import FLOAT32, UINT16, pack
 from holdfast.core.limits import MESSAGE_CHARS
 from holdfast.core.model import (
     BatchId,
@@ -341,7 +341,7 @@ class _Ledger:
 
     def _bury(self, item: Item, place: Place) -> None:
         self.tally["dead"] += 1
-        self.events.append(events.item_dead(item.n, item.key, place))
+        self.events.append(course.item_dead(item.n, item.key, place))
 
     def _keep(
         self, outcome: Skipped | Deferred | Failed, place: Place, word: str, code: str, message: str, trace: str = ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import canonical, cursor, typed
+from holdfast.core import canonical, cursor
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
 from holdfast.core.model import Checkpoint, ItemNo, Key
 
@@ -39,7 +39,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if type(said.get("rows")) is not int or said["rows"] < 0 or not {"cursor", "acc"} <= said.keys():
             raise NotOurs(f"{what} has no rows, cursor and acc: it is not a state that `holdfast cursor export` wrote")
         at = b"" if said["cursor"] is None else cursor.encode(cursor.from_plain(said["cursor"], what))
-        acc = None if said["acc"] is None else typed.encode(typed.from_plain(said["acc"], what), what)
+        acc = None if said["acc"] is None else canonical.encode_typed(canonical.from_plain(said["acc"], what), what)
         return Checkpoint(n, said["rows"], at, acc)
 
     @property

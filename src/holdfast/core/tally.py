@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import msgspec
 
-from holdfast.core import cursors
+from holdfast.core import cursor
 from holdfast.core.cursor import Cursor
 from holdfast.core.passes import Pass, Span, Story, in_order, order
 
@@ -127,7 +127,7 @@ def _between(told: Story, edge: Span) -> Many:
             low = max(low, end[0] - begin[1])
         if end[1] is not None:
             high = end[1] - begin[0] if high is None else min(high, end[1] - begin[0])
-    if high is None and (apart := cursors.between(edge[1], edge[0])) is not None:
+    if high is None and (apart := cursor.between(edge[1], edge[0])) is not None:
         return Many(apart, apart)
     return Many(low, high if high is None else max(low, high))
 

@@ -4,14 +4,18 @@ Each output that is looked at gets a verdict: it holds, it does not hold, or not
 be said never sends an item back: a check that raised, hung or could not read says nothing about the output.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from shlex import quote
+from typing import Any, Literal
 
 import msgspec
 
-from holdfast.core.limits import REWINDS, UNDO_ITEMS
-from holdfast.core.model import Place, State
-from holdfast.core.states import Transition, go_back
+from holdfast.core.canonical import decode, encode
+from holdfast.core.course import End, word_of
+from holdfast.core.limits import FINDINGS_SEALED, REWINDS, UNDO_ITEMS
+from holdfast.core.model import Course, Key, Place, State, Value
+from holdfast.core.states import Transition, go_back, keeps_outputs
 
 
 class Verdict(StrEnum):
@@ -102,3 +106,312 @@ def is_too_much(bad: int, looked_at: int, allowed: float) -> bool:
 def is_enough_to_judge(looked_at: int, allowed: float) -> bool:
     """Whether a look at so many items suffices to undo the bad ones before the others were looked at."""
     return isinstance(allowed, int) or allowed * looked_at >= UNDO_ITEMS or allowed >= 1
+
+
+GONE = "it is missing"
+"""What is said of an output that is not there at all; anything else said of one means that it is another."""
+How = Literal["sums", "files", "quick", "full"]
+
+
+class What(StrEnum):
+    """In which way expected, recorded and observed do not agree."""
+
+    MISSING = "missing"
+    DIFFERENT = "different"
+    EXTRA = "extra"
+    DUPLICATED = "duplicated"
+    NEVER_CREATED = "never created"
+    UNEXPECTED = "unexpected"
+    UNKNOWN = "unknown"
+    MISCOUNTED = "miscounted"
+    UNVERIFIED = "unverified"
+
+
+REMEDIES = {
+    What.MISSING: "repair, or run the batch again, which leaves dead letters alone: the item goes back to the stage "
+    "that makes it",
+    What.DIFFERENT: "put the recorded file back, or repair: the item goes back to the stage that makes it",
+    What.EXTRA: "look at it, and move or delete it yourself if nobody needs it: Holdfast never does",
+    What.DUPLICATED: 'give the sink a template that tells the items apart, then run the batch with code="rerun"',
+    What.NEVER_CREATED: "run the batch again with its source: the item is admitted then",
+    What.UNEXPECTED: "find out where they came from; if they belong to it, put the right number on record: `{expect}`",
+    What.UNKNOWN: "ask why the source has it no more; nothing is taken back by itself",
+    What.MISCOUNTED: "do not continue: look at the store with `holdfast audit verify`",
+    What.UNVERIFIED: "see to what is in the way of the check, then run the batch again; its item stays as it is",
+}
+NEVER_CAME = (
+    "find out why they never came, and send what is still wanted to another batch; if the number was wrong, put the "
+    "right one on record: `{expect}`"
+)
+"""What to do about items of which nothing is known but their number."""
+REPAIRABLE = frozenset({What.MISSING, What.DIFFERENT})
+
+
+class Finding(Value, frozen=True, kw_only=True):
+    """One thing that does not agree: the item, the file, what is wrong with it, and what to do."""
+
+    what: What
+    why: str
+    n: int | None = None
+    """The number of the item, where it is about one."""
+    key: Key | None = None
+    stage: int | None = None
+    file: str = ""
+    expect: str = ""
+    """The command that puts the number of items on record, where it is about that."""
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it."""
+        of_number = self.what is What.NEVER_CREATED and self.key is None
+        text = NEVER_CAME if of_number else REMEDIES[self.what]
+        return text.replace("{expect}", self.expect or "holdfast expect BATCH N --reason …")
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"what": self.what.value, "item": self.key, "number": self.n, "stage": self.stage, "file": self.file,
+                "why": self.why, "remedy": self.remedy}  # fmt: skip
+
+
+class Expected(Value, frozen=True, kw_only=True):
+    """What there should be."""
+
+    admitted: int
+    read: bool
+    """The source was read to its end, or the batch was cancelled or its end came, and it takes no more."""
+    keys: int | None = None
+    """How many keys the source has, where it was compared."""
+    total: int | None = None
+    """How many items the batch was said to have, where somebody did."""
+    closed: bool = False
+    """It takes no new items: somebody said that these were all."""
+    scanned: bool = False
+    """Its items are ranges of a source, which nothing else brings."""
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Why more items may come, in words; nothing where all are there."""
+        if self.read:
+            return ()
+        if self.total is not None:
+            return (f"{self.total - self.admitted:,} of {self.total:,} expected items have not come",)
+        if self.scanned or self.keys is not None:
+            return ("the source was not read to its end",)
+        return ("more items may come: no source was read to its end, nor was it closed",)
+
+
+class Recorded(Value, frozen=True, kw_only=True):
+    """How many items are in each state, each counted for itself."""
+
+    done: int = 0
+    skipped: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    ready: int = 0
+    running: int = 0
+    waiting: int = 0
+    orphaned: int = 0
+
+    @property
+    def pending(self) -> int:
+        return self.ready + self.running + self.waiting + self.orphaned
+
+    @property
+    def total(self) -> int:
+        return self.done + self.skipped + self.dead + self.cancelled + self.pending
+
+
+class Observed(Value, frozen=True, kw_only=True):
+    """What was looked at, and how closely."""
+
+    how: How
+    outputs: int = 0
+    files: int = 0
+    published: int = 0
+    """Files that were recorded, and got their final names only now."""
+    leftovers: int = 0
+    """Staged files beside the recorded output of their item, such as of an owner that was fenced out. They explain
+    themselves, and nothing rests on them."""
+    superseded: int = 0
+    """Outputs whose files were replaced by a newer batch, which has their names now. They are not made again."""
+    partly: bool = False
+    """Of some items that are done, only the last output and the files were looked at."""
+
+
+class Reconciliation(Value, frozen=True, kw_only=True):
+    """What a batch should have, what is recorded of it and what is really there, compared."""
+
+    batch: str
+    course: Course
+    stopped: bool
+    """Its end came while there was work left."""
+    expected: Expected
+    recorded: Recorded
+    observed: Observed
+    heads: str
+    """A digest over the ends of all chains: the state of the batch that was compared."""
+    found: Mapping[What, int]
+    """How often each kind of finding was made."""
+    findings: tuple[Finding, ...] = ()
+    """The first ones, with all that is known about them."""
+    nothing: str = ""
+    """What its source gave none of, item or row, where nobody said that this is fine."""
+    basis: bytes = b""
+    """What its end was decided by (`course.basis`): it is told only while that is so."""
+
+    @property
+    def unexplained(self) -> tuple[str, ...]:
+        """What keeps the batch from being finished, in words; nothing where every item is accounted for."""
+        reasons = [f"{count:,} {what}" for what, count in self.found.items() if count]
+        if self.recorded.pending:
+            reasons.append(f"{self.recorded.pending:,} pending")
+        if self.nothing:
+            reasons.append(f"the source gave no {self.nothing}")
+        return (*reasons, *self.expected.lacking)
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether every item is accounted for."""
+        return not self.unexplained
+
+    @property
+    def is_told(self) -> bool:
+        """Whether others hear of the end: every item that was admitted is accounted for, and there are not more of them
+        than were expected. Where there are fewer, it was stopped, and that is told."""
+        missing = max(0, (self.expected.total or 0) - self.expected.admitted)
+        others = sum(count for what, count in self.found.items() if what is not What.NEVER_CREATED)
+        return self.is_ended and not others and self.found.get(What.NEVER_CREATED, 0) <= missing
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing is left to do; there may be findings. Nothing at all is not an end."""
+        return self.expected.read and not self.recorded.pending and not self.nothing
+
+    @property
+    def state(self) -> str:
+        """One word for how the batch ended, once it did, or that nothing came; else nothing."""
+        end = End(self.end) if self.is_ended or self.course is Course.CANCELLED or self.stopped else None
+        return word_of(end, empty=bool(self.nothing), findings=not self.is_explained)
+
+    @property
+    def end(self) -> str:
+        """How the batch ended, once it did."""
+        if self.course is Course.CANCELLED:
+            return End.CANCELLED
+        if self.stopped:
+            return End.STOPPED
+        return End.WITH_DEAD if self.recorded.dead else End.COMPLETE
+
+    def exit_code(self, tolerated: int = 0) -> int:
+        """0 if every item is accounted for and no more are dead than is tolerated, else 1."""
+        return 0 if self.is_explained and self.recorded.dead <= tolerated else 1
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Every state, and what they must sum to."""
+        r = self.recorded
+        return {"expected": self.expected.admitted, "done": r.done, "skipped": r.skipped, "dead": r.dead,
+                "cancelled": r.cancelled, "pending": r.pending}  # fmt: skip
+
+    def facts(self, after: int | None = None) -> bytes:
+        """What the journal keeps: canonical, with the numbers of items and never their keys. The same state of the
+        batch with the same findings gives the same bytes. `after`: the entry of another end, after which this one came
+        again."""
+        listed = [[f.what.value, f.n, f.stage] for f in self.findings if f.n is not None][:FINDINGS_SEALED]
+        found = {what.value: count for what, count in self.found.items() if count}
+        cut = self.end if self.end in (End.STOPPED, End.CANCELLED) else None
+        others = {"expected": self.expected.total, "end": cut, "after": after}
+        known = {name: value for name, value in others.items() if value is not None}
+        return encode({"counts": self.counts, "found": found, "findings": listed, "heads": self.heads, **known})
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain values, for machines."""
+        r = self.recorded
+        split = {"ready": r.ready, "running": r.running, "waiting": r.waiting, "orphaned": r.orphaned}
+        return {
+            "batch": self.batch,
+            "explained": self.is_explained,
+            "unexplained": list(self.unexplained),
+            "end": self.end if self.is_ended else None,
+            "counts": {**self.counts, **split},
+            "source": {"read": self.expected.read, "keys": self.expected.keys},
+            "expected": self.expected.total,
+            "observed": {"how": self.observed.how, "outputs": self.observed.outputs, "files": self.observed.files,
+                         "published": self.observed.published, "leftovers": self.observed.leftovers,
+                         "superseded": self.observed.superseded},
+            "found": {what.value: self.found.get(what, 0) for what in What if what is not What.UNVERIFIED},
+            "findings": [finding.as_dict() for finding in self.findings],
+            "heads": self.heads,
+        }  # fmt: skip
+
+
+def judge(place: Place, stages: int, seen: Mapping[int, str | None]) -> Iterator[tuple[int, What, str]]:
+    """What is wrong with the outputs of an item, stage by stage. `seen` has an entry for every output that the store
+    has a row for: why it no longer counts, or None.
+
+    Only outputs that an item keeps are judged, also of one that was skipped or is dead. An output of a stage that the
+    item has not passed, since it went back, says nothing any more. Outputs of stages before may be absent, where a
+    person settled the item by hand.
+    """
+    if not keeps_outputs(place):
+        return
+    reached = stages if place.state is State.DONE else place.stage
+    for stage in sorted(seen):
+        why = seen[stage]
+        if stage < reached and why is not None:
+            yield stage, What.MISSING if why == GONE else What.DIFFERENT, why
+    if reached > 0 and reached - 1 not in seen and place.state in (State.DONE, State.PENDING):
+        yield reached - 1, What.MISSING, "the store has no output of it"
+
+
+def conclude(
+    batch: str,
+    course: Course,
+    *,
+    stopped: bool = False,
+    expected: Expected,
+    recorded: Recorded,
+    observed: Observed,
+    heads: str,
+    found: Mapping[What, int],
+    findings: Sequence[Finding],
+    nothing: str = "",
+    basis: bytes = b"",
+) -> Reconciliation:
+    """The reconciliation. States that do not sum up to what was admitted are a finding of their own."""
+    counted, listed = dict(found), list(findings)
+    if recorded.total != expected.admitted or min(getattr(recorded, name) for name in recorded.__struct_fields__) < 0:
+        counted[What.MISCOUNTED] = counted.get(What.MISCOUNTED, 0) + 1
+        why = f"{expected.admitted:,} items were admitted, the states of all items sum up to {recorded.total:,}"
+        listed.insert(0, Finding(what=What.MISCOUNTED, why=why))
+    for what, count, why in _of_number(expected, course, counted.get(What.NEVER_CREATED, 0)):
+        counted[what] = counted.get(what, 0) + count
+        listed.insert(0, Finding(what=what, why=why, expect=_expect(batch, expected.admitted)))
+    return Reconciliation(batch=batch, course=course, stopped=stopped, expected=expected, recorded=recorded,
+                          observed=observed, heads=heads, found=counted, findings=tuple(listed),
+                          nothing=nothing, basis=basis)  # fmt: skip
+
+
+def _expect(batch: str, items: int) -> str:
+    """Return the command that puts so many items on record; none for a name that would be taken for an option."""
+    return "" if batch.startswith("-") else f"holdfast expect {quote(batch)} {items} --reason …"
+
+
+def _of_number(expected: Expected, course: Course, named: int) -> Iterator[tuple[What, int, str]]:
+    """Yield by how many items the batch differs from the number it was said to have; `named`: how many of those that
+    were never created a source has named."""
+    total, admitted = expected.total, expected.admitted
+    if total is not None and admitted > total:
+        yield What.UNEXPECTED, admitted - total, f"{admitted:,} items came, {total:,} were expected"
+    if total is not None and admitted + named < total and expected.read and course is not Course.CANCELLED:
+        yield What.NEVER_CREATED, total - admitted - named, f"{total:,} items were expected, {admitted:,} came"
+
+
+def told_before(note: bytes) -> bytes | None:
+    """Return the facts that were kept of an end, without the entry after which it came again; None where it was not
+    told (`is_told`)."""
+    kept: dict[str, Any] = decode(note)
+    missing = max(0, kept.get("expected", 0) - kept["counts"]["expected"])
+    found = dict(kept["found"])
+    if found.pop(What.NEVER_CREATED.value, 0) > missing or found:
+        return None
+    return encode({name: value for name, value in kept.items() if name != "after"})

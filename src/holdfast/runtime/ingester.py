@@ -14,12 +14,11 @@ from holdfast.core import canonical, ingest
 from holdfast.core.errors import PayloadChanged, UsageError
 from holdfast.core.limits import INGEST_BYTES, INGEST_FIRST_GROUP, INGEST_GROUP, READ_AHEAD
 from holdfast.core.model import Admitted, Batch, ItemNo, Key, NewItem, State
-from holdfast.runtime.schema import Invalid, Schema, raw_bytes
-from holdfast.runtime.sources.away import Notice, Outage
-from holdfast.runtime.sources.base import Malformed
-from holdfast.runtime.sources.folder import Folder
-from holdfast.runtime.sources.line_file import LineFile
+from holdfast.runtime.define.schema import Invalid, Schema, raw_bytes
+from holdfast.runtime.sources.base import Malformed, Notice, Outage
+from holdfast.runtime.sources.listing import Folder
 from holdfast.runtime.sources.parquet import Parquet
+from holdfast.runtime.sources.text_file import LineFile
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.ledger import Ledger
 from holdfast.stores.base import Store

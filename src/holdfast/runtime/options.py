@@ -1,23 +1,24 @@
 """What a user may say about a run, checked before anything happens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from holdfast.core import money
+from holdfast.core import canonical
 from holdfast.core.changes import check_choice
 from holdfast.core.course import count_or_share
 from holdfast.core.errors import UsageError
 from holdfast.core.lease import check_times
 from holdfast.core.limits import SOURCE_PATIENCE, UNDO_SHARE
-from holdfast.runtime.checking import checker
-from holdfast.runtime.durations import Duration, moment, seconds
-from holdfast.runtime.ending.steering import Until
+from holdfast.runtime.define.policy import Budget, Tolerance
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom, check_identity
-from holdfast.runtime.policy import Budget, Tolerance
+from holdfast.runtime.operate.steer import Until
+from holdfast.runtime.text import Duration, moment, seconds
+from holdfast.runtime.verify import recheck
 from holdfast.runtime.working.interrupts import Signals, check_signals
+from holdfast.stores.base import Capabilities
 
 WORKERS = 10_000
 Code = Literal["keep", "rerun", "refuse"]
@@ -36,7 +37,7 @@ class Options:
     deadline: float | None
     until: Until | None
     lease: float
-    verify: checker.Level
+    verify: recheck.Level
     undo: float
     executor: Executor | str | None
     progress: bool | Callable[[Any], None] | None
@@ -65,7 +66,7 @@ class Options:
         deadline: Duration | datetime | None = None,
         until: Duration | datetime | None = None,
         lease: Duration = "30s",
-        verify: checker.Level = "quick",
+        verify: recheck.Level = "quick",
         undo: int | str = UNDO_SHARE,
         executor: Executor | str | None = None,
         progress: bool | Callable[[Any], None] | None = None,
@@ -95,15 +96,15 @@ class Options:
         if not isinstance(allow_empty, bool):
             raise UsageError(f"allow_empty={allow_empty!r}: pass True where a source without any item is fine")
         beat = heartbeat_seconds(lease, heartbeat)
-        checker.check_level(verify)
+        recheck.check_level(verify)
         check_identity(identity, changed)
         check_choice(code)
         check_signals(signals)
         return Options(
             batch=batch, key=key, workers=workers, tolerate=tolerance_of(tolerate), verify=verify, executor=executor,
             undo=count_or_share(undo, "undo"), progress=progress, identity=identity, changed=changed, code=code,
-            seal=seal, cap=None if budget is None else money.to_units(budget.usd),
-            item_cost=None if budget is None or budget.item is None else money.to_units(budget.item),
+            seal=seal, cap=None if budget is None else canonical.to_units(budget.usd),
+            item_cost=None if budget is None or budget.item is None else canonical.to_units(budget.item),
             deadline=None if deadline is None else moment(deadline), until=Until.of(until), lease=lease_seconds(lease),
             heartbeat=beat, signals=signals,
             patience=seconds(patience, "patience"), allow_empty=allow_empty,
@@ -138,3 +139,17 @@ def heartbeat_seconds(lease: Duration, heartbeat: Duration | None) -> float | No
     found = seconds(heartbeat, "heartbeat")
     check_times(lease_seconds(lease), found)
     return found
+
+
+def check_capabilities(able: Capabilities, options: Options, receivers: Sequence[object]) -> None:
+    """Refuse a run that its store cannot hold to what was said."""
+    if options.cap is not None and not able.budget:
+        raise _refused("budget=", "money is counted over all chunks of a batch, and a bucket writes one at a time")
+    if isinstance(options.tolerate, Tolerance) and options.tolerate.window is not None and not able.window:
+        raise _refused("Tolerance(window=…)", "the items that were settled last stand in many documents")
+    if receivers and not able.events:
+        raise _refused("events=", "a bucket has no order over all chunks in which events could be delivered")
+
+
+def _refused(what: str, why: str) -> UsageError:
+    return UsageError(f"{what} does not work with the state in a bucket: {why}. Leave it out, or use a database")

@@ -14,34 +14,31 @@ from pydantic import BaseModel
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BATCH_NAME_CHARS, END_LOOKS, STAGES, UNDO_SHARE
 from holdfast.core.model import Batch
-from holdfast.core.reconcile import Reconciliation
-from holdfast.runtime import capabilities, lookup
-from holdfast.runtime.checking.asking import here
-from holdfast.runtime.checking.checker import Level
-from holdfast.runtime.durations import Duration
-from holdfast.runtime.ending import sealing, steering, totals
-from holdfast.runtime.events.outbox import delivering
-from holdfast.runtime.events.receivers import Target, receivers
-from holdfast.runtime.hooks import Hooks
+from holdfast.core.verify import Reconciliation
+from holdfast.runtime import lookup
+from holdfast.runtime.define.definition import Patience
+from holdfast.runtime.define.policy import Breaker, Budget, Retry, Tolerance
+from holdfast.runtime.define.resource import Resource, Scope, define
+from holdfast.runtime.define.stage import Hooks, Stage, Where
+from holdfast.runtime.engine.resources import Resources
+from holdfast.runtime.events import Target, delivering, receivers
 from holdfast.runtime.ingester import Changed, Identity, KeyFrom, check_identity
+from holdfast.runtime.lifecycle import end
 from holdfast.runtime.messages.processed import Processed
 from holdfast.runtime.messages.processing import Processor
-from holdfast.runtime.operating.operations import By, Result
-from holdfast.runtime.options import Code, Options
-from holdfast.runtime.plans import planning
-from holdfast.runtime.plans.plan import Plan
-from holdfast.runtime.policy import Breaker, Budget, Retry, Tolerance
-from holdfast.runtime.reconciling import comparison
-from holdfast.runtime.reconciling.reconciler import sinks_among
-from holdfast.runtime.records.recovery import Recovery, preview, recover
-from holdfast.runtime.reports.report import Report
-from holdfast.runtime.resources.definition import Resource, Scope, define
-from holdfast.runtime.resources.opened import Resources
+from holdfast.runtime.operate import plan, reconcile, steer
+from holdfast.runtime.operate.operations import By, Result
+from holdfast.runtime.operate.plan import Plan
+from holdfast.runtime.operate.reconcile import sinks_among
+from holdfast.runtime.operate.recover import Recovery, preview, recover
+from holdfast.runtime.options import Code, Options, check_capabilities
+from holdfast.runtime.report.report import Report
 from holdfast.runtime.run import Run
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.sources.base import Source
-from holdfast.runtime.stage import Stage, Where
-from holdfast.runtime.stuck.patience import Patience
+from holdfast.runtime.text import Duration
+from holdfast.runtime.verify.calls import here
+from holdfast.runtime.verify.recheck import Level
 from holdfast.runtime.working import remote
 from holdfast.runtime.working.interrupts import Signals
 from holdfast.stores import owners
@@ -203,7 +200,7 @@ class Pipeline:
         if here.batch == (self.name, options.batch):
             raise UsageError(f"batch {options.batch!r} was run by one of its own handlers: it would wait for itself")
         everybody = [*self.receivers, *receivers(events)]
-        capabilities.check(capabilities_of(self._where if self._store is None else self._store), options, everybody)
+        check_capabilities(capabilities_of(self._where if self._store is None else self._store), options, everybody)
         with delivering(lambda: self.store, self.name, everybody, options.deadline):
             run = Run(self, options)
             report = run.go(self._items(items))
@@ -218,7 +215,7 @@ class Pipeline:
             batch, key, workers=workers, verify=verify, identity=identity, changed=changed, code=code
         )
         Resources(self)  # what a run would refuse, its plan refuses
-        return planning.make(self, options, self._items(items))
+        return plan.make_plan(self, options, self._items(items))
 
     def process(self, item: Any, batch: str | None = None, key: KeyFrom = None,
                 deadline: Duration | datetime | None = None, lease: Duration = "30s",
@@ -245,37 +242,37 @@ class Pipeline:
         """
         named = lookup.batch_named(self.store, check_name(batch if batch is not None else self.name, "batch"))
         source = None if items is None and isinstance(self._source, Iterator) else self._items(items)
-        compare = partial(comparison.compare, self, named, source, key if key is not None else self._key, full=full,
-                          given=items is not None)  # fmt: skip
+        compare = partial(reconcile.compare_with_pipeline, self, named, source, key if key is not None else self._key,
+                          full=full, given=items is not None)  # fmt: skip
         looks = 1 if isinstance(source, Iterator) else END_LOOKS
-        return sealing.conclude(self.store, named, compare, actor=owners.new_owner(), looks=looks)
+        return end.conclude_end(self.store, named, compare, actor=owners.new_owner(), looks=looks)
 
     def expect(self, batch: str | None, expected: int, *, reason: str = "", actor: str = "") -> None:
         """Put on record how many items the batch has in all, counted by their keys: the last of them ends it. The batch
         is opened if need be. Another number than before needs a reason."""
-        totals.check_total(expected)
+        steer.check_total(expected)
         with self.processor(batch) as opened:
-            totals.expect(self.store, opened.batch, expected, actor=_actor(actor), reason=reason,
+            steer.expect(self.store, opened.batch, expected, actor=_actor(actor), reason=reason,
                           sinks=sinks_among(self.stages))  # fmt: skip
 
     def close(self, batch: str | None = None, *, reason: str = "", actor: str = "") -> None:
         """Take no new items from now on; those that are there may come again, and once they are settled it ends. It
         cannot be undone."""
-        totals.close(self.store, self._known(batch), actor=_actor(actor), reason=reason,
+        steer.close(self.store, self._known(batch), actor=_actor(actor), reason=reason,
                      sinks=sinks_among(self.stages))  # fmt: skip
 
     def pause(self, batch: str | None = None, *, reason: str, actor: str = "") -> None:
         """Hand out nothing more: workers stop at their next checkpoint, and no run continues before `resume`."""
-        steering.pause(self.store, self._known(batch), _by(actor, reason))
+        steer.pause(self.store, self._known(batch), _by(actor, reason))
 
     def resume(self, batch: str | None = None, *, reason: str, actor: str = "") -> None:
         """Let a paused batch continue: the next run does."""
-        steering.resume(self.store, self._known(batch), _by(actor, reason))
+        steer.resume(self.store, self._known(batch), _by(actor, reason))
 
     def cancel(self, batch: str | None = None, *, reason: str, actor: str = "", at_once: bool = False) -> Result:
         """Call a batch off, for good. What is in flight is finished or left at a checkpoint; with `at_once` its owners
         are fenced off instead."""
-        return steering.cancel(self.store, self._known(batch), _by(actor, reason), at_once=at_once)
+        return steer.cancel(self.store, self._known(batch), _by(actor, reason), at_once=at_once)
 
     def _known(self, batch: str | None) -> Batch:
         return lookup.batch_named(self.store, check_name(batch if batch is not None else self.name, "batch"))

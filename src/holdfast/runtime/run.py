@@ -14,27 +14,25 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core import course, model
 from holdfast.core.errors import HoldfastError, Refused, StoreError, UsageError
 from holdfast.core.model import Batch, ItemNo, NewItem, State, Want
-from holdfast.core.reconcile import Reconciliation
-from holdfast.runtime import definition, ownership
-from holdfast.runtime.checking import checker, renewal
-from holdfast.runtime.checking.findings import Findings
-from holdfast.runtime.checking.gate import Gate
-from holdfast.runtime.checking.looking import Looker
-from holdfast.runtime.completion import complete_stages, hook_failure
+from holdfast.core.verify import Reconciliation
 from holdfast.runtime.cursors.standing import expected_rows
-from holdfast.runtime.ending import sealing, state, steering
-from holdfast.runtime.ending.closing import Closing
-from holdfast.runtime.failures import FailureHooks
+from holdfast.runtime.define import definition
+from holdfast.runtime.define.policy import Tolerance
+from holdfast.runtime.engine.hooks import FailureHooks, complete_stages, hook_failure
+from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.ingester import Ingester, KeyFrom, none_given
+from holdfast.runtime.lifecycle import end
+from holdfast.runtime.operate import changed_code, steer
+from holdfast.runtime.operate.closing import Closing
 from holdfast.runtime.options import Options
-from holdfast.runtime.ownership import Ownership
-from holdfast.runtime.plans import changed_code
-from holdfast.runtime.policy import Tolerance
-from holdfast.runtime.reports.progress import Progress
-from holdfast.runtime.reports.report import Report, make
-from holdfast.runtime.resources.opened import Resources
+from holdfast.runtime.report.progress import Progress
+from holdfast.runtime.report.report import Report, make
 from holdfast.runtime.scans.burial import is_row
-from holdfast.runtime.sources.away import SourceAway
+from holdfast.runtime.sources.base import SourceAway
+from holdfast.runtime.verify import ownership, recheck
+from holdfast.runtime.verify.gate import Gate
+from holdfast.runtime.verify.inspector import Findings, Looker
+from holdfast.runtime.verify.ownership import Ownership
 from holdfast.runtime.working.caution import Caution
 from holdfast.runtime.working.control import ENDED_FOR_GOOD, Control
 from holdfast.runtime.working.heartbeat import Heartbeat
@@ -76,7 +74,7 @@ class Run:
         """What identifies an item, as given or as the batch remembers it."""
         self.warnings: list[str] = []
         self.failed_hooks: list[str] = []
-        self.left_alone = renewal.LeftAlone()
+        self.left_alone = recheck.LeftAlone()
         self.failures = FailureHooks(pipeline, options.batch, self.warnings)
         self.interrupts = Interrupts(self.control, self._wake, options.signals)
         self.closing = Closing(self.store, pipeline.stages, options, self.owner)
@@ -104,7 +102,7 @@ class Run:
             self.owned.close()
 
     def _go(self, items: Iterable[Any] | None) -> Report:
-        batch = steering.set_end(self.store, self._open(items), self.options.until, actor=self.owner)
+        batch = steer.set_end(self.store, self._open(items), self.options.until, actor=self.owner)
         chunks = self.store.chunks(batch.id)
         ledger = Ledger(chunks, cap=self.options.cap, item_cost=self.options.item_cost)
         if batch.sealed_at is not None:
@@ -121,7 +119,7 @@ class Run:
             self.control.stop(barred)
             ledger.ingested = barred == "until" and batch.ingested_at is not None and items is None
             if barred == "until" and items is not None:
-                at = steering.in_utc(batch.ends_at or 0.0)
+                at = steer.in_utc(batch.ends_at or 0.0)
                 self.warnings.append(f"the end of the batch came at {at}, before this run: its source was not read")
             return self._finish(batch, ledger)
         heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, every=self.options.heartbeat,
@@ -173,11 +171,11 @@ class Run:
         if known is not None:
             definition.check(known, pipeline.name, described, reads_items=items is not None)
             if not options.seal:
-                sealing.check_open(self.store, known)
+                end.check_open(self.store, known)
             if known.sealed_at is not None:
                 return known
             if self._is_over(known):
-                known = steering.set_end(self.store, known, options.until, actor=self.owner)
+                known = steer.set_end(self.store, known, options.until, actor=self.owner)
             if self._is_over(known):  # what goes back now would be cancelled
                 return known
             self._own()
@@ -289,7 +287,7 @@ class Run:
         def tell(what: str) -> None:
             ledger.looking = what
 
-        check = checker.Checker(
+        check = recheck.Checker(
             self.store, batch, self.looker, self.options.verify, actor=self.owner, threads=self.options.workers,
             allowed=self.options.undo, findings=self.findings, stopping=lambda: self.control.stopping, tell=tell,
         )  # fmt: skip
@@ -311,7 +309,7 @@ class Run:
         options = self.options
 
         def rerun(n: ItemNo, item: NewItem) -> None:
-            state = renewal.renew(self.store, batch, n, item, self.left_alone, actor=self.owner)
+            state = recheck.renew(self.store, batch, n, item, self.left_alone, actor=self.owner)
             if state is not None:
                 ledger.send_back(state, lo=n)
 
@@ -344,7 +342,7 @@ class Run:
         assert fresh is not None
         self._cancel_the_rest(fresh)
         with _naming_outputs(fresh):  # another process may have died before its renames, after this one looked
-            checker.publish_leftovers(self.store, fresh, self.pipeline.stages, self.findings)
+            recheck.publish_leftovers(self.store, fresh, self.pipeline.stages, self.findings)
         if self.control.reason not in ENDED_FOR_GOOD:
             self.failed_hooks += complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
         if ledger.late:
@@ -354,7 +352,7 @@ class Run:
         if self.left_alone.count:
             self.warnings.append(self.left_alone.warning(batch.name))
         self.warnings += ledger.notes
-        state.note_halt(self.store, fresh, self.control.reason, actor=self.owner, tolerance=self._tolerance())
+        end.note_halt(self.store, fresh, self.control.reason, actor=self.owner, tolerance=self._tolerance())
         report = self._report(batch, ledger, found)
         if not report.state.startswith("complete"):
             return report
@@ -375,7 +373,7 @@ class Run:
     def _cancel_the_rest(self, batch: Batch) -> None:
         """The batch was cancelled, or its end has come: whatever nobody holds is cancelled now."""
         if self.control.reason in ENDED_FOR_GOOD:
-            steering.clear_over(self.store, batch, actor=self.owner)
+            steer.clear_over(self.store, batch, actor=self.owner)
 
     # -- what threads tell each other -----------------------------------------------------------------------------
 

@@ -11,17 +11,15 @@ from typing import Any, overload
 
 from holdfast.core.errors import Interrupted, NotConverged, UsageError
 from holdfast.core.model import Batch
-from holdfast.runtime.commands import command
 from holdfast.runtime.cursors.totals import remarks
-from holdfast.runtime.durations import Duration, moment, seconds
-from holdfast.runtime.events.outbox import delivering
-from holdfast.runtime.events.receivers import Target
+from holdfast.runtime.define.policy import Budget, Retry
+from holdfast.runtime.define.resource import Scope
+from holdfast.runtime.define.stage import Where
+from holdfast.runtime.events import Target, delivering
+from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.options import Code, heartbeat_seconds, lease_seconds
 from holdfast.runtime.pipeline import AnyFunction, Pipeline, check_name
-from holdfast.runtime.plans.plan import Plan
-from holdfast.runtime.policy import Budget, Retry
-from holdfast.runtime.reports.report import Report
-from holdfast.runtime.resources.definition import Scope
+from holdfast.runtime.report.report import Report
 from holdfast.runtime.scans import following, planned
 from holdfast.runtime.scans.convergence import Convergence, Gathered, gather
 from holdfast.runtime.scans.correction import accept_corrected
@@ -34,10 +32,10 @@ from holdfast.runtime.scans.sought import Sought
 from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.scans.tick import Tick
 from holdfast.runtime.scans.unchanged import grown, refuse_changed_batch
-from holdfast.runtime.sources import away
+from holdfast.runtime.sources import base
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.sources.growth import Growing
-from holdfast.runtime.stage import Where
+from holdfast.runtime.text import Duration, command, moment, seconds
 from holdfast.runtime.working.interrupts import Signals, check_signals
 from holdfast.stores import owners
 from holdfast.stores.base import Store
@@ -171,7 +169,7 @@ class Scan:
                 f'scan {self.name!r} takes no code="rerun": its ranges are at their checkpoints. Reset them to their '
                 f"start ({command('reset', name, options='--from-start')}), or scan under a new batch name"
             )
-        notes = away.asked(lambda: self._compared(name, stage, accept_source), self._outage(patience, deadline))
+        notes = base.asked(lambda: self._compared(name, stage, accept_source), self._outage(patience, deadline))
         known = self.pipeline.store.batch(name)
         ranges = None
         if known is None or known.ingested_at is None:
@@ -186,9 +184,9 @@ class Scan:
             raise
         return self._ended(name, run, notes)
 
-    def _outage(self, patience: Duration, deadline: Duration | datetime | None) -> away.Outage:
+    def _outage(self, patience: Duration, deadline: Duration | datetime | None) -> base.Outage:
         stop = Stop(None if deadline is None else moment(deadline))
-        return away.Outage(seconds(patience, "patience"), lambda: stop.at_once, away.Notice(repr(self.source)))
+        return base.Outage(seconds(patience, "patience"), lambda: stop.at_once, base.Notice(repr(self.source)))
 
     def _compared(self, name: str, stage: RangeStage, accept_source: str | None) -> tuple[str, ...]:
         """Refuse another source than the batch was begun with; what there is to know of one that has grown."""

@@ -19,9 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from holdfast.core import canonical, ingest
-from holdfast.core.acts import change_of
+from holdfast.core.acts import change_of, requeued
+from holdfast.core.course import warning
 from holdfast.core.errors import HoldfastError
-from holdfast.core.events import warning
 from holdfast.core.journal import Spend
 from holdfast.core.limits import REQUEUES
 from holdfast.core.model import (
@@ -40,7 +40,6 @@ from holdfast.core.model import (
     Want,
     chain_of_batch,
 )
-from holdfast.core.orphans import requeued
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import NOTHING, Holder, Reached, commit, further, settle

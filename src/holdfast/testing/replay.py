@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from holdfast.core import course, journal
 from holdfast.core.canonical import decode, digest_of_acc
-from holdfast.core.columns import FLOAT32, UINT16, unpack
+from holdfast.core.journal import FLOAT32, UINT16, unpack
 from holdfast.core.limits import REQUEUES, REWINDS, SUSPECT
 from holdfast.core.model import Batch, BatchId, Chunk, Counts, Course, Entry, State, chain_of_batch
 from holdfast.core.retry import Policy

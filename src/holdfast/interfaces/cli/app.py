@@ -15,28 +15,10 @@ import typer
 
 import holdfast
 from holdfast.core.errors import Defer, HoldfastError, StoreUnavailable, StoreUnusable, Transient, UsageError
-from holdfast.interfaces.cli import (
-    audit,
-    cursor,
-    dead,
-    demo,
-    doctor,
-    events,
-    export,
-    hints,
-    importing,
-    orphans,
-    plan,
-    reconcile,
-    render,
-    reset,
-    run,
-    status,
-    steering,
-    totals,
-    why,
-)
+from holdfast.interfaces.cli import cursor, data, dead, demo, doctor, reconcile, render, reset, run, status, steer
+from holdfast.interfaces.cli import reconcile as plan
 from holdfast.interfaces.cli.common import Declined
+from holdfast.interfaces.cli.render import pasteable, remember, spell_warnings
 
 INTERRUPTED = 75
 
@@ -52,21 +34,21 @@ app.command("run")(run.run)
 app.command("plan")(plan.plan)
 app.command("status")(status.status)
 app.command("show")(status.show)
-app.command("why")(why.why)
-app.command("orphans")(orphans.orphans)
+app.command("why")(status.why)
+app.command("orphans")(dead.orphans)
 app.add_typer(dead.app, name="dead")
 app.add_typer(cursor.app, name="cursor")
-app.command("events")(events.events)
+app.command("events")(data.events)
 app.command("reset")(reset.reset)
 app.command("reconcile")(reconcile.reconcile)
 app.command("reopen")(reconcile.reopen)
-app.command("expect")(totals.expect)
-app.command("close")(totals.close)
-app.command("pause")(steering.pause)
-app.command("cancel")(steering.cancel)
-app.add_typer(audit.app, name="audit")
-app.command("export")(export.export)
-app.command("import")(importing.import_)
+app.command("expect")(steer.expect)
+app.command("close")(steer.close)
+app.command("pause")(steer.pause)
+app.command("cancel")(steer.cancel)
+app.add_typer(data.app, name="audit")
+app.command("export")(data.export)
+app.command("import")(data.import_)
 app.command("doctor")(doctor.doctor)
 app.command("faults")(doctor.faults)
 app.command("demo")(demo.demo)
@@ -100,8 +82,8 @@ def main() -> NoReturn:
 
 def call(args: Sequence[str]) -> int:
     """Run one command; returns its exit code."""
-    hints.remember(None)
-    hints.spell_warnings()
+    remember(None)
+    spell_warnings()
     try:
         app(args=list(args), prog_name="holdfast")
     except SystemExit as end:
@@ -127,7 +109,7 @@ def _failed(error: Exception, message: str, args: Sequence[str]) -> int:
         traceback.print_exception(error)
     render.complain(message)
     if "--json" in args:
-        render.document({"error": {"type": type(error).__name__, "message": hints.pasteable(message)}})
+        render.document({"error": {"type": type(error).__name__, "message": pasteable(message)}})
     if isinstance(error, UsageError | StoreUnusable):
         return 2
     return INTERRUPTED if isinstance(error, StoreUnavailable | Transient | Defer) else 1

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from holdfast.core import canonical, cursor, state_document
 from holdfast.core import cursor as cursors
-from holdfast.core import spelling, state_document, typed
+from holdfast.core.cursor import in_words
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, ItemNo
-from holdfast.core.spelling import in_words
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
     JsonOption,
@@ -22,18 +22,17 @@ from holdfast.interfaces.cli.common import (
     StoreOption,
     agreed,
     goes_on,
+    load_scan,
     opened,
     read_file,
     say_result,
     with_manner,
 )
-from holdfast.interfaces.cli.loading import load_scan
 from holdfast.runtime import lookup
-from holdfast.runtime.commands import command
 from holdfast.runtime.cursors import acts, audit, document, glance, planting
 from holdfast.runtime.cursors.history import Past, cost_words, history
 from holdfast.runtime.cursors.standing import standings
-from holdfast.runtime.durations import when
+from holdfast.runtime.text import command, when
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.open import is_there
@@ -108,7 +107,7 @@ def _facts(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _spoken(plain: Any) -> str:
     """A stored value as people read it: a Decimal as a number, a moment as a moment; --json has their types."""
-    return render.one_line(in_words(typed.from_plain(plain)), 200)
+    return render.one_line(in_words(canonical.from_plain(plain)), 200)
 
 
 def _tell_history(there: Store, found: Batch, partition: str | None, as_json: bool) -> None:
@@ -183,7 +182,7 @@ def reset(
     type_name: Annotated[
         str | None,
         typer.Option(
-            "--type", help=f"What VALUE is, where the stored cursor does not tell: {', '.join(spelling.TYPES)}."
+            "--type", help=f"What VALUE is, where the stored cursor does not tell: {', '.join(cursor.TYPES)}."
         ),
     ] = None,
     acc: Annotated[

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -12,8 +13,9 @@ import typer
 from rich.text import Text
 
 from holdfast.core import canonical
+from holdfast.core.acts import Kind, Strategy
 from holdfast.core.errors import UsageError
-from holdfast.core.model import Batch, State, StoredItem
+from holdfast.core.model import Batch, Course, State, StoredItem
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
     BatchArgument,
@@ -23,24 +25,25 @@ from holdfast.interfaces.cli.common import (
     StoreOption,
     agreed,
     goes_on,
+    load,
     opened,
     say_result,
     warn_of_end,
     with_manner,
 )
-from holdfast.interfaces.cli.loading import load
 from holdfast.runtime import lookup
-from holdfast.runtime.commands import command
 from holdfast.runtime.cursors import glance
 from holdfast.runtime.cursors.standing import is_scan
-from holdfast.runtime.durations import when
-from holdfast.runtime.ending import sealing
-from holdfast.runtime.operating import operations
-from holdfast.runtime.operating.fitting import fitted
-from holdfast.runtime.operating.operations import By, Result
-from holdfast.runtime.reports import buried_row, story
+from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.lifecycle import end
+from holdfast.runtime.operate import operations, resolution
+from holdfast.runtime.operate.by_hand import fitted
+from holdfast.runtime.operate.operations import By, Result
+from holdfast.runtime.operate.resolution import announce, look_for_orphans
+from holdfast.runtime.report import why
+from holdfast.runtime.report.orphans import Orphan
 from holdfast.runtime.scans.burial import is_row
-from holdfast.runtime.stage import Stage
+from holdfast.runtime.text import command, in_words, unpause, when
 from holdfast.stores.base import Store, each_item
 
 app = typer.Typer(help="Dead letters: list, show, redrive, resolve, discard.", no_args_is_help=True)
@@ -100,7 +103,7 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
     with opened(store) as there:
         found = lookup.batch_named(there, batch)
         letter = lookup.item_named(there, found, item)
-        told = story.tell(there, found, item)
+        told = why.tell(there, found, item)
         part = glance.of_item(there, found, letter)
     attempts = [event for event in told.events if event.what == "attempt"]
     context = _context(told)
@@ -128,7 +131,7 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
     )
     for event in attempts:
         render.say()
-        render.show(render.facts([(story.to_the_millisecond(event.at), event.text)]))
+        render.show(render.facts([(why.to_the_millisecond(event.at), event.text)]))
         trace = str(event.facts.get("trace", ""))
         if trace:
             render.say("\n".join(f"      {line}" for line in trace.rstrip().splitlines()[-12:]), render.FAINT)
@@ -139,15 +142,15 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
 
 def _content(letter: StoredItem, *, of_scan: bool) -> list[tuple[str, Text]]:
     """What the letter holds, as it is: a row of a scan field by field, else the payload."""
-    if row := buried_row.fields(letter) if of_scan else []:
+    if row := why.row_fields(letter) if of_scan else []:
         return [(name, Text(render.clean(text))) for name, text in row]
     payload = letter.payload.decode("utf-8", "replace")
     return [("payload", Text(render.clean(render.one_line(payload, PAYLOAD_SHOWN))))]
 
 
-def _context(told: story.Story) -> dict[str, Any]:
+def _context(told: why.Story) -> dict[str, Any]:
     """What the item was doing when a person buried it as an orphan; empty where nobody did."""
-    acted = next((event for event in reversed(told.events) if event.what in story.ACTS), None)
+    acted = next((event for event in reversed(told.events) if event.what in why.ACTS), None)
     found: dict[str, Any] = acted.facts.get("context", {}) if acted is not None else {}
     return found if told.state == State.DEAD else {}
 
@@ -238,7 +241,7 @@ class _Letters:
 
     def decide(self, verb: str, fate: str, manner: Manner, act: Callable[[By], Result]) -> None:
         """Show what would happen, ask, do it, and say what happened."""
-        check = sealing.check_goes_on if verb == "redrive" else sealing.check_open
+        check = end.check_goes_on if verb == "redrive" else end.check_open
         check(self.there, self.batch)
         if verb == "resolve":
             self._refuse_the_living()
@@ -255,7 +258,7 @@ class _Letters:
             if verb == "redrive":
                 warn_of_end(self.there, self.batch)
 
-        warning = sealing.end_in_the_way(self.there, self.batch) if verb == "redrive" else ""
+        warning = end.end_in_the_way(self.there, self.batch) if verb == "redrive" else ""
         plan = {"act": verb, "batch": self.batch.name, "items": count, "first": keys, "warning": warning}
         if not goes_on(manner, plan, show):
             return
@@ -354,3 +357,127 @@ def _read(output: str) -> bytes:
         return read()
     except OSError as error:
         raise UsageError(f"--output {output}: {error.strerror}") from None
+
+
+STRATEGIES = "|".join(strategy.value for strategy in Strategy)
+ADVISED = 5
+"""Batches that are named in advice of one kind."""
+HEADERS = ["batch", "item", "stage", "kind", "idle for", "owner", "last error", "requeued"]
+
+
+@with_manner()
+def orphans(
+    batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option("--resolve", metavar=STRATEGIES, help="What becomes of the orphans of BATCH.")
+    ] = None,
+    item: Annotated[
+        list[str] | None, typer.Option("--item", metavar="KEY", help="Only this one, or #N; may be repeated.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many to list at most.")] = 50,
+    *,
+    manner: Manner,
+) -> None:
+    """List what is stuck, or resolve it: requeue from its checkpoint, fail, or send to review. Ends with 1 if any."""
+    if strategy is None:
+        if item:
+            raise UsageError("--item goes with --resolve; to look at one item: holdfast why BATCH ITEM")
+        with opened(manner.store) as there:
+            _look(there, batch, limit, manner)
+        return
+    chosen = resolution.check_strategy(strategy)
+    if batch is None:
+        raise UsageError("--resolve: name the batch; nothing was changed")
+    with opened(manner.store) as there:
+        _resolve(there, lookup.batch_named(there, batch), chosen, item, manner)
+
+
+def _look(there: Store, batch: str | None, limit: int, manner: Manner) -> None:
+    """Show what is stuck; what was not announced before becomes an event."""
+    batches = there.batches() if batch is None else [lookup.batch_named(there, batch)]
+    total, kinds, first, now = 0, Counter[str](), list[Orphan](), there.now()
+    found: list[tuple[Batch, Counter[str]]] = []
+    who = manner.who
+    for each in batches:
+        seen = look_for_orphans(there, each, limit=limit - len(first))
+        announce(there, each, seen, actor=who)
+        total, kinds = total + seen.total, kinds + seen.kinds
+        first += seen.first
+        found += [(each, seen.kinds)] if seen.total else []
+    if manner.as_json:
+        by_batch = {each.name: _by_kind(of) for each, of in found}
+        items = [orphan.as_dict() for orphan in first]
+        render.document({"orphans": total, "kinds": _by_kind(kinds), "batches": by_batch, "items": items})
+    elif not total:
+        render.say(f"{batch if batch is not None else 'The store'}: nothing is stuck.", render.GOOD)
+    else:
+        render.show(render.table(HEADERS, _orphan_rows(first, now), right=["requeued"]))
+        shown = "" if len(first) == total else f", the first {len(first):,} shown"
+        parts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
+        render.say(f"\n{render.many(total, 'item')} stuck: {parts}{shown}.")
+        for kind in Kind:
+            concerned = [each for each, of in found if of[kind.value]]
+            for each in concerned[:ADVISED]:
+                render.say(_advice(kind, each), render.FAINT)
+            if len(concerned) > ADVISED:
+                render.say(f"… and so on for {len(concerned) - ADVISED:,} more batches", render.FAINT)
+    raise typer.Exit(1 if total else 0)
+
+
+def _by_kind(counts: Counter[str]) -> dict[str, int]:
+    return {kind.value: counts[kind.value] for kind in Kind}
+
+
+def _orphan_rows(found: list[Orphan], now: float) -> Iterator[tuple[str, ...]]:
+    for orphan in found:
+        owner = orphan.owner if orphan.owner else "nobody yet"
+        hands = f"{owner}, alive" if orphan.is_held else owner
+        yield (
+            orphan.batch, canonical.key_text(orphan.key), orphan.stage, orphan.kind.value, in_words(now - orphan.since),
+            "-" if orphan.kind is Kind.UNANSWERED else hands, render.one_line(orphan.error, 60) or "-",
+            str(orphan.place.requeues),
+        )  # fmt: skip
+
+
+def _advice(kind: Kind, of: Batch) -> str:
+    """What to do about what is stuck in this way in a batch."""
+    batch = of.name
+    if kind is Kind.STRANDED:
+        return f"stranded in a cancelled batch: {command('orphans', batch, options='--resolve fail|review --reason …')}"
+    if kind is Kind.UNANSWERED:
+        return f"unanswered dead letters: {command('dead list', batch)}, then redrive, resolve or discard"
+    first = f"{unpause(batch)}, then " if of.course is Course.PAUSED else ""
+    return (
+        f"stuck: {first}run {batch} again, or {command('orphans', batch, options=f'--resolve {STRATEGIES} --reason …')}"
+    )
+
+
+def _resolve(there: Store, batch: Batch, strategy: Strategy, items: list[str] | None, manner: Manner) -> None:
+    """Show what would happen, ask, do it, and say what happened."""
+    chosen = items if items else None
+    shown = resolution.preview_resolution(there, batch, strategy, chosen)
+    if not goes_on(manner, shown.as_dict(), lambda: _show(shown)):
+        return
+    what = f"{strategy.value.capitalize()} {render.many(shown.items, 'orphan')} of {batch.name}"
+    by = agreed(what, manner, nothing_to_do=shown.items == 0)
+    say_result(resolution.resolve_orphans(there, batch, by, strategy, chosen), manner.as_json)
+
+
+def _show(shown: resolution.Preview) -> None:
+    keys = f" ({', '.join(shown.first)}{', …' if shown.items > len(shown.first) else ''})" if shown.first else ""
+    render.say(f"{render.many(shown.items, 'orphan')} of {shown.batch}{keys} would be resolved by {shown.strategy}:")
+    rows = []
+    if shown.requeued:
+        rows.append(("requeued", f"{shown.requeued:,}, to resume from their checkpoint with the next run"))
+    if shown.buried:
+        often = ", because they were re-enqueued too often" if shown.strategy == Strategy.REQUEUE.value else ""
+        rows.append(("buried", f"{shown.buried:,}, as dead letters{often}"))
+    if shown.never_begun:
+        rows.append(("never begun", f"{shown.never_begun:,} of them: nobody ever took them, a run still would"))
+    if shown.in_flight:
+        whom = ", ".join(shown.owners)
+        rows.append(("fenced off", f"{whom}, alive, with {shown.in_flight:,} of them: what it does will not count"))
+    rows += [("left alone", f"{count:,} ({why})") for why, count in shown.left_alone]
+    render.show(render.facts(rows))
+    if shown.warning:
+        render.say(f"  {shown.warning}.", render.CARE)

@@ -23,15 +23,15 @@ import typer
 import holdfast
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.model import Batch
-from holdfast.core.reconcile import Reconciliation
+from holdfast.core.verify import Reconciliation
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption
 from holdfast.interfaces.cli.status import picture
 from holdfast.runtime import lookup
-from holdfast.runtime.reconciling.reconciler import reconcile
-from holdfast.runtime.records import audit
-from holdfast.runtime.reports import statistics
-from holdfast.runtime.reports import status as standing
+from holdfast.runtime.operate import audit
+from holdfast.runtime.operate.reconcile import reconcile
+from holdfast.runtime.report import statistics
+from holdfast.runtime.report import status as standing
 from holdfast.runtime.working.remote import load_file
 from holdfast.stores.base import Store
 from holdfast.stores.open import DEFAULT, open_store

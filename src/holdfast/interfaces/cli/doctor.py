@@ -10,8 +10,8 @@ from rich.text import Text
 from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
-from holdfast.runtime.operating import doctor as examining
-from holdfast.runtime.operating import doctor_bucket
+from holdfast.runtime.operate import doctor as examining
+from holdfast.runtime.operate.doctor import examine_bucket
 from holdfast.stores import faults as points
 from holdfast.stores.open import DEFAULT, is_bucket
 
@@ -28,7 +28,7 @@ def doctor(
     """Check what the promises rest on: library, disk, permissions, space, clock, leftovers. Ends with 1 if unsafe."""
     text = store if store is not None else os.environ.get("HOLDFAST_STORE") or DEFAULT
     if is_bucket(text):
-        found = doctor_bucket.examine(text)
+        found = examine_bucket(text)
     else:
         found = examining.examine(_path(text), folders=[Path(), *(folders if folders is not None else [])])
     if as_json:

@@ -1,35 +1,107 @@
-"""`holdfast reconcile` and `holdfast reopen`: is every item accounted for, what would put it right, and the seal."""
+"""The commands that would put a reconciled batch right, in the order in which they work when they are typed."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from shlex import quote
+from typing import Annotated, Any, Literal
 
 import typer
 
-from holdfast.core.course import count_or_share
-from holdfast.core.ending import End
+from holdfast.core.course import End, count_or_share
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import UNDO_SHARE
-from holdfast.core.model import Batch
-from holdfast.core.reconcile import Finding, How, Reconciliation
-from holdfast.interfaces.cli import hints, remedies, render
-from holdfast.interfaces.cli.common import BatchArgument, Manner, agreed, opened, warn_of_end, with_manner
-from holdfast.interfaces.cli.loading import load
+from holdfast.core.model import Batch, Course
+from holdfast.core.verify import REPAIRABLE, Finding, How, Reconciliation, What, is_too_much
+from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli.common import (
+    BatchArgument,
+    JsonOption,
+    Manner,
+    StoreOption,
+    agreed,
+    load,
+    load_runnable,
+    opened,
+    warn_of_end,
+    with_manner,
+)
+from holdfast.interfaces.cli.render import all_pasteable, pasteable, remember
 from holdfast.interfaces.cli.status import word_of
 from holdfast.runtime import lookup
-from holdfast.runtime.commands import command
 from holdfast.runtime.cursors import glance
-from holdfast.runtime.durations import when
-from holdfast.runtime.ending import sealing
+from holdfast.runtime.lifecycle import end
+from holdfast.runtime.operate import repair
+from holdfast.runtime.operate.plan import Plan
+from holdfast.runtime.operate.reconcile import reconcile as look
+from holdfast.runtime.operate.reconcile import repairable, sinks_among
 from holdfast.runtime.options import allowed, tolerance_of
 from holdfast.runtime.pipeline import Pipeline
-from holdfast.runtime.reconciling import repair
-from holdfast.runtime.reconciling.reconciler import reconcile as look
-from holdfast.runtime.reconciling.reconciler import repairable, sinks_among
-from holdfast.runtime.reports import status as standing
+from holdfast.runtime.report import status as standing
+from holdfast.runtime.scan import Scan
 from holdfast.runtime.sinks.base import Sink
+from holdfast.runtime.text import command, when
 from holdfast.stores.base import Store
+
+OF_NUMBER = frozenset({What.NEVER_CREATED, What.UNEXPECTED})
+MUCH = (
+    "--undo 100% since so much would go back: first see that the disk is there, and that this is the folder that the "
+    "batch ran in"
+)
+"""Said beside a repair that is refused without it."""
+
+
+def remedy_commands(found: Reconciliation, batch: Batch, *, source: str | None = None) -> list[str]:
+    """Return the commands, each once."""
+    kinds = {what for what, count in found.found.items() if count}
+    audit = [command("audit verify", batch.name)] if What.MISCOUNTED in kinds else []
+    changes = list(dict.fromkeys(_changes(found, batch, kinds, source)))
+    if batch.course is Course.CANCELLED:
+        return audit
+    if batch.sealed_at is not None and changes:
+        return [*audit, command("reopen", batch.name, options="--reason …"), *changes]
+    if found.recorded.pending and "holdfast run …" not in changes:
+        changes.append(f"{command('status', batch.name)}, then holdfast run …")
+    return [*audit, *changes]
+
+
+def _changes(found: Reconciliation, batch: Batch, kinds: set[What], source: str | None) -> Iterator[str]:
+    if kinds & REPAIRABLE:
+        yield _repair_command(found, batch, source)
+    if What.NEVER_CREATED in kinds and any(map(_is_named, found.findings)):
+        yield "holdfast run …"
+    if kinds & OF_NUMBER and any(map(_is_number, found.findings)):
+        yield command("expect", batch.name, found.expected.admitted, "--reason …")
+    if found.nothing:
+        yield "holdfast run … --allow-empty"
+    elif not found.expected.read and not found.recorded.pending:
+        yield "holdfast run …" if found.expected.scanned else f"holdfast run …, or {command('close', batch.name)}"
+
+
+def _repair_command(found: Reconciliation, batch: Batch, source: str | None) -> str:
+    """Return the repair that sees what was seen here, and is not refused."""
+    options = ["--repair", *(["--full"] if found.observed.how == "full" else [])]
+    options += [] if source is None else ["--source", quote(source)]
+    options += ["--undo 100%"] if is_much(found) else []
+    return command("reconcile", batch.name, options=" ".join(options))
+
+
+def is_much(found: Reconciliation) -> bool:
+    """Return whether a repair would send back more than it does without being told so."""
+    count = sum(found.found.get(what, 0) for what in REPAIRABLE)
+    listed = [finding for finding in found.findings if finding.what in REPAIRABLE]
+    items = len({finding.n for finding in listed}) if len(listed) == count else count
+    return is_too_much(items, found.recorded.done, count_or_share(UNDO_SHARE, "undo"))
+
+
+def _is_named(finding: Finding) -> bool:
+    return finding.what is What.NEVER_CREATED and finding.key is not None
+
+
+def _is_number(finding: Finding) -> bool:
+    return finding.what in OF_NUMBER and finding.key is None
+
 
 SHOWN = 20
 
@@ -61,7 +133,7 @@ def reconcile(
     share, fine = count_or_share(undo, "undo"), tolerance_of(tolerate if tolerate is not None else 0)
     with _there(source, manner) as (there, pipeline):
         found = lookup.batch_named(there, batch)
-        result = sealing.conclude(there, found, lambda: _look(there, found, pipeline, full), actor=manner.who)
+        result = end.conclude_end(there, found, lambda: _look(there, found, pipeline, full), actor=manner.who)
         most = allowed(fine, result.expected.admitted)
         extra: dict[str, Any] = {"state": _state(there, batch, result)}
         if not manner.as_json:
@@ -74,7 +146,7 @@ def reconcile(
             extra["sealed_at"] = _seal(there, found, result, manner, most)
     if manner.as_json:
         plain = result.as_dict()
-        told = [{**each, "remedy": hints.pasteable(each["remedy"])} for each in plain["findings"]]
+        told = [{**each, "remedy": pasteable(each["remedy"])} for each in plain["findings"]]
         told_too = {"tolerated": most, "exit_code": result.exit_code(most)}
         render.document({**plain, "findings": told, **told_too, **extra})
     elif seal:
@@ -91,7 +163,7 @@ def reopen(
     """Lift the seal of a batch, so that it can be worked on again. The journal keeps the seal, and who lifted it."""
     with opened(manner.store) as there:
         found = lookup.batch_named(there, batch)
-        told = sealing.seal_of(there, found)
+        told = end.seal_of(there, found)
         if told is None:
             raise UsageError(f"batch {batch!r} is not sealed: nothing to reopen")
         if not manner.as_json:
@@ -134,7 +206,7 @@ def _seal(there: Store, batch: Batch, found: Reconciliation, manner: Manner, mos
     """Sealing what is sealed already changes nothing: perhaps the answer of the first time was lost."""
     if batch.sealed_at is not None and found.is_explained:
         return batch.sealed_at
-    return sealing.seal(there, batch, found, actor=manner.who, reason=manner.reason, tolerated=most).sealed_at
+    return end.seal(there, batch, found, actor=manner.who, reason=manner.reason, tolerated=most).sealed_at
 
 
 def _how(full: bool) -> How:
@@ -145,10 +217,10 @@ def _repair(
     there: Store, batch: Batch, found: Reconciliation, pipeline: Pipeline | None, share: float, manner: Manner
 ) -> dict[str, Any]:
     """Show what would be done, ask, do it, and say what was done."""
-    sealing.check_goes_on(there, batch)
+    end.check_goes_on(there, batch)
     sinks: Mapping[int, Sink] | None = sinks_among(pipeline.stages) if pipeline is not None else None
     findings = repairable(there, batch, sinks, _how(found.observed.how == "full"))
-    wanted = repair.plan(batch, found, findings)
+    wanted = repair.plan_repair(batch, found, findings)
     if not manner.as_json:
         _show_plan(wanted)
         warn_of_end(there, batch)
@@ -225,17 +297,17 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, state: 
 
 def _show_remedies(found: Reconciliation, batch: Batch, source: str | None) -> None:
     """Tell which commands would put it right."""
-    commands = remedies.commands(found, batch, source=source)
+    commands = remedy_commands(found, batch, source=source)
     if commands:
         render.say(f"\nNext: {' · '.join(commands)}", render.FAINT)
     if any("--undo" in each for each in commands):
-        render.say(f"({remedies.MUCH})", render.FAINT)
+        render.say(f"({MUCH})", render.FAINT)
 
 
 def _row(finding: Finding, stages: list[str]) -> tuple[str, ...]:
     key = "" if finding.key is None else str(finding.key)
     stage = "" if finding.stage is None else stages[finding.stage]
-    return finding.what.value, key, stage, finding.file, finding.why, hints.pasteable(finding.remedy)
+    return finding.what.value, key, stage, finding.file, finding.why, pasteable(finding.remedy)
 
 
 def _show_plan(wanted: repair.Plan) -> None:
@@ -252,3 +324,90 @@ def _show_plan(wanted: repair.Plan) -> None:
     kinds = ", ".join(f"{count:,} {what}" for what, count in wanted.left.items())
     if kinds:
         render.say(f"Left alone: {kinds}. Nothing is ever deleted.", render.FAINT)
+
+
+FINDINGS = 1
+
+
+def plan(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="app.py:book, or package.module:book.")],
+    batch: Annotated[
+        str | None, typer.Argument(metavar="[BATCH]", help="The batch. Default: the pipeline's name.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="How many items at a time.")] = None,
+    verify: Annotated[
+        Literal["none", "quick", "full"] | None,
+        typer.Option(
+            "--verify",
+            help="Look at recorded outputs first: not at all, whether they are there, or at all that is in them.",
+        ),
+    ] = None,
+    changed: Annotated[
+        Literal["refuse", "keep", "rerun"] | None,
+        typer.Option("--changed", help="What to do where a known key came with another payload."),
+    ] = None,
+    code: Annotated[
+        Literal["keep", "rerun", "refuse"] | None,
+        typer.Option("--code", help="The code of a stage changed since: keep what is done, or run it again."),
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a run would do with every item, and why, with a forecast. Nothing is changed.
+
+    Ends with 0, or with 1 where a run would be refused.
+    """
+    if store is not None:
+        os.environ["HOLDFAST_STORE"] = store
+    said: dict[str, Any] = {
+        "batch": batch, "key": key, "workers": workers, "verify": verify, "changed": changed, "code": code,
+    }  # fmt: skip
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        found = load_runnable(target)
+        pipeline = found.pipeline if isinstance(found, Scan) else found
+        if store is not None:
+            pipeline.use_store(store)
+        else:
+            remember(pipeline.store_name)
+        if isinstance(found, Scan) and key is not None:
+            raise UsageError(f"{target} is a scan, which takes no --key; nothing was changed")
+        made = found.plan(**{name: value for name, value in said.items() if value is not None})
+    if as_json:
+        plain = made.as_dict()
+        render.document({**plain, **{name: all_pasteable(plain[name]) for name in ("obstacles", "notes")}})
+    else:
+        _print_plan(made)
+    raise typer.Exit(FINDINGS if made.obstacles else 0)
+
+
+def _print_plan(made: Plan) -> None:
+    style = render.BAD if made.obstacles else render.FAINT if made.is_idle else render.GOOD
+    render.say(f"{made.batch}: {made.headline}", style)
+    if made.rows:
+        rows = [
+            (row.fate, f"{row.count:,}", row.reason, row.stage or "-", _keys(row.examples, row.count))
+            for row in made.rows
+        ]
+        render.show(render.table(["would", "items", "why", "stage", "such as"], rows, right=["items"]))
+    _show_forecast(made)
+    for text in made.obstacles:
+        render.say(f"in the way: {text}", render.BAD)
+    for text in made.notes:
+        render.say(f"note: {text}", render.CARE)
+    render.say("Nothing was changed.", render.FAINT)
+
+
+def _show_forecast(made: Plan) -> None:
+    for line in made.outlook:
+        render.say(line)
+    busy = [each for each in made.forecast.stages if each.items]
+    if made.forecast.learned_from is not None and len(busy) > 1:
+        rows = [(s.stage, f"{s.items:,}", render.number(s.seconds), render.usd(s.usd)) for s in busy]
+        render.show(render.table(["stage", "items", "seconds of work", "money"], rows,
+                                 right=["items", "seconds of work", "money"]))  # fmt: skip
+
+
+def _keys(examples: tuple[Any, ...], count: int) -> str:
+    shown = ", ".join(render.one_line(str(key), 40) for key in examples)
+    return f"{shown}, …" if count > len(examples) else shown

@@ -1,10 +1,12 @@
-"""How things look: tables and colours in a terminal, plain lines elsewhere, one JSON document where machines read.
+"""The one place that makes suggested commands fit to be pasted: they name the store that this one was told of, and
+arguments are called as options.
 
-Keys, reasons and payloads come from outside. Whatever is shown of them goes through `clean`, so that nothing in them
-can move a cursor or paint a screen.
+Suggestions stand in reports, stories and errors, which are written where nobody knows how the command was called. So
+the store and the options are put in where they are shown.
 """
 
 import json
+import logging
 import sys
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -16,8 +18,43 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.interfaces.cli import hints
-from holdfast.runtime import words
+from holdfast.runtime import text as words
+from holdfast.runtime.text import as_options, naming_store
+
+
+class _Told:
+    store: str | None = None
+
+
+def remember(store: str | None) -> str | None:
+    """Note the store that a command was told of; None where it goes by the default."""
+    _Told.store = store
+    return store
+
+
+def pasteable(text: str) -> str:
+    """A text in which every suggested command names that store, and arguments are options."""
+    spelled = as_options(text)
+    return spelled if _Told.store is None else naming_store(spelled, _Told.store)
+
+
+def all_pasteable(told: Any) -> Any:
+    """The same for what a document says in one text or in several."""
+    return pasteable(told) if isinstance(told, str) else [pasteable(each) for each in told]
+
+
+class _Pasteable(logging.Formatter):
+    """Warnings of a run as the command shows them."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is theirs
+        return pasteable(super().formatMessage(record))
+
+
+def spell_warnings() -> None:
+    """Have the log, where the program that is run set up none, tell warnings as the command does."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Pasteable())
+
 
 WIDE = 240
 REPORT_INDENT = 11
@@ -131,7 +168,7 @@ def clean(text: str) -> str:
 
 def told(text: str) -> str:
     """The same for what we say ourselves: commands in it can be pasted."""
-    return clean(hints.pasteable(text))
+    return clean(pasteable(text))
 
 
 def one_line(text: str, limit: int = 100) -> str:

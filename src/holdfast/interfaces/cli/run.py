@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from holdfast.core import typed
+from holdfast.core import canonical
 from holdfast.core.course import count_or_share
 from holdfast.core.errors import UsageError
-from holdfast.interfaces.cli import hints, render
-from holdfast.interfaces.cli.common import JsonOption, StoreOption
-from holdfast.interfaces.cli.loading import load_runnable
-from holdfast.runtime.policy import Budget, Tolerance
+from holdfast.interfaces.cli import render
+from holdfast.interfaces.cli.common import JsonOption, StoreOption, load_runnable
+from holdfast.interfaces.cli.render import all_pasteable, remember
+from holdfast.runtime.define.policy import Budget, Tolerance
 from holdfast.runtime.scan import Scan
 from holdfast.runtime.scans import following
 from holdfast.runtime.scans.report import ScanReport
@@ -139,7 +139,7 @@ def run(
         if store is not None:
             pipeline.use_store(store)
         else:
-            hints.remember(pipeline.store_name)
+            remember(pipeline.store_name)
         if isinstance(found, Scan):
             report = _scan(target, found, options)
         else:
@@ -193,9 +193,9 @@ def _tell(report: Any, as_json: bool) -> None:
     if as_json:
         more: dict[str, Any] = {}
         if isinstance(report, ScanReport):
-            more = {"rows": report.rows, "result": typed.to_plain(report.result, "the result")}
+            more = {"rows": report.rows, "result": canonical.to_plain(report.result, "the result")}
         plain = report.as_dict()
-        ours = {name: hints.all_pasteable(plain[name]) for name in ("why", "warnings") if name in plain}
+        ours = {name: all_pasteable(plain[name]) for name in ("why", "warnings") if name in plain}
         render.document({**plain, **ours, **more})
         return
     style = {0: render.GOOD, 1: render.BAD}.get(report.exit_code, render.CARE)

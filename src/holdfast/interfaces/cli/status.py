@@ -1,33 +1,99 @@
-"""`holdfast status` and `holdfast show`: how batches stand, what they took and cost, and what an item holds."""
+"""Statistics as tables."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from decimal import Decimal
 from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.console import RenderableType
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
-from holdfast.core import canonical, ending
-from holdfast.core.ending import End
+from holdfast.core import canonical, course
+from holdfast.core.course import End
 from holdfast.core.model import Batch, Course, State, StoredItem
-from holdfast.interfaces.cli import cursor, figures, render
-from holdfast.interfaces.cli.common import BatchArgument, JsonOption, StoreOption, opened
+from holdfast.interfaces.cli import cursor, render
+from holdfast.interfaces.cli.common import BatchArgument, ItemArgument, JsonOption, StoreOption, opened
+from holdfast.interfaces.cli.render import pasteable
 from holdfast.runtime import lookup
-from holdfast.runtime.commands import command, unpause
 from holdfast.runtime.cursors import glance
 from holdfast.runtime.cursors.standing import is_scan, standing_of
 from holdfast.runtime.cursors.totals import remarks
-from holdfast.runtime.durations import brief, when
-from holdfast.runtime.records.outputs import OutputReader
-from holdfast.runtime.reports import statistics
-from holdfast.runtime.reports import status as standing
+from holdfast.runtime.report import statistics
+from holdfast.runtime.report import status as standing
+from holdfast.runtime.report.statistics import StageStatistics, Statistics, Summary
+from holdfast.runtime.report.why import tell, to_the_millisecond
 from holdfast.runtime.scans.convergence import outstanding
+from holdfast.runtime.text import brief, command, unpause, when
+from holdfast.runtime.verify.inspector import OutputReader
 from holdfast.stores import owners
 from holdfast.stores.base import Store
+
+LEAST = 0.0001
+"""What is less is not told more exactly: seven digits are as wide as a column is on a narrow screen."""
+COLUMNS = ["count", "min", "p50", "mean", "p95", "max", "sum"]
+
+
+def statistics_tables(collected: Statistics) -> Iterator[Table]:
+    """What the stages took, cost and measured; how attempts ended; which models were paid."""
+    parts = [*collected.stages, collected.overall] if len(collected.stages) > 1 else list(collected.stages)
+    rows = [row for part in parts for row in _numbers(part)]
+    if rows:
+        yield render.table(["stage", "per attempt", *COLUMNS], rows, right=COLUMNS)
+    yield render.table(
+        ["stage", "attempts", "outcomes", "items, once per epoch, and the attempts they needed", "errors"],
+        [(name(part), f"{part.runs:,}", *_distributions(part)) for part in parts],
+        right=["attempts"],
+    )
+    shares = [
+        (model, f"{share.attempts:,}", f"{share.tokens:,}", render.usd(share.usd))
+        for model, share in collected.overall.models.items()
+    ]
+    if shares:
+        yield render.table(["model", "attempts", "tokens", "cost"], shares, right=["attempts", "tokens", "cost"])
+
+
+def name(part: StageStatistics) -> str:
+    """The stage's name; all of them together are `all`."""
+    return part.stage if part.stage is not None else "all"
+
+
+def _numbers(part: StageStatistics) -> Iterator[tuple[str, ...]]:
+    kinds = [
+        ("queue s", part.queue),
+        ("execution s", part.execution),
+        ("total s", part.total),
+        ("cost", part.usd),
+        ("tokens", part.tokens),
+    ]
+    kinds += part.metrics.items()
+    for kind, summary in kinds:
+        if summary.count:
+            yield (name(part), kind, *_row(summary))
+
+
+def _row(summary: Summary) -> list[str]:
+    return [_cell(getattr(summary, column)) for column in COLUMNS]
+
+
+def _cell(value: float | Decimal | None) -> str:
+    if isinstance(value, float) and 0 < value < LEAST:
+        return f"<{LEAST:f}".rstrip("0")
+    if isinstance(value, Decimal):
+        return render.usd(value)
+    return render.number(value, 3 if not value or value >= 0.01 else 2)
+
+
+def _distributions(part: StageStatistics) -> tuple[str, str, str]:
+    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in part.outcomes.items())
+    needed = ", ".join(f"{items:,} needed {count}" for count, items in list(part.attempt_counts.items())[:6])
+    errors = ", ".join(f"{code} ({count:,})" for code, count in list(part.codes.items())[:6])
+    return outcomes, needed, errors
+
 
 MANY_ATTEMPTS = 1_000_000
 LISTED = 30
@@ -41,9 +107,9 @@ HALTED = {
 WORDS = {
     "sealed": render.GOOD,
     "sealed with dead letters": render.CARE,
-    ending.EMPTY: render.BAD,
-    ending.FINDINGS: render.BAD,
-    ending.OVER_TOLERANCE: render.BAD,
+    course.EMPTY: render.BAD,
+    course.FINDINGS: render.BAD,
+    course.OVER_TOLERANCE: render.BAD,
     "complete": render.GOOD,
     "complete with dead letters": render.CARE,
     "running": render.GOOD,
@@ -115,7 +181,7 @@ def _tell(there: Store, batch: Batch, numbers: bool | None, as_json: bool) -> No
     render.show(_picture(there, seen))
     _tell_history(there, batch)
     if collected is not None and collected.overall.runs:
-        for part in figures.tables(collected):
+        for part in statistics_tables(collected):
             render.say()
             render.show(part)
     elif collected is None and numbers is None:
@@ -443,7 +509,9 @@ def _show_item(there: Store, batch: Batch, item: StoredItem, as_json: bool) -> N
     ]
     rows += [("attempts", str(place.attempt))] if place.attempt else []
     rows += [("code", f"{place.code}: {place.reason}")] if place.code else []
-    rows += [("checkpoint", glance.in_words(at))] if (at := standing_of(there, batch, item)) is not None else []
+    rows += (
+        [("checkpoint", glance.partition_in_words(at))] if (at := standing_of(there, batch, item)) is not None else []
+    )
     rows.append(("payload", render.one_line(item.payload.decode("utf-8", "replace"), 400)))
     rows += [(name, render.one_line(canonical.encode(made["output"]).decode(), 400)) for name, made in outputs.items()]
     render.show(render.heading(f"item {item.key!r} (number {item.n}) of {batch.name}", place.state.value))
@@ -456,3 +524,20 @@ def _json(data: bytes) -> Any:
         return canonical.decode(data)
     except msgspec.DecodeError:
         return data.decode("utf-8", "replace")
+
+
+def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Tell an item's whole story: why it is where it is, what happened to it, what can be done."""
+    with opened(store) as there:
+        told = tell(there, lookup.batch_named(there, batch), item)
+    if as_json:
+        commands = [pasteable(each) for each in told.commands]
+        render.document(told.as_dict() | {"commands": commands})
+        return
+    render.show(render.heading(f"item {told.key!r} (number {told.number}) of batch {told.batch!r}", told.state))
+    render.show(render.facts([("now", told.now), *([("stands", told.checkpoint)] if told.checkpoint else []),
+                              *([("cost", told.cost)] if told.cost else [])]))  # fmt: skip
+    render.say()
+    render.show(render.facts((to_the_millisecond(event.at), event.text) for event in told.events))
+    render.say()
+    render.show(render.facts([("next", told.next), *(("", command) for command in told.commands)]))

@@ -10,13 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.core import canonical, cursor, cursors, state_document
-from holdfast.core.cursor import Cursor
-from holdfast.core.cursors import Accumulated, Shift, Standing
+from holdfast.core import canonical, cursor, state_document
+from holdfast.core.cursor import Accumulated, Cursor, Shift, Standing, cursor_of
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Checkpoint, Chunk, ItemNo, State
-from holdfast.core.spelling import cursor_of
 from holdfast.core.state_document import Part
 from holdfast.core.tally import WHOLE, Tally
 from holdfast.runtime import lookup
@@ -25,10 +23,10 @@ from holdfast.runtime.cursors.planting import CLONED, IMPORTED, check_fence, che
 from holdfast.runtime.cursors.planting import Plan as Planting
 from holdfast.runtime.cursors.standing import chunk_of, identity_of, source_of, standing_of, standings
 from holdfast.runtime.cursors.totals import for_a_clone, remarks, tally_after
-from holdfast.runtime.ending import sealing
-from holdfast.runtime.operating.operations import By, Result
+from holdfast.runtime.lifecycle import end
+from holdfast.runtime.operate.operations import By, Result
 from holdfast.runtime.pipeline import check_name
-from holdfast.runtime.reports import status
+from holdfast.runtime.report import status
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
@@ -109,7 +107,7 @@ def to_beginning(store: Store, batch: Batch, partition: str | None = None) -> Pl
     """Every partition, or one, before its first row."""
 
     def aim(at: Standing) -> tuple[Checkpoint, Shift]:
-        return cursors.at_the_beginning(at), Shift(again=at.rows)
+        return cursor.at_the_beginning(at), Shift(again=at.rows)
 
     return _plan(store, batch, partition, RESET, aim, {"to": "beginning"})
 
@@ -132,7 +130,7 @@ def to_cursor(store: Store, batch: Batch, partition: str | None, text: str, keys
 
     def aim(at: Standing) -> tuple[Checkpoint, Shift]:
         positions = (past.position for past in history(store, batch, at.n))
-        return cursors.at_cursor(at, given, positions, acc)
+        return cursor.at_cursor(at, given, positions, acc)
 
     origin = {"to": "cursor", "cursor": cursor.to_plain(given), **({} if acc is None else {"acc": acc})}
     return _plan(store, batch, canonical.key_text(found[0].key), RESET, aim, origin)
@@ -161,7 +159,7 @@ def to_state(store: Store, batch: Batch, data: bytes, name: str, partition: str 
                 "nothing was changed"
             )
         to = part.checkpoint_for(at.n)
-        return to, cursors.difference(at, to)
+        return to, cursor.difference(at, to)
 
     origin = {"to": "state", "file": name, "digest": state.digest, "exported_at": state.at, "of": state.name}
     return _plan(store, batch, partition, kind, aim, origin, beyond=state.fence)
@@ -180,13 +178,13 @@ Aim = Callable[[Standing], tuple[Checkpoint | None, Shift]]
 
 def _plan(store: Store, batch: Batch, partition: str | None, kind: str, aim: Aim, origin: dict[str, Any],
           beyond: int = 0) -> Plan:  # fmt: skip
-    sealing.check_goes_on(store, batch)
+    end.check_goes_on(store, batch)
     chunks, now = store.chunks(batch.id), store.now()
     found = []
     for at in standings(store, batch, partition):
         to, shift = aim(at)
         chunk = chunk_of(chunks, at.n)
-        decided = cursors.go_on_from(at, to, 1, reason="", even_so=to is None or is_held(chunks, at))
+        decided = cursor.go_on_from(at, to, 1, reason="", even_so=to is None or is_held(chunks, at))
         total = tally_after(store, batch, at, to) if to is not None and to.cursor else WHOLE
         found.append(Turn(at=at, to=to, shift=shift, owner=owner_of(chunk, now), fence=chunk.fence,
                           left=decided if isinstance(decided, str) else "", total=total))  # fmt: skip
@@ -207,7 +205,7 @@ def _plain(at: Cursor | None) -> Any:
 
 def carry_out(store: Store, batch: Batch, plan: Plan, by: By) -> Result:
     """Write what was planned. A partition that moved to another state since is left alone."""
-    sealing.check_goes_on(store, batch)
+    end.check_goes_on(store, batch)
     left = Counter[str]()
     changes: list[Change] = []
     chunks = store.chunks(batch.id)
@@ -238,7 +236,7 @@ def _decide(plan: Plan, each: Turn, now: Standing, by: By, held: bool) -> Change
         return NOBODY
     if each.to is not None and each.to.cursor and (now.rows, now.cursor) != (each.at.rows, each.at.cursor):
         return MOVED
-    return cursors.go_on_from(each.at, each.to, 1, reason=by.reason, even_so=held)
+    return cursor.go_on_from(each.at, each.to, 1, reason=by.reason, even_so=held)
 
 
 def is_held(chunks: Sequence[Chunk], at: Standing) -> bool:

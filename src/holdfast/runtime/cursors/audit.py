@@ -9,8 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from holdfast.core import canonical, cursor
-from holdfast.core.cursor import Cursor
-from holdfast.core.cursors import Standing
+from holdfast.core.cursor import Cursor, Standing
 from holdfast.core.errors import Refused
 from holdfast.core.limits import FINDINGS_LISTED
 from holdfast.core.model import Batch, State
@@ -20,7 +19,7 @@ from holdfast.runtime.cursors.standing import borders, source_of, standings
 from holdfast.runtime.cursors.totals import story_of
 from holdfast.runtime.scans.unchanged import refuse_changed_batch
 from holdfast.runtime.sources.base import Readable
-from holdfast.runtime.words import many
+from holdfast.runtime.text import many
 from holdfast.stores.base import Store, each_item
 
 

@@ -3,9 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.core import canonical, cursor, typed
-from holdfast.core.cursor import Cursor
-from holdfast.core.cursors import Standing, fingerprint
+from holdfast.core import canonical, cursor
+from holdfast.core.cursor import Cursor, Standing, fingerprint
 from holdfast.core.model import Batch, Chunk
 from holdfast.core.state_document import FORMAT, VERSION, seal
 from holdfast.runtime.cursors.history import last_two
@@ -61,7 +60,7 @@ def _checkpoint(store: Store, chunks: list[Chunk], at: Standing) -> dict[str, An
     return {
         "cursor": _plain(at.cursor),
         "rows": found.rows,
-        "acc": None if found.acc is None else typed.to_plain(typed.decode(found.acc)),
+        "acc": None if found.acc is None else canonical.to_plain(canonical.decode_typed(found.acc)),
         "updated_at": moment(found.at),
         "last_commit_id": last.commit_id if last is not None else None,
         "last_commit_rows": found.rows - before if is_commit else 0,

@@ -8,14 +8,12 @@ from decimal import Decimal
 from typing import Any
 
 from holdfast.core import canonical, cursor, journal
-from holdfast.core.cursor import Cursor
-from holdfast.core.cursors import BYTE, Standing
+from holdfast.core.cursor import BYTE, Cursor, Standing
 from holdfast.core.model import Batch, Chunk, State, StoredItem
 from holdfast.runtime.cursors.history import backwards
 from holdfast.runtime.cursors.standing import ROW, chunk_of, is_scan, standing_of, standings
-from holdfast.runtime.durations import brief
-from holdfast.runtime.reports import status
-from holdfast.runtime.words import many
+from holdfast.runtime.report import status
+from holdfast.runtime.text import brief, many
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
@@ -201,7 +199,7 @@ def _number(at: Cursor | None) -> float | None:
     return float(value) if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else None
 
 
-def in_words(at: Standing) -> str:
+def partition_in_words(at: Standing) -> str:
     """How far a range has come, in a sentence."""
     if at.checkpoint is None or not at.checkpoint.cursor:
         return "at its beginning: no row has been handled"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from holdfast.core import cursor, journal, money
+from holdfast.core import canonical, cursor, journal
 from holdfast.core.model import Batch, Chunk
 from holdfast.stores.base import Store, each_entry, lineage, newest_entries
 
@@ -35,7 +35,7 @@ class Past:
 
     @property
     def usd(self) -> Decimal:
-        return money.to_usd(0 if self.spend is None else self.spend.usd)
+        return canonical.to_usd(0 if self.spend is None else self.spend.usd)
 
     @property
     def is_act(self) -> bool:
@@ -58,7 +58,7 @@ class Past:
 def cost_facts(said: journal.Spend) -> dict[str, Any]:
     """Write what was spent and measured as plain values."""
     return {
-        "usd": format(money.to_usd(said.usd), "f"), "tokens": said.tokens, "model": said.model, "usage": said.usage,
+        "usd": format(canonical.to_usd(said.usd), "f"), "tokens": said.tokens, "model": said.model, "usage": said.usage,
         "metrics": said.metrics,
     }  # fmt: skip
 
@@ -66,7 +66,7 @@ def cost_facts(said: journal.Spend) -> dict[str, Any]:
 def cost_words(said: journal.Spend) -> str:
     """Write what was spent for a person; empty where nothing was."""
     parts = [
-        f"${money.to_usd(said.usd)}" if said.usd else "",
+        f"${canonical.to_usd(said.usd)}" if said.usd else "",
         f"{said.tokens:,} tokens" if said.tokens else "",
         said.model,
     ]

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core import canonical, ingest, journal
-from holdfast.core.cursors import go_on_from
+from holdfast.core.cursor import go_on_from
 from holdfast.core.errors import Conflict, Refused
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Checkpoint, Course, ItemNo, Key, chain_of_batch
-from holdfast.runtime.commands import command
 from holdfast.runtime.cursors.standing import standings
-from holdfast.runtime.operating.operations import By
+from holdfast.runtime.operate.operations import By
+from holdfast.runtime.text import command
 from holdfast.stores.base import Store, each_entry
 
 BEGUN, PLANTED = "planting", "planted"

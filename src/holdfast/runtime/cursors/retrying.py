@@ -7,18 +7,19 @@ import os
 from collections import Counter
 from typing import Any
 
-from holdfast.core import canonical, cursors, typed
-from holdfast.core.cursors import Shift, Standing
+from holdfast.core import canonical, cursor
+from holdfast.core.cursor import Shift, Standing
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Act, Batch, Change, Chunk, Output, State, StoredItem
 from holdfast.core.states import Transition, move
 from holdfast.runtime import lookup
-from holdfast.runtime.commands import command
 from holdfast.runtime.cursors.acts import RESET, Plan, Turn, owner_of, to_beginning
 from holdfast.runtime.cursors.standing import borders, chunk_of, standings
-from holdfast.runtime.ending import finish, sealing
-from holdfast.runtime.operating.operations import RESOLVED, By, Result
+from holdfast.runtime.lifecycle import end
+from holdfast.runtime.operate import reconcile
+from holdfast.runtime.operate.operations import RESOLVED, By, Result
+from holdfast.runtime.text import command
 from holdfast.stores.base import Store
 
 BY_HAND = "by_hand"
@@ -31,7 +32,7 @@ def plan_retry(store: Store, batch: Batch, partition: str | None = None, *, from
     """What a reset would do: resume where each stands, or from its first row."""
     if from_start:
         return to_beginning(store, batch, partition)
-    sealing.check_goes_on(store, batch)
+    end.check_goes_on(store, batch)
     chunks, now = store.chunks(batch.id), store.now()
     turns = []
     for at in standings(store, batch, partition):
@@ -45,7 +46,7 @@ def plan_retry(store: Store, batch: Batch, partition: str | None = None, *, from
 def retry(store: Store, batch: Batch, plan: Plan, by: By, *, named: bool) -> Result:
     """Let partitions resume at their checkpoints: attempts at 0, the result cleared, an owner at work fenced off. One
     that is done is left alone unless it is named."""
-    sealing.check_goes_on(store, batch)
+    end.check_goes_on(store, batch)
     chunks, left = store.chunks(batch.id), Counter[str]()
     changes = []
     for turn in plan.parts:
@@ -67,14 +68,14 @@ def _decide(at: Standing, chunk: Chunk, reason: str, *, named: bool) -> Change |
     if at.place.state is State.DONE and not named:
         return DONE
     is_held = chunk.owner is not None and at.place.state is State.PENDING
-    decided = cursors.go_on_from(at, None, 1, reason=reason, even_so=is_held)
+    decided = cursor.go_on_from(at, None, 1, reason=reason, even_so=is_held)
     return FRESH if isinstance(decided, str) else decided
 
 
 def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | None) -> Result:
     """Settle a partition by hand: done with the result that a person gives, or without one skipped. It counts as it is
     given: no further row of the partition is read."""
-    sealing.check_open(store, batch)
+    end.check_open(store, batch)
     item = lookup.item_named(store, batch, partition)
     if borders(item) is None:
         raise UsageError(f"item {item.key!r} of {batch.name!r} is a row: use `holdfast dead resolve`")
@@ -98,7 +99,7 @@ def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | N
               seize=True)  # fmt: skip
     landed = len(store.act(act))
     left = () if landed else (("it moved on meanwhile", 1),)
-    finish.look(store, batch, actor=by.actor)
+    reconcile.look_for_end(store, batch, actor=by.actor)
     return Result(kind=RESOLVED, batch=batch.name, changed=landed, left_alone=left)
 
 
@@ -128,7 +129,7 @@ def check_result(data: bytes, what: str) -> bytes:
     if len(data) > OUTPUT_BYTES:
         raise UsageError(f"{what}: a result has at most {OUTPUT_BYTES:,} bytes, this one has {len(data):,}")
     try:
-        return typed.encode(typed.decode(data, what), what)
+        return canonical.encode_typed(canonical.decode_typed(data, what), what)
     except UsageError as error:
         raise UsageError(f"{error}: a result is one JSON value; nothing was changed") from None
 
@@ -137,5 +138,5 @@ def unlike(at: Standing, result: bytes) -> str:
     """Why a result may not be what `converge` expects, from what the partition accumulated; empty where it may be."""
     if at.acc is None:
         return ""
-    mine, theirs = (type(typed.decode(each)).__name__ for each in (result, at.acc))
+    mine, theirs = (type(canonical.decode_typed(each)).__name__ for each in (result, at.acc))
     return "" if mine == theirs else f"what it has accumulated is a {theirs}, this is a {mine}: can converge take it?"

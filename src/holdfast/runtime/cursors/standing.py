@@ -7,14 +7,13 @@ from typing import Any
 import msgspec
 
 from holdfast.core import canonical, cursor, journal
-from holdfast.core.cursor import Cursor
-from holdfast.core.cursors import Standing
+from holdfast.core.cursor import Cursor, Standing
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, Chunk, StoredItem
 from holdfast.runtime import lookup
-from holdfast.runtime.commands import command
 from holdfast.runtime.cursors.history import backwards
-from holdfast.runtime.reports import status
+from holdfast.runtime.report import status
+from holdfast.runtime.text import command
 from holdfast.stores.base import Store, each_item
 
 ROW = "row "

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from holdfast.core import canonical, cursor, journal, passes, tally
-from holdfast.core.cursors import Standing
+from holdfast.core.cursor import Standing
 from holdfast.core.model import Batch, Checkpoint, chain_of_batch
 from holdfast.core.passes import Mark, Story
 from holdfast.core.tally import Tally
 from holdfast.runtime.cursors.history import Past, history
 from holdfast.runtime.cursors.planting import CLONED, IMPORTED, PLANTED
 from holdfast.runtime.cursors.standing import is_scan, standings
-from holdfast.runtime.durations import when
+from holdfast.runtime.text import when
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_entry
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from holdfast.core import breaker, wait
-from holdfast.core.breaker import Circuit, Phase, Rule
+from holdfast.core import retry
 from holdfast.core.limits import BREAKER_PAUSE, DEFERRED_SECONDS
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
-from holdfast.runtime.checking.checks import Adopter, Verifier
-from holdfast.runtime.durations import in_words
+from holdfast.core.retry import Circuit, Phase, Rule
+from holdfast.runtime.text import in_words
+from holdfast.runtime.verify.calls import Adopter, Verifier
 
 NOT_A_STORM = frozenset({"process_died"})
 """Transient, but the item's own doing: another service has no part in it."""
@@ -41,8 +41,8 @@ class StageBreaker:
 
     def ends(self, now: float) -> float:
         """Return when the pause ends or has ended, by a clock that may have been set back."""
-        asked = wait.until(self.not_before, self._asked_for, now)
-        return max(wait.until(self.circuit.until, self.circuit.pause, now), asked)
+        asked = retry.wait_until(self.not_before, self._asked_for, now)
+        return max(retry.wait_until(self.circuit.until, self.circuit.pause, now), asked)
 
     @property
     def is_calm(self) -> bool:
@@ -51,14 +51,14 @@ class StageBreaker:
 
     @property
     def is_hopeless(self) -> bool:
-        return self.rule is not None and breaker.is_hopeless(self.circuit, self.rule)
+        return self.rule is not None and retry.breaker_is_hopeless(self.circuit, self.rule)
 
     def blocks(self, now: float, in_flight: int) -> bool:
         """Whether nothing may be started: the other side asked for that, it is open, or the one item that is tried has
         not come back."""
         if not self._was_left_alone(now):
             return True
-        phase = breaker.phase(self.circuit, now)
+        phase = retry.breaker_phase(self.circuit, now)
         return phase is Phase.OPEN or (phase is Phase.HALF_OPEN and in_flight > 0)
 
     def judge(self, outcomes: Sequence[Outcome], now: float) -> list[Outcome]:
@@ -82,7 +82,7 @@ class StageBreaker:
             self.asked = f"{how_long}: the other side asked for it (Retry-After)"
 
     def _was_left_alone(self, now: float) -> bool:
-        return wait.is_over(self.not_before, self._asked_for, now)
+        return retry.wait_is_over(self.not_before, self._asked_for, now)
 
     def _judge_one(self, outcome: Outcome, rule: Rule, now: float) -> Outcome:
         if isinstance(outcome, Lost | Deferred) or (isinstance(outcome, Done) and outcome.adopted):
@@ -90,10 +90,10 @@ class StageBreaker:
         if isinstance(outcome, Failed) and _says_nothing(outcome):
             return outcome
         if not isinstance(outcome, Failed) or not outcome.transient or outcome.code in SAID_NO:
-            self.circuit = breaker.answered(self.circuit, now)
+            self.circuit = retry.breaker_answered(self.circuit, now)
             return outcome
         before = self.circuit
-        self.circuit = breaker.failed(before, outcome.item.n, rule, now)
+        self.circuit = retry.breaker_failed(before, outcome.item.n, rule, now)
         if self.circuit.until != before.until:
             self.news.append(self._say(outcome, rule))
         return outcome if not before.until else self._defer(outcome, now)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from holdfast.core import events, journal
+from holdfast.core import course, journal
 from holdfast.core.model import Want
 from holdfast.core.outcome import Outcome
 from holdfast.runtime.working.control import Control
@@ -38,7 +38,7 @@ class Pauses:
     def _tell(self, lane: Lane, message: str) -> None:
         log.warning("%s", message)
         self._ledger.notes.append(message)
-        warning = events.warning("breaker_open", message, stage=lane.index, until=lane.breaker.until)
+        warning = course.warning("breaker_open", message, stage=lane.index, until=lane.breaker.until)
         body = journal.encode_body(journal.Acted(reason=message, note=warning.body))
         self._store.note(self._want.batch, "warned", body, actor=self._want.owner, events=[warning])
 

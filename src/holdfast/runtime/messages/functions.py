@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import ResourceError, StoreError, UsageError
-from holdfast.runtime.durations import Duration, seconds
-from holdfast.runtime.ending import totals
 from holdfast.runtime.ingester import Changed, KeyFrom
 from holdfast.runtime.messages.processed import Processed
 from holdfast.runtime.messages.processing import Processor
+from holdfast.runtime.operate import steer
 from holdfast.runtime.sources.base import Malformed
+from holdfast.runtime.text import Duration, seconds
 
 if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline
@@ -43,7 +43,7 @@ def lambda_handler(
             f"lambda_handler({type(pipeline).__name__}): messages are items of an hf.Pipeline; a scan has none: call "
             "its run() or tick() with deadline= in a function of your own"
         )
-    total = None if expected is None else totals.check_total(expected)
+    total = None if expected is None else steer.check_total(expected)
     said: dict[str, Any] = {"changed": changed, "lease": lease}
     spare = seconds(margin, "margin")
 
@@ -57,7 +57,7 @@ def lambda_handler(
         try:
             with pipeline.processor(batch, key, deadline=left, **said) as processor:
                 if total is not None and processor.batch.expected is None:
-                    totals.expect(pipeline.store, processor.batch, total, actor=processor.owner)
+                    steer.expect(pipeline.store, processor.batch, total, actor=processor.owner)
                 return _failures(_unfinished(processor, messages, fail_dead=fail_dead))
         except StoreError as error:
             log.warning("%d messages are delivered again: %s", len(messages), error)

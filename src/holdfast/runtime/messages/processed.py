@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.model import Batch, Key, State, StoredItem
-from holdfast.runtime.records.outputs import value_of
-from holdfast.runtime.stage import Stage
+from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.verify.inspector import value_of
 from holdfast.stores.base import Store
 
 WAITING, RUNNING, AGAIN = "waiting", "running", "again"

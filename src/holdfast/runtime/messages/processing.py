@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
-from holdfast.core import course, ingest, wait
+from holdfast.core import course, ingest, retry
 from holdfast.core import lease as leases
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.errors import HoldfastError, Refused, StoreError, Superseded
@@ -26,20 +26,21 @@ from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
 from holdfast.core.settle import NOTHING, Settled, commit, settle, start
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import GoesBack
-from holdfast.runtime import definition, lookup, ownership
-from holdfast.runtime.checking import checker, renewal
-from holdfast.runtime.checking.gate import ask
-from holdfast.runtime.checking.looking import Looker
-from holdfast.runtime.checking.rewinding import back, send_back
-from holdfast.runtime.ending import finish, steering, totals
+from holdfast.runtime import lookup
+from holdfast.runtime.define import definition
+from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.ingester import Changed, Ingester, KeyFrom
 from holdfast.runtime.messages import processed
 from holdfast.runtime.messages.inline import Inline
 from holdfast.runtime.messages.processed import AGAIN, RUNNING, WAITING, Processed
-from holdfast.runtime.reports.report import DeadLetter
-from holdfast.runtime.resources.opened import Resources
+from holdfast.runtime.operate import reconcile, steer
+from holdfast.runtime.report.report import DeadLetter
 from holdfast.runtime.sinks.base import Evidence
-from holdfast.runtime.stage import Stage
+from holdfast.runtime.verify import ownership, recheck
+from holdfast.runtime.verify.gate import ask
+from holdfast.runtime.verify.inspector import Looker
+from holdfast.runtime.verify.recheck import back, send_back
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.heartbeat import Heartbeat
 from holdfast.runtime.working.holding import Holding
@@ -133,7 +134,7 @@ class Processor:
         except Refused:
             now = self.store.batch(self.batch.name)
             if now is not None and now.closed_at is not None and now.sealed_at is None:
-                totals.note_turned_away(self.store, now, actor=self.owner)
+                steer.note_turned_away(self.store, now, actor=self.owner)
             raise
 
     def _check_end(self) -> None:
@@ -143,7 +144,7 @@ class Processor:
         self.batch = lookup.batch_named(self.store, self.batch.name)  # it may have a later end by now
         if self.batch.sealed_at is None and course.barrier(self.batch, self.store.now()) == "until":
             raise Refused(
-                f"batch {self.batch.name!r} ended at {steering.in_utc(self.batch.ends_at or 0.0)}: it takes no new "
+                f"batch {self.batch.name!r} ended at {steer.in_utc(self.batch.ends_at or 0.0)}: it takes no new "
                 "items; give it a later end (`until`), or send this one to another batch"
             )
 
@@ -152,8 +153,8 @@ class Processor:
         an end that was noted since says enough. What goes wrong here is for the next look: the item is finished."""
         sinks = {index: stage.sink for index, stage in enumerate(self.stages) if stage.sink is not None}
         try:
-            message = finish.Message(n, again=not self._has_written)
-            finish.look(self.store, self.batch, actor=self.owner, sinks=sinks, message=message)
+            message = reconcile.Message(n, again=not self._has_written)
+            reconcile.look_for_end(self.store, self.batch, actor=self.owner, sinks=sinks, message=message)
         except HoldfastError as error:
             log.warning("whether batch %s has come to its end could not be seen: %s", self.batch.name, error)
 
@@ -174,8 +175,8 @@ class Processor:
         return known
 
     def _rerun(self, n: ItemNo, item: NewItem) -> None:
-        left = renewal.LeftAlone()
-        renewal.renew(self.store, self.batch, n, item, left, actor=self.owner)
+        left = recheck.LeftAlone()
+        recheck.renew(self.store, self.batch, n, item, left, actor=self.owner)
         if left.count:
             log.warning("%s", left.warning(self.batch.name))
 
@@ -196,7 +197,7 @@ class Processor:
         if not looks or not any(stage.sink for stage in self.stages):
             return stored
         outputs = self.store.outputs(self.batch.id, lo=n, hi=n + 1)
-        past = checker.past_of(self.store, self.batch.id, stored, outputs, fence=0)
+        past = recheck.past_of(self.store, self.batch.id, stored, outputs, fence=0)
         try:
             decision = self.looker.look_over(past, full=False, digests={})
         except OSError as error:
@@ -215,7 +216,7 @@ class Processor:
         if stored.place.state is not State.PENDING:
             return self._answer(stored)
         self.owned.check_idle(self.batch.name)
-        if not wait.is_over(stored.place.due, stored.place.wait, self.store.now()):
+        if not retry.wait_is_over(stored.place.due, stored.place.wait, self.store.now()):
             return self._waiting(stored, stored.place.due)
         if not self._has_time(stored.place.stage):
             return processed.describe(stored, self.stages, state=AGAIN, why="its time was up")
@@ -228,7 +229,7 @@ class Processor:
             return self._answer(stored)
         if lost:
             return processed.describe(stored, self.stages, state=AGAIN, why=lost)
-        if not wait.is_over(stored.place.due, stored.place.wait, self.store.now()):
+        if not retry.wait_is_over(stored.place.due, stored.place.wait, self.store.now()):
             return self._waiting(stored, stored.place.due)
         return processed.describe(stored, self.stages, state=AGAIN, why="its time was up")
 
@@ -428,7 +429,7 @@ class Processor:
     def _cancelled(self, stored: StoredItem) -> Processed:
         """The batch is over, and nobody has the item in hand: put on record that it is cancelled, as a run does."""
         batch = lookup.batch_named(self.store, self.batch.name)
-        steering.clear_one(self.store, batch, stored, actor=self.owner)
+        steer.clear_one(self.store, batch, stored, actor=self.owner)
         self._has_written = True
         now = self._stored(stored.n)
         if now.place.state is not State.PENDING:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import canonical, cursor, ingest, typed
+from holdfast.core import canonical, cursor, ingest
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
@@ -130,7 +130,7 @@ def dead_letter(buried: Buried) -> NewItem:
         "seen": None if buried.seen is None else _plain(buried.seen),
     }
     try:
-        payload = canonical.encode({**span, "row": typed.to_plain(buried.row, "the row")})
+        payload = canonical.encode({**span, "row": canonical.to_plain(buried.row, "the row")})
     except UsageError:
         payload = canonical.encode({**span, "row": canonical.storable(repr(buried.row))})
     if len(payload) > PAYLOAD_BYTES:  # the source still has it

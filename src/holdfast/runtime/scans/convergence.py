@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core import canonical, journal, typed
+from holdfast.core import canonical, journal
 from holdfast.core.errors import NotConverged, UsageError
 from holdfast.core.limits import RESULT_BYTES
 from holdfast.core.model import Batch, State, chain_of_batch
 from holdfast.runtime import event_loop
-from holdfast.runtime.checking.asking import here
-from holdfast.runtime.commands import command
-from holdfast.runtime.plans.code import code_of
+from holdfast.runtime.define.stage import code_of
 from holdfast.runtime.scans.burial import is_row
+from holdfast.runtime.text import command
+from holdfast.runtime.verify.calls import here
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_checkpoint, each_entry, each_item, each_output
 
@@ -49,7 +49,7 @@ class Gathered:
 
     def decoded(self) -> tuple[Any, ...]:
         """The parts, fresh: whoever changes them, changes no other's."""
-        return tuple(typed.decode(data, "the result") for data in self.parts)
+        return tuple(canonical.decode_typed(data, "the result") for data in self.parts)
 
     def missing(self) -> str:
         """Which ranges have no result, in words."""
@@ -118,7 +118,7 @@ class Convergence:
             assert isinstance(body, journal.Acted)
             fact = canonical.decode(body.note)
             if fact["parts"] == wanted:
-                return Converged(typed.from_plain(fact["result"], "the result"))
+                return Converged(canonical.from_plain(fact["result"], "the result"))
         return None
 
     def ensure(self, store: Store, pipeline: str, batch: Batch, gathered: Gathered) -> Converged:
@@ -163,7 +163,7 @@ class Convergence:
     def _fact(self, batch: Batch, parts: Sequence[bytes], result: Any) -> bytes:
         try:
             fact = canonical.encode(
-                {"parts": self._fingerprint(parts), "result": typed.to_plain(result, f"what {self.what} returned")}
+                {"parts": self._fingerprint(parts), "result": canonical.to_plain(result, f"what {self.what} returned")}
             )
         except UsageError as error:
             raise NotConverged(f"batch {batch.name!r}: {error}; return plain values, or write it to a file") from None

@@ -10,15 +10,14 @@ import os
 import msgspec
 
 from holdfast.core import canonical, cursor
-from holdfast.core.cursor import Cursor
-from holdfast.core.cursors import Standing, go_on_from
+from holdfast.core.cursor import Cursor, Standing, go_on_from
 from holdfast.core.errors import SourceChanged
 from holdfast.core.ingest import admit
 from holdfast.core.model import Act, Batch, Change, State
 from holdfast.runtime.cursors.standing import identity_of, standings
 from holdfast.runtime.sources.base import Readable
-from holdfast.runtime.sources.line_file import LineFile
-from holdfast.runtime.words import many
+from holdfast.runtime.sources.text_file import LineFile
+from holdfast.runtime.text import many
 from holdfast.stores.base import Store
 
 

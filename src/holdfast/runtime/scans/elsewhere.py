@@ -18,8 +18,8 @@ from holdfast.core.errors import HoldfastError, ResourceError
 from holdfast.core.model import Checkpoint, Item, NewItem
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.settle import Reached, further
+from holdfast.runtime.engine.resources import Handed, Resources
 from holdfast.runtime.event_loop import Loan
-from holdfast.runtime.resources.opened import Handed, Resources
 from holdfast.runtime.scans.burial import Burial, Buried, dead_letter
 from holdfast.runtime.scans.handler import Shape
 from holdfast.runtime.scans.interval import Careful, Interval
@@ -29,7 +29,7 @@ from holdfast.runtime.scans.search import Search
 from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Walk
-from holdfast.runtime.sources.away import SourceAway
+from holdfast.runtime.sources.base import SourceAway
 from holdfast.runtime.working import remote
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.child import FAREWELL_SECONDS, GONE, Child, stop_sign

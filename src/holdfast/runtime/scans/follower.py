@@ -9,14 +9,13 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from holdfast.core import changes, retry
 from holdfast.core import cursor as cursors
-from holdfast.core import sources, wait
 from holdfast.core.cursor import Cursor
 from holdfast.core.limits import BLAME, LOAD_BYTES, SUSPECT
 from holdfast.core.model import Batch, Checkpoint, Course, Item, State, Want
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import NOTHING, settle, start
-from holdfast.runtime.commands import command, unpause
 from holdfast.runtime.scans.elsewhere import ProcessRunner
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.followed import FollowRunner
@@ -26,7 +25,7 @@ from holdfast.runtime.scans.redriving import FIRST, Again, Redriving, Waiting
 from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.scans.tick import Ended, Tick
 from holdfast.runtime.sources.base import Final, Followable
-from holdfast.runtime.words import many
+from holdfast.runtime.text import command, many, unpause
 from holdfast.runtime.working import remote
 from holdfast.runtime.working.assignment import Assignment
 from holdfast.runtime.working.holding import Holding
@@ -109,7 +108,7 @@ class Follower(Handling):
         self.looked_at = time.monotonic()
         now = self.store.batch(self.batch.name)
         if now is not None and now.definition != self.batch.definition:
-            sources.check_still(self.stage.source.describe(), now)
+            changes.check_source_still(self.stage.source.describe(), now)
 
     def _not_ours(self, idle: Idle, at: Checkpoint | None, final: Final) -> Tick:
         (item,) = self.store.items(self.batch.id, lo=FIRST, hi=FIRST + 1, limit=1)
@@ -122,7 +121,7 @@ class Follower(Handling):
         if idle.course is Course.PAUSED:
             why = f"it is paused: call `{unpause(self.batch.name)}`"
             return self._told(Ended.WAITING, at, at, final, why=why)
-        if not wait.is_over(item.place.due, item.place.wait, self.store.now()):
+        if not retry.wait_is_over(item.place.due, item.place.wait, self.store.now()):
             why = f"{item.place.code}: {item.place.reason}"
             return self._told(Ended.WAITING, at, at, final, why=why, due=item.place.due)
         return self._told(Ended.HELD, at, at, final, due=idle.next_due)

@@ -13,24 +13,21 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.core import canonical, ingest, journal, sources
+from holdfast.core import canonical, changes, ingest, journal
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.errors import StoreUnavailable, Transient
 from holdfast.core.model import Batch, State
-from holdfast.runtime import definition
-from holdfast.runtime.commands import command
 from holdfast.runtime.cursors.standing import standings
-from holdfast.runtime.durations import brief
-from holdfast.runtime.failures import FailureHooks
-from holdfast.runtime.reports.report import Report
+from holdfast.runtime.define import definition
+from holdfast.runtime.engine.hooks import FailureHooks
+from holdfast.runtime.report.report import Report
 from holdfast.runtime.scans.convergence import Gathered
 from holdfast.runtime.scans.follower import Follower
 from holdfast.runtime.scans.handling import Stop
 from holdfast.runtime.scans.stage import RangeStage, payload_of
 from holdfast.runtime.scans.tick import Ended, Tick
-from holdfast.runtime.sources.away import UNAVAILABLE
-from holdfast.runtime.sources.base import Span
-from holdfast.runtime.words import many
+from holdfast.runtime.sources.base import UNAVAILABLE, Span
+from holdfast.runtime.text import brief, command, many
 from holdfast.runtime.working.interrupts import Signals, give_back, handled, interrupted
 from holdfast.stores import owners
 from holdfast.stores.base import Store
@@ -158,13 +155,13 @@ def open_batch(pipeline: "Pipeline", stage: RangeStage, name: str, accept: str |
 def accept_source(pipeline: "Pipeline", known: Batch, stage: RangeStage, accept: str | None, actor: str) -> None:
     """Refuse a changed source; where somebody says why it is fine, keep that with the difference."""
     now = stage.source.describe()
-    if not sources.changes(known, now):
+    if not changes.source_changes(known, now):
         return
     resets, from_start = how_it_begins(pipeline.store, known)
     accept = accept if accept else from_start
-    if changed := sources.check(known, now, accept, resets=resets):
+    if changed := changes.check_source(known, now, accept, resets=resets):
         body = journal.Acted(reason=f"{accept} ({'; '.join(changed)})")
-        pipeline.store.note(known.id, sources.ACCEPTED, journal.encode_body(body), actor=actor)
+        pipeline.store.note(known.id, changes.ACCEPTED, journal.encode_body(body), actor=actor)
         log.warning("batch %s continues with another source (%s): %s", known.name, accept, "; ".join(changed))
 
 

@@ -17,14 +17,14 @@ from typing import Any, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.core import typed
+from holdfast.core import canonical
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACC_BYTES
-from holdfast.runtime.context import Context
-from holdfast.runtime.resources.opened import Handed
-from holdfast.runtime.resources.parameters import by_name, is_bare
+from holdfast.runtime.define.context import Context
+from holdfast.runtime.define.resource import by_name, is_bare
+from holdfast.runtime.define.schema import Invalid, annotations_of, explain
+from holdfast.runtime.engine.resources import Handed
 from holdfast.runtime.scans.misuse import Misuse
-from holdfast.runtime.schema import Invalid, annotations_of, explain
 
 log = logging.getLogger("holdfast.scan")
 NOTHING = object()
@@ -111,7 +111,7 @@ class Handler:
             except ValidationError as error:
                 raise Misuse(f"{self.what}: its accumulator is not valid: {explain(error)}{RIGHT}") from None
         try:
-            data = typed.encode(acc, "the accumulator")
+            data = canonical.encode_typed(acc, "the accumulator")
         except UsageError as error:
             raise Misuse(f"{self.what}: {error}{RIGHT}") from None
         self._check_size(len(data))
@@ -121,7 +121,7 @@ class Handler:
         """The accumulator that was stored; the first one where none was."""
         if data is None:
             data = self._initial
-        acc = None if data is None else typed.decode(data, "the accumulator")
+        acc = None if data is None else canonical.decode_typed(data, "the accumulator")
         if acc is None or self._adapter is None:
             return acc
         try:

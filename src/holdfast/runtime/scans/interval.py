@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.core.errors import UsageError
-from holdfast.runtime.durations import Duration, seconds
+from holdfast.runtime.text import Duration, seconds
 
 Said = int | Duration | Literal["auto"]
 

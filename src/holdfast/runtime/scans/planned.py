@@ -4,24 +4,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import sources
+from holdfast.core import changes
 from holdfast.core.errors import FingerprintChanged, SourceChanged
 from holdfast.core.limits import MONEY_DIGITS
 from holdfast.core.model import Batch
 from holdfast.runtime.cursors import glance
 from holdfast.runtime.cursors.standing import standings
-from holdfast.runtime.durations import brief
-from holdfast.runtime.plans.forecast import RunForecast
-from holdfast.runtime.plans.plan import Plan
-from holdfast.runtime.reports.statistics import totals
+from holdfast.runtime.operate.plan import Plan
+from holdfast.runtime.report.forecast import RunForecast
+from holdfast.runtime.report.statistics import totals
 from holdfast.runtime.scans import following
 from holdfast.runtime.scans.sought import Sought
 from holdfast.runtime.scans.stage import payload_of
 from holdfast.runtime.scans.unchanged import refuse_changed_batch
-from holdfast.runtime.sources.away import Outage, asked
-from holdfast.runtime.sources.base import Span
-from holdfast.runtime.sources.line_file import LineFile
-from holdfast.runtime.words import many, usd
+from holdfast.runtime.sources.base import Outage, Span, asked
+from holdfast.runtime.sources.text_file import LineFile
+from holdfast.runtime.text import brief, many, usd
 from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
@@ -78,7 +76,7 @@ def _looked_at(scan: "Scan", store: Store, known: Batch) -> tuple[tuple[str, ...
     """What is in the way of a run, and what there is to know of the source."""
     resets, from_start = following.how_it_begins(store, known)
     try:
-        sources.check(known, scan.source.describe(), from_start, resets=resets)
+        changes.check_source(known, scan.source.describe(), from_start, resets=resets)
         return (), refuse_changed_batch(scan.source, store, known)
     except (FingerprintChanged, SourceChanged) as error:
         return (str(error),), ()

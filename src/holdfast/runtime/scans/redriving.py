@@ -10,7 +10,7 @@ import time
 from typing import Any, NamedTuple
 
 from holdfast.core import lease as leases
-from holdfast.core import wait
+from holdfast.core import retry
 from holdfast.core.limits import LOAD_BYTES, SUSPECT
 from holdfast.core.model import Claim, Item, ItemNo, Key, Place, State, Want
 from holdfast.core.outcome import Failed, Outcome
@@ -81,7 +81,7 @@ class Redriving:
         self._looked = time.monotonic()
         now = store.now()
         found = [
-            Waiting(item.n, wait.until_of_item(item.place, now))
+            Waiting(item.n, retry.item_waits_until(item.place, now))
             for chunk in store.chunks(batch) if chunk.lo > FIRST and chunk.pending
             for item in each_item(store, batch, lo=chunk.lo, hi=chunk.hi, state=State.PENDING)
         ]  # fmt: skip

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.errors import Incomplete
-from holdfast.runtime.reports.report import Report
-from holdfast.runtime.words import printable
+from holdfast.runtime.report.report import Report
+from holdfast.runtime.text import printable
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import canonical, cursor, typed
+from holdfast.core import canonical, cursor
 from holdfast.core import lease as leases
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Skip, UsageError
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Checkpoint, Item
 from holdfast.core.outcome import Done, Failed
-from holdfast.runtime.checking.asking import here
+from holdfast.runtime.define.schema import Invalid
+from holdfast.runtime.engine.resources import Handed
 from holdfast.runtime.event_loop import Loan, this_thread
-from holdfast.runtime.resources.opened import Handed
 from holdfast.runtime.scans.burial import GONE, Burial, is_row
 from holdfast.runtime.scans.feed import Feed, feed_of
 from holdfast.runtime.scans.handler import Handler
@@ -24,9 +24,9 @@ from holdfast.runtime.scans.misuse import MISTAKES, Misuse, mistaken
 from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Parked, RangeLost, Walk
-from holdfast.runtime.schema import Invalid
-from holdfast.runtime.sources.away import Notice, Outage, SourceAway, asked, is_away
-from holdfast.runtime.sources.line_file import LineFile
+from holdfast.runtime.sources.base import Notice, Outage, SourceAway, asked, is_away
+from holdfast.runtime.sources.text_file import LineFile
+from holdfast.runtime.verify.calls import here
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.explanation import with_place
 from holdfast.runtime.working.pools import Finished
@@ -177,7 +177,7 @@ class RangeRunner(StageRunner):
         if is_row(walk.item.key) and not walk.feed.rows:
             raise Skip(GONE)
         try:
-            data = typed.encode(result, "the result") if result is not None else b"null"
+            data = canonical.encode_typed(result, "the result") if result is not None else b"null"
         except UsageError as error:
             raise Misuse(f"{walk.handler.what}: {error}") from None
         work.reached = walk.reached()

@@ -7,12 +7,11 @@ import msgspec
 from holdfast.core import cursor
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
-from holdfast.runtime.plans.code import code_of
-from holdfast.runtime.policy import Breaker, Retry
+from holdfast.runtime.define.policy import Breaker, Retry
+from holdfast.runtime.define.stage import Stage, Where, code_of
 from holdfast.runtime.scans.handler import Handler, Shape
 from holdfast.runtime.scans.interval import Every
 from holdfast.runtime.sources.base import Readable, Span
-from holdfast.runtime.stage import Stage, Where
 
 
 class RangeStage(Stage):

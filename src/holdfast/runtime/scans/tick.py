@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from holdfast.runtime.words import many, printable
+from holdfast.runtime.text import many, printable
 
 
 class Ended(StrEnum):

@@ -7,12 +7,11 @@ from contextlib import suppress
 from holdfast.core import canonical
 from holdfast.core.errors import HoldfastError, SourceChanged
 from holdfast.core.model import Batch, Course, State
-from holdfast.runtime.commands import command
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.scans.stage import span_of
 from holdfast.runtime.sources.base import Identified, Inventoried, NotThereError, Readable, Since, Span
-from holdfast.runtime.sources.line_file import LineFile
-from holdfast.runtime.words import many
+from holdfast.runtime.sources.text_file import LineFile
+from holdfast.runtime.text import command, many
 from holdfast.stores.base import Store, each_checkpoint, each_item
 
 

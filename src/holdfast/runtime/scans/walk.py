@@ -10,7 +10,8 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import LeaseLost
 from holdfast.core.model import Item
 from holdfast.core.settle import Reached, further
-from holdfast.runtime.context import Context, Segment
+from holdfast.runtime.define.context import Context, Segment
+from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.event_loop import Loan
 from holdfast.runtime.scans.burial import Burial, Seen, malformed
 from holdfast.runtime.scans.feed import Feed
@@ -18,8 +19,7 @@ from holdfast.runtime.scans.handler import Handler, Shape
 from holdfast.runtime.scans.interval import Interval
 from holdfast.runtime.scans.misuse import Misuse
 from holdfast.runtime.scans.stage import span_of
-from holdfast.runtime.schema import Invalid
-from holdfast.runtime.sources.away import Outage, is_away
+from holdfast.runtime.sources.base import Outage, is_away
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.saving import Saving
 

@@ -29,12 +29,11 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.core import canonical
-from holdfast.core.errors import Permanent, SinkError, Superseded, UsageError
-from holdfast.runtime.sinks import disk, glance, names, patterns
+from holdfast.core.errors import NotOurs, Permanent, SinkError, Superseded, UsageError
+from holdfast.runtime.sinks import disk, names
 from holdfast.runtime.sinks.base import Evidence, Identity, Leftover, Obstructed, Provenance, TakenOver
-from holdfast.runtime.sinks.content import decode_content, encode_content
-from holdfast.runtime.sinks.holder import Holder, Names
-from holdfast.runtime.sinks.rivals import Rivals
+from holdfast.runtime.sinks.disk import decode_content, encode_content
+from holdfast.runtime.sinks.rivals import Holder, Names, Rivals
 from holdfast.stores import faults
 
 
@@ -223,7 +222,7 @@ class Files:
 
     def changed(self, evidence: Sequence[bytes], *, batch: str, stage: str) -> list[int]:
         """The positions of those outputs that a quick look does not confirm: one `stat` for each of them."""
-        return glance.changed(str(self._base), self.pattern(batch, stage).prefix, evidence)
+        return changed_files(str(self._base), self.pattern(batch, stage).prefix, evidence)
 
     # -- what is left behind --------------------------------------------------------------------------------------
 
@@ -252,17 +251,17 @@ class Files:
                 swept.append(left)
         return swept
 
-    def pattern(self, batch: str, stage: str) -> patterns.Pattern:
+    def pattern(self, batch: str, stage: str) -> names.Pattern:
         """The names that its files can have for a stage of a batch."""
-        return patterns.pattern(self.template, batch, stage)
+        return names.pattern(self.template, batch, stage)
 
     def count(self, batch: str, stage: str) -> int:
         """How many files stand where those of a stage of a batch do, be they ours or not."""
-        return patterns.count(str(self._base), self.pattern(batch, stage))
+        return names.count_files(str(self._base), self.pattern(batch, stage))
 
     def named_alike(self, batch: str, stage: str) -> Iterator[str]:
         """Every file that has a name which an output of that stage of that batch could have."""
-        return patterns.walk(str(self._base), self.pattern(batch, stage))
+        return names.walk_files(str(self._base), self.pattern(batch, stage))
 
     def has(self, path: str) -> bool:
         """Whether anything has this name."""
@@ -430,3 +429,46 @@ def _here() -> Path:
         return Path.cwd()
     except FileNotFoundError:
         raise UsageError("the current folder no longer exists, nothing can be written below it: change it") from None
+
+
+class Glance(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The beginning of the evidence of a file: see `Evidence`, whose fields these are."""
+
+    final: str
+    staged: msgspec.Raw
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+_decode = msgspec.msgpack.Decoder(Glance).decode
+
+
+def changed_files(base: str, prefix: str, evidence: Sequence[bytes]) -> list[int]:
+    """The positions of files that are not, at a glance, the ones that were recorded, or that do not stand below the
+    prefix; all others are there, and have the recorded size, time and inode."""
+    stat, at, found = os.stat, "" if prefix.startswith("/") else f"{base}/", []
+    try:
+        for position, data in enumerate(evidence):
+            seen = _decode(data)
+            try:
+                info = stat(at + seen.final)
+            except OSError:
+                found.append(position)
+                continue
+            if (
+                info.st_mtime_ns != seen.mtime_ns
+                or info.st_ino != seen.inode
+                or info.st_size != seen.size
+                or not seen.final.startswith(prefix)
+            ):
+                found.append(position)
+    except msgspec.MsgspecError as error:
+        raise NotOurs(f"the store holds evidence of a file that says nothing ({error}): run `holdfast doctor`, or "
+                      "restore the store") from error  # fmt: skip
+    return found
+
+
+def final_of(evidence: bytes) -> str:
+    """The final name that the evidence of a file has."""
+    return _decode(evidence).final

@@ -1,19 +1,194 @@
-"""Files that other batches have made under names that a batch makes, too.
+"""The note beside output files of which batch holds their names.
 
-Two templates, or one with two batches, can make the same name: `{batch}-{key}` does for batch `a` with key `b-c` and
-batch `a-b` with key `c`. So before a file is replaced, the notes in every folder above it are asked whether it may be
-an output of another batch. A note is written before its batch has any file, and giving a file its name changes the
-folder that it was staged in. So notes that were read when their folder was changed last after the file got its name
-are all that concern it: a file that is there already costs a few looks at the disk, and mostly no more.
+Names that a template makes without `{batch}` are the same for every batch, and those with it are the same for batches
+of one name in two stores, so one batch holds them: the note says which one, and whoever works on it keeps a lock on the
+note, which the system drops when the process ends. Decisions about the note are made in turn, under a lock on its
+folder. A file system without locks leaves the note alone to decide.
 """
 
+import errno
+import fcntl
+import hashlib
 import os
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
 
 import msgspec
 
-from holdfast.runtime.sinks.holder import PREFIX, Holder, Note, read_note
+from holdfast.runtime.sinks import disk, names
 from holdfast.runtime.sinks.names import FOLDER
+
+WITHOUT_LOCKS = frozenset({
+    errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF,
+})  # fmt: skip
+"""What the system says of a lock that there is not; `EBADF` on NFS, of a file that is not open for writing."""
+READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+PREFIX = "names-"
+"""How the name of a note begins."""
+TURN_SECONDS = 60.0
+"""How long to wait for another process that decides about the note: as long as for the store."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """The batch that holds some names."""
+
+    pipeline: str
+    batch: str
+    uid: str = ""
+    """The identity of the batch, which no batch of another store has; empty while the batch is not opened yet."""
+
+    @property
+    def whose(self) -> str:
+        """Return its part of the staged names."""
+        return names.whose(self.pipeline, self.batch)
+
+    def made(self, staged: names.StagedName) -> bool:
+        """Tell whether an output with this staged name is one of its own, by the name of the batch."""
+        return staged.whose in (self.whose, names.whose("", self.batch))
+
+    def may_be(self, other: "Holder") -> bool:
+        """Tell whether both are one batch, as far as is known."""
+        same = (self.pipeline, self.batch) == (other.pipeline, other.batch)
+        return same and (not self.uid or not other.uid or self.uid == other.uid)
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of a note: the holder, and the names that it holds, relative to the folder of the files."""
+
+    pipeline: str
+    batch: str
+    uid: str = ""
+    template: str = ""
+    """Empty in a note of an older version."""
+    stage: str = ""
+
+    @property
+    def holder(self) -> Holder:
+        return Holder(self.pipeline, self.batch, self.uid)
+
+    @property
+    def is_old(self) -> bool:
+        """Tell whether an older version wrote it, which knew batches by their names alone."""
+        return not self.template
+
+    def covers(self, path: str) -> bool:
+        """Tell whether a path, relative to the folder of the files, is one of its names."""
+        if not self.template:
+            return False
+        template = names.parse(self.template)
+        lead = template.lead(self.batch, self.stage)
+        return path.startswith(lead) and names.pattern(template, self.batch, self.stage).matches(path)
+
+
+class Names:
+    """The names that a template makes for one stage of a batch, and the note of who holds them."""
+
+    def __init__(self, folder: Path, text: str, template: str, stage: str) -> None:
+        self.folder = folder
+        self.path = folder / f"{PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+        self._template, self._stage = template, stage
+
+    def note(self) -> Note | None:
+        """Return the note; None without one, or with one that says nothing."""
+        return read_note(str(self.path))
+
+    def holder(self) -> Holder | None:
+        """Return the batch that the note names."""
+        note = self.note()
+        return note.holder if note is not None else None
+
+    def taken_from(self, batch: Holder) -> Holder | None:
+        """Return the batch that the names belong to in place of the given one; None where that has them, or nobody."""
+        holder = self.holder()
+        return holder if holder is not None and not holder.may_be(batch) else None
+
+    @contextmanager
+    def in_turn(self) -> Iterator[bool]:
+        """Decide about the note while nobody else does; False where the folder cannot be written to."""
+        try:
+            disk.make_folder(self.folder, mode=0o700)
+            handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno not in READ_ONLY:
+                raise
+            yield False
+            return
+        try:
+            self._wait_for_turn(handle)
+            yield True
+        finally:
+            os.close(handle)
+
+    def _wait_for_turn(self, handle: int) -> None:
+        """Wait, but not for ever: a process that is stopped in the middle of a decision keeps its turn."""
+        patience = time.monotonic() + TURN_SECONDS
+        while not _lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            if time.monotonic() >= patience:
+                raise TimeoutError(
+                    f"another process has kept {self.folder} locked for {TURN_SECONDS:g} s: perhaps it is stopped; "
+                    "let it continue (kill -CONT), or end it"
+                )
+            time.sleep(0.01)
+
+    def is_in_use(self) -> bool:
+        """Tell whether a process at work keeps the note."""
+        try:
+            with self._open() as file:
+                return not _lock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def _open(self) -> IO[bytes]:
+        """Open the note for writing where that is allowed: on NFS, a lock for one alone needs it."""
+        try:
+            return self.path.open("r+b")
+        except OSError as error:
+            if error.errno not in READ_ONLY:
+                raise
+        return self.path.open("rb")
+
+    def write(self, holder: Holder) -> None:
+        """Make a batch the holder, on the disk."""
+        temp = self.folder / names.temp_name()
+        try:
+            note = Note(holder.pipeline, holder.batch, holder.uid, self._template, self._stage)
+            disk.write_new(str(temp), msgspec.json.encode(note) + b"\n", sync=True, is_output=False)
+            temp.replace(self.path)
+        finally:
+            temp.unlink(missing_ok=True)
+
+    def keep(self) -> IO[bytes] | None:
+        """Keep the note until the file is closed: nobody takes the names meanwhile."""
+        with suppress(FileNotFoundError, PermissionError):
+            file = self.path.open("rb")
+            _lock(file.fileno(), fcntl.LOCK_SH)
+            return file
+        return None
+
+
+def read_note(path: str) -> Note | None:
+    """Return the note in a file; None where there is none, or it says nothing."""
+    with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, msgspec.MsgspecError):
+        return _decode(Path(path).read_bytes())
+    return None
+
+
+_decode = msgspec.json.Decoder(Note).decode
+
+
+def _lock(handle: int, how: int) -> bool:
+    """Lock; False if somebody else has it and the caller does not wait."""
+    try:
+        fcntl.flock(handle, how)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise
+    return True
 
 
 class Listed(msgspec.Struct, frozen=True):

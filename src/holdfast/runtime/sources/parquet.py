@@ -7,12 +7,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from holdfast.core import extras
+from holdfast.core import errors
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import SourceChanged, UsageError
-from holdfast.runtime.sources import identity
+from holdfast.runtime.sources import streams
 from holdfast.runtime.sources.base import Page, Span, logical_name, told
-from holdfast.runtime.sources.csv_rows import check_names
+from holdfast.runtime.sources.text_rows import check_names
 
 BATCH_ROWS = 1_000
 
@@ -79,12 +79,12 @@ class Parquet:
     def identity(self) -> dict[str, Any]:
         """Its size, and digests of a few places."""
         with self._told():
-            return identity.identity_of(self.path)
+            return streams.identity_of(self.path)
 
     def changed(self, before: dict[str, Any]) -> str | None:
         """What is another than before. A Parquet file does not grow: another size is another file."""
         with self._told():
-            found = identity.difference(self.path, before)
+            found = streams.identity_difference(self.path, before)
             size = self.path.stat().st_size
         return found if found or size == before["size"] else f"it has {size:,} bytes, and had {before['size']:,}"
 
@@ -144,7 +144,7 @@ class Parquet:
             from pyarrow import ArrowInvalid
             from pyarrow.parquet import ParquetFile
         except ImportError:
-            raise extras.missing("Parquet needs", "pyarrow") from None
+            raise errors.missing_extra("Parquet needs", "pyarrow") from None
         with self._told():
             if self.path.is_dir():
                 raise IsADirectoryError

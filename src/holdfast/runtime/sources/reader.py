@@ -7,8 +7,7 @@ from typing import Any
 from holdfast.core import cursor
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Permanent, UsageError
-from holdfast.runtime.sources.away import Outage, rows_of
-from holdfast.runtime.sources.base import Page, Span, one_range
+from holdfast.runtime.sources.base import Outage, Page, Span, one_range, rows_of
 
 PAGE_ROWS = 500
 

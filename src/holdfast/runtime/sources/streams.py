@@ -1,14 +1,15 @@
 """Files as streams of bytes: plain, unpacked, or in another encoding than the parsers read."""
 
 import codecs
+import hashlib
 import io
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, NamedTuple, cast
 
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import SourceChanged, UsageError
 from holdfast.runtime.sources.base import opened
 
 SORTS = {
@@ -86,3 +87,184 @@ class _Recoded:
                 raise UsageError(f"{self._what}: {error}; give the right encoding=") from None
         piece, self._over = self._over[:count], self._over[count:]
         return piece
+
+
+BLOCK_BYTES = 32 * 1024
+"""Small enough that what is made of a block stays near the processor: with 256 KiB, rows cost a third more."""
+
+
+class Block(NamedTuple):
+    """Some whole lines."""
+
+    data: bytes
+    at_end: bool
+    """Whether nothing follows."""
+
+
+class LineTooLongError(Exception):
+    """A line goes on beyond the limit; `head` is its beginning."""
+
+    def __init__(self, head: bytes) -> None:
+        super().__init__()
+        self.head = head
+
+
+class Blocks:
+    """The lines of a stream from an offset on, up to another or to the end: `peek`, then `take` what was understood."""
+
+    def __init__(self, stream: IO[bytes], what: str, *, offset: int = 0, until: int | None = None,
+                 longest: int, size: int = 0, lone_cr: bool = True, growing: bool = False) -> None:  # fmt: skip
+        self.offset = offset
+        """Where the next block begins."""
+        self._stream, self._what, self._until, self._longest = stream, what, until, longest
+        self._size = size if size else BLOCK_BYTES
+        self._lone_cr = lone_cr
+        self._growing = growing
+        self._held = b""
+        self._ended = False
+        self.goes_on = False
+        """The line that was passed over last had no end yet."""
+
+    def peek(self, beyond: int = 0) -> Block | None:
+        """The lines that come next, in more than so many bytes; None at the end."""
+        want = max(self._size, beyond + max(beyond // 2, self._size) if beyond else 0)
+        while True:
+            self._fill(want)
+            if self._ended and len(self._held) <= want:
+                return self._rest()
+            cut = self._last_line_end(beyond, want)
+            if cut > beyond:
+                return Block(self._held[:cut], at_end=False)
+            if want > self._longest:
+                raise LineTooLongError(self._held[: self._longest])
+            want *= 2
+
+    def take(self, count: int) -> None:
+        """So many bytes were understood: what follows them is next."""
+        self._held = self._held[count:]
+        self.offset += count
+
+    def pass_over_line(self) -> None:
+        """Read to the end of the line without keeping it."""
+        while not (at := self._held.find(b"\n") + 1) and not self._ended:
+            self.take(len(self._held))
+            self._fill(1 << 20)
+        self.goes_on = self._growing and not at
+        self.take(at if at else len(self._held))
+
+    def skip(self, mark: bytes) -> None:
+        """Pass over a mark at the start of the file."""
+        self._fill(len(mark))
+        if self._held.startswith(mark):
+            self.take(len(mark))
+
+    def _rest(self) -> Block | None:
+        if self._growing:  # a line that has no end yet is left for later
+            cut = self._last_line_end(0, len(self._held))
+            return Block(self._held[:cut], at_end=True) if cut else None
+        return Block(self._held, at_end=True) if self._held else None
+
+    def _fill(self, want: int) -> None:
+        while len(self._held) < want and not self._ended:
+            room = want - len(self._held)
+            if self._until is not None:
+                room = min(room, self._until - self.offset - len(self._held))
+            piece = self._stream.read(room) if room else b""
+            if not piece and room and self._until is not None:
+                raise SourceChanged(
+                    f"{self._what}: it ends at byte {self.offset + len(self._held):,}, and the scan began when it had "
+                    f"{self._until:,} or more: it was shortened; put the file back, or scan it under a new batch name"
+                )
+            self._held += piece
+            self._ended = not piece
+
+    def _last_line_end(self, lo: int, hi: int) -> int:
+        """Where the last line ends that ends between these; 0 for nowhere. A CR alone ends a line, too, but one that
+        is the last byte that was read may have its LF to come."""
+        at = self._held.rfind(b"\n", lo, hi) + 1
+        if at or not self._lone_cr:
+            return at
+        known = len(self._held) if self._ended and not self._growing else len(self._held) - 1
+        at = self._held.rfind(b"\r", lo, min(hi, known)) + 1
+        return at + 1 if at and self._held[at : at + 1] == b"\n" else at
+
+
+def count_lines(data: bytes) -> int:
+    """How many lines end in these bytes."""
+    count = data.count(b"\n")
+    return count + data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else count
+
+
+SAMPLES = 5
+SAMPLE_BYTES = 4096
+PLACES = 256
+"""Places, evenly over the file, that share one digest."""
+HEADS, SMALL_BYTES = 16, 1 << 20
+"""Beginnings of a small file of which each has a digest, and what is small: so it is seen in which part it changed."""
+
+
+def identity_of(path: Path) -> dict[str, Any]:
+    """The size, and from where to where it was looked at, with a digest."""
+    with path.open("rb") as stream:
+        size = stream.seek(0, 2)
+        samples = [[at, *_digest(stream, at, min(SAMPLE_BYTES, size - at))] for at in _starts(size, SAMPLES)]
+        return {"size": size, "samples": samples, "places": _overall(stream, size), "heads": _heads(stream, size)}
+
+
+def identity_difference(path: Path, before: dict[str, Any]) -> str | None:
+    """What is another than before, in words; None if nothing is, or if bytes were only appended."""
+    with path.open("rb") as stream:
+        size = stream.seek(0, 2)
+        if size < before["size"]:
+            return f"it has {size:,} bytes, and had {before['size']:,}: it was shortened"
+        for at, count, digest in before["samples"]:
+            if _digest(stream, at, count) != [count, digest]:
+                return f"the bytes {at:,} to {at + count:,} of it are not what they were: it was rewritten"
+        if "places" in before and _overall(stream, before["size"]) != before["places"]:
+            return f"somewhere in its first {before['size']:,} bytes it is not what it was: it was rewritten"
+    return None
+
+
+def identity_difference_beside(
+    path: Path, before: dict[str, Any], open_bytes: Sequence[tuple[int, int | None]]
+) -> str | None:
+    """What is another than before outside of some stretches of bytes, in words: samples tell that lie wholly outside,
+    and of a small file what is before the first of them."""
+    least = min(lo for lo, _ in open_bytes)
+    with path.open("rb") as stream:
+        for upto, digest in before.get("heads", ()):
+            if upto <= least and _digest(stream, 0, upto) != [upto, digest]:
+                return f"its first {upto:,} bytes are not what they were"
+        for at, count, digest in before["samples"]:
+            beside = all(at + count <= lo or (hi is not None and hi <= at) for lo, hi in open_bytes)
+            if beside and _digest(stream, at, count) != [count, digest]:
+                return f"the bytes {at:,} to {at + count:,} of it are not what they were"
+    return None
+
+
+def _starts(size: int, count: int) -> list[int]:
+    """So many places, evenly over the file, or as many as it has."""
+    most = max(0, size - SAMPLE_BYTES)
+    count = min(count, max(2, -(-size // SAMPLE_BYTES)))
+    return sorted({most * part // (count - 1) for part in range(count)})
+
+
+def _heads(stream: IO[bytes], size: int) -> list[list[Any]]:
+    """Digests of beginnings of a small file, of different lengths; nothing of a large one."""
+    lengths = sorted({size * part // HEADS for part in range(1, HEADS)} - {0}) if size <= SMALL_BYTES else []
+    return [_digest(stream, 0, length) for length in lengths]
+
+
+def _overall(stream: IO[bytes], size: int) -> str:
+    """One digest over many places of the first so many bytes."""
+    found = hashlib.sha256()
+    for at in _starts(size, PLACES):
+        stream.seek(at)
+        found.update(stream.read(min(SAMPLE_BYTES, size - at)))
+    return found.hexdigest()[:32]
+
+
+def _digest(stream: IO[bytes], at: int, count: int) -> list[Any]:
+    stream.seek(at)
+    data = stream.read(count)
+    return [len(data), hashlib.sha256(data).hexdigest()[:32]]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Reached
-from holdfast.runtime.context import Context
+from holdfast.runtime.define.context import Context
 from holdfast.runtime.sinks.base import Identity
 
 clock = time.perf_counter

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from holdfast.core.model import Batch, Chunk, Claim
-from holdfast.runtime.stuck import blame
+from holdfast.runtime.report import blame
 from holdfast.runtime.working.ledger import Ledger
 from holdfast.stores.base import Store
 

@@ -7,16 +7,14 @@ import traceback
 from pathlib import Path
 
 from holdfast.core import canonical
-from holdfast.core.alike import place_in
 from holdfast.core.errors import Defer, HoldfastError, Signal, Skip, Transient
 from holdfast.core.journal import Spend
 from holdfast.core.limits import DEFERRED_LEAST, REQUEST_HINT_CHARS
 from holdfast.core.model import Item
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome, Skipped
-from holdfast.core.retry import LONGEST_WAIT, classify, host_trouble, retry_after
-from holdfast.runtime.checking.asking import Silence
-from holdfast.runtime.checking.checks import CheckFailed
-from holdfast.runtime.schema import Invalid
+from holdfast.core.retry import LONGEST_WAIT, classify, host_trouble, place_in, retry_after
+from holdfast.runtime.define.schema import Invalid
+from holdfast.runtime.verify.calls import CheckFailed, Silence
 
 TRACE_CHARS = 4000
 TRACE_FRAMES = 8

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from holdfast.core import lease as leases
-from holdfast.core import wait
+from holdfast.core import retry
 from holdfast.core.model import START, Checkpoint, Claim, Item, ItemNo, Lease
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Holder, Reached
@@ -182,7 +182,7 @@ class Holding:
         for item in items:
             if from_store:
                 self._mark(item)
-            if not wait.is_over(item.place.due, item.place.wait, now):
+            if not retry.wait_is_over(item.place.due, item.place.wait, now):
                 heapq.heappush(self.waiting, (item.place.due, item.n, item))
                 continue
             self._sort_in(item, at)
@@ -219,7 +219,7 @@ class Holding:
         while self.waiting and self.waiting[0][0] <= now:
             self._sort_in(heapq.heappop(self.waiting)[2], time.perf_counter())
         if now < self._woken_at:  # the clock was set back
-            over = [each for each in self.waiting if wait.is_over(each[0], each[2].place.wait, now)]
+            over = [each for each in self.waiting if retry.wait_is_over(each[0], each[2].place.wait, now)]
             self.waiting = [each for each in self.waiting if each not in over]
             heapq.heapify(self.waiting)
             for _, _, item in over:

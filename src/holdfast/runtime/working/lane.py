@@ -10,10 +10,10 @@ from holdfast.core.limits import SLOW_SECONDS
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Settled
+from holdfast.runtime.define.policy import Breaker
+from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.ending.breaker import StageBreaker
-from holdfast.runtime.policy import Breaker
 from holdfast.runtime.sinks.base import Evidence
-from holdfast.runtime.stage import Stage
 from holdfast.runtime.working.assignment import Answer, Assignment, clock
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.executors import BorrowedProcesses, BorrowedThreads

@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UsageError
+from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.engine.resources import Handed, Resources
 from holdfast.runtime.options import Options
-from holdfast.runtime.resources.opened import Handed, Resources
 from holdfast.runtime.scans.burial import Burial
 from holdfast.runtime.scans.elsewhere import ProcessRunner
 from holdfast.runtime.scans.runner import RangeRunner
 from holdfast.runtime.scans.stage import RangeStage
-from holdfast.runtime.stage import Stage
 from holdfast.runtime.working import remote
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.executors import BorrowedProcesses, BorrowedThreads

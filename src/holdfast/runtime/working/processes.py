@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.core.errors import ResourceError
 from holdfast.core.limits import CLOSE_SECONDS
-from holdfast.runtime.resources.opened import Resources
+from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.working import remote
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.child import FAREWELL_SECONDS, GONE, Child, stop_sign

@@ -22,8 +22,7 @@ import msgspec
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
-from holdfast.runtime.resources import kept
-from holdfast.runtime.resources.opened import Resources
+from holdfast.runtime.engine.resources import Resources, close_kept
 from holdfast.runtime.sinks.base import Identity
 from holdfast.runtime.working.assignment import Assignment
 from holdfast.runtime.working.runner import StageRunner
@@ -159,7 +158,7 @@ def holding(resources: Resources, stages: Sequence[int]) -> Iterator[str]:
         yield error
     finally:
         resources.close()
-        kept.close_all()
+        close_kept()
 
 
 def address(pipeline: Any) -> str:

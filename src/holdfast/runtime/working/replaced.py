@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from holdfast.core import canonical, money
+from holdfast.core import canonical
 from holdfast.core.limits import LISTED_NAMES
 from holdfast.core.model import BatchId, Item
 from holdfast.core.outcome import Lost, Outcome
-from holdfast.runtime.words import many
+from holdfast.runtime.text import many
 from holdfast.stores.base import Store
 
 
@@ -51,4 +51,4 @@ def _cost(finished: Sequence[Outcome]) -> str:
     """As far as it is known: what runs has not told its cost."""
     spends = [each.spend for each in finished if not isinstance(each, Lost)]
     units = sum(spend.usd for spend in spends if spend is not None)
-    return f" (${money.to_usd(units)} so far)" if units else ""
+    return f" (${canonical.to_usd(units)} so far)" if units else ""

@@ -21,16 +21,15 @@ from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Item
 from holdfast.core.outcome import Done, Lost, Outcome, excuse
 from holdfast.core.verify import may_have_been_tried
-from holdfast.runtime.checking.asking import Asker, here
-from holdfast.runtime.checking.checks import Check
-from holdfast.runtime.context import Context
+from holdfast.runtime.define.context import Context
+from holdfast.runtime.define.resource import unbound
+from holdfast.runtime.define.schema import Invalid
+from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.engine.resources import Handed
 from holdfast.runtime.event_loop import Loan, this_thread
-from holdfast.runtime.resources.binding import unbound
-from holdfast.runtime.resources.opened import Handed
-from holdfast.runtime.schema import Invalid
 from holdfast.runtime.sinks.base import Evidence, Identity, Provenance
 from holdfast.runtime.sinks.files import Files
-from holdfast.runtime.stage import Stage
+from holdfast.runtime.verify.calls import Asker, Check, here
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.explanation import InputLost, SinkTrouble, Unverified, explain
 from holdfast.runtime.working.interrupts import await_stop, await_stop_async

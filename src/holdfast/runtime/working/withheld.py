@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.core import alike
+from holdfast.core import retry
 from holdfast.core.errors import DiedAlike
 from holdfast.core.limits import WITHHELD_SECONDS, WITHHELD_TIMES
 from holdfast.core.model import Chunk, Want
@@ -34,12 +34,12 @@ class Withheld:
     def __init__(self, store: Store, lanes: Sequence[Lane], control: Control, want: Want, watch: Watch, *,
                  active: bool) -> None:  # fmt: skip
         self._store, self._lanes, self._control, self._want, self._watch = store, lanes, control, want, watch
-        self._enough = alike.enough(control.workers)
+        self._enough = retry.enough_alike(control.workers)
         self._active = active
         self._proven: set[int] = set()
         """Stages at which an item succeeded in this run."""
         self._held: list[tuple[Holding, Failed]] = []
-        self._kinds: Counter[alike.Kind] = Counter()
+        self._kinds: Counter[retry.Kind] = Counter()
         self._declared = False
         self._quiet_since: float | None = None
 
@@ -49,16 +49,16 @@ class Withheld:
             return [excuse(outcome, LIKE_THE_OTHERS) for outcome in outcomes]
         if not self._active or self._control.stopping or stage in self._proven:
             return outcomes
-        if any(map(alike.is_success, outcomes)):
+        if any(map(retry.is_success, outcomes)):
             self._prove(stage)
             return outcomes
-        dying = [outcome for outcome in outcomes if isinstance(outcome, Failed) and alike.is_death(outcome)]
+        dying = [outcome for outcome in outcomes if isinstance(outcome, Failed) and retry.is_death(outcome)]
         if not dying:
             return outcomes
         for failed in dying:
             self._hold(holding, failed)
         self._judge(dying)
-        return [outcome for outcome in outcomes if not alike.is_death(outcome)]
+        return [outcome for outcome in outcomes if not retry.is_death(outcome)]
 
     def look(self, holdings: Sequence[Holding], pending: int | None) -> None:
         """Bury what is withheld where nothing else is left to try, or nothing came for a while. `pending` is how many
@@ -89,7 +89,7 @@ class Withheld:
         """Its chunk belongs to somebody else now."""
         if holding.withheld:
             self._held = [each for each in self._held if each[0] is not holding]
-            self._kinds = Counter(alike.kind_of(failed) for _, failed in self._held)
+            self._kinds = Counter(retry.kind_of_death(failed) for _, failed in self._held)
 
     # -- one mistake? -------------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class Withheld:
     def _hold(self, holding: Holding, failed: Failed) -> None:
         holding.withheld += 1
         self._held.append((holding, failed))
-        self._kinds[alike.kind_of(failed)] += 1
+        self._kinds[retry.kind_of_death(failed)] += 1
 
     def _take(self) -> list[tuple[Holding, Failed]]:
         held, self._held = self._held, []
@@ -126,7 +126,7 @@ class Withheld:
             return
         (kind, count), *_ = self._kinds.most_common(1)
         if count >= self._enough and not has_success(self._store.chunks(self._want.batch)):  # of another process
-            self._declare(next(failed for _, failed in self._held if alike.kind_of(failed) == kind), count)
+            self._declare(next(failed for _, failed in self._held if retry.kind_of_death(failed) == kind), count)
         elif max(count, len(self._held) // WITHHELD_TIMES) >= self._enough:
             self.believe()
         elif self._watch.would_exceed(len(self._held)):
@@ -135,7 +135,7 @@ class Withheld:
     def _declare(self, example: Failed, count: int) -> None:
         self._declared = True
         lane = self._lanes[example.item.place.stage]
-        text = alike.in_words(example, count, batch=lane.runner.batch, stage=lane.stage.name)
+        text = retry.deaths_in_words(example, count, batch=lane.runner.batch, stage=lane.stage.name)
         self._control.fail(DiedAlike(text))
         self._excuse(LIKE_THE_OTHERS)
 

@@ -19,14 +19,13 @@ from holdfast.core.limits import CLAIM_CHUNKS, LOAD_BYTES, LOAD_ITEMS, SUSPECT
 from holdfast.core.model import Claim, Commit, Item, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, excuse
 from holdfast.core.settle import NOTHING, Settled, booked, commit, settle, start
-from holdfast.runtime.checking.gate import Gate, Passed
-from holdfast.runtime.commands import command
-from holdfast.runtime.ending import sealing
 from holdfast.runtime.ending.pauses import Pauses
 from holdfast.runtime.ending.watch import Watch
+from holdfast.runtime.lifecycle import end
 from holdfast.runtime.scans.burial import is_row
-from holdfast.runtime.sources.away import SourceAway
-from holdfast.runtime.words import many
+from holdfast.runtime.sources.base import SourceAway
+from holdfast.runtime.text import command, many
+from holdfast.runtime.verify.gate import Gate, Passed
 from holdfast.runtime.working import replaced
 from holdfast.runtime.working.appetite import Appetite
 from holdfast.runtime.working.assignment import Answer, Assignment
@@ -282,7 +281,7 @@ class Worker:
         for lane in self.lanes:
             lane.publish([s for (_, s), receipt in zip(batch, receipts, strict=True) if receipt.landed])
         if late := [c for c, receipt in zip(commits, receipts, strict=True) if receipt.reason == "sealed"]:
-            self.ledger.late += sealing.note_late(self.store, late, owner=self.want.owner)
+            self.ledger.late += end.note_late(self.store, late, owner=self.want.owner)
         for (holding, settled), receipt, written in zip(batch, receipts, commits, strict=True):
             if receipt.landed:
                 self._landed(holding, settled, written.release)

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.core import acts, journal, lease, settle
-from holdfast.core.columns import pack
+from holdfast.core.journal import pack
 from holdfast.core.model import Checkpoint, Chunk, Commit, Move, Place, State, Want
 from holdfast.stores.bucket import names
 from holdfast.stores.bucket.documents import (

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.core.columns import pack, unpack
 from holdfast.core.errors import Damaged, NotOurs, SchemaTooNew
+from holdfast.core.journal import pack, unpack
 from holdfast.core.model import Batch, Chunk, Output, Place, State
 
 FORMAT = 1

@@ -15,8 +15,7 @@ from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from holdfast.core import extras
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import UsageError, missing_extra
 
 FILE = "file"
 SCHEMES = {"s3": "AWS", "az": "AZURE", "gs": "GOOGLE"}
@@ -145,7 +144,7 @@ def library() -> Any:
         import obstore.exceptions
         import obstore.store
     except ImportError:
-        raise extras.missing("a bucket needs", "obstore") from None
+        raise missing_extra("a bucket needs", "obstore") from None
     return obstore
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.core import course, events, journal
+from holdfast.core import course, journal
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import (
     Batch,
@@ -71,7 +71,7 @@ class MemoryBatches:
                 self._batches[found.id] = found
                 self._stages[found.id] = stage_count(definition)
                 self._link_batch(found.id, "opened", body, actor)
-                self._tell(found.id, [events.opened(name, pipeline)])
+                self._tell(found.id, [course.batch_opened(name, pipeline)])
             elif found.pipeline != pipeline:
                 raise UsageError(
                     f"batch {name!r} belongs to pipeline {found.pipeline!r}, not to {pipeline!r}: choose another "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core import acts, course, events, ingest, journal, lease, settle
+from holdfast.core import acts, course, ingest, journal, lease, settle
 from holdfast.core.canonical import key_text
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import (
@@ -79,7 +79,7 @@ class MemoryStore(MemoryBatches):
             lo=lo, hi=lo + len(fresh), digests=b"".join([x.digest for x in fresh]), chunk=chunk, ended=ended,
             invalid=[(n, x.place.code) for n, x in enumerate(fresh, start=lo) if x.place.state is State.DEAD],
         )  # fmt: skip
-        self._tell(batch.id, [events.item_dead(n, fresh[n - lo].key, fresh[n - lo].place) for n, _ in body.invalid])
+        self._tell(batch.id, [course.item_dead(n, fresh[n - lo].key, fresh[n - lo].place) for n, _ in body.invalid])
         head = self._link_batch(batch.id, "ingested", journal.encode_body(body), actor)
         if fresh:
             self._chunks[chunk] = Chunk(id=chunk, batch=batch.id, lo=ItemNo(lo), hi=ItemNo(lo + len(fresh)), head=head,

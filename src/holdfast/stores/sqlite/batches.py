@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.core import course, events, journal
+from holdfast.core import course, journal
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import BATCHES
 from holdfast.core.model import Batch, BatchId, Chunk, Course, Entry, Event, chain_of_batch
@@ -34,7 +34,7 @@ class SqliteBatches(SqliteReads):
                             f"{self.path} holds {BATCHES:,} batches, the most a store can: use another file"
                         )
                     self._link_batch(db, batch_id, 0, journal.GENESIS, "opened", body, actor)
-                    self._tell(db, batch_id, [events.opened(name, pipeline)])
+                    self._tell(db, batch_id, [course.batch_opened(name, pipeline)])
                 elif found.pipeline == pipeline and found.definition != definition:
                     check_redefinition(found, definition)
                     db.execute(SQL["redefine_batch"], (definition, stage_count(definition), found.id))

@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 from msgspec.structs import replace
 
-from holdfast.core import acts, course, events, ingest, journal, lease
+from holdfast.core import acts, course, ingest, journal, lease
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import ITEMS
 from holdfast.core.model import (
@@ -117,7 +117,7 @@ class SqliteStore(SqliteBatches):
             rows = [(n, x.key, x.salt, x.payload) for n, x in enumerate(fresh, start=base + lo)]
             write_rows(db.cursor, SQL["insert_items"], rows)
             write_rows(db.cursor, SQL["put_places"], [(base + n, *place_row(place)) for n, place in refused])
-            self._tell(db, batch.id, [events.item_dead(n, fresh[n - lo].key, place) for n, place in refused])
+            self._tell(db, batch.id, [course.item_dead(n, fresh[n - lo].key, place) for n, place in refused])
         chunk = self._new_chunk_id(db) if fresh else 0
         body = journal.Ingested(
             lo=lo, hi=hi, digests=b"".join([x.digest for x in fresh]), chunk=chunk, ended=ended,

@@ -8,10 +8,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.core.acts import change_of
+from holdfast.core.acts import change_of, requeued
 from holdfast.core.limits import REQUEUES
 from holdfast.core.model import Act, BatchId, Change, Commit, Course, Place, State, StoredItem
-from holdfast.core.orphans import requeued
 from holdfast.core.states import Transition, go_back, move, redriven
 from holdfast.testing.exhaustive import hand as hands
 from holdfast.testing.exhaustive.hand import IDLE, Hand, Phase

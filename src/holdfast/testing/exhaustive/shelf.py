@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from holdfast.core import canonical, ingest
+from holdfast.core.course import batch_finished
 from holdfast.core.errors import Refused, UsageError
-from holdfast.core.events import finished
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import (
     Act,
@@ -166,7 +166,9 @@ class Shelf:
         """The state after somebody tried to seal the batch."""
         kept = self._take(number)
         try:
-            self._store.seal(self._batch.id, actor="operator", reconciliation=b"", events=[finished("complete", {})])
+            self._store.seal(
+                self._batch.id, actor="operator", reconciliation=b"", events=[batch_finished("complete", {})]
+            )
         except Refused:
             if self.finished[number] and not self.is_sealed(number):
                 raise

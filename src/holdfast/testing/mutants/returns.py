@@ -7,7 +7,7 @@ from unittest import mock
 
 import msgspec
 
-from holdfast.core import acts, orphans, settle, verify
+from holdfast.core import acts, settle, verify
 from holdfast.core.model import Act, Change, Chunk, Course, Place, State
 from holdfast.core.outcome import Done, Lost
 from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped
@@ -143,12 +143,12 @@ def an_act_that_is_sent_again_is_done_again_where_its_item_came_round() -> Patch
 
 @simulation
 def items_are_sent_on_their_way_without_limit() -> Patch:
-    return mock.patch.object(orphans, "REQUEUES", 10**9)
+    return mock.patch.object(acts, "REQUEUES", 10**9)
 
 
 @simulation
 def that_an_item_was_sent_on_its_way_is_not_counted() -> Patch:
-    return wrapped(orphans, "requeued", lambda requeued, *place, **why: replace(requeued(*place, **why), requeues=0))
+    return wrapped(acts, "requeued", lambda requeued, *place, **why: replace(requeued(*place, **why), requeues=0))
 
 
 @simulation
@@ -156,4 +156,4 @@ def an_item_of_a_cancelled_batch_is_sent_on_its_way() -> Patch:
     def hopeful(resolve: Any, *place: Any, **facts: Any) -> Any:
         return resolve(*place, **facts | {"course": Course.OPEN})
 
-    return wrapped(orphans, "resolve", hopeful)
+    return wrapped(acts, "resolve_orphan", hopeful)

@@ -1,7 +1,8 @@
 """How the batch of a world is steered and comes to its end: paused and resumed, cancelled, sealed, reopened."""
 
-from holdfast.core import events, ingest
+from holdfast.core import ingest
 from holdfast.core.acts import change_of
+from holdfast.core.course import batch_finished
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import Course, State
 from holdfast.core.states import Transition, move
@@ -73,7 +74,7 @@ def try_to_seal(world: World) -> None:
     takes_no_more = world.ended or (fresh is not None and fresh.course is Course.CANCELLED)
     obstacle = bool(pending or not takes_no_more)
     try:
-        world.store.seal(world.batch.id, actor="sealer", reconciliation=b"{}", events=[events.finished("complete", {})])
+        world.store.seal(world.batch.id, actor="sealer", reconciliation=b"{}", events=[batch_finished("complete", {})])
     except Refused:
         if not obstacle:
             raise Violation("a batch of which nothing is open cannot be sealed") from None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.core import lease, wait
+from holdfast.core import lease, retry
 from holdfast.core.model import Checkpoint, Claim, Item, ItemNo
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Reached
@@ -63,7 +63,7 @@ class Hand:
 
     def take_in(self, items: Sequence[Item], now: float) -> None:
         for item in items:
-            is_over = wait.is_over(item.place.due, item.place.wait, now)
+            is_over = retry.wait_is_over(item.place.due, item.place.wait, now)
             (self.ready if is_over else self.waiting).append(item)
 
     def wake(self, now: float) -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from holdfast.core import canonical, events
+from holdfast.core import canonical, course
 from holdfast.core.model import Course, State
 from holdfast.testing.replay import EVERYTHING, Story, Violation, compare, replay
 from holdfast.testing.simulator.world import World
@@ -72,10 +72,10 @@ def check_events(world: World, story: Story) -> None:
     """Events are those of what is in the journal, and no others; the receiver heard them all, in their order."""
     stored = world.store.events(limit=EVERYTHING)
     resolved = [n for kind, _, n in story.acted if kind in ("requeued", "buried")]
-    wanted: Counter[tuple[str, int | None]] = Counter((events.ITEM_DEAD, n) for n in story.buried)
-    wanted.update((events.ORPHAN_RESOLVED, n) for n in resolved)
-    wanted[events.BATCH_OPENED, None] = 1
-    wanted[events.BATCH_FINISHED, None] = story.seals
+    wanted: Counter[tuple[str, int | None]] = Counter((course.ITEM_DEAD, n) for n in story.buried)
+    wanted.update((course.ORPHAN_RESOLVED, n) for n in resolved)
+    wanted[course.BATCH_OPENED, None] = 1
+    wanted[course.BATCH_FINISHED, None] = story.seals
     told: Counter[tuple[str, int | None]] = Counter((event.kind, event.n) for event in stored)
     if +wanted != told:
         raise Violation(f"events without a fact: {+(told - wanted)}; facts without an event: {+(wanted - told)}")

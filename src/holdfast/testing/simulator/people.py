@@ -1,9 +1,8 @@
 """Everybody else: who admits the items, and who acts on them while workers work."""
 
-from holdfast.core import events, ingest, orphans
-from holdfast.core.acts import change_of
+from holdfast.core import acts, course, ingest
+from holdfast.core.acts import Strategy, change_of
 from holdfast.core.model import Change, Course, Place, State, StoredItem
-from holdfast.core.orphans import Strategy
 from holdfast.core.states import Transition, go_back, move, redriven
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator import ranges
@@ -76,7 +75,7 @@ def caretaker(world: World) -> Actor:
 
 def _decide(world: World, item: StoredItem) -> tuple[Strategy, Place]:
     for strategy in (Strategy.REQUEUE, Strategy.FAIL):
-        after = orphans.resolve(item.place, strategy, stages=world.stages, reason="stuck", course=world.course)
+        after = acts.resolve_orphan(item.place, strategy, stages=world.stages, reason="stuck", course=world.course)
         if isinstance(after, str):
             continue
         if after.state is State.PENDING and world.course is Course.CANCELLED:
@@ -89,10 +88,10 @@ def _resolve(
     world: World, item: StoredItem, strategy: Strategy, after: Place, act_id: bytes, *, is_first: bool
 ) -> None:
     """Whoever was at work on it cannot commit any more, however slow or alive."""
-    told = events.orphan_resolved(item.n, item.key, after, strategy=strategy.value, actor="caretaker", reason="because")
+    told = course.orphan_resolved(item.n, item.key, after, strategy=strategy.value, actor="caretaker", reason="because")
     began, now, held = world.clock(), world.row_of(item.n), world.chunk_of(item.n)
     kind = "buried" if after.state is State.DEAD else "requeued"
-    buried = (events.item_dead(item.n, item.key, after),) if after.state is State.DEAD else ()
+    buried = (course.item_dead(item.n, item.key, after),) if after.state is State.DEAD else ()
     changed = world.act("caretaker", kind, [change_of(item.n, item.place, after)], seize=True, act_id=act_id,
                         events=(*buried, told))  # fmt: skip
     later = world.row_of(item.n)

@@ -1,6 +1,6 @@
 """Looks at what was recorded, and sends back what does not hold: the first stage that is broken, in a new epoch."""
 
-from holdfast.core import events, verify
+from holdfast.core import course, verify
 from holdfast.core.acts import change_of
 from holdfast.core.model import Course, State, StoredItem
 from holdfast.testing.simulator.world import Actor, World
@@ -41,6 +41,6 @@ def break_something(world: World) -> None:
 def rewind(world: World, item: StoredItem, stage: int) -> None:
     """Without taking it from anybody: an owner looks before it runs."""
     after = verify.rewound(item.place, stage, world.stages, reason="gone")
-    told = (events.item_dead(item.n, item.key, after),) if after.state is State.DEAD else ()
+    told = (course.item_dead(item.n, item.key, after),) if after.state is State.DEAD else ()
     changed = world.act("checker", "rewound", [change_of(item.n, item.place, after)], events=told)
     world.counts["rewinds"] += len(changed)

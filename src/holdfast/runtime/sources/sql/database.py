@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
-from holdfast.core import extras
+from holdfast.core import errors
 from holdfast.core.errors import HoldfastError, Transient, UsageError
 from holdfast.core.limits import REQUEST_HINT_CHARS
-from holdfast.runtime.sources.away import UNAVAILABLE
+from holdfast.runtime.sources.base import UNAVAILABLE
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -171,9 +171,9 @@ def sqlalchemy() -> Any:
         import sqlalchemy as found
         import sqlalchemy.exc
     except ModuleNotFoundError:
-        raise extras.missing("tables and queries need", "SQLAlchemy") from None
+        raise errors.missing_extra("tables and queries need", "SQLAlchemy") from None
     if int(found.__version__.split(".", maxsplit=1)[0]) < 2:
         raise UsageError(
-            f"SQLAlchemy {found.__version__} is too old: {extras.how_to_get('SQLAlchemy')}, in 2.0 or newer"
+            f"SQLAlchemy {found.__version__} is too old: {errors.how_to_get('SQLAlchemy')}, in 2.0 or newer"
         )
     return found

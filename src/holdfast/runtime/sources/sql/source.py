@@ -1,5 +1,10 @@
-"""Rows of a table or a query in the order of cursor and key, in pages, from any row on."""
+"""What comes after a row, as SQL that every database answers from its index on (cursor, key).
 
+PostgreSQL and SQLite walk the index for a comparison of row values. MySQL and MariaDB do not: there the same is spelled
+out column by column, with a bound on the first column in front that the index can be entered by.
+"""
+
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -11,18 +16,58 @@ from holdfast.core import cursor as cursors
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Key
-from holdfast.runtime.durations import Duration, seconds
-from holdfast.runtime.sources import names
-from holdfast.runtime.sources.away import Outage, rows_of
-from holdfast.runtime.sources.base import Final, Since, Span, Waits
-from holdfast.runtime.sources.sql import keyset
+from holdfast.runtime.sources import listing
+from holdfast.runtime.sources.base import Final, Outage, Since, Span, Waits, rows_of
+from holdfast.runtime.sources.sql import columns as shapes
+from holdfast.runtime.sources.sql.columns import Shape
 from holdfast.runtime.sources.sql.database import Database, sqlalchemy
-from holdfast.runtime.sources.sql.final import BEFORE, Settling, Where
-from holdfast.runtime.sources.sql.shape import Shape
-from holdfast.runtime.words import many
+from holdfast.runtime.sources.sql.horizon import BEFORE, Settling, Where
+from holdfast.runtime.text import Duration, many, seconds
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
+
+
+ROW_VALUES = frozenset({"postgresql", "sqlite", "cockroachdb"})
+
+
+def rows_after(columns: Sequence[Any], values: Sequence[Any], dialect: str) -> Any:
+    """Rows that come after these values in the order of the columns."""
+    return _beyond(columns, values, dialect, more=True)
+
+
+def rows_until(columns: Sequence[Any], values: Sequence[Any], dialect: str) -> Any:
+    """Rows that come before these values, or have them."""
+    return _beyond(columns, values, dialect, more=False)
+
+
+def _beyond(columns: Sequence[Any], values: Sequence[Any], dialect: str, *, more: bool) -> Any:
+    sa = sqlalchemy()
+    if len(columns) == 1:
+        return columns[0] > values[0] if more else columns[0] <= values[0]
+    if dialect in ROW_VALUES:
+        given = sa.tuple_(*[sa.literal(value, _type(column)) for column, value in zip(columns, values, strict=True)])
+        return sa.tuple_(*columns) > given if more else sa.tuple_(*columns) <= given
+    entry = columns[0] >= values[0] if more else columns[0] <= values[0]
+    return sa.and_(entry, spelled_out(columns, values, more=more))
+
+
+def spelled_out(columns: Sequence[Any], values: Sequence[Any], *, more: bool) -> Any:
+    """(a, b) > (x, y) as a > x OR (a = x AND b > y); the last column of `<=` takes the row itself in."""
+    sa = sqlalchemy()
+    cases = []
+    for at, (column, value) in enumerate(zip(columns, values, strict=True)):
+        same = [each == known for each, known in zip(columns[:at], values[:at], strict=True)]
+        last = at == len(columns) - 1
+        beyond = column > value if more else (column <= value if last else column < value)
+        cases.append(sa.and_(*same, beyond) if same else beyond)
+    return sa.or_(*cases)
+
+
+def _type(column: Any) -> Any:
+    """The type a value is sent with: the column's, unless nothing is known about that."""
+    return None if isinstance(column.type, sqlalchemy().types.NullType) else column.type
+
 
 Nulls = Literal["refuse", "skip", "first"]
 KIND = "column+key"
@@ -146,7 +191,7 @@ class SqlSource:
     def split(self, parts: int) -> Sequence[Span]:
         """Ranges of about as many rows each. The first begins before every row and the last never ends, so that no row
         falls outside, whatever is written meanwhile."""
-        described = names.of(self.describe())
+        described = listing.names_of(self.describe())
         with self.database.connect() as connection:
             shape = self._shaped(connection)
             known = self._identity(connection, shape) | {"of": described}
@@ -164,7 +209,7 @@ class SqlSource:
     def since(self, before: dict[str, Any], handled: int) -> Since:
         """What became of the rows since they were counted. A row whose cursor is its key stays where it is; any other
         may have moved on by an update, so that only their number tells."""
-        if before.get("of") != names.of(self.describe()):
+        if before.get("of") != listing.names_of(self.describe()):
             return Since()
         with self.database.connect() as connection:
             shape = self._shaped(connection)
@@ -199,7 +244,7 @@ class SqlSource:
         """How many rows have a cursor, up to one and with it."""
         sa, values = sqlalchemy(), self._values(shape)
         if until is not None:
-            values = values.where(keyset.until(shape.order, self._place(until), self.database.dialect))
+            values = values.where(rows_until(shape.order, self._place(until), self.database.dialect))
         return connection.execute(sa.select(sa.func.count()).select_from(values.subquery())).scalar() or 0
 
     def _borders(self, connection: "Connection", shape: Shape, widths: Sequence[int]) -> Iterator[Cursor]:
@@ -209,7 +254,7 @@ class SqlSource:
         for rows in widths:
             rest = values
             if found is not None:
-                rest = values.where(keyset.after(shape.order, tuple(found), self.database.dialect))
+                rest = values.where(rows_after(shape.order, tuple(found), self.database.dialect))
             found = connection.execute(rest.offset(rows - 1).limit(1)).first()
             if found is None:
                 return  # rows went while we looked: the last range has the rest
@@ -272,9 +317,9 @@ class SqlSource:
         statement = self._select(shape).where(shape.order[0].is_(None))
         dialect = self.database.dialect
         if place is not None:
-            statement = statement.where(keyset.after(shape.order[1:], place[1:], dialect))
+            statement = statement.where(rows_after(shape.order[1:], place[1:], dialect))
         if until is not None and until.kind == KIND and until.value is None:
-            statement = statement.where(keyset.until(shape.order[1:], self._place(until)[1:], dialect))
+            statement = statement.where(rows_until(shape.order[1:], self._place(until)[1:], dialect))
         return statement.order_by(*shape.order[1:]).limit(self.page)
 
     def _valued_rows(self, shape: Shape, place: tuple[Any, ...] | None, until: Cursor | None) -> Any:
@@ -283,11 +328,11 @@ class SqlSource:
         if shape.may_be_null:
             statement = statement.where(shape.order[0].is_not(None))
         if place is not None and place[0] is not None:
-            statement = statement.where(keyset.after(shape.order, place, dialect))
+            statement = statement.where(rows_after(shape.order, place, dialect))
         if until is not None and until.kind == BEFORE:
             statement = statement.where(shape.order[0] < until.value)
         elif until is not None:
-            statement = statement.where(keyset.until(shape.order, self._place(until), dialect))
+            statement = statement.where(rows_until(shape.order, self._place(until), dialect))
         return statement.order_by(*shape.order).limit(self.page)
 
     def _select(self, shape: Shape) -> Any:
@@ -315,7 +360,7 @@ class SqlSource:
         """The order columns of every row that has a cursor, after one."""
         values = self._values(shape)
         if after is not None and (place := self._place(after))[0] is not None:
-            values = values.where(keyset.after(shape.order, place, self.database.dialect))
+            values = values.where(rows_after(shape.order, place, self.database.dialect))
         return values
 
     def _paged(self, rows: list[Any], shape: Shape) -> SqlPage:
@@ -368,3 +413,112 @@ def _names(given: Any, what: str) -> tuple[str, ...]:
     if not names or not all(isinstance(name, str) and name for name in names):
         raise UsageError(f"{what}={given!r}: name a column, or several in a list")
     return names
+
+
+class Table(SqlSource):
+    """A table in the order of a column that grows with every change, and of its key.
+
+    `hf.Table(dsn, "orders", cursor="updated_at", key="id")`
+    """
+
+    def __init__(self, database: "str | Engine", name: str, *, cursor: str, key: str | Sequence[str] | None = None,
+                 where: str | Mapping[str, Any] | None = None, columns: Sequence[str] | None = None,
+                 schema: str | None = None, nulls: Nulls = "refuse", settle: Duration = "10s",
+                 clock: Where | None = None, page: int = PAGE, unsafe_cursor: bool = False) -> None:  # fmt: skip
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"Table({name!r}): name the table")
+        super().__init__(database, f"table {name!r}", cursor=cursor, key=key, nulls=nulls, settle=settle, clock=clock,
+                         page=page, unsafe_cursor=unsafe_cursor)  # fmt: skip
+        if not (where is None or isinstance(where, str | Mapping)):
+            raise UsageError(f"{self.what}: where={where!r}: write SQL, or a dictionary of columns and values")
+        self.name = name
+        self.schema = schema
+        self.where = where
+        self._columns = None if columns is None else _names(columns, f"{self.what}: columns")
+
+    def describe(self) -> dict[str, Any]:
+        """The logical table: from which machine and as which user it is read says nothing about it."""
+        return {
+            "kind": "table",
+            "database": self.database.name,
+            "table": self.name if self.schema is None else f"{self.schema}.{self.name}",
+            "cursor": self.cursor,
+            "key": list(self._key_columns()),
+            "where": self._described_filter(),
+            "nulls": self.nulls,
+        }
+
+    def _described_filter(self) -> Any:
+        if self.where is None or isinstance(self.where, str):
+            return None if self.where is None else normalised(self.where)
+        return {name: str(value) for name, value in self.where.items()}
+
+    def _shape_of(self, connection: "Connection") -> Shape:
+        return shapes.shape_of_table(connection, self.name, self.schema, cursor=self.cursor, key=self.key,
+                               columns=self._columns, what=self.what, unsafe=self.unsafe_cursor)  # fmt: skip
+
+    def _filter(self, statement: Any, shape: Shape) -> Any:
+        if self.where is None:
+            return statement
+        if isinstance(self.where, str):
+            return statement.where(sqlalchemy().text(f"({as_text(self.where)}\n)"))
+        for name, value in self.where.items():
+            if name not in shape.origin.c:
+                raise UsageError(f"{self.what}: where={{{name!r}: …}}: it has no such column")
+            column = shape.origin.c[name]
+            statement = statement.where(column.is_(None) if value is None else column == value)
+        return statement
+
+
+_QUOTED = re.compile(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*\n?|/\*.*?\*/)", re.DOTALL)
+"""What is not SQL within SQL: texts, names in quotes, and comments."""
+
+
+class Query(SqlSource):
+    """A query in the order of a column that grows with every change, and of its key.
+
+    `hf.Query(dsn, "SELECT o.*, c.name FROM orders o JOIN customers c USING (customer)", cursor="updated_at", key="id")`
+    """
+
+    def __init__(self, database: "str | Engine", statement: str, *, cursor: str, key: str | Sequence[str],
+                 params: Mapping[str, Any] | None = None, nulls: Nulls = "refuse", settle: Duration = "10s",
+                 clock: Where | None = None, page: int = PAGE, unsafe_cursor: bool = False) -> None:  # fmt: skip
+        if not isinstance(statement, str):
+            raise UsageError(f"Query({statement!r}): give the statement as text")
+        self.statement = statement.strip().rstrip(";").rstrip()
+        short = " ".join(self.statement.split())
+        what = f"query {short if len(short) <= 60 else short[:59] + '…'!r}"
+        words = _QUOTED.sub(lambda found: " " if found[0][:2] in ("--", "/*") else "''", self.statement)
+        if not re.match(r"(?i)(select|with|values)\b", words.lstrip("( \n\t")) or ";" in words:
+            raise UsageError(f"{what}: give one SELECT: what is read is never changed")
+        super().__init__(database, what, cursor=cursor, key=key, nulls=nulls, settle=settle, clock=clock, page=page,
+                         unsafe_cursor=unsafe_cursor)  # fmt: skip
+        self.params = dict(params) if params is not None else {}
+
+    def describe(self) -> dict[str, Any]:
+        """The logical query: how it is laid out, and from where it is asked, says nothing about it."""
+        return {
+            "kind": "query",
+            "database": self.database.name,
+            "query": normalised(self.statement),
+            "params": {name: str(value) for name, value in self.params.items()},
+            "cursor": self.cursor,
+            "key": list(self.key),
+            "nulls": self.nulls,
+        }
+
+    def _shape_of(self, connection: "Connection") -> Shape:
+        return shapes.shape_of_query(
+            connection, as_text(self.statement), self.params, cursor=self.cursor, key=self.key, what=self.what
+        )
+
+
+def normalised(statement: str) -> str:
+    """The statement without what does not matter: blanks and line ends outside of quotes and comments."""
+    parts = _QUOTED.split(statement.strip().rstrip(";"))
+    return "".join(part if at % 2 else re.sub(r"\s+", " ", part) for at, part in enumerate(parts)).strip()
+
+
+def as_text(statement: str) -> str:
+    """The statement as SQLAlchemy's text: a colon within quotes or a comment begins no parameter."""
+    return _QUOTED.sub(lambda quoted: re.sub(r"(?<!\\):", r"\\:", quoted[0]), statement)

@@ -1,0 +1,114 @@
+"""What a user may say about retries, money, tolerance and pauses."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from holdfast.core import canonical, model, retry
+from holdfast.core.course import share_of
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import BREAKER_SECONDS, WINDOW_ITEMS
+from holdfast.core.retry import Policy
+from holdfast.runtime.text import Duration, seconds
+
+Usd = Decimal | float | int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often, how long and for how much an item is tried at a stage: 3 attempts within 15 minutes by default."""
+
+    attempts: int = 3
+    within: Duration = "15m"
+    wait: tuple[Duration, Duration] = ("2s", "30s")
+    usd: Usd | None = None
+    defer_within: Duration = "24h"
+    """How long an item may be deferred in all."""
+
+    def __post_init__(self) -> None:
+        self.policy()
+
+    def policy(self) -> Policy:
+        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or not 1 <= self.attempts <= 1000:
+            raise UsageError(f"Retry(attempts={self.attempts!r}): a whole number from 1 to 1000")
+        if not isinstance(self.wait, tuple | list) or len(self.wait) != 2:
+            raise UsageError(f"Retry(wait={self.wait!r}): the shortest and the longest wait, such as ('2s', '30s')")
+        low, high = (seconds(part, "Retry(wait=…)") for part in self.wait)
+        if low > high:
+            raise UsageError(f"Retry(wait={self.wait!r}): the first is the shortest wait, the second the longest")
+        return Policy(
+            attempts=self.attempts,
+            within=seconds(self.within, "Retry(within=…)"),
+            wait_min=low,
+            wait_max=high,
+            money=None if self.usd is None else canonical.to_units(self.usd),
+            defer_within=seconds(self.defer_within, "Retry(defer_within=…)"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a batch may cost in all its runs; pass it at every run, it is not remembered. `item` is the most one item
+    can cost, where you know it."""
+
+    usd: Usd
+    item: Usd | None = None
+
+    def __post_init__(self) -> None:
+        if canonical.to_units(self.usd) == 0:
+            raise UsageError("Budget(usd=0) would let nothing run: give an amount, or leave the budget out")
+        if self.item is not None and not 0 < canonical.to_units(self.item) <= canonical.to_units(self.usd):
+            raise UsageError(f"Budget(usd={self.usd}, item={self.item}): an item costs something, and no more than all")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """How many dead letters a batch may have before its run stops: a count, a share of all items, or both; with
+    `window`, the share is of so many items that were settled last."""
+
+    count: int | None = None
+    share: float | None = None
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.count is None and self.share is None:
+            raise UsageError("Tolerance(): pass how many dead letters are fine, with count=… or share=…")
+        if self.count is not None and (type(self.count) is not int or self.count < 0):
+            raise UsageError(f"Tolerance(count={self.count!r}): a whole number, 0 or more")
+        share = self.share
+        if share is not None and (isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1):
+            raise UsageError(f"Tolerance(share={share!r}): a share from 0 to 1, such as 0.01")
+        if self.window is not None and (type(self.window) is not int or not 1 <= self.window <= WINDOW_ITEMS):
+            raise UsageError(f"Tolerance(window={self.window!r}): a number of items from 1 to {WINDOW_ITEMS:,}")
+        if self.window is not None and share is None:
+            raise UsageError("Tolerance(window=…): pass the share of the window that may be dead, with share=…")
+
+    def facts(self) -> model.Tolerance:
+        """What a store is asked to judge."""
+        return model.Tolerance(count=self.count, share=self.share, window=self.window)
+
+    def allowed(self, expected: int) -> int:
+        """How many of all items may be dead once everything is settled."""
+        found = [] if self.count is None else [self.count]
+        if self.share is not None:
+            found.append(share_of(self.share, expected))
+        return min(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """When a stage pauses: after so many transient failures of different items in a row, for so long; each further
+    pause is twice as long, up to ten minutes."""
+
+    failures: int = retry.Rule().failures
+    pause: Duration = "30s"
+
+    def __post_init__(self) -> None:
+        self.rule()
+
+    def rule(self) -> retry.Rule:
+        if isinstance(self.failures, bool) or not isinstance(self.failures, int) or not 1 <= self.failures <= 100_000:
+            raise UsageError(f"Breaker(failures={self.failures!r}): a whole number from 1 to 100,000")
+        pause = seconds(self.pause, "Breaker(pause=…)")
+        if not 0 < pause <= BREAKER_SECONDS:
+            raise UsageError(f"Breaker(pause={self.pause!r}): longer than 0 s, and no longer than an hour")
+        return retry.Rule(failures=self.failures, pause=pause)

@@ -1,0 +1,248 @@
+"""A digest of what a handler does: of its syntax, so that comments, blank lines, docstrings, decorators and the layout
+of its source may change, and the code counts as the same."""
+
+import ast
+import functools
+import inspect
+import textwrap
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Literal, overload
+
+import msgspec
+from pydantic import BaseModel
+
+from holdfast.core import canonical, changes
+from holdfast.core.errors import UsageError
+from holdfast.core.retry import Policy
+from holdfast.runtime import event_loop
+from holdfast.runtime.define.policy import Breaker, Retry
+from holdfast.runtime.define.resource import of_handler
+from holdfast.runtime.define.schema import Schema
+from holdfast.runtime.event_loop import Loan
+from holdfast.runtime.sinks.base import Sink
+from holdfast.runtime.text import Duration, seconds
+from holdfast.runtime.verify.calls import Adopter, Verifier
+
+
+def code_of(function: Callable[..., Any]) -> str:
+    """The digest of a handler's code; of its text where that cannot be parsed, of its name where it cannot be had.
+    What a handler calls is not part of it."""
+    if isinstance(function, functools.partial):
+        return canonical.fingerprint([code_of(function.func), _bound(function)])
+    named = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
+    try:
+        text = inspect.getsource(named)
+    except (OSError, TypeError):
+        return canonical.fingerprint(getattr(function, "__qualname__", repr(type(function))))
+    try:
+        tree = ast.parse(textwrap.dedent(text))
+    except SyntaxError:  # a lambda in the middle of a call, for example
+        return canonical.fingerprint(text)
+    return canonical.fingerprint(_bare(tree))
+
+
+def _bare(node: Any) -> Any:
+    """A tree as plain values, without what says nothing about what it does. What is empty is left out, so that another
+    version of Python, which knows more kinds of things to leave empty, gives the same."""
+    if isinstance(node, list):
+        return [_bare(each) for each in node]
+    if isinstance(node, ast.Constant):
+        return [type(node.value).__name__, repr(node.value)]
+    if not isinstance(node, ast.AST):
+        return node if isinstance(node, str | int) else repr(node)
+    fields = {name: value for name, value in ast.iter_fields(node) if name not in _SAYS_NOTHING}
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+        fields["body"] = node.body[1:] if _begins_with_text(node) else node.body
+        fields.pop("decorator_list", None)
+    kept = {name: _bare(value) for name, value in fields.items() if value is not None and value != []}
+    return [type(node).__name__, kept] if kept else type(node).__name__
+
+
+_SAYS_NOTHING = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
+
+
+def _begins_with_text(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module) -> bool:
+    first = node.body[0] if node.body else None
+    return isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+
+
+def _bound(function: "functools.partial[Any]") -> Any:
+    """What a partial binds, where that is plain; what is not plain prints differently in every run."""
+    try:
+        return canonical.decode(canonical.encode([function.args, function.keywords]))
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+        return None
+
+
+class HookList:
+    """Functions to call at one moment, in the order they were added. Each may take the facts, or nothing."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.functions: list[Callable[..., Any]] = []
+
+    def add(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        self.functions = [
+            f for f in self.functions if getattr(f, "__qualname__", f) != getattr(function, "__qualname__", function)
+        ]
+        self.functions.append(function)
+        return function
+
+    def call(self, facts: Any, loan: Loan | None = None) -> list[Any]:
+        """Call all of them, coroutines on the event loop (of a run, where its loan is passed); what they raise goes
+        up."""
+        return [event_loop.call(function, *[facts] * _takes_one(function), loan=loan) for function in self.functions]
+
+    def __bool__(self) -> bool:
+        return bool(self.functions)
+
+
+class Hooks:
+    """The three moments."""
+
+    def __init__(self, what: str) -> None:
+        self.before = HookList(f"{what}, before")
+        self.after = HookList(f"{what}, after")
+        self.on_failure = HookList(f"{what}, on_failure")
+
+
+def _takes_one(function: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters)
+
+
+Where = Literal["threads", "processes"]
+Function = Callable[..., Any]
+
+
+class Stage:
+    """A handler and everything that is said about it. Calling it calls the handler, so that it can be tested alone."""
+
+    def __init__(self, function: Callable[..., Any], *, name: str | None = None, retry: Retry | None = None,
+                 sink: Sink | None = None, timeout: Duration | None = None, concurrency: int | None = None,
+                 executor: Where | None = None, metrics: type[BaseModel] | None = None,
+                 breaker: Breaker | bool | None = None) -> None:  # fmt: skip
+        self.function = function
+        self.name: str = name if name is not None else getattr(function, "__name__", type(function).__name__)
+        what = self.what = f"stage {self.name!r}"
+        self.parameters = of_handler(function, what)
+        self.input = Schema(self.parameters.given, f"{what}, input")
+        self.output = Schema(self.parameters.made, f"{what}, output", "invalid_output")
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+        self.awaits = self.is_async
+        """It runs on the event loop of the process, where async resources live."""
+        self.retry = retry if retry is not None else Retry()
+        self.sink = sink
+        self.timeout = None if timeout is None else seconds(timeout, f"{what}: timeout")
+        self.concurrency = concurrency
+        self.executor = executor
+        self.metrics = metrics
+        self.breaker = Breaker() if breaker in (None, True) else breaker
+        """What makes it pause; False where nothing does."""
+        self.hooks = Hooks(what)
+        self.takes_ranges = False
+        """Its items are ranges of a source: each is claimed by itself, and comes to its end in many checkpoints."""
+        self.verifier: Verifier | None = None
+        self.adopter: Adopter | None = None
+        self.__name__ = self.name
+        self.__doc__ = getattr(function, "__doc__", None)
+        self._check(what)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    @overload
+    def verify(self, function: Function, /) -> Function: ...
+
+    @overload
+    def verify(self, *, timeout: Duration | None = None) -> Callable[[Function], Function]: ...
+
+    def verify(
+        self, function: Function | None = None, *, timeout: Duration | None = None
+    ) -> Function | Callable[[Function], Function]:
+        """Register a verifier, `(out)` or `(out, item, ctx)`: it must say True before an output counts."""
+
+        def register(given: Function) -> Function:
+            self.verifier = Verifier(given, self.name, timeout, self.timeout)
+            return given
+
+        return register if function is None else register(function)
+
+    @overload
+    def adopt(self, function: Function, /) -> Function: ...
+
+    @overload
+    def adopt(self, *, timeout: Duration | None = None) -> Callable[[Function], Function]: ...
+
+    def adopt(
+        self, function: Function | None = None, *, timeout: Duration | None = None
+    ) -> Function | Callable[[Function], Function]:
+        """Register an adopter, `(item, ctx) -> out | None`: before an item is tried again, it looks for what an earlier
+        attempt made and could not record."""
+
+        def register(given: Function) -> Function:
+            self.adopter = Adopter(given, self.name, timeout, self.timeout)
+            return given
+
+        return register if function is None else register(function)
+
+    def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Call a function before the first item of this stage is run, in every run."""
+        return self.hooks.before.add(function)
+
+    def after(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Call a function with the stage's statistics once it is complete; what it returns is kept."""
+        return self.hooks.after.add(function)
+
+    def on_failure(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Call a function with every item that this stage buries."""
+        return self.hooks.on_failure.add(function)
+
+    @property
+    def policy(self) -> Policy:
+        return self.retry.policy()
+
+    def describe(self) -> dict[str, Any]:
+        """The stage as it is remembered with the batch; the code as a digest only."""
+        return {**self._described, "sink": self.sink.describe() if self.sink is not None else None}
+
+    @cached_property
+    def maker(self) -> str:
+        """What the journal calls the stage as it is defined now."""
+        return changes.maker(self.describe())
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        """Asked for once: the file of a handler may be edited while it runs."""
+        return {
+            "name": self.name,
+            "input": self.input.describe(),
+            "output": self.output.describe(),
+            "code": code_of(self.function),
+            "shapes": [self.input.shape(), self.output.shape()],
+        }
+
+    def _check(self, what: str) -> None:
+        if self.name == "<lambda>":
+            raise UsageError("a lambda has no name to be remembered by: write stage(name=…), or define a function")
+        if not isinstance(self.retry, Retry):
+            raise UsageError(f"{what}: retry={self.retry!r}: write hf.Retry(attempts=…)")
+        if self.sink is not None and not isinstance(self.sink, Sink):
+            raise UsageError(f'{what}: sink={self.sink!r}: write hf.Files("out/{{key}}.json")')
+        if self.concurrency is not None and (type(self.concurrency) is not int or self.concurrency < 1):
+            raise UsageError(f"{what}: concurrency={self.concurrency!r}: a whole number, 1 or more")
+        if not (self.breaker is False or isinstance(self.breaker, Breaker)):
+            raise UsageError(
+                f"{what}: breaker={self.breaker!r}: write hf.Breaker(failures=…, pause=…), or False for none"
+            )
+        if self.timeout is not None and self.timeout <= 0:
+            raise UsageError(f"{what}: timeout={self.timeout:g} must be more than 0 s")
+        if self.executor not in (None, "threads", "processes"):
+            raise UsageError(
+                f"{what}: executor={self.executor!r} must be 'threads' or 'processes'; pass an Executor to run()"
+            )
+        if self.executor == "processes" and self.is_async:
+            raise UsageError(f"{what} is async: it runs on the event loop, not on processes")
+        if self.metrics is not None and not (inspect.isclass(self.metrics) and issubclass(self.metrics, BaseModel)):
+            raise UsageError(f"{what}: metrics={self.metrics!r} must be a pydantic model")

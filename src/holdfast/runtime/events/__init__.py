@@ -1,1 +1,0 @@
-"""Telling others what happened: delivery, receivers, the form."""

@@ -1,0 +1,272 @@
+"""The facts beside its counts that the word for a batch rests on: that its source gave nothing, and that its last run
+ended in a way which running again does not change by itself."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from holdfast.core import canonical, course, journal
+from holdfast.core.course import HALTS
+from holdfast.core.errors import Conflict, Refused
+from holdfast.core.limits import ACT_ITEMS, END_LOOKS
+from holdfast.core.model import Batch, Chunk, Commit, Course, Entry, State, Tolerance, chain_of_batch
+from holdfast.core.verify import Reconciliation, told_before
+from holdfast.runtime import lookup
+from holdfast.runtime.text import command, many, reopen, when
+from holdfast.stores import owners
+from holdfast.stores.base import Store, each_checkpoint, each_entry, each_item, newest_entries
+
+HALTED = "halted"
+RECONCILED = "reconciled"
+TOLERANCE = "tolerance"
+
+
+def is_empty(store: Store, batch: Batch) -> bool:
+    """Return whether the source of a batch was read to its end and gave no item, or of a scan no row, and nobody said
+    that this is fine: a run that was told so notes an end, and so does a person by a number or a close."""
+    if batch.ingested_at is None or batch.expected is not None or batch.closed_at is not None:
+        return False
+    if batch.course is Course.CANCELLED or batch.sealed_at is not None or _has_any(store, batch):
+        return False
+    return not any(
+        journal.decode_header(e.head).kind == RECONCILED for e in each_entry(store, chain_of_batch(batch.id))
+    )
+
+
+def _has_any(store: Store, batch: Batch) -> bool:
+    # Here, because both rooms stand on the status of a batch, which stands on this file.
+    from holdfast.runtime.cursors.standing import is_scan
+    from holdfast.runtime.scans.burial import is_row
+
+    if not batch.admitted or not is_scan(batch):
+        return bool(batch.admitted)
+    if any(at.rows for at in each_checkpoint(store, batch.id)):
+        return True
+    return any(is_row(item.key) or item.place.state is not State.DONE for item in each_item(store, batch.id))
+
+
+def halted_by(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> str:
+    """Return why the last run ended, where it put that on record and nothing has come further since; else nothing, as
+    where nothing is left to do, or no more are dead than were tolerated."""
+    halt = _last_halt(store, batch, chunks)
+    return "" if halt is None or not _holds(halt, batch, chunks) else halt.reason
+
+
+def _last_halt(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> journal.Acted | None:
+    if not _goes_on(store, batch):
+        return None
+    touched = max((chunk.touched_at for chunk in chunks), default=0.0)
+    for entry in newest_entries(store, chain_of_batch(batch.id), batch.seq):
+        header = journal.decode_header(entry.head)
+        if header.kind in ("ingested", "steered") or header.at < touched:
+            return None
+        if header.kind == HALTED:
+            body = journal.decode_body(entry.body)
+            return body if isinstance(body, journal.Acted) else None
+    return None
+
+
+def _holds(halt: journal.Acted, batch: Batch, chunks: Sequence[Chunk]) -> bool:
+    """Return whether the reason is still one: people may have dealt with dead letters since."""
+    if halt.reason != TOLERANCE:
+        return True
+    dead = sum(chunk.counts.dead for chunk in chunks)
+    if not halt.note:
+        return dead > 0
+    count, share, window = canonical.decode(halt.note)
+    return course.may_be_exceeded(Tolerance(count=count, share=share, window=window), dead, batch)
+
+
+def _goes_on(store: Store, batch: Batch) -> bool:
+    """Return whether there is something left to do, or may still come."""
+    return batch.sealed_at is None and (batch.ingested_at is None or not store.is_settled(batch.id))
+
+
+def note_halt(store: Store, batch: Batch, reason: str, *, actor: str, tolerance: Tolerance | None = None) -> None:
+    """Put on record how a run ended, where a status shall tell it, or would tell another reason from before. Not twice
+    the same in a row, and not once nothing is left to do: the journal of a batch that has ended stays as it is."""
+    now = lookup.batch_named(store, batch.name)
+    if not reason or not _goes_on(store, now):
+        return
+    before, note = _last_halt(store, now, store.chunks(batch.id)), b""
+    if reason == TOLERANCE and tolerance is not None:
+        note = canonical.encode([tolerance.count, tolerance.share, tolerance.window])
+    halt = journal.Acted(reason=reason, note=note)
+    if before != halt and (before is not None or reason in HALTS):
+        store.note(batch.id, HALTED, journal.encode_body(halt), actor=actor)
+
+
+log = logging.getLogger("holdfast.sealing")
+
+Compared = TypeVar("Compared", Reconciliation, Reconciliation | None)
+LATE = "late"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """Work that came after the seal, and was refused."""
+
+    at: float
+    owner: str
+    items: tuple[int, ...]
+    entry: str
+
+    def __str__(self) -> str:
+        return f"{owners.short(self.owner)} came with {many(len(self.items), 'item')} at {when(self.at)}: refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """Who sealed a batch, when and why, and what came after it."""
+
+    at: float
+    by: str
+    reason: str = ""
+    late: tuple[Late, ...] = ()
+
+
+def conclude_end(
+    store: Store, batch: Batch, look: Callable[[], Compared], *, actor: str, looks: int = END_LOOKS
+) -> Compared:
+    """Look at a batch and publish its end, if it has come, as one act: where the batch changed between the look and the
+    write, look again. While others keep changing it, it is left to them: each looks after that."""
+    found = look()
+    for left in reversed(range(looks)):
+        try:
+            if found is not None:
+                publish_end(store, batch, found, actor=actor)
+        except Conflict:
+            found = look() if left else found
+        else:
+            break
+    return found
+
+
+def publish_end(store: Store, batch: Batch, found: Reconciliation, *, actor: str) -> bool:
+    """Note how a batch that came to its end was reconciled and, if every item that came is accounted for, tell that it
+    is finished: both together, once for each end, and only while the batch is in the state that was reconciled. An end
+    that was told before is told again where another one was told since. Says whether that is new. Raises Conflict if
+    the batch has changed."""
+    if not found.is_ended:
+        return False
+    if _note_end(store, batch, found, actor):
+        return True
+    last = _last_told(store, batch.name) if found.is_told else None
+    return last is not None and last[1] != found.facts() and _note_end(store, batch, found, actor, after=last[0])
+
+
+def _note_end(store: Store, batch: Batch, found: Reconciliation, actor: str, *, after: int | None = None) -> bool:
+    said = "every item is accounted for" if found.is_explained else ", ".join(found.unexplained)
+    body = journal.encode_body(journal.Acted(reason=said, note=found.facts(after)))
+    told = [course.batch_finished(found.end, found.counts)] if found.is_told else []
+    return store.note(batch.id, RECONCILED, body, actor=actor, once=True, events=told, basis=found.basis)
+
+
+def _last_told(store: Store, name: str) -> tuple[int, bytes] | None:
+    """Return the number of the entry that told an end last, and its facts."""
+    batch = lookup.batch_named(store, name)
+    for entry in newest_entries(store, chain_of_batch(batch.id), batch.seq):
+        body = journal.decode_body(entry.body)
+        if journal.decode_header(entry.head).kind == RECONCILED and isinstance(body, journal.Acted):
+            facts = told_before(body.note)
+            if facts is not None:
+                return entry.seq, facts
+    return None
+
+
+def seal(
+    store: Store, batch: Batch, found: Reconciliation, *, actor: str, reason: str = "", tolerated: int = 0
+) -> Batch:
+    """Seal a batch that was just reconciled. What was compared has to be what is sealed: the store refuses if anything
+    changed meanwhile."""
+    if not found.is_explained:
+        raise Refused(
+            f"batch {batch.name!r} is not sealed: {', '.join(found.unexplained)}; see "
+            f"`{command('reconcile', batch.name)}`"
+        )
+    if found.recorded.dead > tolerated:
+        raise Refused(
+            f"batch {batch.name!r} is not sealed: {many(found.recorded.dead, 'dead letter')}, tolerated are "
+            f"{tolerated:,}; redrive, resolve or discard them, or pass how many are fine (tolerate=…)"
+        )
+    try:
+        publish_end(store, batch, found, actor=actor)
+    except Conflict:
+        raise Refused(f"batch {batch.name!r} cannot be sealed: it changed while it was reconciled: try again") from None
+    return store.seal(batch.id, actor=actor, reconciliation=found.facts(), reason=reason)
+
+
+def check_open(store: Store, batch: Batch) -> None:
+    """Refuse to change a batch that is sealed, and say since when, by whom, and what to do."""
+    told = seal_of(store, batch)
+    if told is not None:
+        raise Refused(
+            f"batch {batch.name!r} was sealed at {when(told.at)} by {owners.short(told.by)}: it is finished, and "
+            f"nothing was changed; to continue all the same, `{reopen(batch.name)}`, else "
+            "choose another batch name"
+        )
+
+
+def check_goes_on(store: Store, batch: Batch) -> None:
+    """Refuse to send items back in a batch that no run takes up again: what is done of it would be lost."""
+    check_open(store, batch)
+    now = store.batch(batch.name)
+    if now is not None and now.course is Course.CANCELLED:
+        raise Refused(
+            f"batch {batch.name!r} was cancelled, for good: no run would take up what is sent back, so nothing was "
+            "changed; what is done stays done, for the rest choose another batch name"
+        )
+
+
+def end_in_the_way(store: Store, batch: Batch) -> str:
+    """What to know before items are sent back in a batch whose end has come: only a later end lets them run. Empty
+    where its end is still to come, or it has none."""
+    if not course.has_ended(batch, store.now()):
+        return ""
+    end = f"{batch.name} ended at {when(batch.ends_at or 0.0)}"
+    return f"{end}: run it with a later --until, else the next run cancels what goes back"
+
+
+def seal_of(store: Store, batch: Batch) -> Seal | None:
+    """The seal of a batch with what came after it; None if it is open."""
+    if batch.sealed_at is None:
+        return None
+    by, reason, late = "?", "", list[Late]()
+    for entry in each_entry(store, chain_of_batch(batch.id)):
+        header = journal.decode_header(entry.head)
+        if header.kind == "sealed":
+            body = journal.decode_body(entry.body)
+            by, late = header.actor, []
+            reason = body.reason if isinstance(body, journal.Sealed) else ""
+        late += _late(header, entry)
+    return Seal(at=batch.sealed_at, by=by, reason=reason, late=tuple(late))
+
+
+def late_for(store: Store, batch: Batch, n: int) -> list[Late]:
+    """What came too late for one item, whether the batch is still sealed or not."""
+    entries = each_entry(store, chain_of_batch(batch.id))
+    return [late for entry in entries for late in _late(journal.decode_header(entry.head), entry) if n in late.items]
+
+
+def _late(header: journal.Header, entry: Entry) -> Iterator[Late]:
+    body = journal.decode_body(entry.body) if header.kind == LATE else None
+    if isinstance(body, journal.Acted):
+        items = tuple(canonical.decode(body.note)["items"])
+        yield Late(at=header.at, owner=header.actor, items=items, entry=journal.name(header.chain, header.seq))
+
+
+def note_late(store: Store, commits: Sequence[Commit], *, owner: str) -> int:
+    """Report commits that came after the seal: an entry in the batch's chain, a warning for others, a line in the log.
+    Returns how many items they spoke of."""
+    seen: set[int] = set()
+    for commit in commits:
+        items = sorted({int(each.n) for some in (commit.outputs, commit.moves) for each in some})
+        seen.update(items)
+        facts = {"chunk": commit.chunk, "fence": commit.fence, "items": items[:ACT_ITEMS]}
+        body = journal.encode_body(journal.Acted(reason="the batch was sealed", note=canonical.encode(facts)))
+        text = f"work on {many(len(items), 'item')} came after the batch was sealed, and was refused"
+        warning = course.warning("late_commit", text, chunk=commit.chunk, items=len(items))
+        store.note(commit.batch, LATE, body, actor=owner, once=True, events=[warning])
+        log.warning("chunk %d of batch %d: %s", commit.chunk, commit.batch, text)
+    return len(seen)

@@ -1,0 +1,413 @@
+"""Whether the journal and the store still tell the same, unbroken story.
+
+Every chain is checked from its start to the head that the store knows: the batch's own from the very first entry, an
+ingested chunk's from the entry that admitted it, a child's from where it was cut off its parent. Then the journal is
+replayed, and what the store says is held against it: payloads, outputs, places, totals, ranges and owners. Every key
+has to lead to its item. A finding names the entry, the item or the chunk.
+
+A batch that is being worked on can be audited: a group that changes meanwhile is read again.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import msgspec
+
+from holdfast.core import canonical, course, journal
+from holdfast.core.errors import ChainBroken, Damaged, SinkError, Superseded, UsageError
+from holdfast.core.model import Batch, Chunk, ChunkId, Course, Entry, Output, StoredItem, chain_of_batch
+from holdfast.runtime import lookup
+from holdfast.runtime.operate.replay import Projection, moment
+from holdfast.runtime.verify.inspector import OutputReader
+from holdfast.stores.base import Store, TellsHistory, each_checkpoint, each_entry, each_item, each_output
+
+TRIES = 3
+FINDINGS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that does not hold."""
+
+    kind: str
+    """batch, chain, checkpoint, chunk, key, output, payload, place, range, seal, totals"""
+    where: str
+    """The entry, item or chunk."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """What was checked, and what was found."""
+
+    batch: str
+    chains: int
+    entries: int
+    items: int
+    outputs: int
+    files_unread: int
+    """Outputs that stand in files and were not read; `full` reads them."""
+    busy: int
+    """Groups that changed all the time while they were checked; audit again when less is going on."""
+    findings: tuple[Finding, ...]
+    superseded: int = 0
+    """Outputs whose files were replaced by a newer batch, which has their names now."""
+    more_findings: bool = False
+    set_back: str = ""
+    """That the store was set back since the batch was opened: then entries are missing that no chain knows of."""
+
+    @property
+    def holds(self) -> bool:
+        return not self.findings
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"holds": self.holds, "findings": [asdict(each) for each in self.findings]}
+
+
+Progress = Callable[[int, int], None]
+"""Called with (items checked, items in all)."""
+
+
+def verify(store: Store, batch: Batch, *, full: bool = False, progress: Progress | None = None) -> Audit:
+    """Check everything that the journal of a batch can prove. `full` reads outputs that stand in files, too."""
+    try:
+        return _Auditor(store, batch, full, progress).audit()
+    except (TypeError, ValueError, LookupError, OverflowError) as error:
+        raise Damaged(f"{store.url} is damaged: it holds what no store writes ({error}); put back a backup") from error
+
+
+def flaws(store: Store) -> tuple[Finding, ...]:
+    """What is wrong with the rows of batches that no chain tells of: one that is gone, or has other stages."""
+    found = store.flaws() if isinstance(store, TellsHistory) else []
+    return tuple(
+        Finding(kind="batch", where=f"batch number {number}", message=f"{what}; put back a backup")
+        for number, what in found
+    )
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What one part of the audit saw."""
+
+    chains: int = 0
+    entries: int = 0
+    items: int = 0
+    outputs: int = 0
+    files_unread: int = 0
+    superseded: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    def find(self, kind: str, where: str, message: str) -> None:
+        self.findings.append(Finding(kind=kind, where=where, message=message))
+
+    def add(self, other: "_Tally") -> None:
+        for name in ("chains", "entries", "items", "outputs", "files_unread", "superseded"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.findings += other.findings[: FINDINGS + 1 - len(self.findings)]
+
+
+class _Auditor:
+    def __init__(self, store: Store, batch: Batch, full: bool, progress: Progress | None) -> None:
+        self._store, self._batch, self._full, self._progress = store, batch, full, progress
+
+    def audit(self) -> Audit:
+        total, busy = _Tally(), 0
+        is_readable = self._read_definition(total)
+        chunks = self._store.chunks(self._batch.id)
+        self._check_ranges(chunks, total)
+        for start, group in self._groups(total):
+            if not is_readable:
+                continue
+            seen, was_busy = self._settled_group(start, group, _within(chunks, group))
+            total.add(seen)
+            busy += was_busy
+            if self._progress is not None:
+                self._progress(total.items, self._batch.admitted)
+        return Audit(
+            batch=self._batch.name,
+            chains=total.chains,
+            entries=total.entries,
+            items=total.items,
+            outputs=total.outputs,
+            files_unread=total.files_unread,
+            superseded=total.superseded,
+            busy=busy,
+            findings=tuple(total.findings[:FINDINGS]),
+            more_findings=len(total.findings) > FINDINGS,
+            set_back=lookup.set_back_note(self._store, self._batch),
+        )
+
+    def _read_definition(self, total: _Tally) -> bool:
+        try:
+            self._stages = lookup.stage_names(self._batch)
+            self._reader = OutputReader(self._batch)
+        except (msgspec.DecodeError, TypeError, ValueError, LookupError, UsageError) as error:
+            total.find("batch", f"batch {self._batch.name!r}", f"its definition cannot be read ({error})")
+            return False
+        return True
+
+    # -- chains -------------------------------------------------------------------------------------------------
+
+    def _groups(self, total: _Tally) -> Iterator[tuple[bytes, journal.Ingested]]:
+        """The batch's own chain, checked: what was ingested, each with the hash that its chunk starts at."""
+        at, opened, admitted, is_ended = chain_of_batch(self._batch.id), None, 0, False
+        way = journal.Steered(Course.OPEN, "")
+        seal: journal.Sealed | None = None
+        for entry, _, body in self._chain(at, journal.GENESIS, self._batch.head, self._batch.seq, total):
+            if isinstance(body, journal.Opened):
+                opened = body
+            if isinstance(body, journal.Steered):
+                is_ended = course.is_read(is_ended, way.expected, body, admitted)
+                way = body
+            if isinstance(body, journal.Sealed | journal.Reopened):
+                seal = body if isinstance(body, journal.Sealed) else None
+            if isinstance(body, journal.Ingested):
+                admitted, is_ended = body.hi, is_ended or body.ended
+            if isinstance(body, journal.Ingested) and body.hi > body.lo:
+                if len(body.digests) != canonical.DIGEST_BYTES * (body.hi - body.lo):
+                    total.find("chain", journal.name(entry.chain, entry.seq), "it has not one digest for every item")
+                    continue
+                yield entry.hash, body
+        row = self._batch
+        if journal.Opened(row.name, row.pipeline, row.definition) != opened:
+            total.find(
+                "batch", f"batch {row.name!r}", "its name, pipeline or definition is not the one its journal has"
+            )
+        facts = (
+            ("it has", f"{row.admitted:,} items", f"{admitted:,} items"),
+            ("its source was", _read(row.ingested_at is not None), _read(is_ended)),
+            ("it is", _way(row.course, row.ends_at), _way(way.course, way.ends_at)),
+            ("it is expected to have", _total(row.expected), _total(way.expected)),
+            ("it is", _closed(row.closed_at is not None), _closed(way.closed)),
+            ("it is", _sealed(row.sealed_at is not None), _sealed(seal is not None)),
+        )
+        for what, held, told in facts:
+            if held != told:
+                total.find("batch", f"batch {row.name!r}", f"{what} {held}, but its journal says {told}")
+        if seal is not None and seal.heads != course.cover(self._store.chunks(row.id)):
+            total.find("seal", f"batch {row.name!r}", "its chains do not end where they ended when it was sealed")
+
+    def _chain(
+        self, at: int, start: bytes, head: bytes, seq: int, seen: _Tally
+    ) -> Iterator[tuple[Entry, journal.Header, journal.Body]]:
+        """Every entry of a chain up to `seq` whose link, header and body hold; the others become findings."""
+        seen.chains += 1
+        prev, expected, last_fence = start, 1, 0
+        for entry in each_entry(self._store, at):
+            if entry.seq > seq:
+                break
+            if entry.seq != expected:
+                seen.find(
+                    "chain",
+                    journal.name(at, expected),
+                    f"it is missing: entry {entry.seq} follows entry {expected - 1}",
+                )
+                prev = b""
+            seen.entries += 1
+            try:
+                header = journal.check(entry, prev if prev else None)
+                body = journal.decode_body(entry.body)
+            except ChainBroken as broken:
+                where, _, message = str(broken).partition(": ")
+                seen.find("chain", where, message)
+            except (msgspec.DecodeError, msgspec.ValidationError) as error:
+                seen.find("chain", journal.name(at, entry.seq), f"its body cannot be read ({error})")
+            else:
+                self._check_header(header, last_fence, isinstance(body, journal.Claimed), seen)
+                last_fence = header.fence
+                yield entry, header, body
+            prev, expected = entry.hash, entry.seq + 1
+        if expected - 1 != seq or prev != head:
+            message = (
+                f"the chain ends at entry {expected - 1}, the store's head is entry {seq}: it was cut off or changed"
+            )
+            seen.find("chain", journal.name(at, seq), message)
+
+    def _check_header(self, header: journal.Header, last_fence: int, is_grant: bool, seen: _Tally) -> None:
+        where = journal.name(header.chain, header.seq)
+        if header.batch != self._batch.id:
+            seen.find("chain", where, f"it belongs to batch number {header.batch}")
+        if header.fence < last_fence or (is_grant and header.fence == last_fence):
+            seen.find(
+                "chain", where, f"its fence is {header.fence} after {last_fence}: a fence never goes back or repeats"
+            )
+
+    def _check_ranges(self, chunks: Sequence[Chunk], total: _Tally) -> None:
+        """Chunks cover every item once."""
+        upto = 0
+        for chunk in chunks:
+            if chunk.lo != upto:
+                total.find("range", f"chunk {chunk.id}", f"it begins at item {chunk.lo}, the one before ends at {upto}")
+            upto = chunk.hi
+        if upto < self._batch.admitted:
+            total.find("range", f"item {upto}", f"no chunk has it, and {self._batch.admitted:,} items were admitted")
+
+    # -- one group ----------------------------------------------------------------------------------------------
+
+    def _settled_group(self, start: bytes, group: journal.Ingested, family: list[Chunk]) -> tuple[_Tally, bool]:
+        """Check a group; where something is found, make sure that it was not written while it was read."""
+        for _ in range(TRIES):
+            seen = self._group(start, group, family)
+            if not seen.findings:
+                return seen, False
+            before = {chunk.id: chunk.seq for chunk in family}
+            family = _within(self._store.chunks(self._batch.id), group)
+            if before == {chunk.id: chunk.seq for chunk in family}:
+                return seen, False
+        seen.findings = [finding for finding in seen.findings if finding.kind == "chain"]
+        return seen, True
+
+    def _group(self, start: bytes, group: journal.Ingested, family: list[Chunk]) -> _Tally:
+        seen = _Tally()
+        projection = Projection(group, len(self._stages))
+        starts = {ChunkId(group.chunk): start}
+        for chunk in family:
+            begin = starts.pop(chunk.id, None)
+            if begin is None:
+                seen.find(
+                    "chain", f"chunk {chunk.id}", "no entry tells where it was cut off, so its chain has no start"
+                )
+                continue
+            prev = begin
+            for entry, header, body in self._chain(chunk.id, begin, chunk.head, chunk.seq, seen):
+                if isinstance(body, journal.Claimed) and body.child is not None:
+                    starts[ChunkId(body.child[0])] = prev
+                self._replay(projection, header, body, seen)
+                prev = entry.hash
+        for missing in starts:
+            seen.find("chain", f"chunk {missing}", "the journal made it, and the store does not have it")
+        if not seen.findings:
+            self._compare(projection, family, seen)
+        return seen
+
+    def _replay(self, projection: Projection, header: journal.Header, body: journal.Body, seen: _Tally) -> None:
+        try:
+            projection.replay(header, body)
+        except (IndexError, ValueError) as error:
+            seen.find(
+                "chain", journal.name(header.chain, header.seq), f"it speaks of what its group does not have ({error})"
+            )
+
+    def _compare(self, projection: Projection, family: list[Chunk], seen: _Tally) -> None:
+        """The store against what the journal says it holds."""
+        for chunk in family:
+            wrong = projection.count_difference(chunk)
+            if wrong is not None:
+                seen.find("totals", f"chunk {chunk.id}", f"its totals are not those of its journal: {wrong}")
+            wrong = projection.chunk_difference(chunk)
+            if wrong is not None:
+                seen.find("chunk", f"chunk {chunk.id}", wrong)
+        self._compare_checkpoints(projection, seen)
+        lo, hi = projection.lo, projection.hi
+        outputs = iter(each_output(self._store, self._batch.id, lo=lo, hi=hi))
+        waiting = next(outputs, None)
+        expected = lo
+        for item in each_item(self._store, self._batch.id, lo=lo, hi=hi):
+            if item.n != expected:
+                seen.find("payload", f"item {expected}", "the journal admitted it, and the store does not have it")
+            expected = item.n + 1
+            mine: list[Output] = []
+            while waiting is not None and waiting.n <= item.n:
+                mine += [waiting] if waiting.n == item.n else []
+                waiting = next(outputs, None)
+            self._compare_item(projection, item, mine, seen)
+        if expected != hi:
+            seen.find("payload", f"item {expected}", "the journal admitted it, and the store does not have it")
+
+    def _compare_checkpoints(self, projection: Projection, seen: _Tally) -> None:
+        """How far every range of a source has been read, and what was accumulated."""
+        left = dict(projection.positions)
+        for held in each_checkpoint(self._store, self._batch.id, lo=projection.lo, hi=projection.hi):
+            where, told = f"item {held.n}", left.pop(held.n, None)
+            item = next(iter(self._store.items(self._batch.id, lo=held.n, hi=held.n + 1)), None)
+            digest = canonical.digest_of_acc(item.salt, held.acc) if item is not None else b""
+            if told is None:
+                seen.find("checkpoint", where, "the store has a checkpoint of it, and the journal does not")
+            elif (told.rows, told.cursor) != (held.rows, held.cursor):
+                seen.find(
+                    "checkpoint",
+                    where,
+                    f"its checkpoint is after {held.rows:,} rows, the journal's after {told.rows:,}",
+                )
+            elif told.digest != digest:
+                seen.find("checkpoint", where, "what was accumulated is not what was recorded")
+        for n in left:
+            seen.find("checkpoint", f"item {n}", "the journal has a checkpoint of it, and the store does not")
+
+    def _compare_item(self, projection: Projection, item: StoredItem, outputs: list[Output], seen: _Tally) -> None:
+        seen.items += 1
+        where = f"item {item.n} ({item.key!r})"
+        key = canonical.key_text(item.key)
+        if canonical.item_digest(item.salt, key, item.payload) != projection.payload_digest(item.n):
+            seen.find("payload", where, "its key or its payload is not the one that was admitted")
+        if self._store.find(self._batch.id, key) != item.n:
+            seen.find("key", where, "its key does not lead to it: the key, or the index of keys, was changed")
+        wrong = projection.difference(item)
+        if wrong is not None:
+            seen.find("place", where, wrong)
+        for stage in set(projection.outputs(item.n)) - {output.stage for output in outputs}:
+            seen.find("output", where, f"the journal has an output of {self._name(stage)!r}, and the store does not")
+        for output in outputs:
+            self._compare_output(projection, item, output, where, seen)
+
+    def _compare_output(
+        self, projection: Projection, item: StoredItem, output: Output, where: str, seen: _Tally
+    ) -> None:
+        told = projection.output_digest(item.n, output.stage)
+        name = self._name(output.stage)
+        if told is None:
+            seen.find("output", where, f"the store has an output of {name!r}, and the journal does not")
+            return
+        epoch, digest = told
+        if epoch < 0:
+            return
+        if epoch != min(output.epoch, 0xFFFF):
+            seen.find("output", where, f"its output of {name!r} is of epoch {output.epoch}, the journal's of {epoch}")
+            return
+        if output.file is not None and not self._full:
+            seen.files_unread += 1
+            return
+        try:
+            data = self._reader.read(output)
+            seen.outputs += 1
+        except Superseded:
+            seen.superseded += 1
+            return
+        except (SinkError, OSError) as error:
+            seen.find("output", where, f"its output of {name!r} cannot be read: {error}")
+            return
+        if canonical.digest(item.salt, data) != digest:
+            seen.find("output", where, f"its output of {name!r} is not the one that was recorded")
+
+    def _name(self, stage: int) -> str:
+        return lookup.stage_title(self._stages, stage)
+
+
+def _read(to_its_end: bool) -> str:
+    return "read to its end" if to_its_end else "not read to its end"
+
+
+def _way(course_: str, ends_at: float | None) -> str:
+    end = "without an end" if ends_at is None else f"with its end at {moment(ends_at)}"
+    return f"{course_}, {end}"
+
+
+def _total(expected: int | None) -> str:
+    return "any number of items" if expected is None else f"{expected:,} items"
+
+
+def _closed(is_closed: bool) -> str:
+    return "closed" if is_closed else "not closed"
+
+
+def _sealed(is_sealed: bool) -> str:
+    return "sealed" if is_sealed else "not sealed"
+
+
+def _within(chunks: Sequence[Chunk], group: journal.Ingested) -> list[Chunk]:
+    """The chunks of a group, parents before their children; `chunks` is in the order of items."""
+    first = bisect_left(chunks, group.lo, key=lambda chunk: chunk.lo)
+    last = bisect_left(chunks, group.hi, key=lambda chunk: chunk.lo)
+    return sorted(chunks[first:last], key=lambda chunk: chunk.id)

@@ -1,0 +1,176 @@
+"""Whether an output that a person gives fits what its stage returns.
+
+The stage knows where the code is at hand. Without it, the batch remembers the annotation of the stage by its name and
+by a digest: one that is made of Python's own types can be told from these. A scan has what it recorded before.
+"""
+
+import ast
+import datetime as dt
+import decimal
+import typing
+import uuid
+from itertools import chain
+from typing import Any
+
+from holdfast.core import canonical
+from holdfast.core.errors import Permanent, Refused, StoreError, UsageError
+from holdfast.core.model import Batch, Output, StoredItem
+from holdfast.runtime import lookup
+from holdfast.runtime.cursors.standing import is_scan
+from holdfast.runtime.define.schema import Invalid, Schema
+from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.scans.handler import RIGHT
+from holdfast.runtime.scans.misuse import Misuse
+from holdfast.runtime.scans.stage import RangeStage
+from holdfast.runtime.sinks.base import Evidence, Provenance
+from holdfast.runtime.sinks.files import Files
+from holdfast.runtime.verify import ownership
+from holdfast.runtime.verify.inspector import sinks_of
+from holdfast.stores.base import Store, each_checkpoint, each_output
+
+NOTHING = "nothing was changed"
+EITHER_WAY = ("$int", "$float", "$dict")
+"""Marks of values that are written with and without one, as they come."""
+KNOWN: dict[str, Any] = {
+    **{kind.__name__: kind for kind in (int, str, float, bool, bytes, list, dict, tuple, set, frozenset)},
+    **{kind.__name__: kind for kind in (dt.date, dt.datetime, dt.time, dt.timedelta)},
+    "Decimal": decimal.Decimal, "UUID": uuid.UUID, "Any": Any, "NoneType": None, "None": None,
+    "Optional": typing.Optional, "Union": typing.Union, "Literal": typing.Literal,
+}  # fmt: skip
+"""The types that may be in an annotation which is told from its name."""
+
+
+def fitted(store: Store, batch: Batch, data: bytes, stage: Stage | None = None) -> bytes:
+    """Return an output as it is stored, for the last stage of a batch. Raises UsageError where it does not fit."""
+    if is_scan(batch):
+        return _of_scan(store, batch, data, stage)
+    schema = remembered(batch) if stage is None else stage.output
+    if schema is None:
+        return data
+    try:
+        schema.decode(data)
+    except Invalid as error:
+        name = canonical.decode(batch.definition)["stages"][-1]["name"]
+        raise UsageError(
+            f"the output does not fit stage {name!r} of batch {batch.name!r}, which returns {schema.describe()}: "
+            f"{error}; {NOTHING}"
+        ) from None
+    return data
+
+
+def remembered(batch: Batch) -> Schema | None:
+    """Return the schema of what the last stage returned when the batch was last run; None where nothing tells it."""
+    last = canonical.decode(batch.definition)["stages"][-1]
+    if not isinstance(last, dict) or not last.get("shapes"):
+        return None
+    try:
+        schema = Schema(_annotation(ast.parse(str(last.get("output")), mode="eval").body), "the output")
+    except (SyntaxError, LookupError, TypeError, UsageError):
+        return None
+    return schema if schema.shape() == last["shapes"][1] else None
+
+
+def _annotation(node: ast.expr) -> Any:
+    """Return what an annotation stands for that is made of known types; raises LookupError for any other."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Tuple):
+        return tuple(map(_annotation, node.elts))
+    if isinstance(node, ast.Subscript):
+        return _annotation(node.value)[_annotation(node.slice)]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return typing.Union[_annotation(node.left), _annotation(node.right)]  # noqa: UP007 - of values, not of names
+    return KNOWN[node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")]
+
+
+def _of_scan(store: Store, batch: Batch, data: bytes, stage: Stage | None) -> bytes:
+    try:
+        value = canonical.decode_typed(data, "the output")
+        if isinstance(stage, RangeStage) and stage.handler.is_typed:
+            made = stage.handler.encode(value)
+            return data if made is None else made
+    except (UsageError, Misuse) as error:
+        raise UsageError(f"{str(error).removesuffix(RIGHT)}; {NOTHING}") from None
+    if misfit := _misfit(canonical.decode(data), _recorded(store, batch), "the output"):
+        raise UsageError(f"{misfit}; {NOTHING}")
+    return data
+
+
+def _recorded(store: Store, batch: Batch) -> Any:
+    """Return what came of one range of a scan so far, as it is written; None where nothing did."""
+    results = (output.data for output in each_output(store, batch.id, stage=0))
+    kept = (at.acc for at in each_checkpoint(store, batch.id))
+    found = next((data for data in chain(results, kept) if data not in (None, b"null")), None)
+    return None if found is None else canonical.decode(found)
+
+
+def _misfit(given: Any, known: Any, where: str) -> str:
+    """Return where a value has no mark of its type, though the one that is known has; empty where both agree."""
+    if not isinstance(known, dict) or given is None:
+        return ""
+    mark = next(iter(known), "")
+    if not mark.startswith("$"):
+        pairs = [(given[name], known[name], name) for name in known if isinstance(given, dict) and name in given]
+        return next(filter(None, (_misfit(mine, theirs, f"{where}[{name!r}]") for mine, theirs, name in pairs)), "")
+    if mark in EITHER_WAY or (isinstance(given, dict) and next(iter(given), "").startswith("$")):
+        return ""
+    better = canonical.encode({mark: given if isinstance(given, list | dict) else str(given)}).decode()
+    return f"{where} is a {mark[1:]} in the results that are recorded: write {better.replace(':', ': ', 1)}"
+
+
+class OutputByHand:
+    """The file of one output; without a sink at the last stage there is none."""
+
+    def __init__(self, store: Store, batch: Batch) -> None:
+        names = lookup.stage_names(batch)
+        self._batch, self._index, self._stage = batch, len(names) - 1, names[-1]
+        self._sink: Files | None = sinks_of(batch).get(self._index)
+        self._staged: Evidence | None = None
+        if self._sink is not None:
+            ownership.introduce(store, batch, {self._index: self._sink})
+            self._me = ownership.holder_of(store, batch)
+
+    def stage(self, item: StoredItem, data: bytes) -> Output | None:
+        """Write the output of an item under its staged name, durable; None where the store keeps it. Refused where it
+        could not be published."""
+        if self._sink is None:
+            return None
+        place = Provenance(pipeline=self._batch.pipeline, batch=self._batch.name, stage=self._stage, n=item.n,
+                           epoch=item.place.epoch, fence=0, input_digest=b"", key=item.key)  # fmt: skip
+        self._check_folder(self._sink)
+        try:
+            self._sink.check_name(place)
+            self._staged = self._sink.stage(place, data)
+            self._sink.sync_folders([self._staged])
+        except Permanent as error:
+            raise Refused(f"{error}; nothing was changed") from error
+        except OSError as error:
+            raise StoreError(f"the output could not be written: {error}; nothing was changed") from error
+        return Output(item.n, self._index, item.place.epoch, None, self._staged.encode())
+
+    def publish(self, changed: int) -> str:
+        """Give the output its name, if it was recorded; return why that was not possible, or nothing."""
+        if self._sink is None or self._staged is None or not changed:
+            return ""
+        try:
+            self._sink.publish([self._staged])
+        except OSError as error:
+            return (
+                f"the output is safe in {self._staged.staged}, and cannot get its name yet: {error}; see to that, then "
+                "run the batch again"
+            )
+        return ""
+
+    def _check_folder(self, sink: Files) -> None:
+        """Refuse where no run has written: this may be another working directory, or a disk that is not mounted."""
+        names = sink.names_of(self._stage, self._batch.name)
+        if not names.folder.is_dir():
+            raise Refused(
+                f"stage {self._stage!r} keeps its outputs in {sink.template.text}, and no run has written to "
+                f"{sink.folder}: change to the folder that the runs were started in; nothing was changed"
+            )
+        if (holder := names.taken_from(self._me)) is not None:
+            raise Refused(
+                f"the files {sink.template.text} of stage {self._stage!r} belong to batch {holder.batch!r} of pipeline "
+                f"{holder.pipeline!r} now: the output would replace one of them; nothing was changed"
+            )

@@ -1,0 +1,133 @@
+"""Which outputs of a batch were made by the stages of today: replayed from the journal, one byte for each item."""
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from holdfast.core import changes, journal
+from holdfast.core.limits import ACT_ITEMS
+from holdfast.core.model import Act, Batch, Change, Chunk, StoredItem
+from holdfast.stores.base import Store, each_entry, each_item, stage_count
+
+
+class Makers:
+    """For every stage that changed, the items whose last answer at it came from the stage as it is defined now. An
+    output that was adopted, and one that an older version recorded, may be anybody's: it does not count as one."""
+
+    def __init__(self, changed: Sequence[changes.StageChange], definition: bytes, items: int) -> None:
+        self.changed = changed
+        makers = changes.makers(definition)
+        self._now = {each.index: makers[each.index] for each in changed}
+        self._ours = {each.index: bytearray(items) for each in changed}
+
+    def replay(self, body: journal.Body) -> None:
+        """Take in an entry of a chunk; a parent's come before those of what was cut off it."""
+        if not isinstance(body, journal.Checkpointed):
+            return
+        made_by = dict(body.made_by)
+        for group in body.advanced:
+            self._note(group.stage, group.items, not group.adopted and self._is_ours(group.stage, made_by))
+        for attempt in body.attempts:
+            if attempt.outcome == "skip":
+                self._note(attempt.stage, (attempt.n,), self._is_ours(attempt.stage, made_by))
+
+    def other(self, item: StoredItem) -> changes.StageChange | None:
+        """Return the first change that an item was made without; None where it rests on nothing that changed since."""
+        affected = (each for each in self.changed if changes.is_affected(item.place, each.index))
+        return next((each for each in affected if not self._ours[each.index][item.n]), None)
+
+    def _is_ours(self, stage: int, made_by: dict[int, str]) -> bool:
+        return stage in self._now and made_by.get(stage) == self._now[stage]
+
+    def _note(self, stage: int, items: Iterable[int], ours: bool) -> None:
+        if (known := self._ours.get(stage)) is not None:
+            for n in items:
+                known[n] = ours
+
+
+def read_makers(
+    store: Store, batch: Batch, changed: Sequence[changes.StageChange], definition: bytes, chunks: Sequence[Chunk]
+) -> Makers:
+    """Replay a batch: what is said of an item last is true of it, in the chunk it is in."""
+    found = Makers(changed, definition, max((chunk.hi for chunk in chunks), default=batch.admitted))
+    for chunk in sorted(chunks, key=lambda each: each.id):
+        for entry in each_entry(store, chunk.id):
+            if journal.decode_header(entry.head).kind == "checkpoint":
+                found.replay(journal.decode_body(entry.body))
+    return found
+
+
+log = logging.getLogger("holdfast.run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What a batch is opened with, and what to tell."""
+
+    definition: bytes
+    warnings: tuple[str, ...] = ()
+    sent_back: int = 0
+
+
+def settle(store: Store, known: Batch, definition: bytes, choice: str | None, *, actor: str) -> Settled:
+    """Do with what is done what the user wants; a batch in which nothing was begun has nothing that could differ."""
+    found = look(store, known, definition, choice)
+    if found is None:
+        return Settled(definition=definition if known.sealed_at is None else known.definition)
+    if found.rerun is not None:
+        count = _send_back(store, known, found, actor)
+        log.info("%s: %d items go back to it", found.rerun, count)
+        return Settled(definition=found.definition, sent_back=count)
+    if choice is None and found.news:
+        warning = changes.changes_warning(known.name, found)
+        log.warning("batch %s: %s", known.name, warning)
+        return Settled(definition=found.definition, warnings=(warning,))
+    return Settled(definition=found.definition)
+
+
+def look(store: Store, known: Batch, definition: bytes, choice: str | None) -> changes.Decision | None:
+    """What would follow, and None where nothing can differ. Nothing is changed."""
+    if known.definition == definition or not known.admitted or known.sealed_at is not None:
+        return None
+    found = changes.decide_changes(known.name, known.definition, definition, None)
+    if not found.changes or not any(map(has_begun, store.chunks(known.id))):
+        return None
+    return changes.decide_changes(known.name, known.definition, definition, choice)
+
+
+def has_begun(chunk: Chunk) -> bool:
+    """Whether any of its items can have passed a stage. A chunk that was cut off another one has items that may have
+    come far, and no attempts of its own."""
+    counts = chunk.counts
+    return chunk.owner is not None or chunk.parent is not None or counts.attempts + counts.done + counts.skipped > 0
+
+
+def _send_back(store: Store, batch: Batch, found: changes.Decision, actor: str) -> int:
+    """Group by group: no transaction is long. An owner at work on one of them is fenced. What the new code made
+    stays."""
+    moved = 0
+    chunks = [chunk for chunk in store.chunks(batch.id) if has_begun(chunk)]
+    known = read_makers(store, batch, found.changes, found.definition, chunks)
+    for change in found.changes:
+        for group in _groups(_affected(store, batch, chunks, known, change)):
+            act = Act(id=os.urandom(16), batch=batch.id, kind="reset", actor=actor, reason=str(change),
+                      at_items=tuple(group), seize=True)  # fmt: skip
+            moved += len(store.act(act))
+    return moved
+
+
+def _affected(
+    store: Store, batch: Batch, chunks: Sequence[Chunk], known: Makers, change: changes.StageChange
+) -> Iterator[Change]:
+    stages = stage_count(batch.definition)
+    for chunk in chunks:
+        for item in each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi):
+            if known.other(item) is change:
+                yield changes.send_back(item, change.index, stages, reason=str(change))
+
+
+def _groups(found: Iterator[Change]) -> Iterator[Sequence[Change]]:
+    for first in found:
+        yield list(chain([first], islice(found, ACT_ITEMS - 1)))

@@ -1,0 +1,353 @@
+"""What an act would do, before it is done: how many items, who holds them, what was paid for what would go."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from itertools import chain, islice
+from typing import Any
+
+import msgspec
+
+from holdfast.core import canonical
+from holdfast.core.acts import change_of
+from holdfast.core.errors import UsageError
+from holdfast.core.journal import FLOAT32, unpack
+from holdfast.core.limits import ACT_ITEMS, OUTPUT_BYTES
+from holdfast.core.model import Act, Batch, Change, Chunk, Output, Place, State, StoredItem
+from holdfast.core.states import Transition, go_back, move, redriven
+from holdfast.runtime import lookup
+from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.lifecycle import end
+from holdfast.runtime.operate import reconcile
+from holdfast.runtime.operate.by_hand import OutputByHand, fitted
+from holdfast.runtime.report import status
+from holdfast.runtime.report.attempts import Reader
+from holdfast.stores import owners
+from holdfast.stores.base import Store, each_item, lineage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetPreview:
+    """What a reset would begin again, and what it would throw away."""
+
+    batch: str
+    item: str | None
+    to_stage: str
+    done: int
+    skipped: int
+    dead: int
+    cancelled: int
+    pending: int
+    """Items that have begun or are in somebody's hands."""
+    in_flight: int
+    owners: tuple[str, ...]
+    """Whose work would not be committed."""
+    usd: Decimal
+    """What was paid, at that stage and later, for the work that would be done again."""
+    seconds: float
+    """What it took."""
+    warning: str
+    """What would keep the items from going on: the end of their batch has come."""
+
+    @property
+    def items(self) -> int:
+        return self.done + self.skipped + self.dead + self.cancelled + self.pending
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"usd": format(self.usd, "f"), "owners": list(self.owners), "items": self.items}
+
+
+def preview_reset(store: Store, batch: Batch, item: str | None = None, *, to_stage: str | int = 0) -> ResetPreview:
+    """What `operations.reset` would do now. Nothing is changed."""
+    target = lookup.stage_numbered(batch, to_stage)
+    name = lookup.stage_names(batch)[target]
+    chunks = store.chunks(batch.id)
+    if item is None:
+        return _of_batch(store, batch, name, target, [chunk for chunk in chunks if may_have_begun(chunk)])
+    found = lookup.item_named(store, batch, item)
+    return _of_item(store, batch, found, lineage(chunks, found.n), name=name, target=target)
+
+
+def _of_batch(store: Store, batch: Batch, name: str, target: int, chunks: list[Chunk]) -> ResetPreview:
+    now = store.now()
+    held = [chunk for chunk in chunks if chunk.pending and status.is_live(chunk, now)]
+    if target == 0:
+        spent = sum(chunk.counts.spent for chunk in chunks)
+        seconds = sum(chunk.counts.seconds for chunk in chunks)
+    else:
+        spent, seconds = _cost(Reader(store, chunks), target)
+    return ResetPreview(
+        batch=batch.name,
+        item=None,
+        to_stage=name,
+        done=sum(chunk.counts.done for chunk in chunks),
+        skipped=sum(chunk.counts.skipped for chunk in chunks),
+        dead=sum(chunk.counts.dead for chunk in chunks),
+        cancelled=sum(chunk.counts.cancelled for chunk in chunks),
+        pending=sum(chunk.pending for chunk in chunks),
+        in_flight=sum(chunk.pending for chunk in held),
+        owners=_owners(held),
+        usd=canonical.to_usd(spent),
+        seconds=seconds,
+        warning=end.end_in_the_way(store, batch),
+    )
+
+
+def _of_item(
+    store: Store, batch: Batch, item: StoredItem, line: list[Chunk], *, name: str, target: int
+) -> ResetPreview:
+    now, state = store.now(), item.place.state
+    held = [chunk for chunk in line[-1:] if state is State.PENDING and status.is_live(chunk, now)]
+    spent, seconds = _cost(Reader(store, line), target, item.n)
+    return ResetPreview(
+        batch=batch.name,
+        item=str(item.key),
+        to_stage=name,
+        **{each.value: int(state is each) for each in State},
+        in_flight=len(held),
+        owners=_owners(held),
+        usd=canonical.to_usd(spent),
+        seconds=seconds,
+        warning=end.end_in_the_way(store, batch),
+    )
+
+
+def _owners(chunks: list[Chunk]) -> tuple[str, ...]:
+    return tuple(sorted({owners.short(chunk.owner) for chunk in chunks if chunk.owner is not None}))
+
+
+def _cost(reader: Reader, target: int, n: int | None = None) -> tuple[int, float]:
+    """Money and seconds that the journal has for a stage and those after it; of one item where `n` is given."""
+    spent, seconds = 0, 0.0
+    for body in reader.checkpoints():
+        spent += sum(said.usd for stage, said in body.spends if stage >= target and n in (None, said.n))
+        seconds += sum(a.seconds for a in body.attempts if a.stage >= target and n in (None, a.n))
+        for group in body.advanced:
+            if group.stage >= target and not group.adopted and (n is None or n in group.items):
+                took = zip(group.items, unpack(FLOAT32, group.seconds), strict=True)
+                seconds += sum(part for number, part in took if n in (None, number))
+    return spent, seconds
+
+
+SENT_BACK = frozenset({"reset", "redriven"})
+"""Kinds of acts after which items are to run again."""
+CUT_PAYLOAD = "too_large"
+RESOLVED = "resolved"
+RECOVERED = "recovered"
+NO_INPUT = {RESOLVED: "resolved by hand", RECOVERED: "recovered by its output"}
+"""Codes of items that may stand behind stages they have no outputs of."""
+
+Decide = Callable[[StoredItem], Change | str]
+"""What becomes of an item; as text, why nothing does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class By:
+    """Who acts, and why: the journal keeps both."""
+
+    actor: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.reason.strip():
+            raise UsageError('the journal keeps the reason of every act: pass reason="…"')
+        if not self.actor.strip():
+            raise UsageError("name who acts: the journal keeps the actor of every act")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What an act did."""
+
+    kind: str
+    batch: str
+    changed: int
+    left_alone: tuple[tuple[str, int], ...] = ()
+    """(why, how many) of the items that were looked at and not changed."""
+    buried: int = 0
+    """Of those changed, how many became dead letters instead, because they had been re-enqueued too often."""
+    warning: str = ""
+    """What keeps the items from going on, and what to do: the end of their batch has come."""
+
+    def as_dict(self) -> dict[str, Any]:
+        plain = {"kind": self.kind, "batch": self.batch, "changed": self.changed, "left_alone": dict(self.left_alone)}
+        more = {"buried": self.buried, "warning": self.warning}
+        return plain | {name: value for name, value in more.items() if value}
+
+
+def redrive(
+    store: Store, batch: Batch, by: By, items: Sequence[str] | None = None, *, code: str | None = None
+) -> Result:
+    """Try dead letters again where they stopped, with a fresh budget of attempts: those named, or all of them."""
+    end.check_goes_on(store, batch)
+    stages = len(lookup.stage_names(batch))
+
+    def decide(item: StoredItem) -> Change | str:
+        if item.place.state is not State.DEAD:
+            return f"{item.place.state}, not dead"
+        if item.place.code == CUT_PAYLOAD:
+            return "its payload was too large to be kept"
+        return change_of(item.n, item.place, redriven(item.place, stages))
+
+    return act_on(store, batch, _dead_letters(store, batch, items, code), decide, kind="redriven", by=by)
+
+
+def discard(
+    store: Store, batch: Batch, by: By, items: Sequence[str] | None = None, *, code: str | None = None
+) -> Result:
+    """Give dead letters up, those named or all of them: they count as cancelled from now on."""
+    stages = len(lookup.stage_names(batch))
+
+    def decide(item: StoredItem) -> Change | str:
+        if item.place.state is not State.DEAD:
+            return f"{item.place.state}, not dead"
+        return change_of(item.n, item.place, move(item.place, Transition.DISCARD, stages=stages))
+
+    return act_on(store, batch, _dead_letters(store, batch, items, code), decide, kind="discarded", by=by)
+
+
+def resolve(
+    store: Store, batch: Batch, by: By, item: str, *, output: bytes | None = None, stage: Stage | None = None
+) -> Result:
+    """Settle a dead letter by hand: done with the output that a person gives (JSON), else skipped. Where the last stage
+    keeps its outputs in files, the output becomes such a file. It has to fit what the last stage returns, as far as
+    that is known: from `stage`, else from what the batch remembers."""
+    stages = len(lookup.stage_names(batch))
+    data = None if output is None else fitted(store, batch, check_output(output), stage)
+    facts: dict[str, Any] = {"code": RESOLVED, "reason": by.reason}
+    file = OutputByHand(store, batch) if data is not None else None
+
+    def decide(item: StoredItem) -> Change | str:
+        if item.place.state is not State.DEAD:
+            return f"{item.place.state}, not dead"
+        if data is None or file is None:
+            skipped = move(item.place, Transition.RESOLVE, to=State.SKIPPED, stages=stages, **facts)
+            return change_of(item.n, item.place, skipped)
+        place = move(item.place, Transition.RESOLVE, to=State.DONE, stage=stages, stages=stages, **facts)
+        made = file.stage(item, data) or Output(item.n, stages - 1, place.epoch, data)
+        digest = canonical.digest(item.salt, data)
+        return msgspec.structs.replace(change_of(item.n, item.place, place), output=made, output_digest=digest)
+
+    return act_on(store, batch, [lookup.item_named(store, batch, item)], decide, kind="resolved", by=by,
+                  at_end=file.publish if file is not None else None)  # fmt: skip
+
+
+def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_stage: str | int = 0) -> Result:
+    """Begin again at a stage, in a new epoch and with no attempts used: one item, or all that have begun.
+
+    An item in flight is taken from its owner: the fence rises, and what the owner does with it is not committed.
+    """
+    end.check_goes_on(store, batch)
+    target = lookup.stage_numbered(batch, to_stage)
+    chunks = store.chunks(batch.id)
+    if item is not None:
+        found = lookup.item_named(store, batch, item)
+        if target > found.place.stage:
+            here, there = (lookup.stage_title(lookup.stage_names(batch), at) for at in (found.place.stage, target))
+            raise UsageError(f"item {found.key!r} stands at {here!r}: a reset leads back, not on to {there!r}")
+        held = any(chunk.lo <= found.n < chunk.hi and status.is_live(chunk, store.now()) for chunk in chunks)
+        decide = _Reset(store, batch, target, by, in_flight=held)
+        return act_on(store, batch, [found], decide, kind="reset", by=by, seize=True)
+    parts = [_reset_chunk(store, batch, by, target, chunk) for chunk in chunks if may_have_begun(chunk)]
+    left = Counter[str]()
+    for part in parts:
+        left.update(dict(part.left_alone))
+    return Result(
+        kind="reset", batch=batch.name, changed=sum(part.changed for part in parts), left_alone=tuple(left.items()),
+        warning=next((part.warning for part in parts if part.warning), ""),
+    )  # fmt: skip
+
+
+def _reset_chunk(store: Store, batch: Batch, by: By, target: int, chunk: Chunk) -> Result:
+    decide = _Reset(store, batch, target, by, in_flight=status.is_live(chunk, store.now()))
+    items = each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi)
+    return act_on(store, batch, items, decide, kind="reset", by=by, seize=True)
+
+
+def may_have_begun(chunk: Chunk) -> bool:
+    """Whether any of its items can have left the start, or is in somebody's hands. A chunk that was cut off another one
+    has items that may have come far, and no attempts of its own."""
+    begun = chunk.counts.settled > 0 or chunk.counts.attempts > 0
+    return begun or chunk.owner is not None or chunk.parent is not None
+
+
+class _Reset:
+    """Decides what a reset does to an item."""
+
+    def __init__(self, store: Store, batch: Batch, target: int, by: By, *, in_flight: bool) -> None:
+        self._store, self._batch, self._target, self._by = store, batch, target, by
+        self._in_flight = in_flight
+        self._stages = len(lookup.stage_names(batch))
+
+    def __call__(self, item: StoredItem) -> Change | str:
+        place = item.place
+        if place.stage < self._target:
+            return "not yet at that stage"
+        if place.code == CUT_PAYLOAD:
+            return "its payload was too large to be kept"
+        if _is_untouched(place, self._target) and not self._in_flight:
+            return "there already"
+        if self._target > 0 and not self._has_input(item):
+            return f"{NO_INPUT[place.code]}: there is no output of the stage before to begin from"
+        after = go_back(place, Transition.RESET, self._target, self._stages, reason=self._by.reason)
+        return change_of(item.n, place, after)
+
+    def _has_input(self, item: StoredItem) -> bool:
+        if item.place.code not in NO_INPUT:
+            return True
+        before = self._target - 1
+        return bool(self._store.outputs(self._batch.id, lo=item.n, hi=item.n + 1, stage=before, limit=1))
+
+
+def _is_untouched(place: Place, stage: int) -> bool:
+    return (place.state, place.stage, place.attempt, place.due) == (State.PENDING, stage, 0, 0.0)
+
+
+def check_output(output: bytes) -> bytes:
+    """The canonical bytes of an output that a person wrote as JSON."""
+    if len(output) > OUTPUT_BYTES:
+        raise UsageError(f"an output has at most {OUTPUT_BYTES:,} bytes, this one has {len(output):,}")
+    try:
+        return canonical.encode(canonical.decode(output))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"the output is not JSON: {error}") from None
+
+
+def _dead_letters(store: Store, batch: Batch, items: Sequence[str] | None, code: str | None) -> Iterable[StoredItem]:
+    """The items that were named, whatever their state; or every dead letter, of one code where that is given."""
+    if items is not None:
+        return [lookup.item_named(store, batch, item) for item in items]
+    dead = each_item(store, batch.id, state=State.DEAD)
+    return dead if code is None else (item for item in dead if item.place.code == code)
+
+
+def act_on(
+    store: Store, batch: Batch, items: Iterable[StoredItem], decide: Decide, *, kind: str, by: By, seize: bool = False,
+    at_end: Callable[[int], str] | None = None,
+) -> Result:  # fmt: skip
+    """Decide and write, group by group: memory stays flat, and no transaction is long. `at_end` is told how many items
+    changed, before anybody looks whether the batch has come to its end; it returns a warning, or nothing."""
+    end.check_open(store, batch)
+    changed, left = 0, Counter[str]()
+    for group in _groups(items):
+        decisions = [decide(item) for item in group]
+        left.update(why for why in decisions if isinstance(why, str))
+        changes = tuple(change for change in decisions if isinstance(change, Change))
+        if changes:
+            act = Act(id=os.urandom(16), batch=batch.id, kind=kind, actor=by.actor, reason=by.reason,
+                      at_items=changes, seize=seize)  # fmt: skip
+            landed = len(store.act(act))
+            changed += landed
+            left["it moved on meanwhile"] += len(changes) - landed
+    in_the_way = end.end_in_the_way(store, batch) if changed and kind in SENT_BACK else ""
+    warning = "; ".join(filter(None, [in_the_way, at_end(changed) if at_end is not None else ""]))
+    reconcile.look_for_end(store, batch, actor=by.actor)
+    return Result(kind=kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()), warning=warning)
+
+
+def _groups(items: Iterable[StoredItem]) -> Iterator[list[StoredItem]]:
+    rest = iter(items)
+    for first in rest:
+        yield list(chain([first], islice(rest, ACT_ITEMS - 1)))

@@ -1,0 +1,543 @@
+"""What a run would do and why, as a value: nothing of it is done, and nothing changes it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import astuple
+
+from holdfast.core import canonical, changes, course
+from holdfast.core.changes import Facts, Fate, Outlook, Reason, begins_at, outlook, outlook_of_changed, outlook_of_new
+from holdfast.core.errors import DefinitionChanged, Permanent, SinkError, UsageError
+from holdfast.core.model import Batch, Chunk, Course, ItemNo, Key, NewItem, Output, Place, State, StoredItem
+from holdfast.core.states import keeps_outputs
+from holdfast.core.verify import Decision, GoesBack, Unclear, Verdict, is_too_much, may_have_been_tried
+from holdfast.runtime.define import definition
+from holdfast.runtime.define.schema import Invalid
+from holdfast.runtime.ingester import Ingester, none_given
+from holdfast.runtime.operate import changed_code
+from holdfast.runtime.operate.observe import recorded_digests
+from holdfast.runtime.options import Options
+from holdfast.runtime.report import status
+from holdfast.runtime.report.forecast import Past, RunForecast, forecast, teacher
+from holdfast.runtime.sinks.base import Evidence, Provenance
+from holdfast.runtime.text import brief, many, printable, reopen, unpause, usd, when
+from holdfast.runtime.verify import ownership, recheck
+from holdfast.runtime.verify.inspector import Findings, Looker
+from holdfast.stores.base import Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.seen import Seen
+
+if TYPE_CHECKING:
+    from holdfast.runtime.pipeline import Pipeline
+
+
+EXAMPLES = 3
+"""Keys that are shown for each row."""
+ORDER = list(Fate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Items of which the same would become, for the same reason."""
+
+    fate: Fate
+    stage: str
+    """Where they would begin; where they stand, of those that are left alone; empty where they are at the end."""
+    reason: Reason
+    count: int
+    examples: tuple[Key, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"fate": str(self.fate), "reason": str(self.reason), "examples": list(self.examples)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run would do with every item, and why."""
+
+    pipeline: str
+    batch: str
+    is_new: bool
+    """There is no such batch yet."""
+    verify: str
+    rows: tuple[Row, ...]
+    read: int
+    """Items of the source that were read; 0 where there is none."""
+    forecast: RunForecast
+    obstacles: tuple[str, ...] = ()
+    """Why a run would be refused, or would do nothing."""
+    does_nothing: bool = False
+    """Which of both: the batch is paused, cancelled or at its end, and a run would end at once without an error."""
+    notes: tuple[str, ...] = ()
+    so_far: str = ""
+    """What the rows of a scan took and cost, where nobody knows how many are left."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many items would run, be rewound, adopted, buried, skipped; or be the reason for a refusal."""
+        found: Counter[Fate] = Counter()
+        for row in self.rows:
+            found[row.fate] += row.count
+        return {str(fate): found[fate] for fate in Fate}
+
+    def count(self, fate: str, reason: str | None = None) -> int:
+        """How many items have that fate, for that reason."""
+        return sum(row.count for row in self.rows if row.fate == fate and reason in (None, row.reason))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a run would find nothing to do."""
+        return not any(row.count for row in self.rows if row.fate is not Fate.SKIP)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline, "batch": self.batch, "new": self.is_new, "verify": self.verify,
+            "read": self.read, "counts": self.counts, "rows": [row.as_dict() for row in self.rows],
+            "forecast": self.forecast.as_dict(), "obstacles": list(self.obstacles), "notes": list(self.notes),
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        lines = [f"{self.batch}: {self.headline}"]
+        for row in self.rows:
+            at = f" at {row.stage}" if row.stage else ""
+            keys = ", ".join(map(str, row.examples)) + (", …" if row.count > len(row.examples) else "")
+            lines.append(f"  {row.fate:<7} {row.count:>9,}  {row.reason}{at} ({keys})")
+        lines += [f"  {line}" for line in self.outlook]
+        barred = "barred " if self.does_nothing else "refused"
+        lines += [f"  {barred}  {text}" for text in self.obstacles] + [f"  note     {text}" for text in self.notes]
+        return printable("\n".join(lines))
+
+    @property
+    def headline(self) -> str:
+        """The plan in a sentence."""
+        if self.obstacles:
+            return "a run would do nothing." if self.does_nothing else "a run would be refused."
+        if self.is_idle:
+            return "nothing to do: everything is settled, or in other hands."
+        said = {
+            "run": "would run",
+            "rewind": "would be rewound",
+            "adopt": "would be adopted",
+            "bury": "would be buried",
+            "skip": "would be left alone",
+        }
+        return ", ".join(f"{self.counts[fate]:,} {text}" for fate, text in said.items() if self.counts[fate]) + "."
+
+    @property
+    def outlook(self) -> Sequence[str]:
+        """Time and money, as far as they can be told."""
+        told = self.forecast
+        if not any(each.items for each in told.stages):
+            return ()
+        if told.learned_from is None and self.so_far:
+            return (f"forecast {self.so_far}",)
+        if told.learned_from is None:
+            return ("forecast nothing is known yet of how long an item takes, or of what it costs",)
+        source = "" if told.learned_from == self.batch else f", as in batch {told.learned_from}"
+        line = (
+            f"forecast about {brief(told.seconds)} with {many(told.workers, 'worker')} "
+            f"({brief(told.work_seconds)} of work) and {usd(told.usd)}{source}"
+        )
+        rest = f"; nothing is known of {', '.join(told.unknown)}" if told.unknown else ""
+        return (line + rest,)
+
+
+class Tally:
+    """Counts outlooks, with a few keys of each."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Outlook] = Counter()
+        self._examples: dict[Outlook, list[Key]] = {}
+
+    def add(self, outlook: Outlook, key: Key) -> None:
+        self._counts[outlook] += 1
+        some = self._examples.setdefault(outlook, [])
+        if len(some) < EXAMPLES:
+            some.append(key)
+
+    def add_many(self, outlook: Outlook, count: int) -> None:
+        self._counts[outlook] += count
+
+    def lacks_examples(self, outlook: Outlook) -> int:
+        """How many keys more may be shown."""
+        return EXAMPLES - len(self._examples.get(outlook, ()))
+
+    def show(self, outlook: Outlook, keys: Sequence[Key]) -> None:
+        self._examples.setdefault(outlook, []).extend(keys)
+
+    def take_back(self, outlook: Outlook, key: Key) -> None:
+        self._counts[outlook] -= 1
+        if key in self._examples.get(outlook, ()):
+            self._examples[outlook].remove(key)
+
+    def work(self, stages: int) -> dict[int, int]:
+        """How many items would be run at each stage."""
+        found: Counter[int] = Counter()
+        for seen, count in self._counts.items():
+            if seen.fate in (Fate.RUN, Fate.REWIND, Fate.ADOPT):
+                for stage in range(seen.stage + (seen.fate is Fate.ADOPT), stages):
+                    found[stage] += count
+        return dict(found)
+
+    def rows(self, stages: Sequence[str]) -> Iterator[Row]:
+        found = [(seen, count) for seen, count in self._counts.items() if count]
+        for seen, count in sorted(found, key=lambda pair: (ORDER.index(pair[0].fate), pair[0].stage, pair[0].reason)):
+            stage = stages[seen.stage] if seen.stage < len(stages) else ""
+            yield Row(fate=seen.fate, stage=stage, reason=seen.reason, count=count,
+                      examples=tuple(self._examples.get(seen, ())))  # fmt: skip
+
+
+PAGE = 500
+GROUP = 2_000
+
+
+def make_plan(pipeline: "Pipeline", options: Options, items: Iterable[Any] | None) -> Plan:
+    """What a run with these options would do with these items."""
+    store = pipeline.store_if_there()
+    known = store.batch(options.batch) if store is not None else None
+    if known is None and items is None:
+        raise UsageError(
+            f"batch {options.batch!r} does not exist yet and pipeline {pipeline.name!r} has no source: give "
+            "plan() some items"
+        )
+    key = definition.remembered_key(known, options.key, options.identity)
+    keyed = definition.keyed_by(key, options.identity)
+    if known is not None and items is None:
+        keyed = definition.remembered(known)
+    described = definition.describe(pipeline.name, pipeline.stages, keyed, pipeline.patience)
+    if known is not None:
+        definition.check(known, pipeline.name, described, reads_items=items is not None)
+    stand_in = MemoryStore()
+    batch = known if known is not None else stand_in.open_batch(options.batch, pipeline.name, described, actor="plan")
+    planner = _Planner(pipeline, options, stand_in if known is None or store is None else store, batch, described)
+    planner.obstacles += ownership.obstacles(planner.store if store is None else store, pipeline.name, options.batch,
+                                             pipeline.stages)  # fmt: skip
+    if store is not None and known is not None:
+        ownership.introduce(store, known, {n: stage.sink for n, stage in enumerate(pipeline.stages)})
+    try:
+        planner.look_at_what_is_stored()
+        if items is not None:
+            planner.read(items, key)
+    finally:
+        planner.looker.close()
+    past, learned_from = planner.past, options.batch
+    if not past.costs and store is not None and (other := teacher(store, batch)) is not None:
+        past, learned_from = Past.read(store, store.chunks(other.id)), other.name
+    return planner.plan(past, learned_from, is_new=known is None)
+
+
+class _Planner:
+    """Counts what would become of every item."""
+
+    def __init__(self, pipeline: "Pipeline", options: Options, store: Store, batch: Batch, described: bytes) -> None:
+        self.pipeline, self.options, self.store, self.batch = pipeline, options, store, batch
+        self.stages = pipeline.stages
+        self.tally = Tally()
+        self.chunks = store.chunks(batch.id)
+        self.past = Past.read(store, self.chunks)
+        self.obstacles: list[str] = _obstacles(batch)
+        self.notes: list[str] = []
+        self.unclear = Findings([stage.name for stage in self.stages])
+        self.now = store.now()
+        self.done = Outlook(Fate.SKIP, len(self.stages), Reason.DONE)
+        self.read_count = self.kept = self.twice = self.passed = self.looked_at = self.undone = 0
+        self.reads = False
+        self.example: tuple[Key, str] | None = None
+        """Of what a run would undo."""
+        self.change = self._look_at_code(described)
+        with_files = any(stage.sink is not None for stage in self.stages)
+        self.verifies = options.verify == "full" or (options.verify == "quick" and with_files)
+        self.looker = Looker(self.stages, pipeline=pipeline.name, batch=batch.name, publishes=False)
+        self.staged = [_has_staged(stage.sink) for stage in self.stages]
+
+    def _look_at_code(self, described: bytes) -> changes.StageChange | None:
+        """The first stage that changed, where that matters: it is run again, or it is told how many passed it."""
+        self.reruns = False
+        self.makers: changed_code.Makers | None = None
+        try:
+            found = changed_code.look(self.store, self.batch, described, self.options.code)
+        except DefinitionChanged as error:
+            self.obstacles.append(str(error))
+            return None
+        if found is None or not found.changes:
+            return None
+        self.reruns = found.rerun is not None
+        self.makers = changed_code.read_makers(self.store, self.batch, found.changes, found.definition, self.chunks)
+        return found.changes[0]
+
+    def _goes_back_to(self, item: StoredItem) -> int | None:
+        """The stage that changed since an item passed it, where that is run again."""
+        other = self.makers.other(item) if self.makers is not None and self.reruns else None
+        return None if other is None else other.index
+
+    # -- what is stored -----------------------------------------------------------------------------------------
+
+    def look_at_what_is_stored(self) -> None:
+        for chunk in self.chunks:
+            if self._is_plainly_done(chunk):
+                self._take_as_done(chunk, self._with_bad_files(chunk) if self.verifies else set())
+                continue
+            held = status.is_live(chunk, self.now)
+            digests = recorded_digests(self.store, self.chunks, chunk) if self.options.verify == "full" else {}
+            for item, outputs in self._pages(chunk):
+                self.tally.add(self._outlook(item, outputs, digests, held, resumed=chunk.fence > 0), item.key)
+                self.passed += self.makers is not None and self.makers.other(item) is not None
+
+    def _is_plainly_done(self, chunk: Chunk) -> bool:
+        """Whether all of it is done, so that there is nothing to look at but files."""
+        return chunk.counts.done == chunk.size and self.options.verify != "full" and self.change is None
+
+    def _with_bad_files(self, chunk: Chunk) -> set[ItemNo]:
+        """Items of which a file is gone or another: the short way for what is done, which is most of it."""
+        sinks = [stage.sink for stage in self.stages]
+        bad: set[ItemNo] = set()
+        for lo in range(chunk.lo, chunk.hi, PAGE):
+            outputs = self.store.outputs(self.batch.id, lo=lo, hi=min(lo + PAGE, chunk.hi), limit=PAGE * 64)
+            for n, stage, _, _, file in map(astuple, outputs):
+                sink = sinks[stage]
+                if (
+                    file is not None
+                    and sink is not None
+                    and sink.check(Evidence.decode(file), full=False, publish=False)
+                ):
+                    bad.add(n)
+        return bad
+
+    def _take_as_done(self, chunk: Chunk, bad: set[ItemNo]) -> None:
+        self.tally.add_many(self.done, chunk.size - len(bad))
+        for n in sorted(bad):
+            (item,) = self.store.items(self.batch.id, lo=n, hi=n + 1, limit=1)
+            outputs = self.store.outputs(self.batch.id, lo=n, hi=n + 1)
+            self.tally.add(self._outlook(item, outputs, {}, held=False), item.key)
+        if wanted := self.tally.lacks_examples(self.done):
+            some = self.store.items(self.batch.id, lo=chunk.lo, hi=chunk.hi, limit=wanted + len(bad))
+            self.tally.show(self.done, [item.key for item in some if item.n not in bad][:wanted])
+
+    def _pages(self, chunk: Chunk) -> Iterator[tuple[StoredItem, list[Output]]]:
+        """Every item with its outputs, as far as those are wanted."""
+        wanted = self.verifies or any(self.staged)
+        for lo in range(chunk.lo, chunk.hi, PAGE):
+            hi = min(lo + PAGE, chunk.hi)
+            outputs: dict[int, list[Output]] = {}
+            for output in self.store.outputs(self.batch.id, lo=lo, hi=hi, limit=PAGE * 64) if wanted else ():
+                outputs.setdefault(output.n, []).append(output)
+            for item in self.store.items(self.batch.id, lo=lo, hi=hi, limit=PAGE):
+                yield item, outputs.get(item.n, [])
+
+    def _outlook(
+        self, item: StoredItem, outputs: list[Output], digests: dict[tuple[int, int], bytes], held: bool,
+        *, resumed: bool = False,
+    ) -> Outlook:  # fmt: skip
+        place = item.place
+        rerun = self._goes_back_to(item)
+        stage = begins_at(place, rerun)
+        valid = [output for output in outputs if output.stage < stage]
+        bad = None
+        if self.verifies and valid and (keeps_outputs(place) or stage != place.stage):
+            bad = self._bad(item, valid, digests)
+        if bad is None and place.state is State.DONE and rerun is None:
+            return self.done
+        goes_on = place.state is State.PENDING and bad is None and stage == place.stage
+        waits = goes_on and self._waits(item, valid)
+        found = goes_on and not (waits or held) and self._finds(item, valid, resumed=resumed)
+        return outlook(
+            Facts(
+                place=place, now=self.now, rerun=rerun, bad=bad, held=held,
+                staged=waits, found=found, redriven=self.past.was_redriven(item.n, place.stage),
+            )
+        )  # fmt: skip
+
+    def _bad(self, item: StoredItem, valid: list[Output], digests: dict[tuple[int, int], bytes]) -> int | None:
+        """The stage that an item would go back to. A dead letter stays where it is; what is wrong with it, and what
+        cannot be told, is told once, before the source is read."""
+        seen = recheck.past_of(self.store, self.batch.id, item, valid, fence=0)
+        decision = self.looker.look_over(seen, full=self.options.verify == "full", digests=digests)
+        self._count_looked_at(item, decision)
+        is_dead = item.place.state is State.DEAD
+        if isinstance(decision, GoesBack) and not is_dead:
+            return decision.stage
+        if self.read_count:
+            return None
+        if isinstance(decision, Unclear):
+            self.unclear.add(item.key, item.n, decision.seen.stage, decision.seen.why)
+        elif isinstance(decision, GoesBack):
+            self.unclear.add(item.key, item.n, decision.stage, f"{decision.why}; {recheck.left_alone(self.batch.name)}")
+        return None
+
+    def _count_looked_at(self, item: StoredItem, decision: Decision) -> None:
+        """Count as a run does what it would undo: all that is recorded, once, before the source is read."""
+        if self.read_count:
+            return
+        self.looked_at += 1
+        if isinstance(decision, GoesBack) and item.place.state is not State.DEAD:
+            self.undone += 1
+            self.example = self.example or (item.key, decision.why)
+
+    def _waits(self, item: StoredItem, outputs: Sequence[Output]) -> bool:
+        """Whether an output of its next stage was made by a run that could not record it."""
+        at = item.place.stage
+        sink = self.stages[at].sink
+        if sink is None or not self.staged[at]:
+            return False
+        try:
+            given = item.payload if at == 0 else self._input(at, outputs)
+            found = sink.find(self._provenance(item, item.place, given))
+            if found is not None:
+                self.stages[at].output.decode(sink.read(found))
+        except (SinkError, Invalid, Permanent, OSError):
+            return False
+        return found is not None
+
+    def _finds(self, item: StoredItem, outputs: Sequence[Output], *, resumed: bool) -> bool:
+        """Whether the adopter of its next stage finds an output that counts. It is asked where a run would ask it, and
+        only for a full look: it is the user's, and may take its time."""
+        at = item.place.stage
+        asks = self.options.verify == "full" and self.stages[at].adopter is not None
+        if not asks or not may_have_been_tried(item.place, resumed=resumed):
+            return False
+        seen = self.looker.search(recheck.past_of(self.store, self.batch.id, item, outputs, fence=0), at)
+        if seen.verdict is Verdict.UNKNOWN and not self.read_count:
+            self.unclear.add(item.key, item.n, at, seen.why)
+        return seen.verdict is Verdict.HOLDS
+
+    def _input(self, at: int, outputs: Sequence[Output]) -> bytes:
+        before = next((output for output in outputs if output.stage == at - 1), None)
+        sink = self.stages[at - 1].sink
+        if before is None:
+            raise SinkError("there is no output to begin from")
+        if before.file is not None and sink is not None:
+            return sink.read(Evidence.decode(before.file))
+        return before.data if before.data is not None else b""
+
+    def _provenance(self, item: StoredItem, place: Place, given: bytes) -> Provenance:
+        return Provenance(
+            pipeline=self.pipeline.name, batch=self.batch.name, stage=self.stages[place.stage].name, n=item.n,
+            epoch=place.epoch, fence=0, input_digest=canonical.digest(b"", given), key=item.key,
+        )  # fmt: skip
+
+    # -- what the source has ------------------------------------------------------------------------------------
+
+    def read(self, source: Iterable[Any], key: Any) -> None:
+        """Compare the items of a source with what is stored, group by group."""
+        options = self.options
+        ingester = Ingester(self.store, self.batch, self.stages[0].input, key=key, identity=options.identity,
+                            changed=options.changed, owner="plan", rerun=_never)  # fmt: skip
+        self.reads, seen = True, Seen()
+        try:
+            for group in ingester.groups(source, GROUP):
+                self.read_count += len(group)
+                self._sort_out(group, ingester, seen)
+        finally:
+            seen.close()
+
+    def _sort_out(self, group: list[NewItem], ingester: Ingester, seen: Seen) -> None:
+        known = self.store.known(self.batch.id, group)
+        fresh = [item for index, item in enumerate(group) if index not in known]
+        for item, sight in zip(fresh, seen.look(fresh), strict=True):
+            if sight == "new":
+                self.tally.add(outlook_of_new(item), item.key)
+            elif sight == "same" or self.options.changed == "keep":
+                self.twice += 1
+            else:
+                self.tally.add(outlook_of_changed(item, outlook_of_new(item), self.options.changed), item.key)
+        changed = [(n, group[index]) for index, (n, same) in known.items() if not same]
+        changed = [(n, item) for n, item in changed if ingester.differs(n, item)]
+        for (n, item), sight in zip(changed, seen.look([item for _, item in changed]), strict=True):
+            if sight == "new":
+                self._count_changed(n, item)
+
+    def _count_changed(self, n: ItemNo, item: NewItem) -> None:
+        (stored,) = self.store.items(self.batch.id, lo=n, hi=n + 1, limit=1)
+        chunk = next(chunk for chunk in self.chunks if chunk.lo <= n < chunk.hi)
+        outputs = self.store.outputs(self.batch.id, lo=n, hi=n + 1)
+        digests = recorded_digests(self.store, self.chunks, chunk) if self.options.verify == "full" else {}
+        before = self._outlook(stored, outputs, digests, status.is_live(chunk, self.now), resumed=chunk.fence > 0)
+        after = outlook_of_changed(item, before, self.options.changed)
+        if after == before:
+            self.kept += 1
+            return
+        self.tally.take_back(before, stored.key)
+        self.tally.add(after, stored.key)
+
+    # -- the plan -----------------------------------------------------------------------------------------------
+
+    def plan(self, past: Past, learned_from: str, *, is_new: bool) -> Plan:
+        names = [stage.name for stage in self.stages]
+        rows = tuple(self.tally.rows(names))
+        refused, ends = self.obstacles != _barred(self.batch), bool(_barred(self.batch))
+        self._tell(sum(row.count for row in rows if row.fate is Fate.REFUSE))
+        if self.example is not None and is_too_much(self.undone, self.looked_at, self.options.undo):
+            self.obstacles.append(str(recheck.refusal(self.batch.name, self.undone, self.looked_at, *self.example)))
+        if any(row.fate in (Fate.RUN, Fate.REWIND, Fate.ADOPT) for row in rows):
+            at_end = _end_in_the_way(self.batch, self.now)
+            self.obstacles += at_end
+            ends = ends or bool(at_end)
+        if self.batch.closed_at is not None and any(row.reason is Reason.NEW for row in rows):
+            self.obstacles.append(f"batch {self.batch.name!r} was closed: it takes no new items")
+        told = forecast(
+            names, self.tally.work(len(names)), past, workers=self.options.workers, learned_from=learned_from,
+            together=[stage.concurrency for stage in self.stages],
+        )  # fmt: skip
+        return Plan(
+            pipeline=self.pipeline.name, batch=self.batch.name, is_new=is_new, verify=self.options.verify, rows=rows,
+            read=self.read_count, forecast=told, obstacles=tuple(self.obstacles), notes=tuple(self.notes),
+            does_nothing=ends and not refused,
+        )  # fmt: skip
+
+    def _tell(self, refused: int) -> None:
+        if refused:
+            self.obstacles.append(
+                f"{many(refused, 'item')} came with another payload under a known key: "
+                'pass changed="rerun" to handle them again, or changed="keep" to keep what is stored'
+            )
+        if not self.batch.admitted and not self.read_count and not self.pipeline.allow_empty:
+            self.notes.append("the source gives no item: a run would end with 1, unless it is told allow_empty=True")
+        elif self.reads and not self.read_count and not self.obstacles and not self.pipeline.allow_empty:
+            self.notes.append(none_given(self.batch.admitted))
+        self.notes += self.unclear.warnings()
+        if self.kept:
+            who = "item" if self.options.changed == "keep" else "dead letter"
+            self.notes.append(f"{many(self.kept, who)} came with another payload, and would be kept as stored")
+        if self.twice:
+            self.notes.append(f"{many(self.twice, 'item')} came more than once")
+        if self.change is not None and not self.reruns and self.passed:
+            self.notes.append(
+                f"{self.change}: {many(self.passed, 'item')} passed it, and would be kept as they are; with "
+                'code="rerun" they would run again from there'
+            )
+
+
+def _obstacles(batch: Batch) -> list[str]:
+    if batch.sealed_at is not None:
+        again = f"`{reopen(batch.name)}`"
+        return [f"batch {batch.name!r} is sealed: it is finished; to continue all the same, {again}"]
+    return _barred(batch)
+
+
+def _barred(batch: Batch) -> list[str]:
+    """Return why a run would end at once, without an error."""
+    if batch.course is Course.CANCELLED:
+        return [f"batch {batch.name!r} was cancelled: choose another batch name"]
+    if batch.course is Course.PAUSED:
+        return [f"batch {batch.name!r} is paused: call `{unpause(batch.name)}` first"]
+    return []
+
+
+def _end_in_the_way(batch: Batch, now: float) -> list[str]:
+    if batch.course is Course.CANCELLED or not course.has_ended(batch, now):
+        return []
+    text = (
+        f"batch {batch.name!r} ended at {when(batch.ends_at or 0.0)}: nothing runs unless the run gives it a later end "
+        "(until=…), and what is pending would be cancelled"
+    )
+    return [text]
+
+
+def _has_staged(sink: Any) -> bool:
+    return sink is not None and any(left.kind == "staged" for left in sink.leftovers())
+
+
+def _never(_n: ItemNo, _item: NewItem) -> None:
+    raise AssertionError("a plan changes nothing")

@@ -1,0 +1,353 @@
+"""The keys of a source against the keys of a batch: what was never created, and what the source has no more."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from holdfast.core import canonical, course, journal
+from holdfast.core.course import End
+from holdfast.core.errors import StoreError, UsageError
+from holdfast.core.limits import FINDINGS
+from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Course, ItemNo, NewItem, State, chain_of_batch
+from holdfast.core.verify import Expected, Finding, How, Observed, Reconciliation, Recorded, What, conclude
+from holdfast.runtime import lookup
+from holdfast.runtime.cursors.standing import is_scan
+from holdfast.runtime.define import definition
+from holdfast.runtime.define.schema import Schema
+from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.ingester import Ingester, KeyFrom
+from holdfast.runtime.lifecycle.end import RECONCILED, conclude_end, is_empty
+from holdfast.runtime.operate.observe import Extras, Observer
+from holdfast.runtime.report import status
+from holdfast.runtime.sinks.base import Sink
+from holdfast.runtime.sinks.files import Files
+from holdfast.runtime.verify import ownership
+from holdfast.runtime.verify.inspector import sinks_of
+from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_item, newest_entries
+from holdfast.stores.seen import Seen
+
+if TYPE_CHECKING:
+    from holdfast.runtime.pipeline import Pipeline
+
+
+GROUP = 2_000
+"""Keys that are looked up at once."""
+
+
+class SourceKeys:
+    """Reads a source in groups, by key. What was seen is kept as one bit for each item."""
+
+    def __init__(self, store: Store, batch: Batch, schema: Schema, items: Iterable[Any], key: KeyFrom) -> None:
+        self._store, self._batch, self._items = store, batch, items
+        identity = definition.remembered_identity(batch)
+        if identity == "new":
+            raise UsageError(f"every item of batch {batch.name!r} is new each time it is read: its source cannot be "
+                             "compared with it; leave the source away")  # fmt: skip
+        found = definition.remembered_key(batch, key, identity)
+        definition.check_key(batch, found, identity)
+        self._ingester = Ingester(store, batch, schema, key=found, identity=identity, changed="keep", owner="",
+                                  rerun=lambda n, item: None)  # fmt: skip
+        self.keys = 0
+
+    def findings(self) -> Iterator[Finding]:
+        seen, strangers = bytearray((self._batch.admitted + 7) // 8), Seen()
+        try:
+            for group in self._ingester.groups(self._items, GROUP):
+                known = self._store.known(self._batch.id, group)
+                for n, _ in known.values():
+                    if n < self._batch.admitted:
+                        self.keys += not seen[n >> 3] & 1 << (n & 7)
+                        seen[n >> 3] |= 1 << (n & 7)
+                fresh = [item for index, item in enumerate(group) if index not in known]
+                first = [item for item, sight in zip(fresh, strangers.look(fresh), strict=True) if sight == "new"]
+                self.keys += len(first)
+                yield from map(_never_created, first)
+        finally:
+            strangers.close()
+        yield from self._unknown(seen)
+
+    def _unknown(self, seen: bytearray) -> Iterator[Finding]:
+        if self.keys_seen(seen) == self._batch.admitted:
+            return
+        for item in each_item(self._store, self._batch.id, hi=self._batch.admitted):
+            if not seen[item.n >> 3] & 1 << (item.n & 7):
+                why = "it was admitted, and the source does not have it"
+                yield Finding(what=What.UNKNOWN, n=item.n, key=item.key, why=why)
+
+    @staticmethod
+    def keys_seen(seen: bytearray) -> int:
+        return int.from_bytes(seen, "little").bit_count()
+
+
+def _never_created(item: NewItem) -> Finding:
+    why = "the source has it, and it was never admitted"
+    return Finding(what=What.NEVER_CREATED, key=canonical.key_text(item.key), why=why)
+
+
+TRIES = 3
+"""How often a batch is looked at that changes while it is looked at."""
+Findings = Callable[[], Iterator[Finding]]
+SETTLED = (State.DONE, State.SKIPPED, State.DEAD, State.CANCELLED)
+
+
+def sinks_among(stages: Sequence[Stage]) -> dict[int, Sink]:
+    """The sinks of a pipeline, by stage."""
+    return {index: stage.sink for index, stage in enumerate(stages) if stage.sink is not None}
+
+
+def reconcile(
+    store: Store,
+    batch: Batch,
+    *,
+    sinks: Mapping[int, Sink] | None = None,
+    how: How = "quick",
+    source: SourceKeys | None = None,
+    allow_empty: bool = False,
+) -> Reconciliation:
+    """Compare what should be there, what is recorded and what is there. No output is edited or deleted; one that is
+    recorded and was never published gets its final name.
+
+    `how`: `sums` adds up what the chunks say; `files` looks at every recorded file besides, as the end of a run does;
+    `quick` also at outputs in the store, and for files that nothing recorded; `full` reads everything.
+    `allow_empty`: it is fine that the source gave nothing, though nobody has said so before.
+    """
+    there = sinks if sinks is not None else sinks_of(batch)
+    ownership.introduce(store, batch, there)
+    return _Reconciler(store, there, how, source, allow_empty).reconcile(batch.name)
+
+
+def repairable(store: Store, batch: Batch, sinks: Mapping[int, Sink] | None, how: How) -> Findings:
+    """A function that looks at the recorded outputs again and gives what is wrong with them, item by item."""
+
+    def look() -> Iterator[Finding]:
+        there = sinks if sinks is not None else sinks_of(batch)
+        ownership.introduce(store, batch, there)
+        return Observer(store, batch, store.chunks(batch.id), there, how).findings()
+
+    return look
+
+
+class _Reconciler:
+    def __init__(
+        self, store: Store, sinks: Mapping[int, Sink], how: How, source: SourceKeys | None, allow_empty: bool
+    ) -> None:
+        self._store, self._sinks, self._how, self._source = store, sinks, how, source
+        self._allow_empty = allow_empty
+        self._found: Counter[What] = Counter()
+        self._listed: list[Finding] = []
+        self._leftovers = 0
+
+    def reconcile(self, name: str) -> Reconciliation:
+        """Look, and look again where the batch changed meanwhile and something was found."""
+        self._take(self._source.findings() if self._source is not None else ())
+        before = (self._found.copy(), list(self._listed))
+        for turn in range(TRIES):
+            self._found, self._listed = before[0].copy(), list(before[1])
+            batch = lookup.batch_named(self._store, name)
+            chunks = self._store.chunks(batch.id)
+            seen = self._observe(batch, chunks)
+            is_still = self._how == "sums" or course.cover(self._store.chunks(batch.id)) == course.cover(chunks)
+            if is_still or not self._found or turn == TRIES - 1:
+                break
+        if is_still and self._how in ("quick", "full"):
+            self._take(_miscounted(chunks, seen.states))
+        return self._conclude(batch, chunks, seen)
+
+    def _observe(self, batch: Batch, chunks: Sequence[Chunk]) -> Observer:
+        seen = Observer(self._store, batch, chunks, self._sinks, self._how)
+        try:
+            if self._how != "sums":
+                self._take(seen.findings())
+            if self._how in ("quick", "full"):
+                files = {stage: sink for stage, sink in self._sinks.items() if isinstance(sink, Files)}
+                extras = Extras(self._store, batch, files, seen)
+                self._take(extras.findings())
+                self._leftovers = extras.leftovers
+        except OSError as error:
+            raise StoreError(
+                f"outputs of batch {batch.name!r} could not be looked at: {error}; see to the disk, then try again: "
+                "nothing was changed"
+            ) from error
+        return seen
+
+    def _take(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self._found[finding.what] += 1
+            if len(self._listed) < FINDINGS:
+                self._listed.append(finding)
+
+    def _conclude(self, batch: Batch, chunks: Sequence[Chunk], seen: Observer) -> Reconciliation:
+        now = self._store.now()
+        counts = status.count_of(self._store, batch, chunks, now=now)
+        states = {name: getattr(counts, name) for name in Recorded.__struct_fields__}
+        keys = self._source.keys if self._source is not None else None
+        stopped = status.end_of_batch(self._store, batch, counts, now) is End.STOPPED
+        read = batch.ingested_at is not None or batch.course is Course.CANCELLED or stopped
+        return conclude(
+            batch.name,
+            batch.course,
+            stopped=stopped,
+            expected=Expected(
+                admitted=batch.admitted,
+                read=read,
+                keys=keys,
+                total=batch.expected,
+                closed=batch.closed_at is not None,
+                scanned=is_scan(batch),
+            ),  # fmt: skip
+            recorded=Recorded(**states),
+            observed=Observed(
+                how=self._how,
+                outputs=seen.outputs,
+                files=seen.files,
+                published=seen.published,
+                leftovers=self._leftovers,
+                superseded=seen.superseded,
+                partly=seen.partly,
+            ),
+            heads=course.cover(chunks).hex(),
+            found=dict(self._found),
+            findings=self._listed,
+            nothing=""
+            if counts.pending or self._allow_empty or not is_empty(self._store, batch)
+            else ("row" if batch.admitted else "item"),
+            basis=course.basis(batch, chunks),
+        )
+
+
+def _miscounted(chunks: Sequence[Chunk], states: Mapping[State, int]) -> Iterator[Finding]:
+    """Where the chunks say something else than their items, counted one by one."""
+    for state in SETTLED:
+        told = sum(getattr(chunk.counts, state.value) for chunk in chunks)
+        if told != states[state]:
+            why = f"the chunks say that {told:,} items are {state}, the items themselves are {states[state]:,}"
+            yield Finding(what=What.MISCOUNTED, why=why)
+
+
+def compare_with_pipeline(
+    pipeline: "Pipeline", batch: Batch, items: Iterable[Any] | None, key: KeyFrom, *, full: bool, given: bool
+) -> Reconciliation:
+    """The reconciliation. `given`: the items were given by hand, so that it is an error if they cannot be compared."""
+    store, stages = pipeline.store, pipeline.stages
+    identity = definition.remembered_identity(batch)
+    keyed = definition.keyed_by(definition.remembered_key(batch, key, identity), identity)
+    definition.check(batch, pipeline.name, definition.describe(pipeline.name, stages, keyed), reads_items=False)
+    source = None
+    if items is not None and (given or identity != "new"):
+        source = SourceKeys(store, batch, stages[0].input, items, key)
+    return reconcile(store, batch, sinks=sinks_among(stages), how="full" if full else "quick", source=source)
+
+
+NO_SINKS: Mapping[int, Sink] = {}
+SURPLUS = "surplus"
+AMENDS = frozenset({"opened", "ingested", "steered", "sealed", "reopened"})
+"""Entries after which an end that was noted before says nothing any more."""
+
+
+log = logging.getLogger("holdfast.ending")
+
+
+class _Compared(NamedTuple):
+    """An end that agreed with all chains when they were last compared."""
+
+    batch: BatchId
+    end: str
+    heads: Mapping[ChunkId, bytes]
+
+
+_compared: WeakKeyDictionary[Store, _Compared] = WeakKeyDictionary()
+"""The last one of each store in this process: a message that comes again compares one chain only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The message that may have settled the last item of a batch, so that messages which come again and again, and
+    those beyond the expected number, do not each compare the whole batch."""
+
+    n: ItemNo
+    again: bool
+    """Nothing was written for it now: an end that was noted since its item was settled knows of it."""
+
+
+def look_for_end(
+    store: Store, batch: Batch, *, actor: str, sinks: Mapping[int, Sink] = NO_SINKS, message: Message | None = None
+) -> Reconciliation | None:
+    """Reconcile a batch and publish its end, if it has come; None while it may continue. Files are looked at where
+    their sinks are given. After a message, most looks are spared."""
+
+    def compare() -> Reconciliation | None:
+        now = store.batch(batch.name)
+        if now is None or now.sealed_at is not None or not _may_have_ended(now, store.now()):
+            return None
+        if message is not None and _has_surplus(now):
+            _warn_of_surplus(store, now, message, actor)
+            return None
+        if _is_known(store, now, message) or not store.is_settled(now.id) or _is_known(store, now, message, whole=True):
+            return None
+        return reconcile(store, now, sinks=sinks, how=_depth(store, now, sinks, message))
+
+    return conclude_end(store, batch, compare, actor=actor)
+
+
+def _may_have_ended(batch: Batch, now: float) -> bool:
+    return batch.ingested_at is not None or batch.course is Course.CANCELLED or course.has_ended(batch, now)
+
+
+def _has_surplus(batch: Batch) -> bool:
+    """Return whether more items came than were expected, and more may come."""
+    return batch.expected is not None and batch.admitted > batch.expected and batch.closed_at is None
+
+
+def _warn_of_surplus(store: Store, batch: Batch, message: Message, actor: str) -> None:
+    """Tell that no end is told: the log, each time the first one comes that was not expected; others, once."""
+    if message.n != batch.expected:
+        return
+    text = f"more items came than the {batch.expected:,} that are expected: no end is told before the number is right"
+    log.warning("batch %s: %s", batch.name, text)
+    body = journal.Acted(reason=text, note=canonical.encode({"expected": batch.expected}))
+    warning = course.warning("more_than_expected", f"{batch.name}: {text}")
+    store.note(batch.id, SURPLUS, journal.encode_body(body), actor=actor, once=True, events=[warning])
+
+
+def _is_known(store: Store, batch: Batch, message: Message | None, *, whole: bool = False) -> bool:
+    """Return whether the last word on the batch is its end, and knows of the item. By the heads of chains, never by
+    clocks: they may be set back, or differ between hosts. Without `whole`, by those that were compared before."""
+    if message is None or not message.again:
+        return False
+    end = _last_end(store, batch)
+    if end is not None and whole:
+        chunks = store.chunks(batch.id)
+        if course.cover(chunks).hex() == end:
+            _compared[store] = _Compared(batch.id, end, {chunk.id: chunk.head for chunk in chunks})
+    known = _compared.get(store)
+    if end is None or known is None or (known.batch, known.end) != (batch.id, end):
+        return False
+    chunk = store.chunk_of(batch.id, message.n)
+    return known.heads.get(chunk.id) == chunk.head
+
+
+def _last_end(store: Store, batch: Batch) -> str | None:
+    """Return the heads of all chains at the end that was noted last; None where the batch was amended since."""
+    for entry in newest_entries(store, chain_of_batch(batch.id), batch.seq):
+        kind = journal.decode_header(entry.head).kind
+        if kind in AMENDS:
+            return None
+        if kind == RECONCILED:
+            body = journal.decode_body(entry.body)
+            return str(canonical.decode(body.note)["heads"]) if isinstance(body, journal.Acted) else None
+    return None
+
+
+def _depth(store: Store, batch: Batch, sinks: Mapping[int, Sink], message: Message | None) -> How:
+    """How closely to look: at no files where an end was noted before and only new messages came since. Each has seen to
+    its own."""
+    if not sinks:
+        return "sums"
+    newest = islice(newest_entries(store, chain_of_batch(batch.id), batch.seq), ENTRIES_AT_A_TIME)
+    kinds = (journal.decode_header(entry.head).kind for entry in newest)
+    told = next((kind for kind in kinds if kind == RECONCILED or kind in AMENDS - {"ingested"}), None)
+    return "sums" if message is not None and told == RECONCILED else "files"

@@ -1,0 +1,267 @@
+"""A record that is lost, made again from what its outputs show.
+
+The damaged file is set aside, never overwritten. The source says which items there are; every item whose output file is
+there, is whole and is valid counts as having come so far, and is recorded as recovered. How often it was tried, what it
+cost and when it was made stood in the lost record only: that is said, not invented. Outputs are never changed. A
+verifier that raises or hangs says nothing about an output: it counts, and the item is named.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core import canonical
+from holdfast.core.errors import Damaged, Permanent, Refused, SinkError, UsageError
+from holdfast.core.model import Batch, Change, Output, State, StoredItem
+from holdfast.core.states import Transition, move
+from holdfast.runtime.define import definition
+from holdfast.runtime.define.schema import Invalid
+from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.ingester import Identity, Ingester, KeyFrom
+from holdfast.runtime.operate import operations
+from holdfast.runtime.sinks.base import Evidence, Provenance, Sink
+from holdfast.runtime.verify import ownership
+from holdfast.runtime.verify.calls import Asker, here
+from holdfast.runtime.working.control import Control
+from holdfast.runtime.working.explanation import no_answer
+from holdfast.runtime.working.ledger import Ledger
+from holdfast.stores import filesystem
+from holdfast.stores.base import Store, each_item
+from holdfast.stores.open import open_store
+
+if TYPE_CHECKING:
+    from holdfast.runtime.pipeline import Pipeline
+
+
+SHOWN = 1000
+"""So many items are named in a result; the others are counted."""
+UNKNOWN = ("attempts and errors", "money, tokens and times", "outputs of stages that keep none in files")
+"""What nobody can tell any more about an item that was recovered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What was found."""
+
+    batch: str
+    items: int
+    recovered: dict[str, int]
+    """Stage -> how many items have an output of it, and of no later one."""
+    pending: int
+    """Items without a valid output: they run again."""
+    invalid: tuple[tuple[str, str], ...]
+    """(key, why) of items whose output is there and does not count; at most a thousand are named."""
+    invalid_count: int
+    unverified: tuple[tuple[str, str], ...]
+    """(key, why) of items that were recovered though the verifier of their output gave no answer; so many are named."""
+    unverified_count: int
+    set_aside: tuple[str, ...]
+    """Files of the damaged store, under their new names."""
+    unknown: tuple[str, ...] = UNKNOWN
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def is_damaged(path: Path) -> str | None:
+    """Why the store at a path cannot be used, or None if it can, or if there is none."""
+    if not path.exists() and not Path(f"{filesystem.behind(path)}-wal").exists():
+        return None
+    try:
+        store = open_store(path)
+        try:
+            for batch in store.batches():
+                store.chunks(batch.id)
+        finally:
+            store.close()
+    except Damaged as error:
+        return str(error)
+    return None
+
+
+def set_aside(path: Path) -> tuple[str, ...]:
+    """Give the files of a store other names, so that a new one can be made and nothing of the old one is lost. The
+    note of its fences stays: no fence is ever given out twice. A link to the store stays, too, and leads to the new
+    one."""
+    path = filesystem.behind(path)
+    mark = datetime.now(UTC).strftime("damaged-%Y%m%dT%H%M%S.%fZ")
+    moved = []
+    for suffix in ("", "-wal", "-shm"):
+        old = Path(f"{path}{suffix}")
+        if old.exists():
+            new = Path(f"{path}.{mark}{suffix}")
+            old.rename(new)
+            moved.append(str(new))
+    return tuple(moved)
+
+
+def recover(
+    pipeline: "Pipeline",
+    items: Iterable[Any],
+    by: operations.By,
+    *,
+    batch: str,
+    key: KeyFrom,
+    identity: Identity = "key",
+    moved: tuple[str, ...] = (),
+    store: Store | None = None,
+) -> Recovery:
+    """Admit the items of the source, and record how far each has come by the outputs that are there; in the pipeline's
+    own store, unless another is given."""
+    is_preview = store is not None
+    store, stages = store if store is not None else pipeline.store, pipeline.stages
+    if not any(stage.sink is not None for stage in stages):
+        raise UsageError(
+            f"no stage of pipeline {pipeline.name!r} keeps its outputs in files: there is nothing to rebuild from; "
+            "put back a backup, or run it again"
+        )
+    _check_absent(store, batch)
+    described = definition.describe(pipeline.name, stages, definition.keyed_by(key, identity), pipeline.patience)
+    owned = ownership.adopt(store, pipeline.name, batch, stages) if not is_preview else ownership.Ownership()
+    try:
+        opened = store.open_batch(batch, pipeline.name, described, actor=by.actor)
+        owned.settle(opened)
+    finally:
+        owned.close()
+    ingester = Ingester(store, opened, stages[0].input, key=key, identity=identity, changed="keep", owner=by.actor,
+                        rerun=lambda _n, _item: None)  # fmt: skip
+    ingester.read(items, Control(1), Ledger([]), lambda: None)
+    finder = _Finder(pipeline.name, opened, stages)
+    try:
+        operations.act_on(
+            store, opened, each_item(store, opened.id, state=State.PENDING), finder.decide, kind="recovered", by=by
+        )
+    finally:
+        finder.close()
+    fresh = store.batch(batch)
+    assert fresh is not None
+    return Recovery(
+        batch=batch, items=fresh.admitted, recovered=dict(finder.recovered), pending=finder.pending,
+        invalid=tuple(finder.invalid), invalid_count=finder.invalid_count, unverified=tuple(finder.unverified),
+        unverified_count=finder.unverified_count, set_aside=moved,
+    )  # fmt: skip
+
+
+def preview(
+    pipeline: "Pipeline", items: Iterable[Any], *, batch: str, key: KeyFrom, identity: Identity = "key"
+) -> Recovery:
+    """What `recover` would find. It is done in a store that is thrown away: nothing else is written."""
+    path = pipeline.store_path
+    if path is None or is_damaged(path) is None:
+        there = pipeline.store_if_there()
+        if there is not None:
+            _check_absent(there, batch)
+    with TemporaryDirectory(prefix="holdfast-") as place:
+        store = open_store(Path(place) / "state.db")
+        try:
+            by = operations.By(actor="preview", reason="a dry run")
+            return recover(pipeline, items, by, batch=batch, key=key, identity=identity, store=store)
+        finally:
+            store.close()
+
+
+def _check_absent(store: Store, batch: str) -> None:
+    found = store.batch(batch)
+    if found is not None and found.admitted:
+        raise Refused(
+            f"batch {batch!r} is in the store with {found.admitted:,} items, and can be read: there is nothing to "
+            "rebuild; run it to continue, or give another batch name"
+        )
+
+
+class _Finder:
+    """Decides how far an item has come."""
+
+    def __init__(self, pipeline: str, batch: Batch, stages: list[Stage]) -> None:
+        self._pipeline, self._batch, self._stages = pipeline, batch, stages
+        self.recovered = Counter[str]()
+        self.pending = self.invalid_count = self.unverified_count = 0
+        self.invalid: list[tuple[str, str]] = []
+        self.unverified: list[tuple[str, str]] = []
+        self._asker = Asker()
+
+    def close(self) -> None:
+        self._asker.close()
+
+    def decide(self, item: StoredItem) -> Change | str:
+        why = "no output is there"
+        for index in reversed(range(len(self._stages))):
+            found = self._look(item, index)
+            if isinstance(found, Change):
+                self.recovered[self._stages[index].name] += 1
+                return found
+            why = found if found is not None else why
+        self.pending += 1
+        if why != "no output is there":
+            self.invalid_count += 1
+            if len(self.invalid) < SHOWN:
+                self.invalid.append((canonical.key_text(item.key), why))
+        return why
+
+    def _look(self, item: StoredItem, index: int) -> Change | str | None:
+        """The change that records an output of a stage; why it does not count; None where there is none."""
+        stage = self._stages[index]
+        if stage.sink is None:
+            return None
+        place = Provenance(
+            pipeline=self._pipeline, batch=self._batch.name, stage=stage.name, n=item.n, epoch=item.place.epoch,
+            fence=0, input_digest=b"", key=item.key,
+        )  # fmt: skip
+        why: str | None = None
+        for is_text in (False, True):
+            try:
+                evidence = stage.sink.observe(place, is_text=is_text)
+                if evidence is None:
+                    return None
+                data = _read(stage.sink, evidence)
+                value = stage.output.decode(data)
+            except (Invalid, SinkError, Permanent, UnicodeDecodeError) as error:
+                why = why if why is not None else str(error)
+                continue
+            why = self._objection(item, stage, value)
+            if why is None:
+                return self._change(item, index, evidence, data)
+        return f"the output of stage {stage.name!r}: {why}"
+
+    def _objection(self, item: StoredItem, stage: Stage, value: Any) -> str | None:
+        """Return what the verifier has against an output; one that needs more than the output, or gives no answer, has
+        nothing against it."""
+        verifier = stage.verifier
+        if verifier is None or verifier.wants_item:
+            return None
+        here.batch = (self._pipeline, self._batch.name)
+        try:
+            objection: str | None = self._asker.ask(verifier.objection, value, None, None, seconds=verifier.seconds)
+            return objection
+        except Exception as error:  # noqa: BLE001 - a verifier of the user's may raise anything
+            self.unverified_count += 1
+            if len(self.unverified) < SHOWN:
+                self.unverified.append((canonical.key_text(item.key), f"{verifier.what}: {no_answer(error)}"))
+            return None
+        finally:
+            here.batch = None
+
+    def _change(self, item: StoredItem, index: int, evidence: Evidence, data: bytes) -> Change:
+        stages, reached = len(self._stages), index + 1
+        to = State.DONE if reached == stages else State.PENDING
+        after = move(
+            item.place, Transition.RECOVER, to=to, stage=reached, stages=stages, code=operations.RECOVERED,
+            reason="found by its output",
+        )  # fmt: skip
+        made = Output(item.n, index, after.epoch, None, evidence.encode())
+        return Change(
+            n=item.n, state=item.place.state, epoch=item.place.epoch, place=after, output=made,
+            output_digest=canonical.digest(item.salt, data),
+        )  # fmt: skip
+
+
+def _read(sink: Sink, evidence: Evidence) -> bytes:
+    try:
+        return sink.read(evidence)
+    except OSError as error:
+        raise SinkError(f"{evidence.final}: it cannot be read ({os.strerror(error.errno or 0)})") from None

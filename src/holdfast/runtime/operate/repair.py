@@ -1,0 +1,116 @@
+"""Puts right what a reconciliation found, where that can be done without guessing: an item whose output is missing or
+different goes back to the stage that makes it. Outputs themselves are never touched. What it would do is shown first.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from holdfast.core.errors import Refused
+from holdfast.core.limits import ACT_ITEMS
+from holdfast.core.model import Batch
+from holdfast.core.states import keeps_outputs
+from holdfast.core.verify import REPAIRABLE, Finding, Reconciliation, is_too_much
+from holdfast.runtime import lookup
+from holdfast.runtime.lifecycle.end import check_goes_on, end_in_the_way
+from holdfast.runtime.operate.operations import By, Result
+from holdfast.runtime.operate.reconcile import Findings
+from holdfast.runtime.text import many
+from holdfast.runtime.verify.recheck import Back, back, send_back
+from holdfast.stores.base import Store
+
+SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a repair would do."""
+
+    batch: str
+    items: int
+    """Items that would go back."""
+    done: int
+    """Of so many that are done or dead."""
+    by_stage: dict[str, int]
+    first: tuple[tuple[str, str, str], ...]
+    """(item, stage it begins again at, why) of the first ones."""
+    left: dict[str, int]
+    """Findings that a repair leaves alone, by kind."""
+
+    def as_dict(self) -> dict[str, Any]:
+        first = [{"item": item, "to_stage": stage, "why": why} for item, stage, why in self.first]
+        return {"batch": self.batch, "rewound": self.items, "done": self.done, "by_stage": self.by_stage,
+                "first": first, "left_alone": self.left, "deleted": 0}  # fmt: skip
+
+
+def plan_repair(batch: Batch, found: Reconciliation, findings: Findings) -> Plan:
+    """What would go back, and where to. Nothing is changed."""
+    names, by_stage = lookup.stage_names(batch), dict[str, int]()
+    first: list[tuple[str, str, str]] = []
+    items = 0
+    for worst in _by_item(findings):
+        assert worst.stage is not None
+        items += 1
+        stage = names[worst.stage]
+        by_stage[stage] = by_stage.get(stage, 0) + 1
+        if len(first) < SHOWN:
+            first.append((str(worst.key), stage, worst.why))
+    left = {what.value: count for what, count in found.found.items() if count and what not in REPAIRABLE}
+    return Plan(
+        batch=batch.name, items=items, done=found.recorded.done, by_stage=by_stage, first=tuple(first), left=left
+    )
+
+
+def check_share(wanted: Plan, share: float) -> None:
+    """Refuse to undo much without being told so: perhaps it is the disk that is missing, or the folder another one."""
+    if is_too_much(wanted.items, wanted.done, share):
+        percent = 100 * wanted.items / max(1, wanted.done)
+        most = f"{share:.0%}" if isinstance(share, float) else f"{share:,}"
+        raise Refused(
+            f"{many(wanted.items, 'item')} of batch {wanted.batch!r} would go back, {percent:.0f}% of the "
+            f"{wanted.done:,} that are done; without being told so it is at most {most}: is the "
+            "disk there, and is this the folder that the batch ran in? If so, pass --undo 100%; nothing was changed"
+        )
+
+
+def repair(store: Store, batch: Batch, findings: Findings, by: By) -> Result:
+    """Send every item back whose output is missing or different, each guarded by the state it was found in."""
+    check_goes_on(store, batch)
+    stages, changed, moved_on = len(lookup.stage_names(batch)), 0, 0
+    for group in _groups(_by_item(findings)):
+        items = [each for finding in group if (each := _back(store, batch, finding, stages)) is not None]
+        landed = send_back(store, batch.id, items, reason=by.reason, actor=by.actor).changed
+        changed += landed
+        moved_on += len(group) - landed
+    left = (("it moved on meanwhile", moved_on),) if moved_on else ()
+    warning = end_in_the_way(store, batch) if changed else ""
+    return Result(kind="rewound", batch=batch.name, changed=changed, left_alone=left, warning=warning)
+
+
+def _back(store: Store, batch: Batch, finding: Finding, stages: int) -> Back | None:
+    """What becomes of the item; None if it has moved on since it was looked at."""
+    assert finding.n is not None
+    assert finding.stage is not None
+    item = lookup.item_of(store, batch, finding.n)
+    if item is None or not keeps_outputs(item.place) or item.place.stage <= finding.stage:
+        return None
+    return back(item.key, item.n, item.place, finding.stage, stages, reason=finding.why)
+
+
+def _by_item(findings: Findings) -> Iterator[Finding]:
+    """For each item the finding at its earliest stage: from there, all that follows is made again."""
+    mine = (each for each in findings() if each.what in REPAIRABLE and each.n is not None)
+    for _, group in groupby(mine, key=lambda finding: finding.n):
+        yield min(group, key=lambda finding: finding.stage if finding.stage is not None else 0)
+
+
+def _groups(findings: Iterator[Finding]) -> Iterator[list[Finding]]:
+    group: list[Finding] = []
+    for finding in findings:
+        group.append(finding)
+        if len(group) == ACT_ITEMS:
+            yield group
+            group = []
+    if group:
+        yield group

@@ -1,0 +1,300 @@
+"""Announcing orphans: events and one journal entry for what a look finds, once for each time an item gets stuck.
+
+Items of a chunk get stuck together, so they are announced together: the first few of a group with an event of their
+own, the others with one event for all. A group is told by chunk, kind and the moment since which nothing happened.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby, islice
+from typing import Any
+
+from holdfast.core import acts as core
+from holdfast.core import canonical, course, journal
+from holdfast.core.acts import Kind, Strategy, change_of
+from holdfast.core.errors import UsageError
+from holdfast.core.journal import LIFTED
+from holdfast.core.limits import ACT_ITEMS, FOUND_EACH, FOUND_GROUPS
+from holdfast.core.model import Act, Batch, BatchId, Change, Chunk, Event, ItemNo, Place, State, chain_of_batch
+from holdfast.runtime import lookup
+from holdfast.runtime.lifecycle import end
+from holdfast.runtime.operate import reconcile
+from holdfast.runtime.operate.operations import By, Result
+from holdfast.runtime.report import blame, orphans
+from holdfast.runtime.report.orphans import Eye, Orphan, find
+from holdfast.stores.base import Store, each_entry
+
+KIND = "orphans_found"
+
+Group = tuple[int, str, float]
+"""(chunk, kind, since)"""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What one look at a batch found."""
+
+    total: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    first: list[Orphan] = field(default_factory=list)
+    """As many as were asked for."""
+    new: dict[Group, list[Orphan]] = field(default_factory=dict)
+    """Groups that were not announced before, with their first items."""
+    sizes: Counter[Group] = field(default_factory=Counter)
+
+
+def look_for_orphans(store: Store, batch: Batch, *, limit: int) -> Seen:
+    """Count what is stuck, keep the first, and see what of it is news."""
+    seen, told = Seen(), None
+    for orphan in find(store, batch):
+        told = set(_told(store, batch.id)) if told is None else told  # most batches have none: then it is not read
+        seen.total += 1
+        seen.kinds[orphan.kind.value] += 1
+        if len(seen.first) < limit:
+            seen.first.append(orphan)
+        group = (orphan.chunk, orphan.kind.value, orphan.since)
+        if group in told or (orphan.kind is Kind.STRANDED and orphan.is_held):  # its owner may still be finishing it
+            continue
+        if group in seen.new or len(seen.new) < FOUND_GROUPS:
+            some = seen.new.setdefault(group, [])
+            seen.sizes[group] += 1
+            if len(some) < FOUND_EACH:
+                some.append(orphan)
+    return seen
+
+
+def announce(store: Store, batch: Batch, seen: Seen, *, actor: str) -> bool:
+    """Write down what is new, with its events, in one commit; says whether there was any."""
+    if not seen.new:
+        return False
+    note = {"groups": [[*group, seen.sizes[group]] for group in seen.new]}
+    many = sum(seen.sizes.values())
+    body = journal.Acted(reason=f"{many} found without progress", note=canonical.encode(note))
+    return store.note(
+        batch.id, KIND, journal.encode_body(body), actor=actor, once=True, events=tuple(_found_events(seen))
+    )
+
+
+def _told(store: Store, batch: BatchId) -> Iterator[Group]:
+    for entry in each_entry(store, chain_of_batch(batch)):
+        if journal.decode_header(entry.head).kind == KIND:
+            body = journal.decode_body(entry.body)
+            assert isinstance(body, journal.Acted)
+            for chunk, kind, since, _ in canonical.decode(body.note)["groups"]:
+                yield chunk, kind, float(since)
+
+
+def _found_events(seen: Seen) -> Iterator[Event]:
+    for group, some in seen.new.items():
+        _, kind, since = group
+        for orphan in some:
+            yield course.orphan_found(orphan.n, orphan.key, orphan.place, kind=kind, since=since)
+        rest = seen.sizes[group] - len(some)
+        if rest:
+            yield course.orphans_found(rest, kind=kind, since=since)
+
+
+KINDS = {Strategy.REQUEUE: "requeued", Strategy.FAIL: "marked_failed", Strategy.REVIEW: "sent_to_review"}
+"""How the entry is called that says so."""
+BURIED = "buried"
+"""And the one of an item that was to be requeued once too often."""
+LETTER = "a dead letter: see `holdfast dead`"
+FIRST_KEYS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What resolving would do now."""
+
+    batch: str
+    strategy: str
+    requeued: int
+    buried: int
+    in_flight: int
+    """Of all these, items in the hands of an owner that is alive: it will be fenced off."""
+    never_begun: int
+    """Of all these, items that nobody ever took."""
+    owners: tuple[str, ...]
+    first: tuple[str, ...]
+    left_alone: tuple[tuple[str, int], ...]
+    warning: str = ""
+    """What would keep them from going on: the end of their batch has come."""
+
+    @property
+    def items(self) -> int:
+        return self.requeued + self.buried
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"items": self.items, "left_alone": dict(self.left_alone)}
+
+
+def check_strategy(text: str) -> Strategy:
+    """The strategy of that name."""
+    try:
+        return Strategy(text)
+    except ValueError:
+        known = ", ".join(strategy.value for strategy in Strategy)
+        raise UsageError(f"there is no strategy {text!r} for orphans: there is {known}; nothing was changed") from None
+
+
+def preview_resolution(store: Store, batch: Batch, strategy: Strategy, items: Sequence[str] | None = None) -> Preview:
+    """What `resolve` would do. Nothing is changed."""
+    counts, left = Counter[State](), Counter[str]()
+    owners: dict[str, None] = {}
+    first: list[str] = []
+    held = untouched = 0
+    for orphan in _chosen(store, batch, items, left):
+        place = _decide(batch, orphan, strategy, "…")
+        if isinstance(place, str):
+            left[place] += 1
+            continue
+        counts[place.state] += 1
+        untouched += not orphan.was_begun
+        if orphan.is_held:
+            held += 1
+            owners[orphan.owner] = None
+        if len(first) < FIRST_KEYS:
+            first.append(canonical.key_text(orphan.key))
+    return Preview(
+        batch=batch.name, strategy=strategy.value, requeued=counts[State.PENDING], buried=counts[State.DEAD],
+        in_flight=held, never_begun=untouched, owners=tuple(owners), first=tuple(first), left_alone=tuple(left.items()),
+        warning=end.end_in_the_way(store, batch) if counts[State.PENDING] else "",
+    )  # fmt: skip
+
+
+def resolve_orphans(
+    store: Store, batch: Batch, by: By, strategy: Strategy = Strategy.REQUEUE, items: Sequence[str] | None = None
+) -> Result:
+    """Resolve the orphans that are named, or all of the batch. What is no orphan, or moved on meanwhile, is left."""
+    changed, buried, left = 0, 0, Counter[str]()
+    for group in _groups(_chosen(store, batch, items, left)):
+        decided = [(orphan, _decide(batch, orphan, strategy, by.reason)) for orphan in group]
+        left.update(why for _, why in decided if isinstance(why, str))
+        moves = [(orphan, place) for orphan, place in decided if isinstance(place, Place)]
+        for state in (State.PENDING, State.DEAD):
+            some = [(orphan, place) for orphan, place in moves if place.state is state]
+            if some:
+                landed = len(store.act(_act(batch, by, strategy, some)))
+                changed += landed
+                buried += landed if state is State.DEAD and strategy is Strategy.REQUEUE else 0
+                left["it moved on meanwhile"] += len(some) - landed
+    warning = end.end_in_the_way(store, batch) if changed > buried and strategy is Strategy.REQUEUE else ""
+    reconcile.look_for_end(store, batch, actor=by.actor)
+    return Result(
+        kind=KINDS[strategy], batch=batch.name, changed=changed, left_alone=tuple((+left).items()), buried=buried,
+        warning=warning,
+    )  # fmt: skip
+
+
+def context_of(note: bytes, n: int) -> dict[str, Any]:
+    """What an item was doing when it was resolved, from the note of the entry; empty where there is none."""
+    said = canonical.decode(note) if note else {}
+    items = said.get("items", []) if isinstance(said, dict) else []
+    return next((dict(each) for each in items if isinstance(each, dict) and each.get("n") == n), {})
+
+
+def _chosen(store: Store, batch: Batch, items: Sequence[str] | None, left: Counter[str]) -> Iterator[Orphan]:
+    """The orphans that are meant; why others are not goes to `left`."""
+    if items is None:
+        found: Iterable[Orphan | str] = find(store, batch)
+    else:
+        eye = Eye(store, batch)
+        named = {found.n: found for found in (lookup.item_named(store, batch, item) for item in items)}
+        found = (eye.at(named[n]) for n in sorted(named))
+    for orphan in found:
+        if isinstance(orphan, str):
+            left[orphan] += 1
+        elif orphan.kind is Kind.UNANSWERED:
+            left[LETTER] += 1
+        else:
+            yield orphan
+
+
+def _groups(found: Iterator[Orphan]) -> Iterator[list[Orphan]]:
+    """Orphans of one chunk together, so many at a time."""
+    for _, same in groupby(found, key=lambda orphan: orphan.chunk):
+        while group := list(islice(same, ACT_ITEMS)):
+            yield group
+
+
+def _decide(batch: Batch, orphan: Orphan, strategy: Strategy, reason: str) -> Place | str:
+    stages = len(lookup.stage_names(batch))
+    return core.resolve_orphan(orphan.place, strategy, stages=stages, reason=reason, course=batch.course)
+
+
+def _act(batch: Batch, by: By, strategy: Strategy, some: list[tuple[Orphan, Place]]) -> Act:
+    buried = some[0][1].state is State.DEAD
+    kind = BURIED if buried and strategy is Strategy.REQUEUE else KINDS[strategy]
+    note = {"strategy": strategy.value, "items": [_context(orphan) for orphan, _ in some]}
+    return Act(
+        id=os.urandom(16),
+        batch=batch.id,
+        kind=kind,
+        actor=by.actor,
+        reason=by.reason,
+        seize=True,
+        body=canonical.encode(note),
+        at_items=tuple(change_of(ItemNo(orphan.n), orphan.place, place) for orphan, place in some),
+        events=tuple(event for orphan, place in some for event in _resolved_events(by, strategy, orphan, place)),
+    )
+
+
+def _context(orphan: Orphan) -> dict[str, Any]:
+    """What the item was doing: kept with the entry, because its place says something else from now on."""
+    place = orphan.place
+    return {
+        "n": orphan.n, "kind": orphan.kind.value, "since": orphan.since, "stage": orphan.stage, "owner": orphan.owner,
+        "held": orphan.is_held, "attempts": place.attempt, "requeues": place.requeues, "last_code": place.code,
+        "last_error": place.reason, "usd": format(canonical.to_usd(place.spent), "f"),
+    }  # fmt: skip
+
+
+def _resolved_events(by: By, strategy: Strategy, orphan: Orphan, place: Place) -> Iterator[Event]:
+    yield course.orphan_resolved(orphan.n, orphan.key, place, strategy=strategy.value, actor=by.actor, reason=by.reason)
+    if place.state is State.DEAD:
+        yield course.item_dead(orphan.n, orphan.key, place)
+        message = f"item {orphan.key!r} {WARNINGS[place.code]}: {by.reason}"
+        context = {name: value for name, value in _context(orphan).items() if name != "n"}
+        yield course.warning(place.code, message, orphan.n, key=orphan.key, context=context)
+
+
+WARNINGS = {
+    core.ORPHANED: "was an orphan and was marked failed",
+    core.REVIEW: "was an orphan and waits for a person to review it",
+    core.REQUEUED_TOO_OFTEN: "was re-enqueued too often and is buried",
+}
+
+
+AT_WORK = "an owner that is alive has it: what it commits takes the blame away"
+
+
+def preview_lift(store: Store, batch: Batch) -> blame.Blame | None:
+    """The blame that `lift` would take away; None where there is none. Nothing is changed."""
+    return blame.of(store, batch, _free(store, batch), now=store.now())
+
+
+def lift_blame(store: Store, batch: Batch, by: By) -> Result:
+    """Take the blame from every part that nobody holds; nothing becomes of its items."""
+    end.check_goes_on(store, batch)
+    carriers = blame.find_carriers(store.chunks(batch.id), now=store.now())
+    free = [chunk for chunk in carriers if not orphans.is_live(chunk, store.now())]
+    changed = 0
+    for index in range(0, len(free), ACT_ITEMS):
+        changes = tuple(_naming(store, free[index : index + ACT_ITEMS]))
+        changed += len(store.act(Act(id=os.urandom(16), batch=batch.id, kind=LIFTED, actor=by.actor, reason=by.reason,
+                                     at_items=changes, seize=True, lifts=True)))  # fmt: skip
+    held = len(carriers) - len(free)
+    return Result(kind=LIFTED, batch=batch.name, changed=changed, left_alone=((AT_WORK, held),) if held else ())
+
+
+def _free(store: Store, batch: Batch) -> list[Chunk]:
+    return [chunk for chunk in store.chunks(batch.id) if not orphans.is_live(chunk, store.now())]
+
+
+def _naming(store: Store, chunks: list[Chunk]) -> Iterator[Change]:
+    """One pending item of each chunk, by which an act finds it."""
+    for chunk in chunks:
+        for item in store.items(chunk.batch, lo=chunk.lo, hi=chunk.hi, state=State.PENDING, limit=1):
+            yield change_of(item.n, item.place, item.place)

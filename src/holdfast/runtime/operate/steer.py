@@ -1,0 +1,266 @@
+"""Steering a batch: pause it, let it continue, cancel it, give it an end; and cancel what an ended batch leaves over.
+
+Steering itself is one entry, after which nothing more is handed out. What nobody holds is then cancelled in groups, as
+an act of its own each: whoever does it again after a crash finds what is left. What a live owner holds it finishes, or
+leaves at its next checkpoint; what a dead one held is taken from it.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from holdfast.core import canonical, course, journal
+from holdfast.core.acts import change_of
+from holdfast.core.course import CANCELLED, ENDED
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import ACT_ITEMS, ITEMS
+from holdfast.core.model import Act, Batch, Change, Chunk, Course, State, StoredItem, chain_of_batch
+from holdfast.core.states import Transition, move
+from holdfast.core.verify import Reconciliation
+from holdfast.runtime import lookup
+from holdfast.runtime.operate import reconcile
+from holdfast.runtime.operate.operations import By, Result
+from holdfast.runtime.operate.reconcile import NO_SINKS, look_for_end
+from holdfast.runtime.report import status
+from holdfast.runtime.sinks.base import Sink
+from holdfast.runtime.text import Duration, command, seconds
+from holdfast.stores import owners
+from holdfast.stores.base import Store, each_item, newest_entries
+
+IN_FLIGHT = "in flight: their owners finish them, or leave them at the next checkpoint"
+
+
+# -- pause, resume, cancel ------------------------------------------------------------------------------------------
+
+
+def pause(store: Store, batch: Batch, by: By) -> Batch:
+    """Hand out nothing more until somebody says `resume`; workers stop at their next checkpoint."""
+    return store.steer(batch.id, Course.PAUSED, actor=by.actor, reason=by.reason, ends_at=batch.ends_at)
+
+
+def resume(store: Store, batch: Batch, by: By) -> Batch:
+    """Let a paused batch continue; the next run does."""
+    return store.steer(batch.id, Course.OPEN, actor=by.actor, reason=by.reason, ends_at=batch.ends_at)
+
+
+def cancel(store: Store, batch: Batch, by: By, *, at_once: bool = False) -> Result:
+    """Call a batch off, for good: what nobody holds is cancelled now, what is in flight is not begun again. With
+    `at_once`, owners at work are fenced off: what they do is not committed."""
+    if is_finished(store, batch):
+        return Result(kind="cancelled", batch=batch.name, changed=0)
+    store.steer(batch.id, Course.CANCELLED, actor=by.actor, reason=by.reason, ends_at=batch.ends_at)
+    result = clear(store, batch, by, code=CANCELLED, at_once=at_once)
+    reconcile.look_for_end(store, batch, actor=by.actor)
+    return result
+
+
+def is_finished(store: Store, batch: Batch) -> bool:
+    """Whether there is nothing to call off: its source was read to its end, and nothing is pending."""
+    if batch.course is Course.CANCELLED or batch.ingested_at is None:
+        return False
+    return not any(chunk.pending for chunk in store.chunks(batch.id))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelPreview:
+    """What `cancel` would do now."""
+
+    batch: str
+    free: int
+    """Items that nobody holds, or whose owner is gone: they would be cancelled now."""
+    in_flight: int
+    """Items in the hands of a live owner."""
+    owners: tuple[str, ...]
+    settled: int
+    """Items that would stay as they are."""
+    at_once: bool
+
+    @property
+    def items(self) -> int:
+        return self.free + self.in_flight
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"batch": self.batch, "free": self.free, "in_flight": self.in_flight, "owners": list(self.owners),
+                "settled": self.settled, "at_once": self.at_once}  # fmt: skip
+
+
+def preview_cancel(store: Store, batch: Batch, *, at_once: bool = False) -> CancelPreview:
+    """What `cancel` would do. Nothing is changed."""
+    chunks, now = store.chunks(batch.id), store.now()
+    held = [chunk for chunk in chunks if chunk.pending and status.is_live(chunk, now)]
+    pending, in_flight = (sum(chunk.pending for chunk in some) for some in (chunks, held))
+    return CancelPreview(
+        batch=batch.name,
+        free=pending - in_flight,
+        in_flight=in_flight,
+        owners=tuple(sorted({owners.short(chunk.owner) for chunk in held if chunk.owner is not None})),
+        settled=sum(chunk.counts.settled for chunk in chunks),
+        at_once=at_once,
+    )
+
+
+# -- what is left over ------------------------------------------------------------------------------------------------
+
+
+def clear(store: Store, batch: Batch, by: By, *, code: str, at_once: bool = False) -> Result:
+    """Cancel every pending item that is not in the hands of a live owner; with `at_once`, those too."""
+    changed = in_flight = 0
+    for chunk in store.chunks(batch.id):
+        if chunk.pending and status.is_live(chunk, store.now()) and not at_once:
+            in_flight += chunk.pending
+        elif chunk.pending:
+            changed += _clear_chunk(store, batch, chunk, by, code)
+    left = ((IN_FLIGHT, in_flight),) if in_flight else ()
+    return Result(kind="cancelled", batch=batch.name, changed=changed, left_alone=left)
+
+
+def _clear_chunk(store: Store, batch: Batch, chunk: Chunk, by: By, code: str) -> int:
+    """In groups: memory stays flat, and no transaction is long. The fence rises where there was an owner."""
+    changed = 0
+    rest = iter(each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING))
+    while group := list(islice(rest, ACT_ITEMS)):
+        changed += _clear_items(store, batch, group, by, code, seize=chunk.owner is not None)
+    return changed
+
+
+def _clear_items(store: Store, batch: Batch, items: list[StoredItem], by: By, code: str, *, seize: bool) -> int:
+    stages = len(lookup.stage_names(batch))
+
+    def change(item: StoredItem) -> Change:
+        place = move(item.place, Transition.CANCEL, stages=stages, code=code, reason=by.reason)
+        return change_of(item.n, item.place, place)
+
+    act = Act(id=os.urandom(16), batch=batch.id, kind="cancelled", actor=by.actor, reason=by.reason,
+              at_items=tuple(map(change, items)), seize=seize)  # fmt: skip
+    return len(store.act(act))
+
+
+def clear_over(store: Store, batch: Batch, *, actor: str) -> None:
+    """Cancel every pending item of a batch that was cancelled or whose end has come, unless a live owner has it."""
+    code, why_ = _last_word(store, batch)
+    clear(store, batch, By(actor=actor, reason=why_), code=code)
+
+
+def clear_one(store: Store, batch: Batch, item: StoredItem, *, actor: str) -> None:
+    """Cancel one pending item of such a batch. The caller has seen that no live owner has it; a dead one is fenced
+    off."""
+    code, why_ = _last_word(store, batch)
+    _clear_items(store, batch, [item], By(actor=actor, reason=why_), code, seize=True)
+
+
+def _last_word(store: Store, batch: Batch) -> tuple[str, str]:
+    """Return the code and the reason of items that are cancelled because their batch is over."""
+    if batch.course is Course.CANCELLED:
+        return CANCELLED, why(store, batch, "cancelled")
+    return ENDED, f"the batch ended at {in_utc(batch.ends_at or 0.0)}"
+
+
+# -- the end of a batch -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """The end of a batch as a user writes it: a moment, or a time from when it is first said."""
+
+    seconds: float | None = None
+    at: float | None = None
+
+    @staticmethod
+    def of(value: Duration | datetime | None) -> "Until | None":
+        if value is None:
+            return None
+        if not isinstance(value, datetime):
+            return Until(seconds=seconds(value, "until"))
+        if value.tzinfo is None:
+            raise UsageError(f"until={value.isoformat()} has no time zone: add one, as in 2026-12-01T06:00+00:00")
+        return Until(at=value.timestamp())
+
+    @property
+    def words(self) -> str:
+        """What the journal keeps as the reason: the same words mean the same end."""
+        return f"run until {in_utc(self.at)}" if self.at is not None else f"run until {self.seconds:g} s later"
+
+
+def set_end(store: Store, batch: Batch, until: Until | None, *, actor: str) -> Batch:
+    """Give the batch its end, unless it has this one. A time counts from the run that first says it: a script that is
+    started again after a crash means the same end."""
+    if until is None or batch.course is Course.CANCELLED:
+        return batch
+    now = store.now()
+    if until.seconds is not None and batch.ends_at is not None and _last_said(store, batch) == until.words:
+        return batch
+    ends_at = until.at if until.at is not None else now + (until.seconds or 0.0)
+    if ends_at == batch.ends_at:
+        return batch
+    if ends_at <= now:
+        raise UsageError(
+            f"until={in_utc(ends_at)} has passed: all that is left of batch {batch.name!r} would be cancelled; give a "
+            f"moment to come, or call `{command('cancel', batch.name)}`"
+        )
+    return store.steer(batch.id, batch.course, actor=actor, reason=until.words, ends_at=ends_at)
+
+
+def in_utc(at: float) -> str:
+    """A moment for people and for the journal."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds" if at % 1 else "seconds")
+
+
+def why(store: Store, batch: Batch, default: str) -> str:
+    """The reason with which the batch was last steered."""
+    return next((body.reason for body in _steerings(store, batch)), default)
+
+
+def _last_said(store: Store, batch: Batch) -> str:
+    """The words with which the batch got its end; pauses since then do not matter."""
+    return next((body.reason for body in _steerings(store, batch) if body.reason.startswith("run until ")), "")
+
+
+def _steerings(store: Store, batch: Batch) -> Iterator[journal.Steered]:
+    """How the batch was steered, newest first."""
+    for entry in newest_entries(store, chain_of_batch(batch.id), batch.seq):
+        if journal.decode_header(entry.head).kind == "steered":
+            body = journal.decode_body(entry.body)
+            assert isinstance(body, journal.Steered)
+            yield body
+
+
+log = logging.getLogger("holdfast.ending")
+
+TURNED_AWAY = "turned_away"
+
+
+def check_total(expected: int) -> int:
+    """Refuse what is not a number of items."""
+    if type(expected) is not int or not 0 <= expected <= ITEMS:
+        raise UsageError(f"expect {expected!r}: a batch has between 0 and {ITEMS:,} items; nothing was changed")
+    return expected
+
+
+def expect(
+    store: Store, batch: Batch, expected: int, *, actor: str, reason: str = "", sinks: Mapping[int, Sink] = NO_SINKS
+) -> tuple[Batch, Reconciliation | None]:
+    """Put on record how many items a batch has in all, counted by their keys. The same number again does nothing,
+    another one needs a reason. Return the batch, and how it was reconciled if that was its end."""
+    known = store.steer(batch.id, None, actor=actor, reason=reason, expected=check_total(expected))
+    return known, look_for_end(store, known, actor=actor, sinks=sinks)
+
+
+def close(
+    store: Store, batch: Batch, *, actor: str, reason: str = "", sinks: Mapping[int, Sink] = NO_SINKS
+) -> tuple[Batch, Reconciliation | None]:
+    """Take no new items from now on; those that are there may come again. Closing twice does no harm."""
+    known = store.steer(batch.id, None, actor=actor, reason=reason, close=True)
+    return known, look_for_end(store, known, actor=actor, sinks=sinks)
+
+
+def note_turned_away(store: Store, batch: Batch, *, actor: str) -> None:
+    """Tell that new items came after the batch was closed: the log each time, others once."""
+    text = "new items came after the batch was closed, and are refused: the queue keeps them"
+    log.warning("batch %s: %s", batch.name, text)
+    body = journal.Acted(reason=text, note=canonical.encode({"closed_at": batch.closed_at}))
+    warning = course.warning("came_after_close", f"{batch.name}: {text}")
+    store.note(batch.id, TURNED_AWAY, journal.encode_body(body), actor=actor, once=True, events=[warning])

@@ -1,1 +1,0 @@
-"""What operators do, what it would do, and what the promises rest on."""

@@ -1,1 +1,0 @@
-"""The record checked, taken out, and made again."""

@@ -1,0 +1,404 @@
+"""Exact quantiles of more numbers than fit in memory.
+
+A column takes all numbers of one kind as they come by, in blocks. It counts, sums and sorts them into a histogram,
+and holds them while there is room. Where there was none, the numbers are read again: each further pass counts how
+many lie between a few pivots drawn from a sample, until what is left between two of them fits in memory. The answer
+is the same in both cases: linear interpolation between the two nearest ranks.
+"""
+
+import math
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import chain, groupby
+from math import isfinite
+from operator import add
+from typing import Any, Literal
+
+from holdfast.core import journal
+from holdfast.core.journal import FLOAT32, UINT16, unpack
+from holdfast.core.limits import DISTINCT_NAMES
+from holdfast.core.model import Chunk
+from holdfast.stores.base import Store, each_entry
+
+Number = int | float
+Block = list[Number]
+
+PIVOTS = 256
+SAMPLE = 8192
+
+
+class Room:
+    """How many numbers may still be held, by all columns together."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.left = limit
+
+
+class Sample:
+    """Evenly spread numbers of a stream of unknown length: every n-th, where n doubles as they become too many."""
+
+    def __init__(self) -> None:
+        self.values: Block = []
+        self._stride = 1
+        self._skip = 0
+
+    def add(self, block: Sequence[Number]) -> None:
+        self.values += block[self._skip :: self._stride]
+        self._skip = (self._skip - len(block)) % self._stride
+        while len(self.values) > 2 * SAMPLE:
+            last_taken = len(self.values) - 1
+            self.values = self.values[::2]
+            self._skip += self._stride if last_taken % 2 == 0 else 0
+            self._stride *= 2
+
+
+class Column:
+    """All numbers of one kind, seen once."""
+
+    def __init__(self, room: Room, *, edges: Sequence[Number] = (), whole: bool = False) -> None:
+        self.count = 0
+        self.least: Number = math.inf
+        self.most: Number = -math.inf
+        self.edges = edges
+        self.cells = [0] * (len(edges) + 1)
+        """How many are at most the first edge, at most the second, …, above the last."""
+        self.whole = whole
+        self.held: array[float] | array[int] | None = array("q") if whole else array("d")
+        self.sample = Sample()
+        self._room = room
+        self._whole = 0
+        self._parts: list[float] = []
+
+    @property
+    def total(self) -> Number:
+        return self._whole + math.fsum(self._parts) if self._parts else self._whole
+
+    def add(self, block: Block) -> None:
+        """Take in a block of numbers."""
+        if not block:
+            return
+        ordered = sorted(block)
+        self.count += len(ordered)
+        self.least, self.most = min(self.least, ordered[0]), max(self.most, ordered[-1])
+        self._sum(ordered)
+        self._hold(ordered)
+        self.sample.add(block)
+        below = 0
+        for cell, edge in enumerate(self.edges):
+            upto = bisect_right(ordered, edge)
+            self.cells[cell] += upto - below
+            below = upto
+        self.cells[-1] += len(ordered) - below
+
+    def _sum(self, values: Block) -> None:
+        """Whole numbers are added exactly; the others with one rounding a block."""
+        if all(type(value) is int for value in values):
+            self._whole += sum(values)  # type: ignore[assignment]
+            return
+        self._parts.append(math.fsum(values))
+        if len(self._parts) > 1000:
+            self._parts = [math.fsum(self._parts)]
+
+    def _hold(self, values: Block) -> None:
+        if self.held is None:
+            return
+        if self._room.left >= len(values):
+            self._room.left -= len(values)
+            self.held.extend(values)  # type: ignore[arg-type]
+        else:
+            self._room.left += len(self.held)
+            self.held = None
+
+
+class Search:
+    """The number of one rank, closed in on pass by pass: it lies strictly between `low` and `high`, or is found."""
+
+    def __init__(self, rank: int, sample: Iterable[Number], *, room: int, whole: bool) -> None:
+        self.rank = rank
+        """Counted from 0, in ascending order."""
+        self.found: Number | None = None
+        self._room = room
+        self._typecode: Literal["q", "d"] = "q" if whole else "d"
+        self._low, self._high = -math.inf, math.inf
+        self._below = 0
+        """How many numbers are `low` or less."""
+        self._collect = False
+        self._begin(sample)
+
+    def look(self, ordered: Sequence[Number]) -> None:
+        """Take in one block of the pass, in ascending order."""
+        inside = ordered[bisect_right(ordered, self._low) : bisect_left(ordered, self._high)]
+        if not inside or self.found is not None:
+            return
+        if self._collect:
+            self._inside.extend(inside)  # type: ignore[arg-type]
+            return
+        self._sample.add(inside)
+        start = 0
+        for index, pivot in enumerate(self._pivots):
+            left, right = bisect_left(inside, pivot, start), bisect_right(inside, pivot, start)
+            self._between[index] += left - start
+            self._equal[index] += right - left
+            start = right
+        self._between[-1] += len(inside) - start
+
+    def narrow(self) -> None:
+        """End a pass: find the number, or the gap between two pivots that holds it."""
+        if self._collect:
+            self.found = sorted(self._inside)[self.rank - self._below]
+            return
+        below = self._below
+        for index, gap in enumerate(self._between):
+            if self.rank < below + gap:
+                self._close_in(index, below, gap)
+                return
+            below += gap
+            if index < len(self._pivots) and self.rank < below + self._equal[index]:
+                self.found = self._pivots[index]
+                return
+            below += self._equal[index] if index < len(self._pivots) else 0
+        raise AssertionError(f"rank {self.rank} is beyond the {below} numbers that were read")
+
+    def _close_in(self, index: int, below: int, gap: int) -> None:
+        self._low = self._pivots[index - 1] if index > 0 else self._low
+        self._high = self._pivots[index] if index < len(self._pivots) else self._high
+        self._below = below
+        self._collect = gap <= self._room
+        self._begin(value for value in self._sample.values if self._low < value < self._high)
+
+    def _begin(self, sample: Iterable[Number]) -> None:
+        distinct = sorted(set(sample))
+        self._pivots = distinct[:: max(1, len(distinct) // PIVOTS)] if not self._collect else []
+        self._between = [0] * (len(self._pivots) + 1)
+        self._equal = [0] * len(self._pivots)
+        self._sample = Sample()
+        self._inside: array[float] | array[int] = array(self._typecode)
+
+
+class Quantiles:
+    """The quantiles of one or several columns taken together."""
+
+    def __init__(self, columns: Sequence[Column], points: Sequence[Fraction], room: Room) -> None:
+        self.columns = columns
+        self.count = sum(column.count for column in columns)
+        self._points = points
+        ranks = sorted({rank for point in points for rank in self._ranks(point)}) if self.count else []
+        self.searches: list[Search] = []
+        self._values: dict[int, Number] = {}
+        if all(column.held is not None for column in columns):
+            ordered = sorted(chain.from_iterable(column.held or () for column in columns))
+            self._values = {rank: ordered[rank] for rank in ranks}
+        else:
+            sample = [value for column in columns for value in column.sample.values]
+            whole = all(column.whole for column in columns)
+            self.searches = [Search(rank, sample, room=max(1, room.limit // 32), whole=whole) for rank in ranks]
+
+    @property
+    def is_known(self) -> bool:
+        return all(search.found is not None for search in self.searches)
+
+    def values(self) -> list[Fraction | float | None]:
+        """One per point; exact where the numbers are whole."""
+        found = {**self._values, **{search.rank: search.found for search in self.searches}}
+        return [self._between(point, found) if self.count else None for point in self._points]
+
+    def _between(self, point: Fraction, found: dict[int, Number | None]) -> Fraction | float:
+        first, last = (found[rank] for rank in self._ranks(point))
+        assert first is not None
+        assert last is not None
+        part = (self.count - 1) * point % 1
+        if isinstance(first, int) and isinstance(last, int):
+            return first + (last - first) * part
+        return first + (last - first) * float(part)
+
+    def _ranks(self, point: Fraction) -> tuple[int, int]:
+        place = (self.count - 1) * point
+        return math.floor(place), math.ceil(place)
+
+
+def close_in(wanted: Sequence[Quantiles], read_again: Callable[[], Iterable[tuple[Column, Block]]]) -> int:
+    """Read the numbers again until every quantile is known; returns how many passes that took."""
+    passes = 0
+    while any(not each.is_known for each in wanted):
+        passes += 1
+        by_column: dict[int, list[Search]] = {}
+        for each in wanted:
+            for column in each.columns:
+                by_column.setdefault(id(column), []).extend(search for search in each.searches if search.found is None)
+        for column, block in read_again():
+            searches = by_column.get(id(column))
+            if searches:
+                ordered = sorted(block)
+                for search in searches:
+                    search.look(ordered)
+        for search in {
+            id(search): search for each in wanted for search in each.searches if search.found is None
+        }.values():
+            search.narrow()
+    return passes
+
+
+BLOCK = 4096
+OTHER = "other"
+OUTCOMES = {"skip": "skipped", "defer": "deferred", "retry": "retried", "bury": "buried", "rewind": "rewound"}
+ENDS = frozenset({"skip", "bury"})
+FAILURES = frozenset({"retry", "bury"})
+
+
+class Tally:
+    """What is counted by name, at one stage."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.outcomes: Counter[str] = Counter()
+        self.codes: Counter[str] = Counter()
+        self.models: Counter[str] = Counter()
+        self.model_usd: Counter[str] = Counter()
+        self.model_tokens: Counter[str] = Counter()
+        self.usage: dict[str, Number] = {}
+        self.attempt_counts: Counter[int] = Counter()
+
+    @classmethod
+    def sum(cls, tallies: Iterable["Tally"]) -> "Tally":
+        whole = cls()
+        for tally in tallies:
+            whole.runs += tally.runs
+            for name in ("outcomes", "codes", "models", "model_usd", "model_tokens", "attempt_counts"):
+                getattr(whole, name).update(getattr(tally, name))
+            for name, amount in tally.usage.items():
+                whole.usage[name] = whole.usage.get(name, 0) + amount
+        return whole
+
+    def advanced(self, group: journal.Advanced) -> None:
+        count = len(group.items)
+        if group.adopted:
+            self.outcomes["adopted"] += count
+            return
+        self.runs += count
+        self.outcomes["done"] += count
+        if group.attempts:
+            self.attempt_counts.update(unpack(UINT16, group.attempts))
+        else:
+            self.attempt_counts[1] += count
+
+    def attempted(self, attempt: journal.Attempted) -> None:
+        self.outcomes[OUTCOMES.get(attempt.outcome, attempt.outcome)] += 1
+        if not was_run(attempt):
+            return
+        self.runs += 1
+        if attempt.outcome in FAILURES:
+            self.codes[named(attempt.code, self.codes)] += 1
+        if attempt.outcome in ENDS:
+            self.attempt_counts[attempt.attempt] += 1
+
+    def spent(self, spend: journal.Spend) -> None:
+        if spend.model:
+            model = named(spend.model, self.models)
+            self.models[model] += 1
+            self.model_usd[model] += spend.usd
+            self.model_tokens[model] += spend.tokens
+        for name, amount in numbers_in(spend.usage):
+            key = named(name, self.usage)
+            self.usage[key] = self.usage.get(key, 0) + amount
+
+
+class Reader:
+    """Reads the journal of some chunks up to where it stood at first, so that every pass sees the same."""
+
+    def __init__(self, store: Store, chunks: Sequence[Chunk]) -> None:
+        self._store = store
+        self._upto = [(chunk.id, chunk.seq) for chunk in chunks if chunk.seq]
+
+    def read(self, tallies: dict[int, Tally] | None = None) -> Iterator[tuple[int, str, Block]]:
+        """Blocks of (stage, name, numbers): every number once. With `tallies`, what is counted goes there by stage."""
+        waiting: dict[tuple[int, str], Block] = {}
+        metrics: dict[str, None] = {}
+        for body in self.checkpoints():
+            if tallies is not None:
+                tally_up(body, tallies)
+            for stage, name, numbers in numbers_of(body, metrics):
+                block = waiting.setdefault((stage, name), [])
+                block += numbers
+                if len(block) >= BLOCK:
+                    yield stage, name, block
+                    waiting[stage, name] = []
+        for (stage, name), block in waiting.items():
+            if block:
+                yield stage, name, block
+
+    def checkpoints(self) -> Iterator[journal.Checkpointed]:
+        """The bodies of all commits."""
+        for chain_id, upto in self._upto:
+            for entry in each_entry(self._store, chain_id):
+                if entry.seq > upto:
+                    break
+                body = journal.decode_body(entry.body)
+                if isinstance(body, journal.Checkpointed):
+                    yield body
+
+
+def tally_up(body: journal.Checkpointed, tallies: dict[int, Tally]) -> None:
+    """Count what is told apart by name."""
+    for group in body.advanced:
+        _tally_of(group.stage, tallies).advanced(group)
+    for attempt in body.attempts:
+        _tally_of(attempt.stage, tallies).attempted(attempt)
+    for stage, spend in body.spends:
+        _tally_of(stage, tallies).spent(spend)
+
+
+def _tally_of(stage: int, tallies: dict[int, Tally]) -> Tally:
+    found = tallies.get(stage)
+    if found is None:
+        found = tallies[stage] = Tally()
+    return found
+
+
+def numbers_of(body: journal.Checkpointed, metrics: dict[str, None]) -> Iterator[tuple[int, str, Block]]:
+    """The numbers of one commit, by stage and name. `metrics` remembers which metrics are told apart."""
+    for group in body.advanced:
+        if not group.adopted:
+            queued, took = unpack(FLOAT32, group.queued), unpack(FLOAT32, group.seconds)
+            yield from _times(group.stage, queued, took)
+    runs = sorted(filter(was_run, body.attempts), key=lambda attempt: attempt.stage)
+    for stage, some in groupby(runs, key=lambda attempt: attempt.stage):
+        times = [(attempt.queued, attempt.seconds) for attempt in some]
+        yield from _times(stage, [queued for queued, _ in times], [took for _, took in times])
+    for stage, spend in body.spends:
+        if spend.usd or spend.tokens or spend.model or spend.usage:
+            yield stage, "usd", [spend.usd]
+            yield stage, "tokens", [spend.tokens]
+        for name, value in numbers_in(spend.metrics):
+            if name in metrics or len(metrics) < DISTINCT_NAMES:
+                metrics[name] = None
+                yield stage, f"metrics.{name}", [value]
+
+
+def was_run(attempt: journal.Attempted) -> bool:
+    """Whether a handler was called. Attempts are numbered from 1; an item that goes back, or is buried, because what
+    it rests on is gone has the number 0."""
+    return attempt.attempt > 0
+
+
+def _times(stage: int, queued: Sequence[float], seconds: Sequence[float]) -> Iterator[tuple[int, str, Block]]:
+    yield stage, "queue", list(queued)
+    yield stage, "execution", list(seconds)
+    yield stage, "total", list(map(add, queued, seconds))
+
+
+def numbers_in(facts: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
+    """The numbers among some facts. Truth values and what is not finite are none."""
+    for name, value in facts.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if isfinite(value) if isinstance(value, float) else abs(value) < 1 << 63:
+            yield name, value
+
+
+def named(name: str, known: Mapping[str, Any]) -> str:
+    """The name to count under: a flood of different names is counted together."""
+    return name if name in known or len(known) < DISTINCT_NAMES else OTHER

@@ -1,0 +1,213 @@
+"""What a run would take and cost, from what the attempts so far took and cost, stage by stage."""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from holdfast.core import canonical, journal
+from holdfast.core.journal import FLOAT32, unpack
+from holdfast.core.model import Batch, Chunk
+from holdfast.runtime import lookup
+from holdfast.runtime.report.attempts import ENDS, was_run
+from holdfast.stores.base import Store, each_entry
+
+STAGE_BITS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageForecast:
+    """What is to be done at one stage; None where no attempt there is known."""
+
+    stage: str
+    items: int
+    seconds: float | None
+    """Of handlers, over all its items."""
+    usd: Decimal | None
+    together: int = 1
+    """How many of its items may run at the same time."""
+
+    @property
+    def alone(self) -> float:
+        """How long it would take if there were no other stage."""
+        return (self.seconds or 0.0) / max(1, min(self.together, self.items))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunForecast:
+    """What a run would take and cost."""
+
+    stages: tuple[StageForecast, ...]
+    workers: int
+    learned_from: str | None
+    """The batch whose attempts it rests on; None where there were none."""
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Stages that have something to do, and of which nothing is known."""
+        return tuple(each.stage for each in self.stages if each.items and each.seconds is None)
+
+    @property
+    def work_seconds(self) -> float:
+        """Seconds of handlers, at the stages of which something is known."""
+        return sum(each.seconds or 0.0 for each in self.stages)
+
+    @property
+    def seconds(self) -> float:
+        """How long it would take: no stage is quicker than what may run of it together, and none than one item."""
+        known = [each for each in self.stages if each.items and each.seconds]
+        one_item = sum((each.seconds or 0.0) / each.items for each in known)
+        narrowest = max((each.alone for each in known), default=0.0)
+        return max(self.work_seconds / self.workers, narrowest, one_item)
+
+    @property
+    def usd(self) -> Decimal:
+        """At the stages of which something is known."""
+        return sum((each.usd or Decimal(0) for each in self.stages), Decimal(0))
+
+    def as_dict(self) -> dict[str, Any]:
+        stages = [
+            {"stage": s.stage, "items": s.items, "seconds": s.seconds, "usd": None if s.usd is None else f"{s.usd:f}"}
+            for s in self.stages
+        ]
+        return {
+            "seconds": self.seconds, "work_seconds": self.work_seconds, "usd": f"{self.usd:f}", "workers": self.workers,
+            "learned_from": self.learned_from, "unknown": list(self.unknown), "stages": stages,
+        }  # fmt: skip
+
+
+@dataclass(slots=True)
+class Cost:
+    """What the attempts at one stage took and cost."""
+
+    attempts: int = 0
+    ended: int = 0
+    """Items that came to an end there: through it, skipped or buried."""
+    seconds: float = 0.0
+    spent: int = 0
+    begun: dict[int, int] = field(default_factory=dict)
+    """What ranges of a scan have cost, by their number, that are not at their end: a part of what they will cost."""
+
+    def end(self, n: int) -> None:
+        """Count what a range has cost from its first checkpoint on."""
+        self.spent += self.begun.pop(n, 0)
+
+    @property
+    def items(self) -> int:
+        """By how many to divide: what failed attempts cost is a part of what an item costs."""
+        return self.ended if self.ended else self.attempts
+
+    def of(self, items: int) -> tuple[float, int]:
+        """Return the seconds, and the money in units, that so many items take here."""
+        whole = round(Fraction(self.spent * items, self.items))
+        return self.seconds * items / self.items, max(0, whole - sum(self.begun.values()))
+
+
+@dataclass(slots=True)
+class Past:
+    """What the journal of a batch tells about its attempts, in one reading."""
+
+    costs: dict[int, Cost] = field(default_factory=dict)
+    _redriven: "array[int]" = field(default_factory=lambda: array("q"))
+    """Number and stage of every item that an operator tried again, in order."""
+
+    def was_redriven(self, n: int, stage: int) -> bool:
+        """Whether an operator tried the item again at that stage."""
+        wanted = n << STAGE_BITS | stage
+        at = bisect_left(self._redriven, wanted)
+        return at < len(self._redriven) and self._redriven[at] == wanted
+
+    @staticmethod
+    def of(bodies: Iterable[journal.Checkpointed]) -> "Past":
+        """Learn from these commits."""
+        past = Past()
+        for body in bodies:
+            past.learn(body)
+        return past
+
+    def cost(self, work: Mapping[int, int]) -> tuple[float, int] | None:
+        """Return the seconds, and the money in units, that so many items at each stage take; None where the cost of a
+        stage with something to do is not known."""
+        busy = {stage: items for stage, items in work.items() if items}
+        if any(stage not in self.costs or not self.costs[stage].items for stage in busy):
+            return None
+        each = [self.costs[stage].of(items) for stage, items in busy.items()]
+        return sum(seconds for seconds, _ in each), sum(spent for _, spent in each)
+
+    @staticmethod
+    def read(store: Store, chunks: Sequence[Chunk]) -> "Past":
+        past = Past()
+        for chunk in chunks:
+            for entry in each_entry(store, chunk.id) if chunk.seq else ():
+                body = journal.decode_body(entry.body)
+                if isinstance(body, journal.Checkpointed):
+                    past.learn(body)
+                elif isinstance(body, journal.Acted) and journal.decode_header(entry.head).kind == "redriven":
+                    past._redriven.extend(item.n << STAGE_BITS | item.stage_after for item in body.items)
+        past._redriven = array("q", sorted(past._redriven))
+        return past
+
+    def learn(self, body: journal.Checkpointed) -> None:
+        for group in body.advanced:
+            if not group.adopted:
+                cost, count = self.costs.setdefault(group.stage, Cost()), len(group.items)
+                cost.attempts, cost.ended = cost.attempts + count, cost.ended + count
+                cost.seconds += sum(unpack(FLOAT32, group.seconds))
+        excused = {(attempt.stage, attempt.n) for attempt in body.attempts if attempt.excused}
+        for attempt in filter(_tells, body.attempts):
+            cost = self.costs.setdefault(attempt.stage, Cost())
+            cost.attempts += 1
+            cost.ended += attempt.outcome in ENDS
+            cost.seconds += attempt.seconds
+        begun = {at.n for at in body.positions}.difference(*(group.items for group in body.advanced if group.finished))
+        for stage, spend in body.spends:
+            if (stage, spend.n) in excused:
+                continue
+            cost = self.costs.setdefault(stage, Cost())
+            if spend.n in begun:
+                cost.begun[spend.n] = cost.begun.get(spend.n, 0) + spend.usd
+            else:
+                cost.spent += spend.usd
+        self._end_ranges(body)
+
+    def _end_ranges(self, body: journal.Checkpointed) -> None:
+        ended = [(attempt.stage, attempt.n) for attempt in body.attempts if attempt.outcome in ENDS]
+        ended += [(group.stage, at.n) for group in body.advanced for at in body.positions if at.n in group.items]
+        for stage, n in ended:
+            self.costs[stage].end(n)
+
+
+def _tells(attempt: journal.Attempted) -> bool:
+    """Return whether an attempt tells what an item takes."""
+    return was_run(attempt) and not attempt.excused
+
+
+def forecast(
+    stages: Sequence[str], work: Mapping[int, int], past: Past, *, workers: int, learned_from: str | None,
+    together: Sequence[int | None],
+) -> RunForecast:  # fmt: skip
+    """Return what `work`, the number of items at each stage, would take and cost; `together` is how many of a stage may
+    run at the same time, where it has a limit of its own."""
+    found = []
+    for index, name in enumerate(stages):
+        items, cost = work.get(index, 0), past.costs.get(index)
+        limit = min(workers, together[index] or workers)
+        if cost is None or not cost.items:
+            found.append(StageForecast(stage=name, items=items, seconds=None, usd=None, together=limit))
+            continue
+        seconds, spent = cost.of(items)
+        found.append(
+            StageForecast(stage=name, items=items, seconds=seconds, usd=canonical.to_usd(spent), together=limit)
+        )
+    known = any(each.seconds is not None for each in found)
+    return RunForecast(stages=tuple(found), workers=workers, learned_from=learned_from if known else None)
+
+
+def teacher(store: Store, batch: Batch) -> Batch | None:
+    """Another batch to learn from while nothing is known of this one: the last of its pipeline with these stages."""
+    names = lookup.stage_names(batch)
+    like = [other for other in store.batches() if other.pipeline == batch.pipeline and other.name != batch.name]
+    return next((other for other in reversed(like) if other.admitted and lookup.stage_names(other) == names), None)

@@ -1,0 +1,287 @@
+"""Who has a chunk, who last had it, and since when: its lease, and the newest `claimed` entry of its chain."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from holdfast.core import acts as core
+from holdfast.core import canonical, journal, retry
+from holdfast.core.acts import Facts, Kind
+from holdfast.core.limits import ORPHAN_GRACE
+from holdfast.core.model import START, Batch, Chunk, ChunkId, Course, Key, Place, State, StoredItem, chain_of_batch
+from holdfast.runtime import lookup
+from holdfast.runtime.define.definition import Patience
+from holdfast.stores import owners
+from holdfast.stores.base import Store, each_entry, each_item, newest_entries
+
+IsDead = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class LastGrant:
+    """The newest grant of a chunk."""
+
+    owner: str
+    at: float
+
+
+def is_live(chunk: Chunk, now: float, is_dead: IsDead = owners.is_dead) -> bool:
+    """Whether somebody holds the chunk: under a lease that has not ended, in a process not known to be dead."""
+    return chunk.owner is not None and chunk.expires >= now and not is_dead(chunk.owner)
+
+
+def last_grant(store: Store, chunk: Chunk) -> LastGrant | None:
+    """The newest grant of the chunk itself; None where nobody ever had it."""
+    for entry in newest_entries(store, chunk.id, chunk.seq):
+        header = journal.decode_header(entry.head)
+        if header.kind == "claimed":
+            return LastGrant(header.actor, header.at)
+    return None
+
+
+class Burials:
+    """Knows of every dead letter in a batch when it was buried. Chains are read once, family by family: what was one
+    ingested group, however often it was cut."""
+
+    def __init__(self, store: Store, batch: Batch) -> None:
+        self._store, self._batch = store, batch
+        self._admissions: list[tuple[int, int, float]] | None = None
+
+    def of(self, family: Sequence[Chunk]) -> dict[int, float]:
+        """The item's number, and when it was last buried, of all that ever were in these chunks."""
+        found: dict[int, float] = {}
+        for chunk in sorted(family, key=lambda chunk: chunk.id):  # a parent has a lower number than its child
+            for entry in each_entry(self._store, chunk.id):
+                body = journal.decode_body(entry.body)
+                buried = list(_buried(body))
+                if buried:
+                    at = journal.decode_header(entry.head).at
+                    found.update(dict.fromkeys(buried, at))
+        return found
+
+    def admitted_at(self, n: int) -> float:
+        """When an item was admitted: what nobody buried was a dead letter from the first moment."""
+        if self._admissions is None:
+            self._admissions = list(self._read_admissions())
+        return next((at for lo, hi, at in self._admissions if lo <= n < hi), self._batch.opened_at)
+
+    def _read_admissions(self) -> Iterator[tuple[int, int, float]]:
+        for entry in each_entry(self._store, chain_of_batch(self._batch.id)):
+            body = journal.decode_body(entry.body)
+            if isinstance(body, journal.Ingested) and body.hi > body.lo:
+                yield body.lo, body.hi, journal.decode_header(entry.head).at
+
+
+def families(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
+    """Chunks that were one when they were ingested, together, in the order of their items."""
+    roots: dict[ChunkId, ChunkId] = {}
+    for chunk in sorted(chunks, key=lambda chunk: chunk.id):
+        roots[chunk.id] = chunk.id if chunk.parent is None else roots.get(chunk.parent, chunk.id)
+    by_root: dict[ChunkId, list[Chunk]] = {}
+    for chunk in chunks:
+        by_root.setdefault(roots[chunk.id], []).append(chunk)
+    yield from by_root.values()
+
+
+def _buried(body: journal.Body) -> Iterator[int]:
+    if isinstance(body, journal.Checkpointed):
+        yield from (attempt.n for attempt in body.attempts if attempt.outcome == "bury")
+    elif isinstance(body, journal.Acted):
+        yield from (moved.n for moved in body.items if moved.after == State.DEAD)
+
+
+Grants = Callable[[Chunk], LastGrant | None]
+
+
+class Activity:
+    """The facts about the pending items of a batch, at one moment."""
+
+    def __init__(
+        self,
+        chunks: Sequence[Chunk],
+        *,
+        now: float,
+        grace: float = ORPHAN_GRACE,
+        course: Course = Course.OPEN,
+        is_dead: IsDead = owners.is_dead,
+        last_grant: Grants = lambda chunk: None,
+    ) -> None:
+        self.now, self.grace = now, grace
+        self._chunks, self._course, self._is_dead, self._last_grant = chunks, course, is_dead, last_grant
+
+    @staticmethod
+    def of(
+        store: Store, batch: Batch, chunks: Sequence[Chunk], *, now: float, is_dead: IsDead = owners.is_dead
+    ) -> "Activity":
+        """Of a batch in a store, with the patience that it was last run with."""
+        return Activity(
+            chunks, now=now, grace=Patience.of(batch).orphan_after, course=batch.course, is_dead=is_dead,
+            last_grant=lambda chunk: last_grant(store, chunk),
+        )  # fmt: skip
+
+    def facts(self, chunk: Chunk, place: Place | None = None) -> Facts:
+        """What is known about the pending items of a chunk, or about the one of them that is at `place`."""
+        return Facts(
+            state=State.PENDING,
+            course=self._course,
+            progressed_at=chunk.touched_at,
+            due=max(retry.chunk_waits_until(chunk, self.now), retry.item_waits_until(place or START, self.now)),
+            was_claimed=self._was_claimed(chunk),
+            is_held=is_live(chunk, self.now, self._is_dead),
+            written_at=self._written_at,
+        )
+
+    def _was_claimed(self, chunk: Chunk) -> bool:
+        """Whether the chunk was claimed since it last made progress."""
+        if chunk.seq == 0 or self.now - chunk.touched_at <= self.grace:  # never, or it makes no difference
+            return False
+        if not _is_seized(chunk):
+            return not chunk.progressed
+        grant = self._last_grant(chunk)
+        return grant is not None and grant.at >= chunk.touched_at
+
+    @cached_property
+    def _written_at(self) -> float:
+        """When anything was last written in the batch: by its rows, and if those are old, by its claims."""
+        newest = max((chunk.touched_at for chunk in self._chunks), default=0.0)
+        if self.now - newest <= self.grace:
+            return newest
+        claimed = [chunk for chunk in self._chunks if chunk.seq and (not chunk.progressed or _is_seized(chunk))]
+        found = [grant.at for grant in map(self._last_grant, claimed) if grant is not None]
+        return max([newest, *found])
+
+
+def _is_seized(chunk: Chunk) -> bool:
+    """Whether an act took the chunk from its owner since it was last granted, or nobody but an act ever touched it."""
+    return chunk.owner is None and chunk.version == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """One item that waits for a person."""
+
+    batch: str
+    n: int
+    key: Key
+    stage: str
+    kind: Kind
+    since: float
+    """Since when it stands still: its last progress, the end of its wait, or the last that was written in its batch;
+    of a dead letter, when it was buried."""
+    owner: str
+    """Who has it, or had it last; empty where nobody ever did."""
+    is_held: bool
+    """Whether that owner is alive, under a lease that has not ended."""
+    place: Place
+    chunk: int
+    was_begun: bool = True
+    """Whether anybody ever took it."""
+
+    @property
+    def error(self) -> str:
+        """Its last error, as far as its place tells."""
+        place = self.place
+        return f"{place.code}: {place.reason}" if place.code and place.reason != place.code else place.code
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "batch": self.batch, "key": self.key, "n": self.n, "stage": self.stage, "kind": self.kind.value,
+            "since": self.since, "owner": self.owner, "held": self.is_held, "error": self.error,
+            "attempts": self.place.attempt, "epoch": self.place.epoch, "requeues": self.place.requeues,
+            "begun": self.was_begun, "usd": format(canonical.to_usd(self.place.spent), "f"),
+        }  # fmt: skip
+
+
+def find(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> Iterator[Orphan]:
+    """Everything in the batch that is stuck, in the order of the items of each chunk."""
+    eye = Eye(store, batch, is_dead=is_dead)
+    for family in families(eye.chunks):
+        yield from eye.look(family)
+
+
+class Eye:
+    """Looks at a batch as it stands at one moment."""
+
+    def __init__(self, store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> None:
+        self._store, self._batch = store, batch
+        self.now, self.chunks = store.now(), store.chunks(batch.id)
+        self._activity = Activity.of(store, batch, self.chunks, now=self.now, is_dead=is_dead)
+        self._patience = Patience.of(batch)
+        self._names = lookup.stage_names(batch)
+        self._burials = Burials(store, batch)
+
+    def look(self, family: list[Chunk]) -> Iterator[Orphan]:
+        """What is stuck in some chunks of one family."""
+        buried: dict[int, float] | None = None
+        for chunk in family:
+            if chunk.pending:
+                yield from self._pending(chunk)
+            if chunk.counts.dead and self._may_be_unanswered():
+                buried = self._burials.of(family) if buried is None else buried
+                yield from self._dead(chunk, buried)
+
+    def at(self, item: StoredItem) -> Orphan | str:
+        """One item; as text, why it is not stuck."""
+        family = next(f for f in families(self.chunks) if any(c.lo <= item.n < c.hi for c in f))
+        chunk = next(c for c in family if c.lo <= item.n < c.hi)
+        if item.place.state is State.DEAD:
+            at = self._buried_at(item, self._burials.of(family))
+            found = self._judge(item, chunk, core.Facts(state=State.DEAD, progressed_at=at), "")
+            return found if found is not None else "a dead letter: see `holdfast dead`"
+        if item.place.state is not State.PENDING:
+            return f"{item.place.state}, not pending"
+        found = self._judge(item, chunk, self._activity.facts(chunk, item.place), self._owner(chunk))
+        return found if found is not None else "not an orphan: it, or its batch, made progress within the grace period"
+
+    def _pending(self, chunk: Chunk) -> Iterator[Orphan]:
+        if self._kind(self._activity.facts(chunk)) is None:
+            return
+        owner = self._owner(chunk)
+        for item in each_item(self._store, self._batch.id, state=State.PENDING, lo=chunk.lo, hi=chunk.hi):
+            found = self._judge(item, chunk, self._activity.facts(chunk, item.place), owner)
+            if found is not None:
+                yield found
+
+    def _dead(self, chunk: Chunk, buried: dict[int, float]) -> Iterator[Orphan]:
+        for item in each_item(self._store, self._batch.id, state=State.DEAD, lo=chunk.lo, hi=chunk.hi):
+            facts = core.Facts(state=State.DEAD, progressed_at=self._buried_at(item, buried))
+            found = self._judge(item, chunk, facts, "")
+            if found is not None:
+                yield found
+
+    def _buried_at(self, item: StoredItem, buried: dict[int, float]) -> float:
+        at = buried.get(item.n)
+        return self._burials.admitted_at(item.n) if at is None else at
+
+    def _may_be_unanswered(self) -> bool:
+        return self.now - self._batch.opened_at > self._patience.dead_after
+
+    def _owner(self, chunk: Chunk) -> str:
+        """Who has the chunk, or had it last."""
+        if chunk.owner is not None:
+            return chunk.owner
+        grant = last_grant(self._store, chunk)
+        return "" if grant is None else grant.owner
+
+    def _kind(self, facts: core.Facts) -> Kind | None:
+        grace, dead_after = self._patience.orphan_after, self._patience.dead_after
+        return core.judge_orphan(facts, now=self.now, grace=grace, dead_after=dead_after)
+
+    def _judge(self, item: StoredItem, chunk: Chunk, facts: core.Facts, owner: str) -> Orphan | None:
+        kind = self._kind(facts)
+        if kind is None:
+            return None
+        return Orphan(
+            batch=self._batch.name,
+            n=item.n,
+            key=item.key,
+            stage=lookup.stage_title(self._names, item.place.stage),
+            kind=kind,
+            since=facts.progressed_at if kind is Kind.UNANSWERED else core.still_since(facts),
+            owner=owners.short(owner),
+            is_held=facts.is_held,
+            place=item.place,
+            chunk=chunk.id,
+            was_begun=core.begun(chunk, item.place),
+        )

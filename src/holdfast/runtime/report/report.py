@@ -1,0 +1,556 @@
+"""What the items of a batch are: of a scan, partitions and rows that were buried, which nobody should take for each
+other; of any other batch, items."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from decimal import Decimal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core import canonical
+from holdfast.core.course import EMPTY, FINDINGS, End
+from holdfast.core.errors import Incomplete, UsageError
+from holdfast.core.model import Batch, Chunk, Course, Key, State
+from holdfast.core.verify import Finding, Reconciliation
+from holdfast.runtime import lookup
+from holdfast.runtime.cursors.standing import is_scan
+from holdfast.runtime.define.policy import Tolerance
+from holdfast.runtime.operate import closing
+from holdfast.runtime.operate.reconcile import reconcile
+from holdfast.runtime.options import allowed as allowed_dead
+from holdfast.runtime.report import statistics, status
+from holdfast.runtime.report.blame import Blame
+from holdfast.runtime.report.forecast import Past
+from holdfast.runtime.report.statistics import read_savings
+from holdfast.runtime.report.status import Counts
+from holdfast.runtime.scans.burial import is_row
+from holdfast.runtime.text import command, in_words, many, naming_store, printable, usd, when
+from holdfast.runtime.verify.inspector import Findings, value_of
+from holdfast.runtime.working.ledger import Figures
+from holdfast.stores.base import Store, each_item
+
+if TYPE_CHECKING:
+    from holdfast.runtime.pipeline import Pipeline
+
+
+STATES = ("done", "skipped", "dead", "cancelled", "pending")
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """How many there are of each, by what has become of them."""
+
+    items: Mapping[str, int]
+    """Partitions, where it is a scan."""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """Rows of a scan that were buried."""
+    noun: str = "item"
+
+    @property
+    def count(self) -> int:
+        return sum(self.items.values())
+
+    def all(self) -> str:
+        """`All 5 items are`."""
+        return f"All {self.count:,} {self.noun}s are" if self.count != 1 else f"Its one {self.noun} is"
+
+    def died(self) -> str:
+        """How many died, of how many."""
+        mine, rows = self.items.get("dead", 0), self.rows.get("dead", 0)
+        if not rows:
+            return f"{mine:,} of {many(self.count, self.noun)}"
+        return f"{mine:,} of {many(self.count, self.noun)} and {many(rows, 'row')}" if mine else many(rows, "row")
+
+    def pending(self) -> str:
+        """How many are left, in words."""
+        mine, rows = self.items.get("pending", 0), self.rows.get("pending", 0)
+        told = [many(mine, self.noun)] if mine or not rows else []
+        return " and ".join([*told, *([many(rows, "buried row")] if rows else [])])
+
+    def lines(self) -> list[str]:
+        """For the report."""
+        sums = " + ".join(f"{self.items.get(name, 0):,} {name}" for name in STATES)
+        label = "items" if self.noun == "item" else "parts"
+        found = [f"  {label}    {self.count:,} = {sums}"]
+        if self.rows:
+            told = " + ".join(f"{count:,} {name}" for name, count in self.rows.items())
+            found.append(f"  buried   {many(sum(self.rows.values()), 'row')} = {told}")
+        return found
+
+
+def kinds_of(store: Store, batch: Batch, counts: Counts) -> Kinds:
+    """The items of a batch. Those of a scan are read, to tell rows from partitions."""
+    mine = {name: getattr(counts, name) for name in STATES}
+    if not is_scan(batch):
+        return Kinds(mine)
+    rows = Counter[str]()
+    for state in State:
+        if mine.get(state.value):
+            rows[state.value] = sum(is_row(item.key) for item in each_item(store, batch.id, state=state))
+    return Kinds({name: count - rows[name] for name, count in mine.items()}, dict(+rows), "partition")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One finished item."""
+
+    key: Key
+    output: Any
+    number: int
+
+
+def results(pipeline: "Pipeline", name: str) -> Iterator[Result]:
+    """Every result, validated against the annotation of the last stage; read in pages, so memory stays flat."""
+    store = pipeline.store
+    batch = store.batch(name)
+    if batch is None:
+        raise UsageError(f"there is no batch {name!r} in {store.url}")
+    last = len(pipeline.stages) - 1
+    stage = pipeline.stages[last]
+    for record in each_item(store, batch.id, state=State.DONE):
+        outputs = store.outputs(batch.id, lo=record.n, hi=record.n + 1, stage=last, limit=1)
+        if not outputs:
+            continue
+        yield Result(record.key, value_of(stage, outputs[0], name, record), record.n)
+
+
+DEAD_SHOWN = 20
+SAVED_ENTRIES, SAVED_ITEMS = 2_000, 20_000
+"""Commits from before a run that are read to tell what it did not have to do again."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An item that was buried, and why."""
+
+    key: Key
+    number: int
+    stage: str
+    code: str
+    reason: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThisRun:
+    """What the run at hand did, beside what was there before."""
+
+    done_before: int
+    done: int
+    dead: int
+    skipped: int
+    admitted: int
+    usd: Decimal
+    seconds: float
+    rewound: int = 0
+    adopted: int = 0
+    """Outputs that an earlier attempt had made and could not record: found valid, neither made nor paid for again."""
+    rows: int = 0
+    """Rows of a scan that it handled."""
+    rows_before: int = 0
+    redriven: int = 0
+    """Of what is done, rows of a scan that had been buried."""
+
+    def __str__(self) -> str:
+        return f"{self.done:,} done in {in_words(self.seconds)} ({self.rate:,.1f}/s), {self.done_before:,} before"
+
+    def of_rows(self) -> str:
+        """The same for a scan: what counts there is rows."""
+        rate = self.rows / self.seconds if self.seconds > 0 else 0.0
+        parts = self.done - self.redriven
+        done = f"{many(parts, 'partition')} done, " if parts else ""
+        done += f"{many(self.redriven, 'buried row')} done, " if self.redriven else ""
+        now = f"{many(self.rows, 'row')} in {in_words(self.seconds)} ({rate:,.0f} rows/s)"
+        return f"{done}{now}, {many(self.rows_before, 'row')} before"
+
+    @property
+    def rate(self) -> float:
+        return self.done / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What the resume did not have to do again."""
+
+    items: int
+    usd: Decimal
+    seconds: float
+    about: bool = False
+    """Money and seconds are worked out from what such items cost: there are too many to add up each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The state of a batch when a run of it ended."""
+
+    pipeline: str
+    batch: str
+    state: str
+    """At its end: complete, complete with dead letters, finished with findings, stopped, cancelled. Else: empty,
+    interrupted, paused, over tolerance, or open where nothing ran."""
+    why: str
+    """What to know about the state, and what to do next."""
+    counts: status.Counts
+    totals: statistics.Totals
+    forecast: status.Forecast
+    this_run: ThisRun
+    saved: Saved
+    dead: tuple[DeadLetter, ...]
+    """The first dead letters; `holdfast dead list` has all of them."""
+    stages: Mapping[str, Mapping[str, Any]]
+    """What the `after` hooks returned, with the time each stage was complete."""
+    tolerated: int
+    warnings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """The first recorded outputs that could not be verified; their items stay as they are."""
+    unverified: int = 0
+    """How many there are."""
+    reconciliation: Reconciliation | None = None
+    """What should be there, what is recorded and what is there, compared; None while the batch has not ended."""
+    reason: str = ""
+    """What ended the run before the batch was complete: interrupted, deadline, budget, paused, cancelled, until,
+    tolerance, breaker, away, trouble."""
+    failed_hooks: tuple[str, ...] = ()
+    """What went wrong in `after` hooks: the work is recorded all the same."""
+    sealed_at: float | None = None
+    """When the batch was sealed; None while it is open."""
+    kinds: Kinds = field(default_factory=lambda: Kinds({}))
+    """What the items are: of a scan, partitions and rows that were buried."""
+    _pipeline: "Pipeline | None" = field(default=None, repr=False, compare=False)
+    _store: str | None = field(default=None, repr=False, compare=False)
+    """The store as the code names it."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every item is accounted for, no more died than is tolerated, and nothing could not be verified."""
+        return self.exit_code == 0
+
+    @property
+    def exit_code(self) -> int:
+        """0 complete and reconciled, 1 ended in part, with findings, or with dead letters beyond what is tolerated, 75
+        run again to continue."""
+        if self.state in (FINDINGS, EMPTY) or self.state in closing.FINAL:
+            return 1
+        if not self.state.startswith("complete"):
+            return 75
+        fine = self.counts.dead <= self.tolerated and not self.unverified and not self.failed_hooks
+        return 0 if fine else 1
+
+    @property
+    def run_again(self) -> bool:
+        """Whether work is left that this run stopped before: the next one continues with it."""
+        return self.exit_code == 75 and bool(self.reason or self.counts.pending)
+
+    @property
+    def metrics(self) -> statistics.Statistics:
+        """Count, min, max, sum, mean, p50 and p95 of seconds, money, tokens and metrics, by stage."""
+        pipeline = self._needed()
+        batch = pipeline.store.batch(self.batch)
+        assert batch is not None
+        return statistics.collect(pipeline.store, batch)
+
+    def results(self) -> Iterator[Result]:
+        """Every result, in the order of the items, with its key and its validated output."""
+        return results(self._needed(), self.batch)
+
+    def raise_unless_complete(self) -> "Report":
+        """Raise Incomplete, with what is missing, unless the batch is complete."""
+        if not self.is_complete:
+            raise Incomplete(f"batch {self.batch!r} is {self.state}: {self.why}", self)
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain values, for machines."""
+        return {
+            "pipeline": self.pipeline,
+            "batch": self.batch,
+            "state": self.state,
+            "why": self.why,
+            "reason": self.reason,
+            "exit_code": self.exit_code,
+            "run_again": self.run_again,
+            "sealed_at": self.sealed_at,
+            "counts": self.counts.as_dict(),
+            "totals": self.totals.as_dict(),
+            "left": {"items": self.forecast.left, "seconds": self.forecast.seconds, "usd": _text(self.forecast.usd)},
+            "this_run": {**_fields(self.this_run), "rate": self.this_run.rate},
+            "saved": _fields(self.saved),
+            "dead": [_fields(each) for each in self.dead],
+            "stages": {name: dict(facts) for name, facts in self.stages.items()},
+            "warnings": list(self.warnings),
+            "failed_hooks": list(self.failed_hooks),
+            "unverified": self.unverified,
+            "findings": [each.as_dict() for each in self.findings],
+            "reconciliation": None if self.reconciliation is None else self.reconciliation.as_dict(),
+        }
+
+    def __str__(self) -> str:
+        c, run = self.counts, self.this_run
+        lines = [
+            f"{self.batch}: {self.state}. {self.why}".rstrip(),
+            *self.kinds.lines(),
+            f"  this run {run if self.kinds.noun == 'item' else run.of_rows()}",
+        ]
+        if run.rewound:
+            lines.append(f"  rewound  {many(run.rewound, 'item')} whose output no longer held")
+        if run.adopted:
+            there = "that was there already" if run.adopted == 1 else "that were there already"
+            lines.append(f"  adopted  {many(run.adopted, 'output')} {there}: not made or paid for again")
+        if self.totals.usd:
+            lines.append(
+                f"  money    {usd(self.totals.usd)} in all, {usd(run.usd)} in this run, {self.totals.tokens:,} tokens"
+            )
+        if self.saved.items:
+            money = f"{usd(self.saved.usd)} and " if self.saved.usd else ""
+            lines.append(
+                f"  saved    {many(self.saved.items, self.kinds.noun)} not done again: "
+                f"{'about ' * self.saved.about}{money}{in_words(self.saved.seconds)} of work"
+            )
+        if self.sealed_at is not None:
+            lines.append(f"  sealed   at {when(self.sealed_at)}: it takes no more items, commits or acts")
+        if c.pending:
+            lines.append("  left     " + ", ".join(self._left()))
+        lines += [f"  dead     {d.key!r} at {d.stage}: {d.code}: {d.reason}" for d in self.dead[:5]]
+        if c.dead > 5:
+            lines.append(f"  dead     … and {c.dead - 5:,} more: {command('dead list', self.batch)}")
+        findings = self.reconciliation.findings if self.reconciliation is not None else ()
+        lines += [f"  finding  {_about(f)}{f.why}" for f in findings[:5]]
+        lines += [f"  hook     {failed}" for failed in self.failed_hooks]
+        lines += [f"  note     {warning}" for warning in self.warnings]
+        return printable(self._pasteable("\n".join(lines)))
+
+    def _pasteable(self, text: str) -> str:
+        return text if self._store is None else naming_store(text, self._store)
+
+    def _left(self) -> list[str]:
+        parts = [self.kinds.pending()]
+        if self.forecast.work_seconds:
+            parts.append(f"about {in_words(self.forecast.work_seconds)} of work")
+        if self.forecast.usd:
+            parts.append(f"about {usd(self.forecast.usd)}")
+        return parts
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A report that is pickled or copied keeps what it tells, and knows no store any more."""
+        facts = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "_pipeline"}
+        return _restore, ({**facts, "stages": {name: dict(told) for name, told in self.stages.items()}},)
+
+    def _needed(self) -> "Pipeline":
+        if self._pipeline is None:
+            raise UsageError("this report was read from a file and knows no store")
+        return self._pipeline
+
+    @staticmethod
+    def of(pipeline: "Pipeline", batch: str) -> "Report":
+        """How a batch stands, without a run."""
+        return make(pipeline, batch, run=None, reason="", tolerated=0)
+
+
+def _restore(facts: dict[str, Any]) -> Report:
+    return Report(**{**facts, "stages": _frozen(facts["stages"])})
+
+
+def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
+         tolerated: int | float | Tolerance, rewound: int = 0,
+         warnings: tuple[str, ...] = (), findings: Findings | None = None,
+         compared: Reconciliation | None = None, began_with: Sequence[Chunk] = (),
+         failed_hooks: tuple[str, ...] = ()) -> Report:  # fmt: skip
+    """The report of a batch as it stands in the store."""
+    store = pipeline.store
+    batch = store.batch(name)
+    if batch is None:
+        known = ", ".join(repr(b.name) for b in store.batches()[-5:]) or "none"
+        raise UsageError(f"there is no batch {name!r} in {store.url}; the last ones are: {known}")
+    now = status.snapshot(store, batch)
+    if not reason and now.end is None and not now.is_empty:
+        reason = "paused" if now.course is Course.PAUSED else now.halted
+    allowed = allowed_dead(tolerated, now.counts.expected)
+    if compared is None and run is None and now.is_complete:
+        compared = reconcile(store, batch, sinks={}, how="sums")
+    kinds = kinds_of(store, batch, now.counts)
+    found = findings if findings is not None else Findings()
+    state, why = _state(now, reason, allowed, read=run is None or run.ingested, kinds=kinds,
+                        unexplained=_unexplained(now, compared, found), has_source=pipeline.has_source)  # fmt: skip
+    if found.count and "could not be verified" not in why:
+        why = f"{why} {many(found.count, 'output')} could not be verified."
+    return Report(
+        pipeline=pipeline.name,
+        batch=name,
+        state=state,
+        why=why if pipeline.store_named is None else naming_store(why, pipeline.store_named),
+        counts=now.counts,
+        totals=now.totals,
+        forecast=now.forecast,
+        this_run=_this_run(run, rewound, now.counts.done),
+        saved=_saved(store, run, store.chunks(batch.id) if began_with else (), began_with, len(now.stages)),
+        dead=_dead(store, batch.id, now.stages) if now.counts.dead else (),
+        stages=_stage_facts(store, batch.id),
+        tolerated=allowed,
+        warnings=(
+            *_told_once(warnings, now.blame),
+            *filter(None, [lookup.set_back_note(store, batch)]),
+            *found.warnings(),
+        ),
+        findings=tuple(found.listed),
+        unverified=found.count,
+        reconciliation=compared,
+        failed_hooks=failed_hooks,
+        sealed_at=batch.sealed_at,
+        kinds=kinds,
+        reason="" if state.startswith("complete") or reason == "ended" else reason,
+        _pipeline=pipeline,
+        _store=pipeline.store_named,
+    )
+
+
+def _told_once(warnings: tuple[str, ...], blame: Blame | None) -> Iterator[str]:
+    """The warnings of a run, with the blame that is left at its end in place of what was told of it meanwhile."""
+    yield from (each for each in warnings if blame is None or each != blame.note)
+    if blame is not None:
+        yield str(blame)
+
+
+def _nothing(now: status.Status) -> str:
+    """Return the sentence on a batch to which its source gave nothing: most often a wrong path, pattern or filter."""
+    return (
+        f"The source gave no {'row' if now.counts.expected else 'item'}: check its path, pattern or filter. Where that "
+        "is fine, pass allow_empty=True."
+    )
+
+
+def _about(finding: Finding) -> str:
+    where = finding.file if finding.file or finding.key is None else canonical.key_text(finding.key)
+    return f"{finding.what}: {where}: " if where else f"{finding.what}: "
+
+
+STOPPED_BY = {
+    "interrupted": "It was interrupted",
+    "deadline": "Its time was up",
+    "trouble": "It met trouble",
+    "away": "Its source is away",
+}
+
+
+def _state(
+    now: status.Status, reason: str, tolerated: int, *, read: bool, unexplained: str, kinds: Kinds, has_source: bool
+) -> tuple[str, str]:
+    """The word for the batch, and its sentence. `read`: this run came to the end of its source, where it had one;
+    `unexplained`: what does not agree."""
+    counts = now.counts
+    left = f"{kinds.pending()} left to do" if counts.pending else _to_come(now)
+    state = closing.word(now, reason, read=read, findings=bool(unexplained))
+    if state == EMPTY:
+        return state, _nothing(now)
+    if state == End.COMPLETE:
+        return state, f"{kinds.all()} accounted for."
+    if state == End.WITH_DEAD:
+        see = f"; see `{command('dead list', now.batch)}`, then redrive, resolve or discard them"
+        return state, f"{kinds.died()} died{see if counts.dead > tolerated else ''}."
+    if state:
+        return state, closing.sentence(state, now, reason, left, unexplained)
+    return _unfinished(now, reason, left, has_source=has_source)
+
+
+def _unexplained(now: status.Status, found: Reconciliation | None, findings: Findings) -> str:
+    """What does not agree, in words: nothing where every item that came is accounted for, be they fewer than were
+    expected: that is an end of its own."""
+    told = found.unexplained if found is not None and found.is_ended and not found.is_told else ()
+    surplus = [f"{now.surplus:,} unexpected"] if now.surplus and found is None else []
+    unverified = [f"{many(findings.count, 'output')} could not be verified"] if findings.count else []
+    return ", ".join([*told, *surplus, *unverified])
+
+
+def _unfinished(now: status.Status, reason: str, left: str, *, has_source: bool) -> tuple[str, str]:
+    """The state and the sentence of a batch that may continue as it is."""
+    word = STOPPED_BY.get(reason)
+    if word is not None:
+        return "interrupted", f"{word}, {left}: run again to continue."
+    if now.counts.pending or (has_source and now.expected is None):
+        return "open", f"{left[0].upper()}{left[1:]}: run it to continue."
+    if now.expected is not None:
+        return "open", f"{left[0].upper()}{left[1:]}: wait for them, or `{command('close', now.batch)}`."
+    return "open", (
+        f"More items may come: run it with its source to read the rest; if messages bring them, "
+        f"`{command('expect', now.batch, 'N')}` says how many there are, and "
+        f"`{command('close', now.batch)}` that these were all."
+    )
+
+
+def _to_come(now: status.Status) -> str:
+    if now.expected is None:
+        return "the source was not read to its end"
+    return f"{now.expected - now.counts.expected:,} of {many(now.expected, 'expected item')} have not come"
+
+
+def _this_run(run: Figures | None, rewound: int, done: int) -> ThisRun:
+    """`done`: how many are, where nothing ran."""
+    if run is None:
+        return ThisRun(done, 0, 0, 0, 0, Decimal(0), 0.0)
+    now = run.now
+    return ThisRun(
+        run.before.done,
+        now.done,
+        now.dead,
+        now.skipped,
+        run.added,
+        canonical.to_usd(now.spent),
+        run.seconds,
+        rewound + run.rewound,
+        run.adopted,
+        run.rows,
+        run.rows_before,
+        run.letters.done_now,
+    )
+
+
+def _saved(
+    store: Store, run: Figures | None, chunks: Sequence[Chunk], began_with: Sequence[Chunk], stages: int
+) -> Saved:
+    """Return what was done before and is not done again: what these items cost, or about that where there are many."""
+    if run is None or run.before.done <= 0:
+        return Saved(0, Decimal(0), 0.0)
+    if run.admitted <= SAVED_ITEMS and sum(chunk.seq for chunk in chunks) <= SAVED_ENTRIES:
+        kept = read_savings(store, chunks, {chunk.id: chunk.seq for chunk in began_with})
+        seconds, spent = kept.sum()
+        return Saved(run.before.done, canonical.to_usd(spent), seconds, kept.items != run.before.done)
+    past = Past.of(each.body for each in status.recent_commits(store, began_with, SAVED_ENTRIES))
+    seconds, spent = past.cost({stage: run.before.done for stage in range(stages) if stage in past.costs}) or (0.0, 0)
+    return Saved(run.before.done, canonical.to_usd(spent), seconds, about=True)
+
+
+def _dead(store: Store, batch: Any, stages: tuple[str, ...]) -> tuple[DeadLetter, ...]:
+    found = []
+    for record in each_item(store, batch, state=State.DEAD):
+        place = record.place
+        stage = stages[place.stage] if place.stage < len(stages) else "?"
+        found.append(DeadLetter(record.key, record.n, stage, place.code, place.reason, place.attempt))
+        if len(found) == DEAD_SHOWN:
+            break
+    return tuple(found)
+
+
+def _stage_facts(store: Store, batch: Any) -> Mapping[str, Mapping[str, Any]]:
+    from holdfast.runtime.engine.hooks import completed_stages
+
+    return _frozen(completed_stages(store, batch))
+
+
+def _frozen(stages: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    return MappingProxyType({name: MappingProxyType(dict(facts)) for name, facts in stages.items()})
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {
+        name: _text(getattr(value, name)) if isinstance(getattr(value, name), Decimal) else getattr(value, name)
+        for name in value.__slots__
+    }
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else format(amount, "f")

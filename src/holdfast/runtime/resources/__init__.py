@@ -1,1 +1,0 @@
-"""Resources: clients, models, pools that handlers are handed by name, opened and closed for them."""

@@ -1,0 +1,505 @@
+"""What listings have in common: the cursor is a name, and ranges lie between names."""
+
+import hashlib
+import heapq
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from fnmatch import translate
+from itertools import islice, pairwise
+from os import PathLike
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+
+from holdfast.core import canonical
+from holdfast.core.cursor import Cursor
+from holdfast.core.errors import Permanent, SourceChanged, Transient, UsageError
+from holdfast.runtime.sources.base import Malformed, NotThereError, Outage, Page, Since, Span, logical_name, rows_of
+from holdfast.runtime.text import many
+from holdfast.stores.buckets import places
+
+PAGE_NAMES = 500
+KEPT_NAMES = 8_192
+"""Names that are remembered to choose borders from: of more, every second, every fourth …"""
+SAMPLES = 32
+"""Names that are kept with a scan by their digests, so that it is seen if they go."""
+
+
+class NamePage:
+    """Some items of a listing, and their names."""
+
+    def __init__(self, named: Sequence[tuple[str, Any]]) -> None:
+        self.rows: Sequence[Any] = [item for _, item in named]
+        self._names = [name for name, _ in named]
+
+    def after(self, count: int) -> Cursor:
+        return cursor_of(self._names[count - 1])
+
+
+def pages_of_names(named: Iterable[tuple[str, Any]], until: str | None) -> Iterator[NamePage]:
+    """The items up to a name and with it, in pages."""
+    each = iter(named)
+    while some := list(islice(each, PAGE_NAMES)):
+        if until is not None and some[-1][0] > until:
+            some = [(name, item) for name, item in some if name <= until]
+            if some:
+                yield NamePage(some)
+            return
+        yield NamePage(some)
+
+
+def cursor_of(name: str) -> Cursor:
+    """The cursor after a name. One that is not text is kept as bytes."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return Cursor("name", name.encode("utf-8", "surrogateescape"))
+    return Cursor("name", name)
+
+
+def name_of(at: Cursor | None, what: str) -> str | None:
+    """The name that a cursor stands for."""
+    if at is None:
+        return None
+    if at.kind != "name" or not isinstance(at.value, str | bytes):
+        raise UsageError(f"{what}: it is read by name; the cursor {at} is of another source, or damaged")
+    return at.value if isinstance(at.value, str) else at.value.decode("utf-8", "surrogateescape")
+
+
+def split_names(names: Iterable[str], parts: int) -> list[Span]:
+    """Ranges of about as many names each; of several, the last ends with the last name there is now."""
+    if parts == 1:
+        return [Span()]
+    kept: list[str] = []
+    apart, last = 1, None
+    for count, last in enumerate(names, 1):
+        if count % apart == 0:
+            kept.append(last)
+        if len(kept) > KEPT_NAMES:
+            kept, apart = kept[1::2], apart * 2
+    if last is None:
+        return [Span(rows=0)]
+    marks = {kept[max(0, len(kept) * part // parts - 1)] for part in range(1, parts)} if kept else set()
+    ends = [None, *(cursor_of(name) for name in sorted(marks - {last})), cursor_of(last)]
+    return [Span(after=after, until=until) for after, until in pairwise(ends)]
+
+
+def names_alike(before: Any, after: Any, *ignored: str) -> bool:
+    """Whether two payloads of a listing are of the same thing."""
+    if not (isinstance(before, dict) and isinstance(after, dict) and "name" in before):
+        return False
+    one, other = ({name: value for name, value in each.items() if name not in ignored} for each in (before, after))
+    return one == other
+
+
+# -- what was there -----------------------------------------------------------------------------------------------
+
+
+class Inventory:
+    """The identity of a listing: how many names, a digest over names and marks, and a sample of these by chance."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last = ""
+        self._all = hashlib.blake2b(digest_size=16)
+        self._sample: list[int] = []
+        """The marks with the smallest digests, negated: a heap with the largest of them first."""
+
+    def add(self, name: str, item: Any) -> int:
+        """Count a name; returns its mark."""
+        mark = _mark(name, item)
+        self.count, self.last = self.count + 1, name
+        self._all.update(mark.to_bytes(8, "big"))
+        if len(self._sample) < SAMPLES:
+            heapq.heappush(self._sample, -mark)
+        elif -self._sample[0] > mark:
+            heapq.heapreplace(self._sample, -mark)
+        return mark
+
+    @property
+    def digest(self) -> str:
+        return self._all.hexdigest()
+
+    def identity(self, described: dict[str, Any]) -> dict[str, Any]:
+        """What is kept of it, with the source that it is of."""
+        marks = sorted(f"{-mark:016x}" for mark in self._sample)
+        last = self.last.encode("utf-8", "surrogateescape").hex()
+        return {"count": self.count, "digest": self.digest, "last": last, "marks": marks, "of": names_of(described)}
+
+
+def names_of(described: dict[str, Any]) -> str:
+    """The source that an inventory is of, in short: with another filter, other rows are there."""
+    return canonical.digest(b"", canonical.encode(described)).hex()[:16]
+
+
+def divided(named: Iterable[tuple[str, Any]], parts: int, described: dict[str, Any]) -> list[Span]:
+    """Ranges of about as many names each, with what was there."""
+    seen = Inventory()
+    each = (name for name, item in named if seen.add(name, item) >= 0)
+    spans = split_names(each, parts)
+    for _ in each:  # one range is made without looking
+        pass
+    known = seen.identity(described)
+    return [msgspec.structs.replace(span, identity=known) for span in spans]
+
+
+def since(named: Iterable[tuple[str, Any]], before: dict[str, Any], handled: int, described: dict[str, Any],
+          noun: str) -> Since:  # fmt: skip
+    """What became of a listing. New names are nothing to worry about; one that is gone, or stands for something else,
+    is: all up to the last name of then are compared, and those of the sample are looked for."""
+    if before.get("of") != names_of(described):
+        return Since()
+    last = bytes.fromhex(before["last"]).decode("utf-8", "surrogateescape")
+    then, count, lost = Inventory(), 0, {int(mark, 16) for mark in before["marks"]}
+    for name, item in named:
+        count += 1
+        if name <= last:
+            lost.discard(then.add(name, item))
+    if count < before["count"]:
+        return Since(f"it has {many(count, noun)}, and had {before['count']:,}")
+    if lost or (then.count == before["count"] and then.digest != before["digest"]):
+        return Since(f"not every {noun} that it had is there as it was: some were replaced, or taken away")
+    return Since(more=max(0, count - max(before["count"], handled)), noun=noun)
+
+
+def _mark(name: str, item: Any) -> int:
+    """A name and what stands for its content, as a number: the tag of an object, else the size."""
+    content = getattr(item, "content_mark", None) or getattr(item, "size", "")
+    text = f"{name}\0{content}".encode("utf-8", "surrogateescape")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+
+
+class File(BaseModel):
+    """A file of a folder as an item: its name, size and time; the content stays where it is."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    """Where it is, as the folder was given."""
+    name: str
+    """Where it is within the folder, with `/` on every system."""
+    size: int
+    modified_ns: int
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def read_bytes(self) -> bytes:
+        """The content."""
+        return Path(self.path).read_bytes()
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """The content as text."""
+        return Path(self.path).read_text(encoding)
+
+
+class Folder:
+    """The files of a folder, streamed in the order of their names: `Folder("scans", "*.png")`.
+
+    A pattern with a slash is held against the path within the folder, any other against the file's name alone. Hidden
+    files are left out unless `hidden=True`; links to folders are not followed, so there are no loops.
+    """
+
+    def __init__(self, path: str | PathLike[str], pattern: str = "*", *, recursive: bool = True,
+                 hidden: bool = False) -> None:  # fmt: skip
+        self.path = Path(path)
+        self.pattern = pattern
+        self.recursive = recursive
+        self.hidden = hidden
+        self._what = f"Folder({str(path)!r})"
+        if not pattern:
+            raise UsageError(f"{self._what}: the pattern is empty; write '*' for all files")
+        # `**/*.png` is what others write for "in this folder or below it".
+        self._matches = re.compile(translate(pattern.removeprefix("**/"))).match
+        self._by_name = "/" not in pattern.removeprefix("**/")
+
+    def __repr__(self) -> str:
+        return self._what
+
+    def __iter__(self) -> Iterator[File | Malformed]:
+        """One File for each; only one folder's list of names is in memory for each level."""
+        return (item for _, item in self._named(None))
+
+    def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
+        """The files whose names come after a cursor, up to another and with it. A file that appears later is seen if
+        its name comes after the cursor."""
+        return pages_of_names(self._named(name_of(after, self._what)), name_of(until, self._what))
+
+    def split(self, parts: int) -> Sequence[Span]:
+        """Ranges of about as many files each; the last one ends with the last name there is now."""
+        return divided(self._named(None), parts, self.describe())
+
+    def since(self, before: dict[str, Any], handled: int) -> Since:
+        """What became of the files since they were listed. Times of files do not count: `touch` changes no content."""
+        return since(self._named(None), before, handled, self.describe(), "file")
+
+    def _named(self, after: str | None) -> Iterator[tuple[str, File | Malformed]]:
+        """Names and items in the order of their names; folders that lie before the cursor are not looked into."""
+        levels = [("", iter(self._entries(self.path)))]
+        while levels:
+            within, entries = levels[-1]
+            entry = next(entries, None)
+            if entry is None:
+                levels.pop()
+                continue
+            name = within + entry
+            if entry.endswith("/"):
+                if self.recursive and (after is None or name > after or after.startswith(name)):
+                    levels.append((name, iter(self._entries(self.path / name))))
+            elif after is None or name > after:
+                item = self._item(name)
+                if item is not None:
+                    yield name, item
+
+    def describe(self) -> dict[str, Any]:
+        """The folder's name and which files of it are meant."""
+        return {
+            "kind": "folder",
+            "name": logical_name(self.path),
+            "pattern": self.pattern,
+            "recursive": self.recursive,
+            "hidden": self.hidden,
+        }
+
+    def natural_key(self, value: Any) -> str | None:
+        """The path within the folder."""
+        return value.name if isinstance(value, File) else None
+
+    def alike(self, before: Any, after: Any) -> bool:
+        """Whether two payloads are of the same file: by its name in the folder, and its size. Neither its time nor
+        where the folder lies is part of that."""
+        return names_alike(before, after, "path", "modified_ns")
+
+    def _entries(self, folder: Path) -> list[str]:
+        """The names in a folder, those of folders with a slash: so ordered, all paths come in the order of their text.
+        A name takes a tenth of the memory of what the system tells with it."""
+        try:
+            with os.scandir(folder) as found:
+                return sorted(_named(each) for each in found if self.hidden or not each.name.startswith("."))
+        except FileNotFoundError:
+            if folder != self.path:
+                return []  # it was taken away while we read
+            why = f"{self._what}: there is no such folder: check the path, and where you start"
+            raise NotThereError(why) from None
+        except NotADirectoryError:
+            raise UsageError(f"{self._what}: {folder} is not a folder") from None
+        except PermissionError:
+            raise UsageError(f"{self._what}: {folder} may not be read by this user") from None
+
+    def _item(self, name: str) -> File | Malformed | None:
+        """The item for a file; None for what is not meant."""
+        if not self._matches(name.rpartition("/")[2] if self._by_name else name):
+            return None
+        if not _is_text(name):
+            return self._malformed(name, "its name is not valid UTF-8: rename it")
+        path = self.path / name
+        try:
+            info = path.stat()
+        except FileNotFoundError:
+            return self._malformed(name, "it is a link to nowhere") if path.is_symlink() else None
+        except OSError as error:
+            return self._malformed(name, f"it cannot be looked at: {error.strerror}")
+        if not S_ISREG(info.st_mode):
+            return None
+        return File(path=str(path), name=name, size=info.st_size, modified_ns=info.st_mtime_ns)
+
+    def _malformed(self, name: str, why: str) -> Malformed:
+        shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+        return Malformed(raw=os.fsencode(name), why=why, where=f"{logical_name(self.path)}/{shown}")
+
+
+def _named(entry: os.DirEntry[str]) -> str:
+    return entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+ASKED_FOR = 1000
+"""Names in one answer of the bucket."""
+
+
+class Object(BaseModel):
+    """An object of a bucket as an item: its name, size, time and tag; the content stays where it is."""
+
+    model_config = ConfigDict(frozen=True)
+
+    url: str
+    """Where it is."""
+    name: str
+    """Its whole name in the bucket; within a folder, with `/` on every system."""
+    size: int
+    modified: datetime
+    etag: str | None = None
+
+    _options: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def content_mark(self) -> str:
+        """What changes with the content: the tag; of a file the size, because its tag holds its time."""
+        return str(self.size) if self.etag is None or self.url.startswith("file:") else self.etag
+
+    def read_bytes(self) -> bytes:
+        """The content. Credentials come from the environment, or from the source's options."""
+        place = places.place_of(self.url)
+        if place.scheme == places.FILE:
+            return Path(place.path).read_bytes()
+        obstore, store = places.library(), places.client(place._replace(path=""), **self._options)
+        try:
+            return bytes(obstore.get(store, self.name).bytes())
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise _trouble(error, self.url, place) from None
+
+
+class Objects:
+    """The objects below a place in a bucket, streamed in the order of their names: `Objects("s3://scans/2026/")`.
+
+    Credentials come from the environment, as each provider's own tools read them; `options` are handed to obstore
+    (`endpoint`, `region`, `allow_http` …) and are not kept anywhere.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        try:
+            self.place = places.place_of(url)
+        except UsageError as error:
+            raise UsageError(f"Objects(…): {error}") from None
+        if self.place.scheme != places.FILE:
+            places.library()  # missed now, and not in the middle of a run
+        self._options = options
+        self._what = f"Objects({self.place.url!r})"
+
+    def __repr__(self) -> str:
+        return self._what
+
+    def __iter__(self) -> Iterator[Object | Malformed]:
+        """One Object for each."""
+        return (item for _, item in self._named(None))
+
+    def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
+        """The objects whose names come after a cursor, up to another and with it. One that appears later is seen if its
+        name comes after the cursor."""
+        return pages_of_names(self._named(name_of(after, self._what)), name_of(until, self._what))
+
+    def split(self, parts: int) -> Sequence[Span]:
+        """Ranges of about as many objects each, by one listing; the last one ends with the last name there is now."""
+        return divided(self._named(None), parts, self.describe())
+
+    def since(self, before: dict[str, Any], handled: int) -> Since:
+        """What became of the objects since they were listed."""
+        return since(self._named(None), before, handled, self.describe(), "object")
+
+    def patiently(self, outage: Outage) -> Iterator[Any]:
+        """Every item of a pipeline; after an outage it is read on where it was."""
+        return rows_of(self, outage)
+
+    def describe(self) -> dict[str, Any]:
+        """The bucket and the place in it."""
+        scheme, bucket, path = self.place
+        prefix = logical_name(Path(path)) if scheme == places.FILE else path
+        return {"kind": "objects", "scheme": scheme, "bucket": bucket, "prefix": prefix}
+
+    def natural_key(self, value: Any) -> str | None:
+        """The name."""
+        return value.name if isinstance(value, Object) else None
+
+    def alike(self, before: Any, after: Any) -> bool:
+        """Whether two payloads are of the same object: by its name, its size and its tag. In a folder the tag holds the
+        time, which is not part of that."""
+        tag = ["etag"] if self.place.scheme == places.FILE else []
+        return names_alike(before, after, "url", "modified", *tag)
+
+    def _named(self, after: str | None) -> Iterator[tuple[str, Object | Malformed]]:
+        return self._in_folder(after) if self.place.scheme == places.FILE else self._in_bucket(after)
+
+    def _in_folder(self, after: str | None) -> Iterator[tuple[str, Object | Malformed]]:
+        """A folder gives its names in any order: ours is the same as a bucket's."""
+        for name, item in Folder(self.place.path, hidden=True)._named(after):
+            yield name, _of_file(item) if isinstance(item, File) else item
+
+    def _in_bucket(self, after: str | None) -> Iterator[tuple[str, Object]]:
+        whole = self.place._replace(path="")
+        obstore, store = places.library(), places.client(whole, **self._options)
+        last = after
+        try:
+            for answer in obstore.list(store, self.place.path or None, offset=after, chunk_size=ASKED_FOR):
+                for found in answer:
+                    name = found["path"]
+                    if _is_folder(name, found["size"], last) or self._is_marker(store, name, found["size"]):
+                        continue
+                    self._check_order(last, name)
+                    last = name
+                    made = Object(url=whole._replace(path=name).url, name=name, size=found["size"],
+                                  modified=found["last_modified"], etag=found["e_tag"])  # fmt: skip
+                    made._options.update(self._options)
+                    yield name, made
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise _not_listed(_trouble(error, self._what, self.place)) from None
+
+    def _is_marker(self, store: Any, name: str, size: int) -> bool:
+        """Whether an empty object is one that a console made for a folder: by the name that the library gives, without
+        its slash, there is none."""
+        obstore = places.library()
+        if size:
+            return False
+        try:
+            obstore.head(store, name)
+        except (obstore.exceptions.NotFoundError, FileNotFoundError):
+            return True
+        return False
+
+    def _check_order(self, last: str | None, name: str) -> None:
+        if last is not None and name <= last:
+            raise SourceChanged(
+                f"{self._what}: the bucket lists {name!r} after {last!r}: not in the order of names, so there is no "
+                "place in it to resume from; write the names into a file and scan that"
+            )
+
+
+def _not_listed(trouble: Exception) -> Exception:
+    """A place that cannot be listed, for good, is nobody's dead letter: the run is refused."""
+    return UsageError(str(trouble)) if isinstance(trouble, Permanent) else trouble
+
+
+def _is_folder(name: str, size: int, last: str | None) -> bool:
+    """Whether this is the empty object that consoles make for a folder. Its name ends in a slash, which the library
+    takes off, so that it seems to come too late: after the object or the cursor of that name, or after `name.txt`."""
+    return last is not None and not size and name <= last < f"{name}/"
+
+
+def _of_file(file: File) -> Object:
+    path = Path(file.path).absolute()
+    at = datetime.fromtimestamp(file.modified_ns / 1e9, UTC)
+    return Object(
+        url=path.as_uri(), name=file.name, size=file.size, modified=at, etag=f"{file.modified_ns:x}-{file.size:x}"
+    )
+
+
+def _trouble(error: Exception, what: str, place: places.Place) -> Exception:
+    """What the bucket's library said, by its kind: its text may repeat what must not be kept."""
+    kind = type(error).__name__
+    if places.has_no_credentials(error):
+        return UsageError(places.no_credentials(place))
+    if places.needs_http(error):
+        return UsageError(places.no_http(place))
+    if isinstance(error, FileNotFoundError) or kind == "NotFoundError" or "404 Not Found" in str(error):
+        return Permanent("not_found", f"{what}: the bucket, or the object, is not there: check the name")
+    if places.is_forbidden(error):
+        return Permanent("denied", f"{what}: the bucket does not let us in ({kind}): check the credentials in use")
+    if kind == "InvalidPathError":
+        return UsageError(
+            f"{what}: {places.brief(error)}: the bucket holds a name that is not a path, with an empty part or with "
+            "dots: rename the object, or list a place below which there is none"
+        )
+    if kind in {"UnknownConfigurationKeyError", "NotSupportedError"}:
+        return UsageError(f"{what}: {kind}: check the URL and the options")
+    return Transient(f"{what}: the bucket did not answer as it should ({kind})", code="bucket")

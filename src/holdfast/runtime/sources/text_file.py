@@ -1,0 +1,492 @@
+"""Cursors into files: a byte and how many rows after it, or the number of a row where a file cannot be sought."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from copy import copy
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol, Self
+
+from holdfast.core.cursor import Cursor
+from holdfast.core.errors import HoldfastError, SourceChanged, UsageError
+from holdfast.core.limits import PAYLOAD_BYTES
+from holdfast.runtime.sources import growth, streams
+from holdfast.runtime.sources.base import Final, Page, Span, logical_name, one_range, told
+from holdfast.runtime.sources.growth import GrowingPage
+from holdfast.runtime.sources.streams import (
+    Block,
+    Blocks,
+    LineTooLongError,
+    count_lines,
+    has_byte_lines,
+    is_packed,
+    is_pipe,
+    lines_of,
+)
+
+CHECK = re.compile(r"[0-9a-f]{16}|")
+"""What stands beside the byte in a file that grows (see `growth`); nothing where a person wrote the cursor."""
+
+
+class BytePage:
+    """The rows of a block of a file."""
+
+    def __init__(self, rows: Sequence[Any], start: int, end: int | None, first: int, flawed: bool) -> None:
+        self.rows, self.flawed = rows, flawed
+        self._start, self._end, self._first, self._count = start, end, first, len(rows)
+
+    def after(self, count: int) -> Cursor:
+        """Where the block begins, and how many of its rows were passed; after the last, where the next begins."""
+        if count == self._count and self._end is not None:
+            return Cursor("byte", self._end, 0)
+        return Cursor("byte", self._start, self._first + count)
+
+
+class RowPage:
+    """Some rows of a stream, and the number of the first."""
+
+    def __init__(self, rows: Sequence[Any], first: int, flawed: bool) -> None:
+        self.rows, self.flawed, self._first = rows, flawed, first
+
+    def after(self, count: int) -> Cursor:
+        return Cursor("row", self._first + count)
+
+
+def place_of(at: Cursor | None, kind: str, what: str) -> tuple[int, int]:
+    """The byte and the rows after it, or the row and 0."""
+    if at is None:
+        return 0, 0
+    checked = isinstance(at.tiebreaker, str) and CHECK.fullmatch(at.tiebreaker)
+    value, rows = at.value, 0 if at.tiebreaker is None or checked else at.tiebreaker
+    if at.kind != kind or not _is_count(value) or not _is_count(rows):
+        raise UsageError(
+            f"{what}: it is read by {'a byte and rows after it' if kind == 'byte' else 'the number of the row'}; "
+            f"the cursor {at} is of another source, or damaged"
+        )
+    return value, rows
+
+
+def seek_row(stream: IO[bytes], offset: int, first: int, what: str) -> None:
+    """Go to where a row begins; refuse a place that is not the first row's, and that no line ends before."""
+    size = stream.seek(0, 2)
+    if offset > size:
+        raise SourceChanged(
+            f"{what}: it has {size:,} bytes, and the scan was at byte {offset:,}: it was shortened; put the file back, "
+            "or scan it under a new batch name"
+        )
+    stream.seek(max(0, offset - 1))
+    if first < offset < size and stream.read(1) not in b"\r\n":
+        raise SourceChanged(
+            f"{what}: no line ends before byte {offset:,}, where the scan was: its cursor was set into the middle "
+            "of a line, or the file was rewritten, or its last line was written on. Reset it to a cursor that "
+            "`holdfast cursor show NAME --history` tells, put the file back, or scan it under a new batch name"
+        )
+    stream.seek(offset)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+PASS_BYTES = 1 << 20
+SHARE = 16
+"""How many blocks of the pass a range has at least, where it is long enough."""
+
+
+class Search(NamedTuple):
+    """How far a pass has come."""
+
+    at: int
+    """The byte: a row ends before it."""
+    done: int = 0
+    """Of the places that are wanted, how many are behind it."""
+    found: tuple[int, ...] = ()
+
+
+def borders_between(stream: IO[bytes], is_whole: Callable[[bytes, bool], bool], first: int, size: int, parts: int,
+            *, longest: int, lone_cr: bool, so_far: Search | None = None,
+            tell: Callable[[Search], None] | None = None) -> list[int]:  # fmt: skip
+    """Up to so many borders less one, in order, each where a row ends and another begins. A pass that was broken off
+    resumes where it was."""
+    wanted = [first + (size - first) * part // parts for part in range(1, parts)]
+    if not wanted:
+        return []
+    begin = so_far if so_far is not None else Search(first)
+    found = list(begin.found)
+    stream.seek(begin.at)
+    block_bytes = max(1, min(PASS_BYTES, (size - first) // (parts * SHARE)))
+    blocks = Blocks(stream, "the file", offset=begin.at, until=size, longest=longest, size=block_bytes, lone_cr=lone_cr)
+    for done, want in enumerate(wanted[begin.done :], begin.done):
+        while blocks.offset < want:
+            _pass_over(blocks, is_whole)
+            if tell is not None:
+                tell(Search(blocks.offset, done, tuple(found)))
+        if first < blocks.offset < size and blocks.offset not in found[-1:]:
+            found.append(blocks.offset)
+    return found
+
+
+def _pass_over(blocks: Blocks, is_whole: Callable[[bytes, bool], bool]) -> None:
+    """Go over a block that ends where a row ends."""
+    beyond = 0
+    try:
+        while block := blocks.peek(beyond):
+            if is_whole(block.data, block.at_end):
+                blocks.take(len(block.data))
+                return
+            beyond = len(block.data)
+    except LineTooLongError:
+        blocks.pass_over_line()  # whoever reads it says what is wrong with it
+
+
+LINE_BYTES = 2 * PAYLOAD_BYTES
+"""No payload could be as long as a longer line."""
+
+
+class Parser(Protocol):
+    """Makes rows of blocks."""
+
+    trouble: UsageError | None
+    """What the rest cannot be read for; raised once the rows before it were handed out."""
+
+    taken: int
+    """How many bytes of the last block were understood: all, but for trouble."""
+    first_line: int
+    """The number of the line that the first row begins with."""
+    flawed: bool
+    """Whether there may be malformed ones among the rows of the last block."""
+
+    def parse(self, data: bytes, at_end: bool, place: "Place") -> list[Any] | None:
+        """The rows of a block; None if it ends within one."""
+        ...
+
+    def is_whole(self, data: bytes, at_end: bool) -> bool:
+        """Whether a block ends where a row ends."""
+        ...
+
+    def ends(self, data: bytes) -> list[int]:
+        """Where each row of a block ends; a row that goes on beyond it is left out."""
+        ...
+
+    def overlong(self, head: bytes, place: "Place") -> Any:
+        """What to hand out for a line beyond the limit, of which this is the beginning; or it raises."""
+        ...
+
+
+class LineFile:
+    """A file whose rows are lines, or several lines each."""
+
+    lone_cr = True
+    """Whether a CR alone ends a line."""
+
+    def __init__(self, path: Path, what: str, encoding: str, growing: bool) -> None:
+        self.path = path
+        self.encoding = encoding
+        self.growing = growing
+        self._what = what
+        self._name = logical_name(path)
+
+    def __repr__(self) -> str:
+        return self._what
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rows from the first to the last, `Malformed` ones among them; blank lines are left out."""
+        with closing(self.read(None, None)) as pages:  # type: ignore[type-var]  # it is a generator
+            for page in pages:
+                yield from page.rows
+
+    @property
+    def can_be_sought(self) -> bool:
+        """Whether its cursor is a byte, and it can be read in ranges."""
+        return not is_packed(self.path) and has_byte_lines(self.encoding) and not is_pipe(self.path)
+
+    def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
+        """The rows after a cursor, up to another and with it."""
+        kind = "byte" if self.can_be_sought else "row"
+        start = place_of(after, kind, self._what)
+        stop = None if until is None else place_of(until, kind, self._what)
+        with self._begun(after) as (stream, parser, blocks):
+            if parser is None:
+                return
+            if kind == "row":
+                yield from self._by_row(parser, blocks, start[0], None if stop is None else stop[0])
+            else:
+                yield from self._by_byte(stream, parser, blocks.offset, start, stop)
+
+    def split(self, parts: int) -> Sequence[Span]:
+        """Ranges of about as many bytes each; their borders are between rows, and the last ends where the file ends
+        now."""
+        return self.split_on(parts, None, lambda _: None)
+
+    def split_on(
+        self, parts: int, before: dict[str, Any] | None, tell: Callable[[dict[str, Any]], None]
+    ) -> Sequence[Span]:
+        """The same, from where another pass over the same file was broken off; how far it has come is told."""
+        if not self.can_be_sought:
+            why = "it cannot be sought; unpack it, or save it as UTF-8"
+            return one_range(self, parts, why, None if is_pipe(self.path) else self.identity())
+        resumes = before is not None and before["parts"] == parts and self.changed(before["identity"]) is None
+        known = before["identity"] if before is not None and resumes else self.identity()
+        so_far = Search(before["at"], before["done"], tuple(before["found"])) if before and resumes else None
+
+        def told(search: Search) -> None:
+            tell({"parts": parts, "identity": known, **search._asdict()})
+
+        with self._opened() as (stream, parser, blocks):
+            cuts = borders_between(stream, parser.is_whole, blocks.offset, known["size"], parts, longest=LINE_BYTES,
+                                   lone_cr=self.lone_cr, so_far=so_far, tell=told)  # fmt: skip
+        ends: list[Cursor | None] = [None, *(Cursor("byte", cut, 0) for cut in cuts)]
+        ends.append(None if self.growing else Cursor("byte", known["size"], 0))
+        return [Span(after=after, until=until, identity=known) for after, until in pairwise(ends)]
+
+    def identity(self) -> dict[str, Any]:
+        """Its size, and digests of a few places."""
+        with told(self._what):
+            return streams.identity_of(self.path)
+
+    def changed(self, before: dict[str, Any]) -> str | None:
+        """What is another than before; a file that only grew is not."""
+        with told(self._what):
+            return streams.identity_difference(self.path, before)
+
+    def lines_after(self, after: Cursor | None, count: int) -> str:
+        """Which lines the next rows after a cursor are, in words; the file alone where that cannot be told."""
+        found: tuple[int, int] | None = None
+        if self.can_be_sought:
+            with suppress(HoldfastError, OSError, ValueError):
+                found = self._lines_after(place_of(after, "byte", self._what), count)
+        if found is None:
+            return f"in {self.path}"
+        first, last = found
+        return f"line {first:,} of {self.path}" if first == last else f"lines {first:,} to {last:,} of {self.path}"
+
+    def _lines_after(self, start: tuple[int, int], count: int) -> tuple[int, int] | None:
+        """The first and the last line of some rows; None where there are fewer."""
+        found = self._stretch(start, count)
+        if found is None:
+            return None
+        lines, (begin, end, has_end) = LineNumbers(self.path, self.lone_cr), found
+        first = lines.at(begin)
+        return first, max(first, lines.at(end) - has_end)
+
+    def byte_after(self, after: Cursor | None) -> int:
+        """Where the next row after a cursor begins in the file as it is now; where that cannot be told, a byte before
+        it."""
+        start = place_of(after, "byte", self._what)
+        with suppress(HoldfastError, OSError, ValueError):
+            if (found := self._stretch(start, 1)) is not None:
+                return found[0]
+        return start[0]
+
+    def _stretch(self, start: tuple[int, int], count: int) -> tuple[int, int, bool] | None:
+        """Where some rows begin, where they end, and whether the last has a line end; None where there are fewer."""
+        begin = None
+        with self._opened() as (stream, parser, blocks):
+            first = blocks.offset
+            offset, passed = max(start, (first, 0))
+            lines = LineNumbers(self.path, self.lone_cr)
+            for rows, at, behind, data in self._between(stream, parser, lines, first, offset, None):
+                ends = [at, *(at + end for end in parser.ends(data))]
+                ends += [behind] * (len(rows) + 1 - len(ends))  # the last line of a file may have no end
+                begin = ends[passed] if begin is None and passed < len(rows) else begin
+                if begin is not None and passed + count <= len(rows):
+                    last = ends[passed + count]
+                    return begin, last, data[last - at - 1 : last - at] in (b"\n", b"\r", b"")
+                passed -= len(rows)
+                if begin is not None:
+                    passed, count = 0, count + passed
+        return None
+
+    def changed_beside(self, before: dict[str, Any], open_bytes: Sequence[tuple[int, int | None]]) -> str | None:
+        """What is another than before outside of some stretches of bytes, as far as it was looked at; None if nothing
+        is."""
+        with told(self._what):
+            return streams.identity_difference_beside(self.path, before, open_bytes)
+
+    def followed(self) -> Self:
+        """The same file, as one that others write on."""
+        if not self.can_be_sought:
+            raise UsageError(f"{self._what}: only what can be sought can be followed: unpack it, or write it as UTF-8")
+        found = copy(self)
+        found.growing = True
+        return found
+
+    def final(self, after: Cursor | None, wait: Callable[[float], bool]) -> Final:
+        """All that is there; of a file that was read and is gone, nothing until one is there again."""
+        if after is not None and not self.path.exists():
+            return Final(nothing=True, why=f"{self._what}: there is no such file at the moment")
+        return Final()
+
+    def natural_key(self, value: Any) -> None:
+        """A row has no key of its own: name a column."""
+        return
+
+    def _begin(self, blocks: Blocks) -> Parser:
+        """Pass over what stands before the first row, and make what reads the rest."""
+        raise NotImplementedError
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[IO[bytes], Parser, Blocks]]:
+        """The file, what reads its rows, and the blocks from the first row on."""
+        with lines_of(self.path, self.encoding, self._what) as stream:
+            blocks = self._blocks(stream, 0, None)
+            yield stream, self._begin(blocks), blocks
+
+    @contextmanager
+    def _begun(self, after: Cursor | None) -> Iterator[tuple[IO[bytes], Parser | None, Blocks]]:
+        """The same, once it is known that it is the file of the cursor; no parser where a file that is written to has
+        not even a header."""
+        with lines_of(self.path, self.encoding, self._what) as stream:
+            blocks = self._blocks(stream, 0, None)
+            if self.can_be_sought:
+                growth.refuse_replaced(stream, after, self._what)
+                stream.seek(0)
+            parser: Parser | None = None
+            try:
+                parser = self._begin(blocks)
+            except growth.NotYetError:
+                if not self.growing:
+                    raise
+            yield stream, parser, blocks
+
+    def _blocks(self, stream: IO[bytes], offset: int, until: int | None) -> Blocks:
+        return Blocks(stream, self._what, offset=offset, until=until, longest=LINE_BYTES, lone_cr=self.lone_cr,
+                      growing=self.growing and until is None)  # fmt: skip
+
+    def _by_byte(self, stream: IO[bytes], parser: Parser, first: int, start: tuple[int, int],
+                 stop: tuple[int, int] | None) -> Iterator[Page]:  # fmt: skip
+        """Up to a byte, and then the rows after it that are meant, too."""
+        lines = LineNumbers(self.path, self.lone_cr)
+        (offset, passed), (end, more) = max(start, (first, 0)), (None, 0) if stop is None else stop
+        if end is None or offset < end:
+            before = growth.read_before(stream, offset) if self.growing else b""
+            for found, at, behind, data in self._between(stream, parser, lines, first, offset, end):
+                skip = min(passed, len(found))
+                passed -= skip
+                rows = found[skip:] if skip else found
+                if self.growing and end is None and data:
+                    yield GrowingPage(rows, at, partial(parser.ends, data), before, data, skip, parser.flawed)
+                else:
+                    yield BytePage(rows, at, behind, skip, parser.flawed)
+                if self.growing:
+                    before = (before + data)[-growth.CHECKED_BYTES :] if data else growth.read_before(stream, behind)
+            if end is None and passed:
+                raise SourceChanged(
+                    f"{self._what}: it has {passed:,} rows less after byte {offset:,} than the scan has read there: it "
+                    f"was shortened. {growth.WHAT_TO_DO}"
+                )
+            offset = 0 if end is None else end
+        elif more and offset > end:  # the two cursors are of readers with other blocks: count what lies between
+            more -= sum(len(found) for found, *_ in self._between(stream, parser, lines, first, end, offset))
+        if more <= passed:
+            return
+        for found, at, *_ in self._between(stream, parser, lines, first, offset, None):
+            yield BytePage(found[passed:more], at, None, passed, parser.flawed)
+            if more <= len(found):
+                return
+            passed, more = max(0, passed - len(found)), more - len(found)
+
+    def _between(self, stream: IO[bytes], parser: Parser, lines: "LineNumbers", first: int, offset: int,
+                 end: int | None) -> Iterator[tuple[list[Any], int, int, bytes]]:  # fmt: skip
+        seek_row(stream, offset, first, self._what)
+        return self._parsed(self._blocks(stream, offset, end), parser, lines)
+
+    def _by_row(self, parser: Parser, blocks: Blocks, start: int, stop: int | None) -> Iterator[Page]:
+        first = 0
+        for found, *_ in self._parsed(blocks, parser, LineNumbers(None, self.lone_cr, parser.first_line)):
+            kept = found[max(0, start - first) : None if stop is None else max(0, stop - first)]
+            if kept:
+                yield RowPage(kept, max(first, start), parser.flawed)
+            first += len(found)
+            if stop is not None and first >= stop:
+                return
+        if first < start:
+            raise SourceChanged(f"{self._what}: it has {first:,} rows, and the scan was at row {start:,}: put it back")
+
+    def _parsed(
+        self, blocks: Blocks, parser: Parser, lines: "LineNumbers"
+    ) -> Iterator[tuple[list[Any], int, int, bytes]]:
+        """Rows, from which byte to which they stand, and those bytes; none of a line that is too long to be kept."""
+        beyond = 0
+        while True:
+            at = blocks.offset
+            try:
+                block = blocks.peek(beyond)
+            except LineTooLongError as long:
+                head = long.head
+                blocks.pass_over_line()
+                if blocks.goes_on:
+                    return  # it is not at its end yet
+                yield [parser.overlong(head, Place(lines, at))], at, blocks.offset, b""
+                continue
+            if block is None:
+                return
+            if self.growing and block.at_end:  # a row that is not at its end yet is left for later
+                whole = max(parser.ends(block.data), default=0)
+                if not whole and len(block.data) <= LINE_BYTES:
+                    return
+                block = Block(block.data[:whole] if whole else block.data, at_end=True)
+            rows = parser.parse(block.data, block.at_end, Place(lines, at))
+            if rows is None:
+                beyond = len(block.data)
+                continue
+            blocks.take(parser.taken)
+            lines.passed(block.data)
+            beyond = 0
+            yield rows, at, blocks.offset, block.data
+            if parser.trouble is not None:
+                raise parser.trouble
+
+
+class Place(NamedTuple):
+    """Where a block begins."""
+
+    lines: "LineNumbers"
+    offset: int
+
+    @property
+    def line(self) -> int:
+        """The number of its first line; counted when somebody asks."""
+        return self.lines.at(self.offset)
+
+    def byte(self, within: int) -> int | None:
+        """Where something in it begins in the file; None where nobody can go there."""
+        return self.offset + within if self.lines.can_be_sought else None
+
+
+class LineNumbers:
+    """The number of the line at a byte. Where the file can be read twice, lines are counted when somebody asks."""
+
+    def __init__(self, path: Path | None, lone_cr: bool, line: int = 1) -> None:
+        self._path, self._lone_cr = path, lone_cr
+        self._offset, self._line = 0, line
+
+    def at(self, offset: int) -> int:
+        if self._path is not None and offset != self._offset:
+            if offset < self._offset:
+                self._offset, self._line = 0, 1
+            with self._path.open("rb") as stream:
+                stream.seek(self._offset)
+                self._count(stream, offset - self._offset)
+            self._offset = offset
+        return self._line
+
+    @property
+    def can_be_sought(self) -> bool:
+        return self._path is not None
+
+    def passed(self, data: bytes) -> None:
+        """These bytes were read, one after the other, where they cannot be read again."""
+        if self._path is None:
+            self._line += count_lines(data) if self._lone_cr else data.count(b"\n")
+
+    def _count(self, stream: IO[bytes], left: int) -> None:
+        while left and (piece := stream.read(min(left, 1 << 20))):
+            if piece.endswith(b"\r") and len(piece) < left:
+                piece += stream.read(1)  # a line may end with both
+            left -= len(piece)
+            self._line += count_lines(piece) if self._lone_cr else piece.count(b"\n")

@@ -1,0 +1,163 @@
+"""Numbers for people."""
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from decimal import Context, Decimal
+from shlex import quote
+
+from holdfast.core.errors import UsageError
+
+WIDE = Context(prec=60)
+"""Never the context of the program we run in, which may round at six digits."""
+
+
+def many(count: int, noun: str, plural: str = "") -> str:
+    """`1 item`, `2 items`; the plural of what takes no s is passed, too."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {plural if plural else f'{noun}s'}"
+
+
+def printable(text: str) -> str:
+    """The text with everything that is not printed shown as an escape; line ends and tabs stay. What comes from
+    outside cannot give orders to a terminal then."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
+
+
+def usd(value: Decimal | None) -> str:
+    """Money: cents, and more digits where it has a few more, or where cents say nothing."""
+    if value is None:
+        return "-"
+    if value == value.quantize(Decimal("0.0001"), context=WIDE) != value.quantize(Decimal("0.01"), context=WIDE):
+        return f"${value:,.4f}".rstrip("0")
+    return f"${value:,.2f}" if value == 0 or value >= Decimal("0.10") else f"${value:,.6f}".rstrip("0")
+
+
+Duration = str | float | int | timedelta
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+
+
+def seconds(value: Duration, what: str = "duration") -> float:
+    """The seconds in `"1h30m"`, `"250ms"`, 90 or a timedelta."""
+    if isinstance(value, timedelta):
+        found = value.total_seconds()
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        found = float(value)
+    elif isinstance(value, str) and _PART.sub("", value).strip() == "" and value.strip():
+        found = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value))
+    else:
+        raise UsageError(f"{what}={value!r}: write a time such as '30s', '15m' or '1h30m', or a number of seconds")
+    if not 0 <= found < 1e10:
+        raise UsageError(f"{what}={value!r}: a time is 0 or more and finite")
+    return found
+
+
+def moment(value: Duration | datetime, what: str = "deadline") -> float:
+    """When a deadline ends, on the monotonic clock: after a duration, or at a moment with a time zone."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise UsageError(f"{what}={value.isoformat()} has no time zone: add one, as in 2026-12-01T06:00+00:00")
+        left = (value - datetime.now(UTC)).total_seconds()
+    else:
+        left = seconds(value, what)
+    return time.monotonic() + max(0.0, left)
+
+
+def in_words(value: float) -> str:
+    """A duration for people: `1 h 05 min`, `3.2 s`."""
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def brief(value: float) -> str:
+    """The same, with milliseconds below a second: `35 ms`."""
+    return in_words(value) if value >= 1 else f"{value * 1000:.0f} ms"
+
+
+def when(at: float) -> str:
+    """A moment for people, in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+GROUPS = {
+    "dead": ("list", "show", "redrive", "resolve", "discard"),
+    "cursor": ("show", "reset", "clone", "export", "import", "break-lease", "audit"),
+    "audit": ("verify",),
+}
+SINGLE = (
+    "run", "plan", "status", "show", "why", "orphans", "events", "reset", "reconcile", "reopen", "pause", "cancel",
+    "expect", "close", "export", "import", "doctor",
+)  # fmt: skip
+_verbs = [*(f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs), *SINGLE]
+_COMMAND = re.compile(rf"(?<![\w./-])holdfast (?:{'|'.join(_verbs)})(?![\w-])(?! --store)")
+
+
+_REMEDY = re.compile(
+    r'(?<![\w.-])(?<!\w\()(?:(?P<choice>changed|code|verify)="(?P<chosen>keep|rerun|refuse|none|quick|full)"'
+    r'|(?P<name>tolerate|undo|accept_source|batch|patience|reason)="(?P<value>[^"]*)"'
+    r"|(?P<flag>allow_empty|seal)=True|(?P<open>until|tolerate|patience)=…)"
+)
+_REFUSED = re.compile(
+    r"(?P<name>accept_source|budget|deadline|events|lease|patience|poll|stop-beyond|tolerate|undo|until|workers)="
+    r"(?P<value>'[^']*'|\"[^\"]*\"|[^\s;]*?)(?=:? |$)"
+)
+_BUILT = re.compile(r"(?:Budget|Tolerance)\((?P<name>usd|share|count|window)=(?P<value>[^),]*)\)")
+_AMOUNT = re.compile(r"(?P<name>usd)=(?P<value>'[^']*')")
+_OPTION = {"usd": "budget", "share": "stop-beyond", "count": "stop-beyond"}
+
+
+def as_options(text: str) -> str:
+    """Return a text in which arguments of `run` are called as options of the command."""
+    begins = next((found for each in (_REFUSED, _BUILT, _AMOUNT) if (found := each.match(text))), None)
+    head, rest = ("", text) if begins is None else (_option(begins["name"], begins["value"]), text[begins.end() :])
+    return head + _REMEDY.sub(_spelled, rest)
+
+
+def _spelled(found: re.Match[str]) -> str:
+    if found["flag"]:
+        return _option(found["flag"], "")
+    if found["open"]:
+        return _option(found["open"], "…")
+    return _option(found["choice"] or found["name"], found["chosen"] or found["value"])
+
+
+def _option(name: str, value: str) -> str:
+    name = _OPTION.get(name, name).replace("_", "-")
+    plain = value.strip("'\"")
+    safe = plain if plain == "…" or re.fullmatch(r"[\w.%:+-]*", plain) else quote(plain)
+    return f"--{name} {safe}" if safe else f"--{name}"
+
+
+def command(verb: str, batch: str, key: object = None, options: str = "") -> str:
+    """Return a command that can be pasted, whatever the batch and the item are called: a key such as `--all` follows
+    the options, where it is taken for a key."""
+    names = [quote(batch), *([] if key is None else [quote(str(key))])]
+    if any(name.lstrip("'").startswith("-") for name in names):
+        return " ".join(["holdfast", verb, *([options] if options else []), "--", *names])
+    return " ".join(["holdfast", verb, *names, *([options] if options else [])])
+
+
+def unpause(batch: str) -> str:
+    """Return the command that lets a paused batch continue."""
+    return command("pause", batch, options="--off --reason …")
+
+
+def reopen(batch: str) -> str:
+    """Return the command that lifts the seal of a batch."""
+    return command("reopen", batch, options="--reason …")
+
+
+def naming_store(text: str, store: str) -> str:
+    """Return a text in which every suggested command names that store."""
+    if "holdfast " not in text:
+        return text
+    return _COMMAND.sub(lambda found: f"{found.group()} --store {quote(store)}", text)

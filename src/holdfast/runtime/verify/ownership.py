@@ -1,0 +1,349 @@
+"""Whose output files are: names belong to the first batch that recorded a file under them.
+
+Another batch is refused when it opens, before anything is paid, unless its sink says `replaces=True`: then it takes the
+names, and outputs of the older batch are superseded. A batch that was superseded never takes its names back. The note
+beside the files decides, so that batches of other stores and pipelines are known, too; without one, the store does.
+A batch is told from one of the same name in another store by the first entry of its journal, which goes with the store
+wherever that is moved. It is not there before the batch is opened, so it is added to the note then.
+
+Templates with `{batch}` make names of their own for every batch of a store, or nearly: single files that two batches
+name alike are found out by the sink (`sinks/rivals.py`), which needs a note of every batch.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Literal
+
+from holdfast.core.errors import Refused, StoreError
+from holdfast.core.model import Batch, chain_of_batch
+from holdfast.runtime import lookup
+from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.sinks.files import Files
+from holdfast.runtime.sinks.rivals import Holder, Note
+from holdfast.runtime.text import command
+from holdfast.runtime.verify.inspector import sinks_of
+from holdfast.stores.base import Store, each_output
+
+Standing = Literal["held", "free", "superseded"]
+
+
+class Ownership:
+    """The names that a batch keeps while it is at work, and those that a newer batch has taken from it."""
+
+    def __init__(self) -> None:
+        self.superseded: dict[str, str] = {}
+        """Stage -> the batch that has its names now."""
+        self._kept: list[IO[bytes]] = []
+        self._claims: list[_Claim] = []
+
+    def keep(self, claim: "_Claim") -> None:
+        self._claims.append(claim)
+        if (note := claim.names.keep()) is not None:
+            self._kept.append(note)
+
+    def settle(self, batch: Batch) -> None:
+        """Note the identity of a batch that was opened since. Refuse if another store has taken the names meanwhile:
+        the batch is open then, and has no items."""
+        claims, before = self._claims, self._kept
+        self._claims, self._kept = [], []
+        try:
+            for claim in claims:
+                claim.know(batch)
+                _take(claim, self)
+        finally:
+            for note in before:
+                note.close()
+
+    def close(self) -> None:
+        """Let others have the names, where nothing was recorded under them or they are to be replaced."""
+        while self._kept:
+            self._kept.pop().close()
+
+    def notes(self, batch: str) -> list[str]:
+        """Return what a report says about outputs that were superseded."""
+        return [
+            f"the files of stage {stage!r} were superseded by batch {by!r}: nothing of {batch!r} is made again, and "
+            "its source was not read"
+            for stage, by in self.superseded.items()
+        ]
+
+    def check_idle(self, batch: str) -> None:
+        """Refuse to work on a batch whose names a newer one has."""
+        for stage, by in self.superseded.items():
+            raise Refused(
+                f"batch {batch!r} has work left, but the files of stage {stage!r} were superseded by batch {by!r}, and "
+                f"it would replace them: cancel it (`{command('cancel', batch)}`), or give the items to a new batch"
+            )
+
+
+def own(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Ownership:
+    """Take the names that a batch writes its files under, or refuse; close the answer when the batch is not worked on
+    any longer."""
+    found, known = Ownership(), store.batch(name)
+    try:
+        for each in _claims(store, pipeline, name, known, stages):
+            _own(each, found)
+    except OSError as error:
+        found.close()
+        raise StoreError(f"whose the output files of batch {name!r} are cannot be told: {error}; see to the disk, "
+                         "then run again: nothing was done") from error  # fmt: skip
+    except BaseException:
+        found.close()
+        raise
+    if not found.superseded or known is None:
+        return found
+    if known.ingested_at is None or any(chunk.pending for chunk in store.chunks(known.id)):
+        found.check_idle(name)
+    return found
+
+
+def obstacles(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> list[str]:
+    """Tell why `own` would refuse; change nothing."""
+    try:
+        for each in _claims(store, pipeline, name, store.batch(name), stages):
+            each.judge()
+    except Refused as refused:
+        return [str(refused)]
+    return []
+
+
+def adopt(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Ownership:
+    """Make files that are there those of a batch whose record is rebuilt from them, unless the batch that holds their
+    names is in the store; settle and close the answer when the batch is opened."""
+    found = Ownership()
+    try:
+        for each in _claims(store, pipeline, name, None, stages):
+            if each.names.holder() is not None:
+                _adopt(each, found)
+    except BaseException:
+        found.close()
+        raise
+    return found
+
+
+def _adopt(claim: "_Claim", found: Ownership) -> None:
+    with claim.names.in_turn() as is_writable:
+        holder = claim.names.holder()
+        if holder is not None and (claim.in_store(holder) is not None or claim.names.is_in_use()):
+            raise claim.refusal(holder)
+        if is_writable:
+            claim.names.write(claim.me)
+            found.keep(claim)
+
+
+def introduce(store: Store, batch: Batch, sinks: Mapping[int, object]) -> None:
+    """Tell sinks which batch asks them, so that they know its files from those of others."""
+    files = [sink for sink in sinks.values() if isinstance(sink, Files)]
+    if files:
+        owner = _Recorded(holder_of(store, batch), store, batch, lookup.stage_names(batch))
+        for sink in files:
+            sink.know(owner)
+
+
+def holder_of(store: Store, batch: Batch) -> Holder:
+    """Return a batch as notes name it."""
+    return Holder(batch.pipeline, batch.name, uid_of(store, batch))
+
+
+def uid_of(store: Store, batch: Batch) -> str:
+    """Return the identity of a batch: no batch of another store has the same first entry."""
+    first = store.entries(chain_of_batch(batch.id), limit=1)
+    return first[0].hash.hex()[:32] if first else ""
+
+
+class _Recorded:
+    """What a batch has recorded, for its sinks."""
+
+    def __init__(self, holder: Holder, store: Store, batch: Batch | None, stages: Sequence[str]) -> None:
+        self.holder, self._store, self._batch, self._stages = holder, store, batch, stages
+
+    def recorded(self, n: int, stage: str) -> Evidence | None:
+        if self._batch is None or stage not in self._stages:
+            return None
+        rows = self._store.outputs(self._batch.id, lo=n, hi=n + 1, stage=self._stages.index(stage))
+        return next((Evidence.decode(row.file) for row in rows if row.file is not None), None)
+
+
+class _Claim:
+    """The names of one stage, as one batch wants them."""
+
+    def __init__(self, store: Store, me: Holder, known: Batch | None, stages: Sequence[Stage], index: int,
+                 sink: Files) -> None:  # fmt: skip
+        self.store, self.me, self.known, self.stage, self.index = store, me, known, stages[index], index
+        self.sink, self.names = sink, sink.names_of(stages[index].name, me.batch)
+        self._stages = [stage.name for stage in stages]
+        self.noted: Holder | None = None
+        """The holder by the note, as it was judged last."""
+        self._done = "nothing was done"
+
+    def know(self, batch: Batch) -> None:
+        """Know the batch, which was opened since, by its identity."""
+        self.known, self.me = batch, holder_of(self.store, batch)
+        self._done = "the batch was opened, and nothing else was done"
+
+    def introduce(self) -> None:
+        """Tell the sink who writes to it."""
+        self.sink.know(_Recorded(self.me, self.store, self.known, self._stages))
+
+    def judge(self) -> tuple[Standing, Holder]:
+        """Tell how the names stand for the batch, and who holds them; refuse where that is another that keeps them."""
+        note = self.names.note()
+        self.noted = note.holder if note is not None else None
+        if self.known is None and (opened := self.store.batch(self.me.batch)) is not None:
+            self.known, self.me = opened, holder_of(self.store, opened)  # another process opened it since
+        holder = self.noted if note is not None else self._recorded_before()
+        if holder is None or (note is None and holder == self.me) or (note is not None and self._is_own(note)):
+            return ("free" if holder is None else "held"), self.me
+        if self.known is not None and _has_files(self.store, self.known, self.index):
+            return "superseded", holder
+        if self.names.is_in_use() or (self._has_recorded(holder) and not self._may_replace(holder)):
+            raise self.refusal(holder)
+        return "free", self.me
+
+    def _is_own(self, note: Note) -> bool:
+        """Tell whether the note is of this batch. One of an older version is, unless it has files that this store knows
+        nothing of; so is one of a batch that was about to be opened, whose identity was not known yet."""
+        if not note.holder.may_be(self.me):
+            return False
+        if note.is_old:
+            return self.known is not None or not self._any_file()
+        return not note.uid or note.uid == self.me.uid
+
+    def in_store(self, holder: Holder) -> Batch | None:
+        """Return the holder, if it is a batch of this store."""
+        found = self.store.batch(holder.batch)
+        if found is None or found.pipeline != holder.pipeline:
+            return None
+        return found if holder.uid in ("", uid_of(self.store, found)) else None
+
+    def refusal(self, holder: Holder) -> Refused:
+        there = self.in_store(holder)
+        if there is None and (holder.pipeline, holder.batch) == (self.me.pipeline, self.me.batch):
+            return self._refusal_of_namesake(holder)
+        if there is not None and there.sealed_at is not None:
+            way = "it is sealed, and what is sealed is never replaced"
+        elif self.sink.replaces:
+            way = "it is at work: run this one when it has ended"
+        else:
+            way = "or write hf.Files(…, replaces=True), which lets a new batch take the names of the one before it"
+        return Refused(
+            f"the files {self.sink.template.text} of stage {self.stage.name!r} belong to batch {holder.batch!r} of "
+            f"pipeline {holder.pipeline!r}, and batch {self.me.batch!r} would replace them; {self._done}. "
+            f"{self._instead()}; {way}"
+        )
+
+    def _refusal_of_namesake(self, holder: Holder) -> Refused:
+        if self.sink.replaces:
+            ways = "It is at work: run this one when it has ended"
+        else:
+            ways = (
+                "If that store is still there, use it. Else move the files to another folder; or rebuild the record "
+                "from them (`holdfast import … --from-outputs`); or write hf.Files(…, replaces=True), and this batch "
+                "makes them again"
+            )
+        return Refused(
+            f"the files {self.sink.template.text} of stage {self.stage.name!r} were recorded by batch "
+            f"{holder.batch!r} of pipeline {holder.pipeline!r} in another store, perhaps one that was deleted, or was "
+            f"only in memory; this batch of the same name would replace them, and {self._done}. {ways}"
+        )
+
+    def _instead(self) -> str:
+        if self.sink.template.has_batch:
+            return "Use another folder, or another name for the batch"
+        return f"Put {{batch}} into the template, such as hf.Files({self.sink.template.by_batch!r})"
+
+    def _may_replace(self, holder: Holder) -> bool:
+        there = self.in_store(holder)
+        return self.sink.replaces and (there is None or there.sealed_at is None)
+
+    def _has_recorded(self, holder: Holder) -> bool:
+        """Tell whether the holder has files under the names: by its record, or by what is there where that is
+        elsewhere."""
+        there = self.in_store(holder)
+        if there is not None:
+            return any(_has_files(self.store, there, index) for index in sinks_of(there))
+        return self._any_file()
+
+    def _any_file(self) -> bool:
+        alike = self.sink.named_alike(self.me.batch, self.stage.name)
+        return next(alike, None) is not None or any(left.kind == "staged" for left in self.sink.leftovers())
+
+    def _others(self) -> list[Batch]:
+        """Return the batches of this store that may have the same names: with `{batch}` in them, only this one."""
+        if self.sink.template.has_batch:
+            return [self.known] if self.known is not None else []
+        return sorted(self.store.batches(), key=lambda each: each.id)
+
+    def _recorded_before(self) -> Holder | None:
+        """Return, without a note, the batch of this store whose files are there: the first one, unless a later one has
+        replaced its files, as was possible before there were notes."""
+        if not self._any_file():
+            return None
+        found: Holder | None = None
+        for batch in self._others():
+            for index, sink in sinks_of(batch).items():
+                its = sink.names_of(lookup.stage_names(batch)[index], batch.name)
+                evidence = _has_files(self.store, batch, index) if its.path == self.names.path else None
+                if evidence is None:
+                    continue
+                holder = holder_of(self.store, batch)
+                if sink.is_as_left(evidence):
+                    return holder
+                found = found if found is not None else holder
+        return found
+
+
+def _own(claim: _Claim, found: Ownership) -> None:
+    if claim.known is not None and claim.known.admitted and not claim.sink.folder.exists():
+        claim.introduce()
+        return  # perhaps a disk is not mounted: the look at what is recorded says so, and nothing is made in its place
+    if claim.sink.template.is_ambiguous and claim.names.note() is None:
+        _note_older(claim)
+    _take(claim, found)
+
+
+def _note_older(claim: _Claim) -> None:
+    """Write the notes of batches of this store that an older version ran, which wrote none for names with `{batch}`:
+    of those whose names one may confuse with the claimed ones. Once is enough, before there is a note of one's own:
+    all batches of the store are read for it."""
+    template, stage = claim.sink.template, claim.stage.name
+    lead = template.lead(claim.me.batch, stage)
+    for batch in claim.store.batches():
+        its = template.lead(batch.name, stage)
+        if batch.name == claim.me.batch or not (its.startswith(lead) or lead.startswith(its)):
+            continue
+        for index, sink in sinks_of(batch).items():
+            held = sink.names_of(lookup.stage_names(batch)[index], batch.name)
+            if sink.template == template and held.note() is None and _has_files(claim.store, batch, index):
+                with held.in_turn() as is_writable:
+                    if is_writable and held.note() is None:
+                        held.write(holder_of(claim.store, batch))
+
+
+def _take(claim: _Claim, found: Ownership) -> None:
+    with claim.names.in_turn() as is_writable:
+        standing, holder = claim.judge()
+        if is_writable and claim.noted != holder:
+            claim.names.write(holder)
+        if standing == "superseded":
+            found.superseded[claim.stage.name] = holder.batch
+        else:
+            found.keep(claim)
+    claim.introduce()
+
+
+def _claims(store: Store, pipeline: str, name: str, known: Batch | None, stages: Sequence[Stage]) -> Iterator[_Claim]:
+    me: Holder | None = None
+    for index, stage in enumerate(stages):
+        if isinstance(stage.sink, Files):
+            if me is None:
+                me = Holder(pipeline, name, uid_of(store, known) if known is not None else "")
+            yield _Claim(store, me, known, stages, index, stage.sink)
+
+
+def _has_files(store: Store, batch: Batch, stage: int) -> Evidence | None:
+    """Return the evidence of the first file that a batch recorded at a stage."""
+    for output in each_output(store, batch.id, stage=stage):
+        if output.file is not None:
+            return Evidence.decode(output.file)
+    return None

@@ -1,0 +1,381 @@
+"""An item that came again with another payload, where the user passed `changed="rerun"`: it begins again with it."""
+
+import os
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Literal, NamedTuple
+
+from msgspec import structs
+
+from holdfast.core import canonical, course, ingest, verify
+from holdfast.core.acts import change_of
+from holdfast.core.errors import UndoRefused, UsageError
+from holdfast.core.limits import ACT_ITEMS, LISTED_NAMES
+from holdfast.core.model import (
+    Act,
+    Batch,
+    BatchId,
+    Change,
+    Chunk,
+    Item,
+    ItemNo,
+    Key,
+    NewItem,
+    Output,
+    Place,
+    State,
+    StoredItem,
+)
+from holdfast.core.states import RESOLVED, Transition, go_back, keeps_outputs
+from holdfast.core.verify import Decision, GoesBack, Unclear, rewound
+from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.operate.observe import Digests, recorded_digests
+from holdfast.runtime.report import status
+from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.sinks.files import Files
+from holdfast.runtime.text import command
+from holdfast.runtime.verify.inspector import IN_THE_WAY, Findings, Looker, Past
+from holdfast.stores.base import Store, each_output
+
+
+class LeftAlone:
+    """Dead letters that came again with another payload: only a person decides about them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first: list[str] = []
+
+    def note(self, key: Key) -> None:
+        self.count += 1
+        if len(self._first) < LISTED_NAMES:
+            self._first.append(canonical.key_text(key))
+
+    def warning(self, batch: str) -> str:
+        """How many there were, and how a person gets the new payload in."""
+        what = "1 dead letter" if self.count == 1 else f"{self.count:,} dead letters"
+        more = ", …" if self.count > len(self._first) else ""
+        return (
+            f"{what} of {batch} came with another payload and {'was' if self.count == 1 else 'were'} left alone "
+            f"({', '.join(self._first)}{more}): a person decides about dead letters. To take the new payload in, give "
+            f"the old one up with `{command('dead discard', batch, 'KEY', options='--reason …')}`, then run again with "
+            'changed="rerun"'
+        )
+
+
+def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, left: LeftAlone, *, actor: str) -> State | None:
+    """Replace the stored payload and send the item to the first stage in a new epoch; an owner at work is fenced.
+    Return the state that it leaves; None for a dead letter, which is left alone with its payload."""
+    stored = store.items(batch.id, lo=n, hi=n + 1)[0]
+    if stored.place.state is State.DEAD:
+        left.note(stored.key)
+        return None
+    stages = len(canonical.decode(batch.definition)["stages"])
+    reason = _reason(stored.payload, item.payload)
+    place = go_back(stored.place, Transition.RESET, 0, stages, reason=reason)
+    if item.place.state is State.DEAD:
+        place = Place(state=State.DEAD, epoch=place.epoch, code=item.place.code, reason=item.place.reason)
+    change = structs.replace(change_of(n, stored.place, place), renewed=item)
+    store.act(
+        Act(
+            id=os.urandom(16),
+            batch=batch.id,
+            kind="renewed",
+            actor=actor,
+            reason=reason,
+            at_items=(change,),
+            seize=True,
+            events=(course.item_dead(n, stored.key, place),) if place.state is State.DEAD else (),
+        )
+    )
+    return stored.place.state
+
+
+def _reason(before: bytes, after: bytes) -> str:
+    """What the journal keeps: which fields differ, and nothing of what is in them."""
+    names = ingest.changed_fields(before, after)
+    more = f" and {len(names) - LISTED_NAMES} more" if len(names) > LISTED_NAMES else ""
+    said = f": {', '.join(names[:LISTED_NAMES])}{more} differ" if names else ""
+    return f"came again with another payload{said}"
+
+
+Back = tuple[Key, Change]
+"""The key of an item, and what becomes of it."""
+
+
+class Sent(NamedTuple):
+    """What an act of going back came to."""
+
+    changed: int
+    buried: list[ItemNo]
+    """Of those changed, items that had gone back too often and are dead letters now."""
+    done: int
+    """Of those changed, items that were done."""
+
+
+def back(key: Key, n: ItemNo, place: Place, stage: int, stages: int, *, reason: str) -> Back:
+    """What becomes of an item that goes back to a stage."""
+    after = rewound(place, stage, stages, reason=reason)
+    return key, change_of(n, place, after)
+
+
+def send_back(store: Store, batch: BatchId, items: Sequence[Back], *, reason: str, actor: str) -> Sent:
+    """Rewind items in one act, or bury them. An owner at work looks for itself before it goes on."""
+    now = store.now()
+    held = [(chunk.lo, chunk.hi) for chunk in store.chunks(batch) if status.is_live(chunk, now)]
+    kept: list[Back] = []
+    free: list[Back] = []
+    for key, change in items:
+        (kept if any(lo <= change.n < hi for lo, hi in held) else free).append((key, change))
+    changed = [n for some in (free, kept) if some for n in _send(store, batch, some, reason, actor, seize=some is free)]
+    buried = {change.n for _, change in items if change.place.state is State.DEAD}
+    done = {change.n for _, change in items if change.state is State.DONE}
+    return Sent(len(changed), [n for n in changed if n in buried], sum(n in done for n in changed))
+
+
+def _send(store: Store, batch: BatchId, items: Sequence[Back], reason: str, actor: str, *, seize: bool) -> list[ItemNo]:
+    buried = [(key, change) for key, change in items if change.place.state is State.DEAD]
+    act = Act(
+        id=os.urandom(16), batch=batch, kind="rewound", actor=actor, reason=reason, seize=seize,
+        at_items=tuple(change for _, change in items),
+        events=tuple(course.item_dead(change.n, key, change.place) for key, change in buried),
+    )  # fmt: skip
+    return store.act(act)
+
+
+Level = Literal["none", "quick", "full"]
+GROUP = 500
+"""Items that are read, or looked at quickly, together."""
+ASKED_TOGETHER = 20
+"""Items that one thread asks verifiers about before it hands over what they said."""
+THREADS = 64
+BY_HAND_NAMED = 20
+"""Items resolved by hand that a report names where they go back."""
+
+
+def check_level(level: str) -> None:
+    """Refuse words we do not know."""
+    if level not in ("none", "quick", "full"):
+        raise UsageError(f'verify={level!r}: pass "none", "quick" or "full"')
+
+
+class Group(NamedTuple):
+    """Some items of one chunk, with what the journal says about their outputs."""
+
+    pasts: list[Past]
+    digests: Digests
+
+
+class Checker:
+    """One look at everything that a batch has recorded."""
+
+    def __init__(self, store: Store, batch: Batch, looker: Looker, level: Level, *, actor: str, threads: int,
+                 allowed: float, findings: Findings, stopping: Callable[[], bool],
+                 tell: Callable[[str], None]) -> None:  # fmt: skip
+        self.store, self.batch, self.looker = store, batch, looker
+        self.full = level == "full"
+        self.actor = actor
+        self.threads = min(threads, THREADS) if self.full else 1
+        self.allowed = allowed
+        self.findings = findings
+        self.stopping = stopping
+        self.tell = tell
+        self.chunks: list[Chunk] = []
+        self.looked_at = 0
+        self.buried: list[ItemNo] = []
+        """Items that had gone back too often, and are dead letters now."""
+        self.undone = 0
+        """Of the items that went back, those that were done."""
+        self.notes: list[str] = []
+        """Of the items that went back, those whose output a person had given."""
+
+    def recheck(self) -> int:
+        """Look at everything, then send back what does not hold; returns how many items went back."""
+        with_files = any(stage.sink is not None for stage in self.looker.stages)
+        if not (self.full or with_files) or not self.batch.admitted:
+            return 0
+        self.chunks = self.store.chunks(self.batch.id)
+        bad, example = self._look()
+        if self.stopping() or not bad:
+            return 0
+        if verify.is_too_much(len(bad), self.looked_at, self.allowed):
+            raise refusal(self.batch.name, len(bad), self.looked_at, *example)
+        return self._send_back(bad)
+
+    def _look(self) -> tuple["array[int]", tuple[Key, str]]:
+        """The numbers of the items that do not hold, and an example."""
+        bad = array("Q")
+        example: tuple[Key, str] = ("", "")
+        for results in spread(self._judge, self._recorded(), self.threads):
+            for past, decision in results:
+                self.looked_at += 1
+                if isinstance(decision, GoesBack) and past.place.state is State.DEAD:
+                    self.findings.add(
+                        past.key, past.n, decision.stage, f"{decision.why}; {left_alone(self.batch.name)}"
+                    )
+                elif isinstance(decision, GoesBack):
+                    example = example if bad else (past.key, decision.why)
+                    bad.append(past.n)
+                elif isinstance(decision, Unclear):
+                    self._note(past, decision)
+            self.tell(f"looked at {self.looked_at:,} recorded items, {len(bad):,} do not hold")
+            if self.stopping():
+                break
+        return bad, example
+
+    def _judge(self, group: Group) -> list[tuple[Past, Decision]]:
+        """Every recorded output of every item of a group."""
+        results: list[tuple[Past, Decision]] = []
+        for past in group.pasts:
+            if self.full and self.stopping():
+                break
+            results.append((past, self.looker.look_over(past, full=self.full, digests=group.digests)))
+        return results
+
+    def _note(self, past: Past, unclear: Unclear) -> None:
+        self.findings.add(past.key, past.n, unclear.seen.stage, unclear.seen.why)
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def _recorded(self) -> Iterator[Group]:
+        """Items that have outputs to look at, with their outputs, a few at a time."""
+        for chunk in self.chunks:
+            digests = self._digests(chunk)
+            lo = int(chunk.lo)
+            while lo < chunk.hi:
+                hi = min(lo + GROUP, chunk.hi)
+                pasts = self._pasts(chunk, lo, hi)
+                size = ASKED_TOGETHER if self.full else GROUP
+                for first in range(0, len(pasts), size):
+                    yield Group(pasts[first : first + size], digests)
+                lo = hi
+
+    def _pasts(self, chunk: Chunk, lo: int, hi: int) -> list[Past]:
+        outputs: dict[int, list[Output]] = {}
+        for output in self.store.outputs(self.batch.id, lo=lo, hi=hi, limit=(hi - lo) * 64):
+            outputs.setdefault(output.n, []).append(output)
+        if not outputs:
+            return []
+        found = self.store.items(self.batch.id, lo=lo, hi=hi, limit=hi - lo)
+        return [
+            past_of(self.store, self.batch.id, item, outputs[item.n], chunk.fence)
+            for item in found
+            if keeps_outputs(item.place) and item.n in outputs
+        ]
+
+    def _digests(self, chunk: Chunk) -> Digests:
+        return recorded_digests(self.store, self.chunks, chunk) if self.full else {}
+
+    # -- sending back ---------------------------------------------------------------------------------------------
+
+    def _send_back(self, bad: "array[int]") -> int:
+        """Look again at those that did not hold, and send them back; of those with the same reason many at once."""
+        sent, reason, stages = 0, "", len(self.looker.stages)
+        group: list[Back] = []
+        for results in spread(self._judge, self._again(bad), self.threads):
+            for past, decision in results:
+                if not isinstance(decision, GoesBack):
+                    continue
+                if group and (decision.why != reason or len(group) >= ACT_ITEMS):
+                    sent += self._send(group, reason)
+                    group = []
+                reason = decision.why
+                if past.place.code == RESOLVED:
+                    self._tell_by_hand(past, reason)
+                group.append(back(past.key, past.n, past.place, decision.stage, stages, reason=reason))
+        return sent + (self._send(group, reason) if group else 0)
+
+    def _send(self, group: Sequence[Back], reason: str) -> int:
+        sent = send_back(self.store, self.batch.id, group, reason=reason, actor=self.actor)
+        self.buried += sent.buried
+        self.undone += sent.done
+        return sent.changed
+
+    def _tell_by_hand(self, past: Past, why: str) -> None:
+        if len(self.notes) < BY_HAND_NAMED:
+            see = command("why", self.batch.name, canonical.key_text(past.key))
+            self.notes.append(f"item {past.key!r} was resolved by hand, and goes back: {why}; see `{see}`")
+
+    def _again(self, bad: "array[int]") -> Iterator[Group]:
+        chunks = iter(self.chunks)
+        chunk, digests = None, Digests()
+        for n in bad:
+            if self.stopping():
+                return
+            while chunk is None or n >= chunk.hi:
+                chunk = next(chunks)
+                digests = self._digests(chunk) if n < chunk.hi else {}
+            yield Group(self._pasts(chunk, n, n + 1), digests)
+
+
+def left_alone(batch: str) -> str:
+    """What a person can do about an output of a dead letter that does not hold."""
+    return (
+        "no run changes a dead letter, so redrive it, or have its output made again: "
+        f"`{command('reconcile', batch, options='--full --repair')}`"
+    )
+
+
+def past_of(store: Store, batch: BatchId, item: StoredItem, outputs: Iterable[Output], fence: int) -> Past:
+    """An item with the outputs of the stages that it has passed."""
+    held = Item(item.n, item.key, item.salt, b"", item.place, False)
+    valid = [output for output in outputs if output.stage < item.place.stage]
+    return Past(store, batch, held, fence, outputs=valid, payload=item.payload, whole=True)
+
+
+def publish_leftovers(store: Store, batch: Batch, stages: Sequence[Stage], findings: Findings) -> None:
+    """Give their final names to outputs that are recorded and have none: whoever recorded them died before it could,
+    or something was in the way. What still is in the way of one of them is a finding."""
+    for index, stage in enumerate(stages):
+        left = stage.sink.leftovers() if stage.sink is not None else ()
+        staged = {each.path for each in left if each.kind == "staged"}
+        for output in each_output(store, batch.id, stage=index) if staged else ():
+            evidence = Evidence.decode(output.file) if output.file is not None else None
+            if evidence is None or evidence.staged not in staged or stage.sink is None:
+                continue
+            if isinstance(stage.sink, Files) and stage.sink.taken_by(evidence) is not None:
+                continue  # the name is not its own any more
+            try:
+                stage.sink.publish([evidence])
+            except OSError as error:
+                if error.errno not in IN_THE_WAY:
+                    raise
+                item = store.items(batch.id, lo=output.n, hi=output.n + 1)[0]
+                findings.add(item.key, item.n, index, _in_the_way(evidence, error))
+
+
+def _in_the_way(evidence: Evidence, error: OSError) -> str:
+    return (
+        f"its output is safe in {evidence.staged}, but cannot get its name {evidence.final}: {error.strerror}; put "
+        "that right, then run again"
+    )
+
+
+def refusal(batch: str, bad: int, looked_at: int, key: Key, why: str) -> UndoRefused:
+    """Why so much is not undone, with what is likelier than that it is meant."""
+    return UndoRefused(
+        f"{bad:,} of {looked_at:,} recorded items of batch {batch!r} no longer hold and would be done again, so nothing"
+        f" was undone. Item {key!r}, for example: {why}. Is a folder not mounted, is this another working directory or"
+        ' another database? If it is meant, pass undo="100%"'
+    )
+
+
+def spread(
+    function: Callable[[Group], list[tuple[Past, Decision]]], groups: Iterable[Group], threads: int
+) -> Iterator[list[tuple[Past, Decision]]]:
+    """The function of each group, in order, on several threads; few groups are in memory at a time."""
+    if threads == 1:
+        yield from map(function, groups)
+        return
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="holdfast-check")
+    window: deque[Future[list[tuple[Past, Decision]]]] = deque()
+    try:
+        for group in groups:
+            window.append(pool.submit(function, group))
+            if len(window) > 2 * threads:
+                yield window.popleft().result()
+        while window:
+            yield window.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -10,8 +10,7 @@ import holdfast as hf
 from holdfast.core.cursor import Cursor
 from holdfast.runtime.operate.operations import By, redrive, resolve
 from holdfast.runtime.scans.burial import Burial, Buried
-from holdfast.runtime.scans.interval import Every
-from holdfast.runtime.scans.search import Search
+from holdfast.runtime.scans.isolation import DeadlyGroup
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.conformance.kit import DEFINITION
@@ -169,44 +168,39 @@ def test_on_threads_a_row_that_kills_the_whole_process_is_buried_and_not_its_ran
     assert (done.returncode, done.stdout.strip()) == (0, "50 None"), done.stderr  # one more part, and no converge
 
 
-def test_the_search_narrows_to_a_row_in_few_deaths_and_blames_it_after_three_alone() -> None:
-    for every, culprit in ((20, 7), (1_000, 999), (100_000, 54_321), (1, 0)):
-        search, rows, tries = Search(Every(rows=every)), 0, 0
-        while not search.condemned:
+def test_a_deadly_group_is_halved_down_to_a_row_and_blames_it_after_three_deaths_alone() -> None:
+    for every, culprit, deaths in ((20, 7, 9), (1_000, 999, 14), (100_000, 54_321, 21), (1, 0, 4)):
+        group, rows, tries = DeadlyGroup(every), 0, 0
+        while not group.condemned:
             tries += 1
-            size = search.size or every
+            size = group.size or every
             rows += (culprit - rows) // size * size
-            search.died(rows)
-        assert (rows, search.size) == (culprit, 1)
-        assert tries <= 10
-        search.died(rows)
-        assert "before it came to a row" in search.trouble
-
-
-def died_at(*rows: int) -> Search:
-    """What is known after processes died with so many rows behind their checkpoint, in groups of 64."""
-    search = Search(Every.of(64))
-    for each in rows:
-        search.died(each)
-    return search
+            group.died(rows)
+        assert (rows, group.size) == (culprit, 1)
+        assert tries <= deaths, "one for the whole, one for each halving, three alone"
+        group.died(rows)
+        assert "before it came to a row" in group.trouble
 
 
 @pytest.mark.promise("C11")
 @pytest.mark.parametrize(
     ("deaths", "size", "window"),
     [
-        ([0], 8, 64),  # one of these 64 rows, in groups of 8
-        ([0, 8], 1, 8),  # one of these 8
-        ([0, 63], 1, 8),  # the last group of the window
-        ([0, 64], 8, 64),  # a row behind the window: another search
-        ([0, 8, 15], 1, 1),  # this one, or it is found out
-        ([0, 8, 16], 8, 64),  # behind the group: another search
-        ([0, 8, 15, 16], 8, 64),  # the row before it was passed: another search
+        ([0], 32, 64),  # one of these 64 rows, in halves
+        ([0, 32], 16, 32),  # one of the second half
+        ([0, 0, 0], 8, 16),  # one of the first quarter
+        ([0, 64], 32, 64),  # a row behind the window: another group
+        ([0, 32, 48, 56, 60, 62], 1, 2),  # one of two
+        ([0, 32, 48, 56, 60, 62, 63], 1, 1),  # this one, or it is found out
+        ([0, 32, 48, 56, 60, 62, 64], 32, 64),  # neither: another group
+        ([0, 32, 48, 56, 60, 62, 63, 64], 32, 64),  # the row before it was passed: another group
     ],
 )
-def test_a_death_behind_what_was_searched_begins_another_search(deaths: list[int], size: int, window: int) -> None:
-    search = died_at(*deaths)
-    assert (search.size, search.window, search.condemned) == (size, window, "")
+def test_a_death_behind_a_deadly_group_begins_with_another_group(deaths: list[int], size: int, window: int) -> None:
+    group = DeadlyGroup(64)
+    for rows in deaths:
+        group.died(rows)
+    assert (group.size, group.window, group.condemned) == (size, window, "")
 
 
 @pytest.mark.promise("C11")

@@ -22,10 +22,10 @@ from holdfast.runtime.engine.resources import Handed, Resources
 from holdfast.runtime.event_loop import Loan
 from holdfast.runtime.scans.burial import Burial, Buried, dead_letter
 from holdfast.runtime.scans.handler import Shape
-from holdfast.runtime.scans.interval import Careful, Interval
+from holdfast.runtime.scans.interval import SLICE, Careful, Interval
+from holdfast.runtime.scans.isolation import DeadlyGroup
 from holdfast.runtime.scans.misuse import Misuse
 from holdfast.runtime.scans.runner import RangeRunner
-from holdfast.runtime.scans.search import Search
 from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Walk
@@ -52,7 +52,7 @@ class Parcel(msgspec.Struct):
     """The cursor up to which rows are final, where the source is followed; else the range says."""
     follows: bool
     size: int = 0
-    """Rows to handle at once while it is looked for what killed a process before this one; 0: as the interval says."""
+    """Rows between two checkpoints, in a group that killed a process before this one; 0: as the interval says."""
     window: int = 0
     condemned: str = ""
     patience: float | None = None
@@ -118,17 +118,17 @@ class ProcessRunner(RangeRunner):
         except HoldfastError as error:  # the store does not answer
             work.outcomes.append(self._explain(work.items[0], error, work, began, None))
             return
-        search = Search(self.ranges.every) if self._is_last_chance(work.items[0]) else None
+        group = DeadlyGroup(self.ranges.every.rows or SLICE) if self._is_last_chance(work.items[0]) else None
         while True:
-            at, died = self._once(work, at, search)
-            if not died or (search is not None and (work.is_vain or self.stopping())):
+            at, died = self._once(work, at, group)
+            if not died or (group is not None and (work.is_vain or self.stopping())):
                 break
-            if search is None:
+            if group is None:
                 self._bury_range(work, "its worker process died", began, again=True)
                 break
-            search.died(0 if at is None else at.rows)
-            if search.trouble:
-                self._bury_range(work, search.trouble, began, again=False)
+            group.died(0 if at is None else at.rows)
+            if group.trouble:
+                self._bury_range(work, group.trouble, began, again=False)
                 break
         work.started = 0.0
 
@@ -142,13 +142,15 @@ class ProcessRunner(RangeRunner):
         failed = Failed(work.items[0], again, "process_died", text, 0.5, 0.0, clock() - began)
         work.outcomes.append(failed)
 
-    def _once(self, work: Assignment, at: Checkpoint | None, search: Search | None) -> tuple[Checkpoint | None, bool]:
+    def _once(
+        self, work: Assignment, at: Checkpoint | None, group: DeadlyGroup | None
+    ) -> tuple[Checkpoint | None, bool]:
         """One process: how far it came, and whether it died."""
         until = None if self._until is None else cursor.encode(self._until)
         parcel = Parcel(self.batch, work.fence, work.ready_at, work.items[0], at, until, self._follows)
         parcel.patience = self.patience
-        if search is not None:
-            parcel.size, parcel.window, parcel.condemned = search.size, search.window, search.condemned
+        if group is not None:
+            parcel.size, parcel.window, parcel.condemned = group.size, group.window, group.condemned
         stop = stop_sign()
         child = Child(_work, stop, self._target, _encode(parcel))
         with self._changed:

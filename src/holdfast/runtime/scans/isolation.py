@@ -1,7 +1,8 @@
-"""Finding the row that a handler cannot take: the group is halved until it stands alone, and the others go on.
+"""The row that a handler cannot take: its group is halved until it is alone, and the others are handled.
 
 Every try gets a fresh copy of the accumulator, so that a half that failed leaves nothing in it. Rows may be handed over
-several times on the way: what the handler does outside must bear that.
+several times on the way: what the handler does outside must bear that. Where a row kills its process, the process
+after it handles the group in halves, each with a checkpoint.
 """
 
 from collections.abc import Callable, Generator
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Defer, Skip, UsageError
+from holdfast.core.limits import BLAME, DEADLY_ROWS
 from holdfast.core.retry import Policy, classify, host_trouble
 from holdfast.runtime.scans.burial import Burial, Buried
 from holdfast.runtime.scans.misuse import MISTAKES
@@ -135,3 +137,48 @@ class IsolatingWalk(Walk):
 def _named(error: BaseException) -> tuple[str, str]:
     code = classify(error)[1]
     return str(code), with_place(error)
+
+
+class DeadlyGroup:
+    """Rows of which one kills its process: halved with every death, until one is left that killed several alone."""
+
+    def __init__(self, whole: int) -> None:
+        self._whole = whole
+        self.size = 0
+        """Rows to handle between two checkpoints; 0: as the interval says."""
+        self.window = 0
+        """For how many rows."""
+        self.condemned = ""
+        """Why the next row is buried without being tried."""
+        self.trouble = ""
+        """Why no row is to blame."""
+        self._deaths = self._strikes = self._in_a_row = 0
+        self._from = self._last = -1
+        """Rows behind the last checkpoint: at the last death, and when a row was condemned last."""
+
+    def died(self, rows: int) -> None:
+        """Narrow the group down: a process died with so many rows behind its last checkpoint."""
+        self._deaths += 1
+        if self.condemned and rows == self._last:
+            self.trouble = f"its worker process died {self._deaths:,} times before it came to a row"
+            return
+        self.condemned = ""
+        within = rows < self._from + self.window
+        if within and self.size == 1:
+            self._strikes = self._strikes + 1 if rows == self._from else 1
+            self.window = 1
+        else:
+            self._strikes = 0
+            self.window = self.size if within else self._whole
+            self.size = (self.window + 1) // 2
+        self._from = rows
+        if self._strikes >= BLAME:
+            self._condemn(rows)
+
+    def _condemn(self, rows: int) -> None:
+        self._in_a_row = self._in_a_row + 1 if rows == self._last + 1 else 1
+        self._last, self._strikes = rows, 0
+        if self._in_a_row > DEADLY_ROWS:
+            self.trouble = f"its worker process died at {self._in_a_row:,} rows in a row: no row is to blame"
+        else:
+            self.condemned = f"its worker process died {BLAME} times while it was handled alone"

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.course import Amended, Amendment, BatchFacts, Decide
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.model import (
     Act,
@@ -25,7 +26,6 @@ from holdfast.core.model import (
     BatchId,
     Claim,
     Commit,
-    Course,
     Event,
     ItemNo,
     Lease,
@@ -49,11 +49,9 @@ class Line(msgspec.Struct, frozen=True):
 
 ARGUMENTS: dict[str, Any] = {
     "open_batch": tuple[str, str, bytes, str],
-    "note": tuple[BatchId, str, bytes, str, bool, list[Event], bytes | None],
+    "amend": tuple[BatchId, Amendment, str],
     "add_items": tuple[BatchId, list[NewItem], bool, str],
-    "steer": tuple[BatchId, Course | None, str, str, float | None, int | None, bool],
     "seal": tuple[BatchId, str, bytes, str, list[Event]],
-    "reopen": tuple[BatchId, str, str],
     "delivered": tuple[str, int],
     "claim": tuple[Want],
     "renew": tuple[list[Lease], float],
@@ -90,25 +88,25 @@ class LogStore:
     def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
         return self._call("open_batch", name, pipeline, definition, actor)
 
-    def note(
-        self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = (),
-        basis: bytes | None = None,
-    ) -> bool:  # fmt: skip
-        return self._call("note", batch, kind, body, actor, once, events, basis)
+    def amend(self, batch: BatchId, decide: Decide, *, actor: str) -> Amended:
+        """The decision is made once, on what is known now; what it came to is a line of the log."""
+        made: list[Amendment] = []
 
-    def steer(
-        self, batch: BatchId, course: Course | None, *, actor: str, reason: str, ends_at: float | None = None,
-        expected: int | None = None, close: bool = False,
-    ) -> Batch:  # fmt: skip
-        return self._call("steer", batch, course, actor, reason, ends_at, expected, close)
+        def once(at: BatchFacts) -> Amendment | None:
+            made.extend([change] if (change := decide(at)) is not None else [])
+            return made[0] if made else None
+
+        with self._turn():
+            self._at = self._clock()
+            answer = self._memory.amend(batch, once, actor=actor)
+            if answer.written:
+                self._write("amend", batch, made[0], actor)
+            return answer
 
     def seal(
         self, batch: BatchId, *, actor: str, reconciliation: bytes, reason: str = "", events: Sequence[Event] = ()
     ) -> Batch:
         return self._call("seal", batch, actor, reconciliation, reason, events)
-
-    def reopen(self, batch: BatchId, *, actor: str, reason: str) -> Batch:
-        return self._call("reopen", batch, actor, reason)
 
     def delivered(self, receiver: str, up_to: int = 0) -> int:
         return self._call("delivered", receiver, up_to)
@@ -164,9 +162,12 @@ class LogStore:
             self._at, self._dead = self._clock(), [owner for owner in holding if self._is_dead(owner)]
             answer = CALLS[verb](self._memory, *arguments)
             if not isinstance(answer, Idle):
-                raw = msgspec.Raw(msgspec.json.encode(arguments))
-                self._append(msgspec.json.encode(Line(self._at, self._dead, verb, raw)) + b"\n", verb)
+                self._write(verb, *arguments)
             return answer
+
+    def _write(self, verb: str, *arguments: Any) -> None:
+        raw = msgspec.Raw(msgspec.json.encode(arguments))
+        self._append(msgspec.json.encode(Line(self._at, self._dead, verb, raw)) + b"\n", verb)
 
     def _append(self, line: bytes, verb: str) -> None:
         try:
@@ -217,16 +218,10 @@ CALLS: dict[str, Callable[..., Any]] = {
     "open_batch": lambda store, name, pipeline, definition, actor: store.open_batch(
         name, pipeline, definition, actor=actor
     ),
-    "note": lambda store, batch, kind, body, actor, once, events, basis: store.note(
-        batch, kind, body, actor=actor, once=once, events=events, basis=basis
-    ),
-    "steer": lambda store, batch, course, actor, reason, ends_at, expected, close: store.steer(
-        batch, course, actor=actor, reason=reason, ends_at=ends_at, expected=expected, close=close
-    ),
+    "amend": lambda store, batch, change, actor: store.amend(batch, lambda _: change, actor=actor),
     "seal": lambda store, batch, actor, reconciliation, reason, events: store.seal(
         batch, actor=actor, reconciliation=reconciliation, reason=reason, events=events
     ),
-    "reopen": lambda store, batch, actor, reason: store.reopen(batch, actor=actor, reason=reason),
     "delivered": MemoryStore.delivered,
     "add_items": lambda store, batch, items, ended, actor: store.add_items(batch, items, ended=ended, actor=actor),
     "claim": MemoryStore.claim,

@@ -17,7 +17,7 @@ __all__ = ["nursery"]
 
 Make = Callable[[], "BucketScene"]
 ITEMS = 9
-NEVER = ("commit.outputs", "note.", "delivered.", "migrate.", "sink.", "stage.", "steer.", "reopen.")
+NEVER = ("commit.outputs", "note.", "delivered.", "migrate.", "sink.", "stage.", "amend.", "steer.", "reopen.")
 """Points that a bucket does not have, or that stand elsewhere than in the store; notes have no run to resume."""
 RUN = tuple(point for point in POINTS if not point.startswith((*NEVER, "act.", "renew.", "seal.", "bucket.sealing")))
 SEAL = tuple(point for point in POINTS if point.startswith(("seal.", "bucket.sealing")))

@@ -8,6 +8,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core import journal
+from holdfast.core.course import to_note, to_steer
 from holdfast.core.model import Batch, Course, chain_of_batch
 from holdfast.runtime.lifecycle import end
 from holdfast.stores.base import ENTRIES_AT_A_TIME, each_entry
@@ -77,7 +78,9 @@ def given_up_before_it_was_read() -> hf.Report:
 def halted_before_its_end_came(*reasons: str) -> hf.Report:
     """The last of these runs began nothing, and then the end of the batch came."""
     made, batch = letters(), halted_by_its_budget()
-    made.store.steer(batch.id, Course.OPEN, actor="a", reason="run until noon", ends_at=made.store.now() - 1.0)
+    made.store.amend(
+        batch.id, to_steer(Course.OPEN, reason="run until noon", ends_at=made.store.now() - 1.0), actor="a"
+    )
     for reason in ("budget", *reasons):
         end.note_halt(made.store, batch, reason, actor="a")
     assert end.halted_by(made.store, made.store.batch("letters") or batch, []) == ("budget", *reasons)[-1]
@@ -107,7 +110,9 @@ def a_file_is_missing_at_its_end() -> hf.Report:
     made.run(range(4), workers=1, progress=False, budget=hf.Budget(usd="0.20"))
     batch = made.store.batch("letters")
     assert batch is not None
-    made.store.steer(batch.id, Course.OPEN, actor="a", reason="run until noon", ends_at=made.store.now() - 1.0)
+    made.store.amend(
+        batch.id, to_steer(Course.OPEN, reason="run until noon", ends_at=made.store.now() - 1.0), actor="a"
+    )
     next(Path("out").glob("*.json")).unlink()
     report = made.run(range(4), progress=False)
     assert "1 missing" in report.why
@@ -210,6 +215,6 @@ def test_the_same_halt_is_noted_once_while_nothing_comes_further(here: Path) -> 
 def test_a_halt_is_remembered_behind_many_notes(here: Path, holdfast: Command) -> None:
     batch, store = halted_by_its_budget(), letters().store
     for number in range(3 * ENTRIES_AT_A_TIME):
-        store.note(batch.id, "late", journal.encode_body(journal.Acted(reason=f"{number}")), actor="a")
+        store.amend(batch.id, to_note("late", journal.encode_body(journal.Acted(reason=f"{number}"))), actor="a")
     assert holdfast("status", "letters", "--json").document["state"] == "paused"
     assert letters().report().state == "paused"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.course import to_steer
 from holdfast.core.model import Course
 from tests.cli.conftest import Command
 from tests.operations.world import World
@@ -175,7 +176,7 @@ def test_a_cancelled_batch_is_not_sent_back_and_nobody_suggests_it(world: World,
 
 
 def test_whoever_sends_items_back_after_the_end_hears_of_it(world: World, holdfast: Command) -> None:
-    world.store.steer(world.id, Course.OPEN, actor="ada", reason="run until", ends_at=world.clock() - 1)
+    world.store.amend(world.id, to_steer(Course.OPEN, reason="run until", ends_at=world.clock() - 1), actor="ada")
     for act in (["dead", "redrive", "moby-dick", "--all"], ["reset", "moby-dick", "fine"], ["reset", "moby-dick"]):
         assert "with a later --until" in holdfast(*act, "--dry-run").out
         assert "with a later --until" in holdfast(*act, "--dry-run", "--json").document["warning"]

@@ -1,11 +1,12 @@
 """`holdfast expect` and `holdfast close`, as a person types and sees them."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import holdfast as hf
+from holdfast.core.course import Amended, Decide, to_steer
+from holdfast.core.model import BatchId
 from holdfast.runtime.operate import operations
 from holdfast.runtime.operate.operations import By
 from holdfast.stores.sqlite import SqliteStore
@@ -112,18 +113,18 @@ def test_a_comparison_that_is_overtaken_shows_the_batch_as_it_is_and_tells_no_en
     letters: hf.Pipeline, holdfast: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, batch, came = letters.store, letters.store.batches()[0], list[str]()
-    store.steer(batch.id, None, actor="ada", reason="", expected=2)
-    note = SqliteStore.note
+    store.amend(batch.id, to_steer(None, reason="", expected=2), actor="ada")
+    amend = SqliteStore.amend
 
-    def overtaken(self: SqliteStore, at: Any, kind: str, *args: Any, **named: Any) -> bool:
+    def overtaken(self: SqliteStore, at: BatchId, decide: Decide, *, actor: str) -> Amended:
         if not came:
-            came.append(kind)
+            came.append(actor)
             operations.reset(store, batch, By(actor="ada", reason="again"), "1")
-        return note(self, at, kind, *args, **named)
+        return amend(self, at, decide, actor=actor)
 
-    monkeypatch.setattr(SqliteStore, "note", overtaken)
+    monkeypatch.setattr(SqliteStore, "amend", overtaken)
     answer = holdfast("reconcile", "letters")
-    assert (came, answer.code) == (["reconciled"], 1)
+    assert (len(came), answer.code) == (1, 1)
     assert "not explained: 1 pending" in answer.out
     assert [event.kind for event in store.events()] == ["batch.opened"]
 

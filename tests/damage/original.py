@@ -9,7 +9,7 @@ from unittest import mock
 import msgspec
 
 from holdfast.core.canonical import key_text
-from holdfast.core.course import batch_finished
+from holdfast.core.course import batch_finished, to_steer
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import Spend
 from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Course, Place, State, StoredItem, Want
@@ -128,9 +128,9 @@ def end(world: World) -> None:
     store = world.store
     world.add(*range(4))
     for course, ends_at in ((Course.OPEN, 1.8e9), (Course.PAUSED, 1.8e9), (Course.OPEN, 1.8e9)):
-        store.steer(world.id, course, actor="ada", reason="so", ends_at=ends_at)
+        store.amend(world.id, to_steer(course, reason="so", ends_at=ends_at), actor="ada")
     world.finish()
-    store.steer(world.id, Course.CANCELLED, actor="ada", reason="so", ends_at=1.9e9)
+    store.amend(world.id, to_steer(Course.CANCELLED, reason="so", ends_at=1.9e9), actor="ada")
     store.seal(world.id, actor="ada", reconciliation=b"{}", events=[batch_finished("cancelled", {"done": 4})])
     store.delivered("clerk", 3)
 

@@ -21,6 +21,7 @@ from typing import Any
 from pydantic import BaseModel
 
 import holdfast as hf
+from holdfast.core.course import to_reopen
 from holdfast.core.errors import CommitUnknown
 from holdfast.runtime import lookup
 from holdfast.runtime.define import definition
@@ -186,7 +187,7 @@ def redrive(given: argparse.Namespace) -> int:
 def reopen(given: argparse.Namespace) -> int:
     """An operator lifts the seal."""
     store = open_store(STORE, must_exist=True)
-    store.reopen(lookup.batch_named(store, BATCH).id, actor="operator", reason=given.reason)
+    store.amend(lookup.batch_named(store, BATCH).id, to_reopen(given.reason), actor="operator")
     return 0
 
 

@@ -9,6 +9,7 @@ import os
 
 from holdfast.core import canonical, journal
 from holdfast.core import course as events
+from holdfast.core.course import to_note, to_reopen, to_steer
 from holdfast.core.model import Act, Batch, Change, Claim, Course, Item, State, StoredItem, Want, chain_of_batch
 from holdfast.core.outcome import Done, Failed, Outcome
 from holdfast.core.retry import Policy
@@ -59,7 +60,7 @@ class Ending:
         self.steer(Course.OPEN)
 
     def steer(self, course: Course) -> Batch:
-        return self.store.steer(self.id, course, actor=self.owner, reason="because")
+        return self.store.amend(self.id, to_steer(course, reason="because"), actor=self.owner).batch
 
     def cancel(self) -> None:
         """After some work, of which one item is left over."""
@@ -88,7 +89,7 @@ class Ending:
             self.act("cancelled", stuck, Transition.CANCEL)
         body = journal.encode_body(journal.Acted(reason="one letter is torn"))
         warning = events.warning("torn", "one letter is torn")
-        self.store.note(self.id, "warned", body, actor=self.owner, once=True, events=[warning])
+        self.store.amend(self.id, to_note("warned", body, once=True, events=[warning]), actor=self.owner)
 
     def act(
         self, kind: str, item: StoredItem, transition: Transition, *told: events.Event, requeues: int | None = None
@@ -108,7 +109,7 @@ class Ending:
         )
 
     def reopen(self) -> None:
-        self.store.reopen(self.id, actor=self.owner, reason="one more look")
+        self.store.amend(self.id, to_reopen("one more look"), actor=self.owner)
 
     def hear(self) -> None:
         """Everything that the receiver has not heard, a few at a time: first it hears, then that is written down."""

@@ -17,7 +17,7 @@ from tests.faults import app, ending_oracle, oracle
 from tests.faults.nursery import Nursery, Process
 
 KILLED = -signal.SIGKILL
-ELSEWHERE = ("steer.", "seal.", "reopen.", "delivered.", "bucket.")
+ELSEWHERE = ("amend.", "steer.", "seal.", "reopen.", "delivered.", "bucket.")
 """Points that no plain run and no redrive reaches: each has tests of its own."""
 
 

@@ -19,7 +19,7 @@ from tests.operations.scanned import BY, Totals
 
 ROWS = range(1000)
 PARTS = 5
-VERBS = {"clone": ("open_batch", "add_items", "act", "steer", "note"), "reset": ("act",), "retry": ("act",),
+VERBS = {"clone": ("open_batch", "add_items", "act", "amend", "steer", "note"), "reset": ("act",), "retry": ("act",),
          "settle": ("act",)}  # fmt: skip
 """What each act is written by."""
 

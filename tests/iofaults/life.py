@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core import canonical, course, journal
+from holdfast.core.course import to_note
 from holdfast.core.errors import HoldfastError
 from holdfast.core.model import Batch, Claim, Item, Want
 from holdfast.core.outcome import Done, Failed, Outcome
@@ -82,7 +83,7 @@ class Life:
             self.ack("redriven", count=done)
             self.work(store, batch)
         with self.verb("note"):
-            store.note(batch.id, hooks.KIND, COMPLETED, actor=self.owner, once=True)
+            store.amend(batch.id, to_note(hooks.KIND, COMPLETED, once=True), actor=self.owner)
         self.ack("noted")
         self.end(store, batch)
         with self.verb("close"):
@@ -215,7 +216,7 @@ class Life:
         try:
             batch = self.store.batch("life")
             if batch is not None:
-                self.store.note(batch.id, hooks.KIND, COMPLETED, actor=self.owner, once=True)
+                self.store.amend(batch.id, to_note(hooks.KIND, COMPLETED, once=True), actor=self.owner)
                 self.ack("noted")
         except HoldfastError as error:
             return f"refused: {error}"

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.core import canonical, journal
 from holdfast.core.acts import Kind, Strategy
+from holdfast.core.course import to_steer
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import DEAD_AGE, FOUND_EACH, ORPHAN_GRACE, REQUEUES
 from holdfast.core.model import Course, ItemNo, State, Want, chain_of_batch
@@ -82,7 +83,7 @@ def test_all_three_kinds_are_found_by_one_look(world: World) -> None:
     cancelled = World(world.store, world.clock, batch="cancelled")
     cancelled.add("in-flight", "left")
     cancelled.claim(1)
-    world.store.steer(cancelled.id, Course.CANCELLED, actor="ada", reason="not needed")
+    world.store.amend(cancelled.id, to_steer(Course.CANCELLED, reason="not needed"), actor="ada")
     world.clock.advance(DEAD_AGE)
     assert kinds(world) == {"stuck": "stuck"}
     world.clock.advance(1.0)
@@ -279,7 +280,7 @@ def test_an_old_dead_letter_is_shown_and_not_resolved(world: World) -> None:
 
 def test_in_a_cancelled_batch_nothing_is_requeued(world: World) -> None:
     world.add("page")
-    world.store.steer(world.id, Course.CANCELLED, actor="ada", reason="not needed")
+    world.store.amend(world.id, to_steer(Course.CANCELLED, reason="not needed"), actor="ada")
     result = resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE)
     assert result.changed == 0
     assert "was cancelled" in result.left_alone[0][0]
@@ -408,7 +409,7 @@ def test_a_claim_alone_is_a_sign_of_life_for_those_in_line(queue: World) -> None
 @pytest.mark.promise("A9", "A10")
 def test_in_a_cancelled_batch_every_look_counts_what_is_pending_as_orphaned(queue: World) -> None:
     queue.claim(2)
-    queue.store.steer(queue.id, Course.CANCELLED, actor="ada", reason="not needed")
+    queue.store.amend(queue.id, to_steer(Course.CANCELLED, reason="not needed"), actor="ada")
     assert set(kinds(queue).values()) == {"stranded"}
     assert counted(queue) == {"orphaned": 6}
 
@@ -472,15 +473,15 @@ def test_why_begins_with_the_reason_an_item_is_where_it_is(world: World) -> None
     )
     resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE)
     assert now_of(world).startswith("ready at 'ocr'. Last act: requeued by ada (to continue at 'ocr')")
-    world.store.steer(world.id, Course.PAUSED, actor="ada", reason="lunch")
+    world.store.amend(world.id, to_steer(Course.PAUSED, reason="lunch"), actor="ada")
     assert "; its batch is paused." in now_of(world)
     assert "paused" in tell(world.store, world.batch, "page").next
-    world.store.steer(world.id, Course.OPEN, actor="ada", reason="on with it")
+    world.store.amend(world.id, to_steer(Course.OPEN, reason="on with it"), actor="ada")
     world.claim()
     assert "in the hands of host-a pid 4711 under fence 1 since 2023-11-15 00:13:21Z" in now_of(world)
     world.clock.advance(ORPHAN_GRACE + 31.0)
     assert "host-a pid 4711 had it last; re-enqueued 1 of 3 times" in now_of(world)
-    world.store.steer(world.id, Course.CANCELLED, actor="ada", reason="enough")
+    world.store.amend(world.id, to_steer(Course.CANCELLED, reason="enough"), actor="ada")
     assert now_of(world).startswith("stranded at 'ocr': its batch was cancelled")
     resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REVIEW)
     tale = tell(world.store, world.batch, "page")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.core import canonical, ingest, journal
-from holdfast.core.course import batch_finished
+from holdfast.core.course import batch_finished, to_note, to_reopen, to_steer
 from holdfast.core.model import Act, Change, Claim, Course, State, Want
 from holdfast.core.states import Transition, move
 from holdfast.runtime.operate import operations
@@ -90,7 +90,7 @@ def live(opened: Callable[[Clock], SqliteStore]) -> None:
     operations.reset(store, world.batch, BY, "#1")
     operations.discard(store, world.batch, BY)
     note = journal.Acted(reason="complete", note=b"{}")
-    store.note(world.id, "stage_completed", journal.encode_body(note), actor="test")
+    store.amend(world.id, to_note("stage_completed", journal.encode_body(note)), actor="test")
     end(World(store, clock, batch=OTHER))
     store.close()
 
@@ -100,9 +100,9 @@ def end(world: World) -> None:
     store = world.store
     world.add(1, 2)
     for course in (Course.PAUSED, Course.OPEN):
-        store.steer(world.id, course, actor="ada", reason="because")
+        store.amend(world.id, to_steer(course, reason="because"), actor="ada")
     world.work(lambda item: failed(item, transient=False), limit=1)
-    store.steer(world.id, Course.CANCELLED, actor="ada", reason="because")
+    store.amend(world.id, to_steer(Course.CANCELLED, reason="because"), actor="ada")
     (left,) = store.items(world.id, state=State.PENDING)
     gone = move(left.place, Transition.CANCEL, stages=len(world.stages))
     change = Change(n=left.n, state=left.place.state, epoch=left.place.epoch, place=gone)
@@ -111,7 +111,7 @@ def end(world: World) -> None:
         told = [batch_finished("cancelled", {"turn": turn})]
         store.seal(world.id, actor="ada", reconciliation=b"{}", events=told)
         if not turn:
-            store.reopen(world.id, actor="ada", reason="because")
+            store.amend(world.id, to_reopen("because"), actor="ada")
     for event in store.events():
         store.delivered("clerk", event.id)
 

@@ -10,15 +10,16 @@ import holdfast as hf
 from holdfast.core import journal, states
 from holdfast.core.acts import change_of
 from holdfast.core.canonical import decode
+from holdfast.core.course import Amended, BatchFacts, Decide, to_note, to_steer
 from holdfast.core.errors import Refused
-from holdfast.core.model import Course, State, chain_of_batch
+from holdfast.core.model import BatchId, Course, State, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import operations, reconcile
 from holdfast.runtime.operate.audit import verify
 from holdfast.runtime.operate.operations import By
 from holdfast.runtime.report import status
-from holdfast.stores.base import ENTRIES_AT_A_TIME
+from holdfast.stores.base import ENTRIES_AT_A_TIME, Store
 from holdfast.stores.memory import MemoryStore
 
 BY = By(actor="ann", reason="because")
@@ -55,16 +56,23 @@ def noted(letters: hf.Pipeline) -> list[Any]:
 
 def race(letters: hf.Pipeline, meanwhile: Story, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let something happen between the first look that finds the end and the note that tells of it."""
-    note, came = letters.store.note, list[int]()
+    amend, came = letters.store.amend, list[int]()
 
-    def overtaken(batch: Any, kind: str, *args: Any, **named: Any) -> bool:
-        if kind == "reconciled" and not came:
+    def overtaken(batch: BatchId, decide: Decide, *, actor: str) -> Amended:
+        if not came and kind_of(letters.store, batch, decide) == "reconciled":
             came.append(1)
             meanwhile(letters)
-        return note(batch, kind, *args, **named)
+        return amend(batch, decide, actor=actor)
 
-    monkeypatch.setattr(letters.store, "note", overtaken)
+    monkeypatch.setattr(letters.store, "amend", overtaken)
     return came
+
+
+def kind_of(store: Store, batch: BatchId, decide: Decide) -> str:
+    """The kind of the entry that a decision would write now."""
+    found = next(each for each in store.batches() if each.id == batch)
+    change = decide(BatchFacts(found, store.now(), lambda: store.chunks(batch), lambda _kind, _body: False))
+    return "" if change is None else change.kind
 
 
 def redriven(letters: hf.Pipeline) -> object:
@@ -87,7 +95,7 @@ def settled_unseen(letters: hf.Pipeline) -> None:
     """Both items are settled and all that were expected, and whoever saw to that died before looking."""
     letters.process(13)
     batch = lookup.batch_named(letters.store, "letters")
-    letters.store.steer(batch.id, None, actor="ann", reason="", expected=2)
+    letters.store.amend(batch.id, to_steer(None, reason="", expected=2), actor="ann")
 
 
 def last_message(letters: hf.Pipeline) -> None:
@@ -154,7 +162,7 @@ def test_what_does_not_concern_the_end_does_not_keep_it_from_being_told(
     batch, looked = lookup.batch_named(letters.store, "letters"), list[str]()
     whole, body = reconcile.reconcile, journal.encode_body(journal.Acted(reason="it is late"))
     monkeypatch.setattr(reconcile, "reconcile", lambda *args, **named: looked.append("") or whole(*args, **named))
-    came = race(letters, lambda _: letters.store.note(batch.id, "warned", body, actor="ann"), monkeypatch)
+    came = race(letters, lambda _: letters.store.amend(batch.id, to_note("warned", body), actor="ann"), monkeypatch)
     last_message(letters)
     assert (came, len(looked), len(noted(letters))) == ([1], 1, 1)
 
@@ -163,18 +171,18 @@ def test_a_batch_that_others_keep_changing_is_left_to_them(
     letters: hf.Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     letters.process(1)
-    note, numbers = letters.store.note, iter(range(10, 100))
+    amend, numbers = letters.store.amend, iter(range(10, 100))
 
-    def overtaken(batch: Any, kind: str, *args: Any, **named: Any) -> bool:
-        if kind == "reconciled":
+    def overtaken(batch: BatchId, decide: Decide, *, actor: str) -> Amended:
+        if kind_of(letters.store, batch, decide) == "reconciled":
             ends_at = letters.store.now() + 1e6 + next(numbers)
-            letters.store.steer(batch, Course.OPEN, actor="ann", reason="later", ends_at=ends_at)
-        return note(batch, kind, *args, **named)
+            amend(batch, to_steer(Course.OPEN, reason="later", ends_at=ends_at), actor="ann")
+        return amend(batch, decide, actor=actor)
 
-    monkeypatch.setattr(letters.store, "note", overtaken)
+    monkeypatch.setattr(letters.store, "amend", overtaken)
     last_message(letters)
     assert noted(letters) == []
-    monkeypatch.setattr(letters.store, "note", note)
+    monkeypatch.setattr(letters.store, "amend", amend)
     letters.process(13)
     assert len(noted(letters)) == 1
 
@@ -185,7 +193,7 @@ def test_a_batch_that_was_said_to_have_more_items_meanwhile_is_not_sealed(letter
     letters.expect(None, 1)
     found, batch = letters.reconcile(), lookup.batch_named(letters.store, "letters")
     letters.close()
-    letters.store.steer(batch.id, None, actor="ann", reason="one was forgotten", expected=2)
+    letters.store.amend(batch.id, to_steer(None, reason="one was forgotten", expected=2), actor="ann")
     with pytest.raises(Refused, match="changed while it was reconciled"):
         end.seal(letters.store, batch, found, actor="ann")
     assert lookup.batch_named(letters.store, "letters").sealed_at is None
@@ -199,8 +207,8 @@ def test_a_message_that_comes_again_compares_nothing_however_much_was_noted_sinc
         letters.process(number)
     batch, before = lookup.batch_named(letters.store, "letters"), noted(letters)
     for number in range(3 * ENTRIES_AT_A_TIME):
-        letters.store.note(
-            batch.id, "late", journal.encode_body(journal.Acted(reason=f"{number}", note=b"{}")), actor="a"
+        letters.store.amend(
+            batch.id, to_note("late", journal.encode_body(journal.Acted(reason=f"{number}", note=b"{}"))), actor="a"
         )
     compared: list[object] = []
     monkeypatch.setattr(reconcile, "reconcile", lambda *args, **_: compared.append(args))
@@ -227,7 +235,9 @@ def test_only_the_message_that_leaves_nothing_pending_compares_the_batch(
 def test_an_act_tells_both_what_keeps_items_from_going_on_and_what_went_wrong_at_its_end(letters: hf.Pipeline) -> None:
     letters.run([1, 13], progress=False)
     batch = lookup.batch_named(letters.store, "letters")
-    ended = letters.store.steer(batch.id, Course.OPEN, actor="a", reason="x", ends_at=letters.store.now() - 1.0)
+    ended = letters.store.amend(
+        batch.id, to_steer(Course.OPEN, reason="x", ends_at=letters.store.now() - 1.0), actor="a"
+    ).batch
     [dead] = letters.store.items(batch.id, state=State.DEAD)
     change = change_of(dead.n, dead.place, states.redriven(dead.place, 1))
     did = operations.act_on(letters.store, ended, [dead], lambda _: change, kind="redriven", by=BY,
@@ -269,9 +279,9 @@ def test_two_that_come_to_an_end_again_at_once_tell_it_once(
     letters.close()
     letters.expect(None, 2, reason="one more")
     batch = lookup.batch_named(letters.store, "letters")
-    letters.store.steer(batch.id, None, actor="ann", reason="there was none", expected=1)
+    letters.store.amend(batch.id, to_steer(None, reason="there was none", expected=1), actor="ann")
     letters.reconcile()
-    letters.store.steer(batch.id, None, actor="ann", reason="one more", expected=2)
+    letters.store.amend(batch.id, to_steer(None, reason="one more", expected=2), actor="ann")
     race(letters, lambda _: letters.reconcile(), monkeypatch)
     letters.reconcile()
     assert len(told(letters)) == 4
@@ -293,7 +303,7 @@ def test_what_was_put_right_is_not_another_end(tmp_path: Path) -> None:
 def test_an_end_that_only_its_word_tells_from_the_last_one_is_told(letters: hf.Pipeline) -> None:
     letters.process(1)
     store, batch = letters.store, lookup.batch_named(letters.store, "letters")
-    store.steer(batch.id, Course.OPEN, actor="ann", reason="it was late", ends_at=store.now() - 1)
+    store.amend(batch.id, to_steer(Course.OPEN, reason="it was late", ends_at=store.now() - 1), actor="ann")
     letters.reconcile()
     letters.close()
     assert told(letters) == (["stopped", "complete"] if store.capabilities.events else [""] * 2)

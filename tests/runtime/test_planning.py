@@ -12,6 +12,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.changes import Fate
+from holdfast.core.course import to_steer
 from holdfast.core.model import Course
 from holdfast.runtime import lookup
 from holdfast.runtime.operate import operations
@@ -313,7 +314,7 @@ def test_a_run_that_would_do_nothing_is_not_called_refused(restart: Restart, to:
     book = restart(define(Calls()))
     run(book, rows(1), key="id")
     batch = lookup.batch_named(book.store, "book")
-    book.store.steer(batch.id, to, actor="ann", reason="wait")
+    book.store.amend(batch.id, to_steer(to, reason="wait"), actor="ann")
     plan = book.plan(rows(1, word=word), key="id")
     assert plan.headline == "a run would do nothing."
     assert "refused" not in str(plan)
@@ -336,7 +337,7 @@ def test_an_end_that_has_come_is_in_the_way_of_what_is_left(restart: Restart, un
     book = restart(define(Calls()))
     run(book, rows(1), key="id")
     batch = lookup.batch_named(book.store, "book")
-    book.store.steer(batch.id, batch.course, actor="ann", reason="run until", ends_at=book.store.now())
+    book.store.amend(batch.id, to_steer(batch.course, reason="run until", ends_at=book.store.now()), actor="ann")
     assert unchanged(lambda: book.plan(rows(1), key="id")).obstacles == ()
     plan = unchanged(lambda: book.plan(rows(1, 2), key="id"))
     assert "until=…" in plan.obstacles[0]

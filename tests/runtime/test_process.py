@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.core.course import to_steer
 from holdfast.core.model import Claim, ItemNo, Want
 from holdfast.core.settle import NOTHING, Holder, commit
 from holdfast.runtime import lookup
@@ -355,10 +356,10 @@ def test_sealed_cancelled_and_paused_batches(pages: hf.Pipeline) -> None:
 
     done = pages.process(1)
     batch = lookup.batch_named(pages.store, "book")
-    pages.store.steer(batch.id, Course.PAUSED, actor="ann", reason="later")
+    pages.store.amend(batch.id, to_steer(Course.PAUSED, reason="later"), actor="ann")
     assert pages.process(2).state == "waiting"
     assert "paused" in pages.process(2).why
-    pages.store.steer(batch.id, Course.CANCELLED, actor="ann", reason="never")
+    pages.store.amend(batch.id, to_steer(Course.CANCELLED, reason="never"), actor="ann")
     assert (pages.process(2).state, pages.process(2).code) == ("cancelled", "cancelled")
     assert pages.report().counts.cancelled == 1, "it is on record"
     assert pages.process(1) == done
@@ -444,7 +445,7 @@ def ending(clock: ManualClock, seconds: float = 1.0) -> hf.Pipeline:
     book.stage(name="read")(lambda n: n)
     with book.processor() as processor:
         batch = processor.batch
-    book.store.steer(batch.id, batch.course, actor="ann", reason="it ends", ends_at=clock() + seconds)
+    book.store.amend(batch.id, to_steer(batch.course, reason="it ends", ends_at=clock() + seconds), actor="ann")
     return book
 
 
@@ -471,7 +472,7 @@ def test_a_later_end_takes_new_messages_again(folder: Path) -> None:
     with book.processor() as processor:
         clock.advance(2)
         batch = lookup.batch_named(book.store, "book")
-        book.store.steer(batch.id, batch.course, actor="ann", reason="later", ends_at=clock() + 10)
+        book.store.amend(batch.id, to_steer(batch.course, reason="later", ends_at=clock() + 10), actor="ann")
         assert processor.process(1).state == "done"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.core.course import to_steer
 from holdfast.core.model import Course, State
 from holdfast.runtime.operate.operations import By, redrive
 from holdfast.runtime.report import why
@@ -269,7 +270,7 @@ def test_what_stands_still_says_so_and_leaves_redriven_rows_alone(folder: Path) 
     scan.tick()
     rows[1] = 1
     send_again(scan)
-    store.steer(store.batches()[0].id, Course.PAUSED, actor="ann", reason="maintenance")
+    store.amend(store.batches()[0].id, to_steer(Course.PAUSED, reason="maintenance"), actor="ann")
     told = scan.tick()
     assert (told.ended, told.exit_code, told.redriven) == (Ended.WAITING, 75, 0)
     assert "holdfast pause orders --off" in told.why

@@ -8,6 +8,7 @@ import pytest
 import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.canonical import decode
+from holdfast.core.course import to_reopen
 from holdfast.core.model import Batch, Claim, Commit, ItemNo, Output, Want, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.runtime.lifecycle import end
@@ -123,7 +124,7 @@ def test_a_batch_that_is_not_explained_is_not_sealed(book: hf.Pipeline) -> None:
 @pytest.mark.promise("A14")
 def test_a_reopened_batch_goes_on_and_can_be_sealed_again(book: hf.Pipeline) -> None:
     run(book, ITEMS, seal=True)
-    book.store.reopen(batch_of(book).id, actor="op", reason="one more")
+    book.store.amend(batch_of(book).id, to_reopen("one more"), actor="op")
     assert run(book, [*ITEMS, "d"], seal=True).counts.done == 4
     assert kinds(book).count("sealed") == 2
     finished = [event.kind for event in book.store.events()].count("batch.finished")

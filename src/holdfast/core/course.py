@@ -2,18 +2,147 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.core.canonical import decode, encode
-from holdfast.core.errors import Conflict, Refused, UsageError
-from holdfast.core.journal import Sealed, Steered
+from holdfast.core.errors import Conflict, DefinitionChanged, Refused, UsageError
+from holdfast.core.journal import Opened, Reopened, Sealed, Steered, encode_body
 from holdfast.core.model import Batch, Chunk, Counts, Course, Event, ItemNo, Key, Place, Tolerance
 
 replace = msgspec.structs.replace
+
+
+# -- amendments ---------------------------------------------------------------------------------------------------
+
+
+class BatchFacts(NamedTuple):
+    """The facts that a decision about a batch may rest on; chunks and chain are read only when it asks for them."""
+
+    batch: Batch
+    now: float
+    chunks: Callable[[], Sequence[Chunk]]
+    noted: Callable[[str, bytes], bool]
+    """Tells whether the batch's own chain has an entry of that kind with that body."""
+
+
+class Amendment(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a batch: the batch after it, and the entry and the events that are written with it."""
+
+    batch: Batch
+    """Number and hash of the last entry are those from before: the store links the new one."""
+    kind: str
+    body: bytes
+    events: Sequence[Event] = ()
+
+
+class Amended(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to an amendment: the batch as it is now, and whether anything was written."""
+
+    batch: Batch
+    written: bool
+
+
+Decide = Callable[[BatchFacts], Amendment | None]
+"""A pure decision about a batch, or None where nothing is to be written. A store that lost a race makes it again."""
+
+
+def to_note(
+    kind: str, body: bytes, *, once: bool = False, basis: bytes | None = None, events: Sequence[Event] = ()
+) -> Decide:
+    """Decide to add an entry to the chain of a batch. With `once`, not where one of that kind with that body is there;
+    with `basis`, only while the batch is in the state that was decided about, else a Conflict is raised."""
+
+    def decide(at: BatchFacts) -> Amendment | None:
+        if once and at.noted(kind, body):
+            return None
+        if basis is not None:
+            check_unchanged(at.batch, at.chunks(), basis)
+        return Amendment(batch=at.batch, kind=kind, body=body, events=events)
+
+    return decide
+
+
+def to_steer(
+    course: Course | None, *, reason: str, ends_at: float | None = None, expected: int | None = None,
+    close: bool = False,
+) -> Decide:  # fmt: skip
+    """Decide to pause a batch, let it continue, cancel it, give it an end, set the number of its items, or close it.
+    Without a course, course and end stay as they are."""
+
+    def decide(at: BatchFacts) -> Amendment | None:
+        body = steer(at.batch, course, reason=reason, ends_at=ends_at, expected=expected, close=close)
+        if body is None:
+            return None
+        return Amendment(batch=steered(at.batch, body, at.now), kind="steered", body=encode_body(body))
+
+    return decide
+
+
+def to_redefine(pipeline: str, definition: bytes) -> Decide:
+    """Decide to give a batch another definition of its pipeline."""
+
+    def decide(at: BatchFacts) -> Amendment | None:
+        batch = at.batch
+        if batch.pipeline != pipeline:
+            raise UsageError(
+                f"batch {batch.name!r} belongs to pipeline {batch.pipeline!r}, not to {pipeline!r}: choose another "
+                "batch name"
+            )
+        if batch.definition == definition:
+            return None
+        check_redefinition(batch, definition)
+        body = encode_body(Opened(name=batch.name, pipeline=pipeline, definition=definition))
+        return Amendment(batch=replace(batch, definition=definition), kind="opened", body=body)
+
+    return decide
+
+
+def to_seal(reconciliation: bytes, *, reason: str = "", events: Sequence[Event] = ()) -> Decide:
+    """Decide to seal a batch, where nothing is in the way."""
+
+    def decide(at: BatchFacts) -> Amendment:
+        chunks = at.chunks()
+        check_sealable(at.batch, chunks, reconciliation, now=at.now)
+        body = encode_body(seal(chunks, reconciliation, reason))
+        return Amendment(batch=replace(at.batch, sealed_at=at.now), kind="sealed", body=body, events=events)
+
+    return decide
+
+
+def to_reopen(reason: str) -> Decide:
+    """Decide to lift the seal of a batch; the entry that made it stays."""
+
+    def decide(at: BatchFacts) -> Amendment:
+        if at.batch.sealed_at is None:
+            raise UsageError(f"batch {at.batch.name!r} is not sealed: nothing to reopen")
+        body = encode_body(Reopened(reason=reason))
+        return Amendment(batch=replace(at.batch, sealed_at=None), kind="reopened", body=body)
+
+    return decide
+
+
+@lru_cache(maxsize=64)
+def stage_count(definition: bytes) -> int:
+    """Return how many stages a definition has."""
+    return len(decode(definition)["stages"])
+
+
+def check_redefinition(batch: Batch, definition: bytes) -> None:
+    """Refuse a definition under which stored positions would mean something else."""
+    before, after = stage_count(batch.definition), stage_count(definition)
+    if batch.admitted and before != after:
+        raise DefinitionChanged(
+            f"batch {batch.name!r} was opened with {before} stages, and its items stand among those: "
+            f"it cannot continue with {after}; choose another batch name"
+        )
+
+
+# -- course and end -----------------------------------------------------------------------------------------------
 
 
 def steer(
@@ -154,6 +283,12 @@ def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, *, no
     if "heads" in seen and (seen["heads"], seen.get("expected")) != (cover(chunks).hex(), batch.expected):
         return "it changed while it was reconciled: try again"
     return None
+
+
+def check_sealable(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, *, now: float) -> None:
+    """Refuse to seal a batch while something is in the way."""
+    if (found := obstacle(batch, chunks, reconciliation, now=now)) is not None:
+        raise Refused(f"batch {batch.name!r} cannot be sealed: {found}")
 
 
 def missing_items(batch: Batch) -> str:

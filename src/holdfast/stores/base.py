@@ -10,8 +10,8 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from holdfast.core.canonical import decode
-from holdfast.core.errors import Damaged, DefinitionChanged
+from holdfast.core.course import Amended, Decide
+from holdfast.core.errors import Damaged
 from holdfast.core.ingest import Known
 from holdfast.core.model import (
     Act,
@@ -183,31 +183,16 @@ class Store(Protocol):
         """
         ...
 
-    def note(
-        self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = (),
-        basis: bytes | None = None,
-    ) -> bool:  # fmt: skip
-        """Append an entry to the batch's own chain, with events; says whether it was written.
+    def amend(self, batch: BatchId, decide: Decide, *, actor: str) -> Amended:
+        """Change a batch as a pure decision says: note something, pause or cancel it, give it an end, lift its seal.
 
-        Guard: with `once`, none of that kind with that body is there. With `basis`, the batch is still in the state
-            that was decided about (`course.basis`).
-        Guarantee: entry and events are written together, in the transaction that compares. Where each chunk is a
-            document of its own, the state was the one compared at a moment after the call began.
-        Raises: UsageError if the batch is unknown, Conflict if its state is another one.
-        """
-        ...
-
-    def steer(
-        self, batch: BatchId, course: Course | None, *, actor: str, reason: str, ends_at: float | None = None,
-        expected: int | None = None, close: bool = False,
-    ) -> Batch:  # fmt: skip
-        """Pause a batch, let it continue, cancel it, give it an end, say how many items it has in all, or close it.
-        Without a course, course and end stay as they are.
-
-        Guarantee: from now on nothing is claimed of a batch that is not open, and a cancelled one takes no more items;
-            what is in flight may still commit. One entry in the batch's chain; none where nothing changes.
-        Raises: UsageError if the batch is unknown, or cancelled and shall continue, or expects another number and there
-            is no reason; Refused if it is sealed.
+        The decisions are made by the functions `to_…` in `core.course`. One may be made several times before its
+        answer is written, and reads chunks and chain only if it needs them.
+        Guard: the facts that were asked for are those of the transaction that writes. Where each chunk is a document
+            of its own, chunks were as they were told at a moment after the call began.
+        Guarantee: the batch, one entry in its own chain and the events are written together; nothing, where the
+            decision is None.
+        Raises: UsageError if the batch is unknown, and whatever the decision raises; then nothing is written.
         """
         ...
 
@@ -222,10 +207,6 @@ class Store(Protocol):
         Guarantee: the entry covers the heads of all chains, keeps the reason, and is written together with the events.
         Raises: UsageError if the batch is unknown, Refused with what is in the way.
         """
-        ...
-
-    def reopen(self, batch: BatchId, *, actor: str, reason: str) -> Batch:
-        """Lift a seal; the entry that made it stays. Raises UsageError if the batch is unknown or not sealed."""
         ...
 
     def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
@@ -298,21 +279,6 @@ class TellsHistory(Protocol):
     def flaws(self) -> list[tuple[int, str]]:
         """What is wrong with the rows of batches, by the number of the batch, where no chain tells."""
         ...
-
-
-def stage_count(definition: bytes) -> int:
-    """How many stages a definition has."""
-    return len(decode(definition)["stages"])
-
-
-def check_redefinition(batch: Batch, definition: bytes) -> None:
-    """Refuse a definition under which stored positions would mean something else."""
-    before, after = stage_count(batch.definition), stage_count(definition)
-    if batch.admitted and before != after:
-        raise DefinitionChanged(
-            f"batch {batch.name!r} was opened with {before} stages, and its items stand among those: "
-            f"it cannot continue with {after}; choose another batch name"
-        )
 
 
 OUTPUT_PAGE = 1000

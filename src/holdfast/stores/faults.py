@@ -36,7 +36,7 @@ POINTS: dict[str, str] = {
     "act.before": "an operator's act is decided, nothing is written",
     "act.written": "the act is written, the transaction is open",
     "act.after": "the act is durable, the caller does not know it yet",
-    "steer.before": "a batch is about to be paused, resumed, cancelled or given an end",
+    "amend.before": "a batch is about to be changed as a whole, nothing is written",
     "steer.written": "the new course is written, the transaction is open",
     "steer.after": "the new course is durable, the caller does not know it yet",
     "seal.before": "a batch is about to be sealed",
@@ -57,6 +57,8 @@ POINTS: dict[str, str] = {
 }
 
 MODES = ("kill", "stop", "raise")
+AMENDMENTS = {"opened": "open_batch", "steered": "steer", "sealed": "seal", "reopened": "reopen"}
+"""The points of amendments by the kind of their entry; those of all others are `note.…`."""
 
 Hook = Callable[[str], None]
 _hook: Hook | None = None
@@ -66,6 +68,11 @@ def reach(point: str) -> None:
     """Called at a durable step; does nothing unless a test has armed something."""
     if _hook is not None:
         _hook(point)
+
+
+def amendment(kind: str) -> str:
+    """Return how the points of an amendment begin whose entry is of that kind."""
+    return AMENDMENTS.get(kind, "note")
 
 
 def armed() -> bool:

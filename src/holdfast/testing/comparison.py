@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from holdfast.core import canonical, ingest
 from holdfast.core.acts import change_of, requeued
-from holdfast.core.course import warning
+from holdfast.core.course import to_note, to_reopen, to_steer, warning
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import Spend
 from holdfast.core.limits import REQUEUES
@@ -109,7 +109,7 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(["noted", "marked"]), once=st.booleans(), edition=st.integers(0, 1), pipeline=PIPELINES)
     def tell(self, kind: str, once: bool, edition: int, pipeline: str) -> None:
-        self.both(lambda store: store.note(self.batch, kind, b"\x80", actor="ann", once=once))
+        self.both(lambda store: store.amend(self.batch, to_note(kind, b"\x80", once=once), actor="ann"))
         self.both(lambda store: store.open_batch("book", pipeline, DEFINITIONS[edition], actor="ann"))
 
     # -- time ---------------------------------------------------------------------------------------------------
@@ -227,21 +227,21 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(course=st.sampled_from([Course.OPEN, Course.OPEN, Course.PAUSED]), end=st.sampled_from([None, 2e9]))
     def steer(self, course: Course, end: float | None) -> None:
-        self.both(lambda store: store.steer(self.batch, course, actor="op", reason="so", ends_at=end))
+        self.both(lambda store: store.amend(self.batch, to_steer(course, reason="so", ends_at=end), actor="op"))
 
     @rule(expected=st.sampled_from([1, 5, 40]), reason=st.sampled_from(["", "so"]))
     def expect(self, expected: int, reason: str) -> None:
-        self.both(lambda store: store.steer(self.batch, None, actor="op", reason=reason, expected=expected))
+        self.both(lambda store: store.amend(self.batch, to_steer(None, reason=reason, expected=expected), actor="op"))
 
     @precondition(lambda self: self.ids > LATE)
     @rule()
     def close(self) -> None:
-        self.both(lambda store: store.steer(self.batch, None, actor="op", reason="so", close=True))
+        self.both(lambda store: store.amend(self.batch, to_steer(None, reason="so", close=True), actor="op"))
 
     @precondition(lambda self: self.ids > LATE)
     @rule()
     def cancel(self) -> None:
-        self.both(lambda store: store.steer(self.batch, Course.CANCELLED, actor="op", reason="so"))
+        self.both(lambda store: store.amend(self.batch, to_steer(Course.CANCELLED, reason="so"), actor="op"))
 
     @rule(told=st.booleans())
     def seal(self, told: bool) -> None:
@@ -251,7 +251,7 @@ class Comparison(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        self.both(lambda store: store.reopen(self.batch, actor="op", reason="so"))
+        self.both(lambda store: store.amend(self.batch, to_reopen("so"), actor="op"))
 
     @rule(receiver=st.sampled_from(["file", "hook"]), up_to=st.integers(0, 9))
     def deliver(self, receiver: str, up_to: int) -> None:

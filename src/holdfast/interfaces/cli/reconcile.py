@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from holdfast.core.course import End, count_or_share
+from holdfast.core.course import End, count_or_share, to_reopen
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import UNDO_SHARE
 from holdfast.core.model import Batch, Course
@@ -171,7 +171,7 @@ def reopen(
             took = f"{batch} was sealed at {when(told.at)} by {told.by}{why}."
             render.say(f"{took} It would take items, runs and acts again.")
         by = agreed(f"Reopen {batch}", manner)
-        there.reopen(found.id, actor=by.actor, reason=by.reason)
+        there.amend(found.id, to_reopen(by.reason), actor=by.actor)
     if manner.as_json:
         render.document({"batch": batch, "reopened": True, "was_sealed_at": told.at, "was_sealed_by": told.by,
                          "was_sealed_because": told.reason})  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core import canonical, ingest, journal
+from holdfast.core.course import to_note, to_steer
 from holdfast.core.cursor import go_on_from
 from holdfast.core.errors import Conflict, Refused
 from holdfast.core.limits import ACT_ITEMS
@@ -101,17 +102,17 @@ def plant(store: Store, plan: Plan, by: By, notes: Sequence[bytes] = ()) -> Batc
     """Make the batch, and set every partition to its checkpoint. Done again after a crash, it does what is left."""
     check_free(store, plan)
     batch = store.open_batch(plan.name, plan.pipeline, plan.definition, actor=by.actor)
-    store.steer(batch.id, Course.PAUSED, actor=by.actor, reason=by.reason, ends_at=batch.ends_at)
-    store.note(batch.id, BEGUN, _begun(plan), actor=by.actor, once=True)
+    store.amend(batch.id, to_steer(Course.PAUSED, reason=by.reason, ends_at=batch.ends_at), actor=by.actor)
+    store.amend(batch.id, to_note(BEGUN, _begun(plan), once=True), actor=by.actor)
     items = [ingest.admit(seed.key, seed.payload, os.urandom(canonical.SALT_BYTES)) for seed in plan.seeds]
     store.add_items(batch.id, items, ended=True, actor=by.actor)
     _set(store, batch, plan, by)
     _check_set(store, batch, plan)
     for note in notes:
-        store.note(batch.id, plan.kind, note, actor=by.actor, once=True)
+        store.amend(batch.id, to_note(plan.kind, note, once=True), actor=by.actor)
     told = journal.Acted(reason=by.reason, note=canonical.encode(plan.origin))
-    store.note(batch.id, PLANTED, journal.encode_body(told), actor=by.actor, once=True)
-    return store.steer(batch.id, Course.OPEN, actor=by.actor, reason=by.reason, ends_at=batch.ends_at)
+    store.amend(batch.id, to_note(PLANTED, journal.encode_body(told), once=True), actor=by.actor)
+    return store.amend(batch.id, to_steer(Course.OPEN, reason=by.reason, ends_at=batch.ends_at), actor=by.actor).batch
 
 
 def _set(store: Store, batch: Batch, plan: Plan, by: By) -> None:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from holdfast.core import course, journal
+from holdfast.core.course import to_note
 from holdfast.core.model import Want
 from holdfast.core.outcome import Outcome
 from holdfast.runtime.working.control import Control
@@ -40,7 +41,7 @@ class Pauses:
         self._ledger.notes.append(message)
         warning = course.warning("breaker_open", message, stage=lane.index, until=lane.breaker.until)
         body = journal.encode_body(journal.Acted(reason=message, note=warning.body))
-        self._store.note(self._want.batch, "warned", body, actor=self._want.owner, events=[warning])
+        self._store.amend(self._want.batch, to_note("warned", body, events=[warning]), actor=self._want.owner)
 
     def park(self, holdings: Sequence[Holding], now: float) -> None:
         """What waits for a stage that pauses for long need not be held, so that the other stages get further items; but

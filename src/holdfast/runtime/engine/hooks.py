@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import canonical, journal
+from holdfast.core.course import to_note
 from holdfast.core.model import Batch, BatchId, ItemNo, State, chain_of_batch
 from holdfast.runtime.define.schema import raw_bytes
 from holdfast.runtime.define.stage import HookList, Stage
@@ -97,7 +98,7 @@ def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: 
             else None,
         }
         body = journal.encode_body(journal.Acted(reason="complete", note=canonical.encode(note)))
-        store.note(batch.id, KIND, body, actor=actor)
+        store.amend(batch.id, to_note(KIND, body), actor=actor)
     return failed
 
 

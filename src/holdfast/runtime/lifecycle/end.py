@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from holdfast.core import canonical, course, journal
-from holdfast.core.course import HALTS
+from holdfast.core.course import HALTS, to_note
 from holdfast.core.errors import Conflict, Refused
 from holdfast.core.limits import ACT_ITEMS, END_LOOKS
 from holdfast.core.model import Batch, Chunk, Commit, Course, Entry, State, Tolerance, chain_of_batch
@@ -94,7 +94,7 @@ def note_halt(store: Store, batch: Batch, reason: str, *, actor: str, tolerance:
         note = canonical.encode([tolerance.count, tolerance.share, tolerance.window])
     halt = journal.Acted(reason=reason, note=note)
     if before != halt and (before is not None or reason in HALTS):
-        store.note(batch.id, HALTED, journal.encode_body(halt), actor=actor)
+        store.amend(batch.id, to_note(HALTED, journal.encode_body(halt)), actor=actor)
 
 
 log = logging.getLogger("holdfast.sealing")
@@ -160,7 +160,9 @@ def _note_end(store: Store, batch: Batch, found: Reconciliation, actor: str, *, 
     said = "every item is accounted for" if found.is_explained else ", ".join(found.unexplained)
     body = journal.encode_body(journal.Acted(reason=said, note=found.facts(after)))
     told = [course.batch_finished(found.end, found.counts)] if found.is_told else []
-    return store.note(batch.id, RECONCILED, body, actor=actor, once=True, events=told, basis=found.basis)
+    return store.amend(
+        batch.id, to_note(RECONCILED, body, once=True, events=told, basis=found.basis), actor=actor
+    ).written
 
 
 def _last_told(store: Store, name: str) -> tuple[int, bytes] | None:
@@ -267,6 +269,6 @@ def note_late(store: Store, commits: Sequence[Commit], *, owner: str) -> int:
         body = journal.encode_body(journal.Acted(reason="the batch was sealed", note=canonical.encode(facts)))
         text = f"work on {many(len(items), 'item')} came after the batch was sealed, and was refused"
         warning = course.warning("late_commit", text, chunk=commit.chunk, items=len(items))
-        store.note(commit.batch, LATE, body, actor=owner, once=True, events=[warning])
+        store.amend(commit.batch, to_note(LATE, body, once=True, events=[warning]), actor=owner)
         log.warning("chunk %d of batch %d: %s", commit.chunk, commit.batch, text)
     return len(seen)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from holdfast.core import changes, journal
+from holdfast.core.course import stage_count
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Chunk, StoredItem
-from holdfast.stores.base import Store, each_entry, each_item, stage_count
+from holdfast.stores.base import Store, each_entry, each_item
 
 
 class Makers:

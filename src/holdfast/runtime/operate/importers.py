@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.core import canonical, cursor, journal
+from holdfast.core.course import to_note
 from holdfast.core.cursor import Cursor, check_like, type_name, value_of
 from holdfast.core.errors import NotOurs, Refused, UsageError
 from holdfast.core.model import Checkpoint, ItemNo, State
@@ -276,7 +277,7 @@ def take_over_pages(pipeline: Pipeline, file: Path, data: bytes, by: By, *, batc
     note = {"format": "pages", "file": str(file), "digest": f"sha256:{canonical.digest(b'', data).hex()}",
             "status": pages.status, "cost_usd": format(usd, "f"), "page_metrics": pages.page_metrics}  # fmt: skip
     body = journal.encode_body(journal.Acted(reason=by.reason, note=canonical.encode(note)))
-    pipeline.store.note(made.id, PAGES_IMPORTED, body, actor=by.actor, once=True)
+    pipeline.store.amend(made.id, to_note(PAGES_IMPORTED, body, once=True), actor=by.actor)
     return Arrived(recovery=recovery, stage=pages.stage_name, noted=len(pages.page_metrics), usd=usd, lost=lost,
                    found=found)  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from holdfast.core import canonical, course, journal
-from holdfast.core.course import End
+from holdfast.core.course import End, to_note
 from holdfast.core.errors import StoreError, UsageError
 from holdfast.core.limits import FINDINGS
 from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Course, ItemNo, NewItem, State, chain_of_batch
@@ -310,7 +310,7 @@ def _warn_of_surplus(store: Store, batch: Batch, message: Message, actor: str) -
     log.warning("batch %s: %s", batch.name, text)
     body = journal.Acted(reason=text, note=canonical.encode({"expected": batch.expected}))
     warning = course.warning("more_than_expected", f"{batch.name}: {text}")
-    store.note(batch.id, SURPLUS, journal.encode_body(body), actor=actor, once=True, events=[warning])
+    store.amend(batch.id, to_note(SURPLUS, journal.encode_body(body), once=True, events=[warning]), actor=actor)
 
 
 def _is_known(store: Store, batch: Batch, message: Message | None, *, whole: bool = False) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.core import acts as core
 from holdfast.core import canonical, course, journal
 from holdfast.core.acts import Kind, Strategy, change_of
+from holdfast.core.course import to_note
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import LIFTED
 from holdfast.core.limits import ACT_ITEMS, FOUND_EACH, FOUND_GROUPS
@@ -72,9 +73,9 @@ def announce(store: Store, batch: Batch, seen: Seen, *, actor: str) -> bool:
     note = {"groups": [[*group, seen.sizes[group]] for group in seen.new]}
     many = sum(seen.sizes.values())
     body = journal.Acted(reason=f"{many} found without progress", note=canonical.encode(note))
-    return store.note(
-        batch.id, KIND, journal.encode_body(body), actor=actor, once=True, events=tuple(_found_events(seen))
-    )
+    return store.amend(
+        batch.id, to_note(KIND, journal.encode_body(body), once=True, events=tuple(_found_events(seen))), actor=actor
+    ).written
 
 
 def _told(store: Store, batch: BatchId) -> Iterator[Group]:

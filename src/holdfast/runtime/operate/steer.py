@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.core import canonical, course, journal
 from holdfast.core.acts import change_of
-from holdfast.core.course import CANCELLED, ENDED
+from holdfast.core.course import CANCELLED, ENDED, to_note, to_steer
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACT_ITEMS, ITEMS
 from holdfast.core.model import Act, Batch, Change, Chunk, Course, State, StoredItem, chain_of_batch
@@ -39,12 +39,12 @@ IN_FLIGHT = "in flight: their owners finish them, or leave them at the next chec
 
 def pause(store: Store, batch: Batch, by: By) -> Batch:
     """Hand out nothing more until somebody says `resume`; workers stop at their next checkpoint."""
-    return store.steer(batch.id, Course.PAUSED, actor=by.actor, reason=by.reason, ends_at=batch.ends_at)
+    return store.amend(batch.id, to_steer(Course.PAUSED, reason=by.reason, ends_at=batch.ends_at), actor=by.actor).batch
 
 
 def resume(store: Store, batch: Batch, by: By) -> Batch:
     """Let a paused batch continue; the next run does."""
-    return store.steer(batch.id, Course.OPEN, actor=by.actor, reason=by.reason, ends_at=batch.ends_at)
+    return store.amend(batch.id, to_steer(Course.OPEN, reason=by.reason, ends_at=batch.ends_at), actor=by.actor).batch
 
 
 def cancel(store: Store, batch: Batch, by: By, *, at_once: bool = False) -> Result:
@@ -52,7 +52,7 @@ def cancel(store: Store, batch: Batch, by: By, *, at_once: bool = False) -> Resu
     `at_once`, owners at work are fenced off: what they do is not committed."""
     if is_finished(store, batch):
         return Result(kind="cancelled", batch=batch.name, changed=0)
-    store.steer(batch.id, Course.CANCELLED, actor=by.actor, reason=by.reason, ends_at=batch.ends_at)
+    store.amend(batch.id, to_steer(Course.CANCELLED, reason=by.reason, ends_at=batch.ends_at), actor=by.actor)
     result = clear(store, batch, by, code=CANCELLED, at_once=at_once)
     reconcile.look_for_end(store, batch, actor=by.actor)
     return result
@@ -201,7 +201,7 @@ def set_end(store: Store, batch: Batch, until: Until | None, *, actor: str) -> B
             f"until={in_utc(ends_at)} has passed: all that is left of batch {batch.name!r} would be cancelled; give a "
             f"moment to come, or call `{command('cancel', batch.name)}`"
         )
-    return store.steer(batch.id, batch.course, actor=actor, reason=until.words, ends_at=ends_at)
+    return store.amend(batch.id, to_steer(batch.course, reason=until.words, ends_at=ends_at), actor=actor).batch
 
 
 def in_utc(at: float) -> str:
@@ -245,7 +245,7 @@ def expect(
 ) -> tuple[Batch, Reconciliation | None]:
     """Put on record how many items a batch has in all, counted by their keys. The same number again does nothing,
     another one needs a reason. Return the batch, and how it was reconciled if that was its end."""
-    known = store.steer(batch.id, None, actor=actor, reason=reason, expected=check_total(expected))
+    known = store.amend(batch.id, to_steer(None, reason=reason, expected=check_total(expected)), actor=actor).batch
     return known, look_for_end(store, known, actor=actor, sinks=sinks)
 
 
@@ -253,7 +253,7 @@ def close(
     store: Store, batch: Batch, *, actor: str, reason: str = "", sinks: Mapping[int, Sink] = NO_SINKS
 ) -> tuple[Batch, Reconciliation | None]:
     """Take no new items from now on; those that are there may come again. Closing twice does no harm."""
-    known = store.steer(batch.id, None, actor=actor, reason=reason, close=True)
+    known = store.amend(batch.id, to_steer(None, reason=reason, close=True), actor=actor).batch
     return known, look_for_end(store, known, actor=actor, sinks=sinks)
 
 
@@ -263,4 +263,4 @@ def note_turned_away(store: Store, batch: Batch, *, actor: str) -> None:
     log.warning("batch %s: %s", batch.name, text)
     body = journal.Acted(reason=text, note=canonical.encode({"closed_at": batch.closed_at}))
     warning = course.warning("came_after_close", f"{batch.name}: {text}")
-    store.note(batch.id, TURNED_AWAY, journal.encode_body(body), actor=actor, once=True, events=[warning])
+    store.amend(batch.id, to_note(TURNED_AWAY, journal.encode_body(body), once=True, events=[warning]), actor=actor)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core import canonical, journal
+from holdfast.core.course import to_note
 from holdfast.core.errors import NotConverged, UsageError
 from holdfast.core.limits import RESULT_BYTES
 from holdfast.core.model import Batch, State, chain_of_batch
@@ -136,7 +137,7 @@ class Convergence:
                 f"(`{command('reset', batch.name, 'PARTITION')}`), and run again"
             ) from error
         body = journal.Acted(reason=f"of {len(gathered.parts):,} parts", note=self._fact(batch, gathered.parts, result))
-        store.note(batch.id, KIND, journal.encode_body(body), actor=owners.new_owner(), once=True)
+        store.amend(batch.id, to_note(KIND, journal.encode_body(body), once=True), actor=owners.new_owner())
         found = self.found(store, batch, gathered.parts)  # another process may have been first: what it wrote counts
         assert found is not None
         return found
@@ -145,7 +146,7 @@ class Convergence:
         """Put on record that it failed, for whoever asks how the batch stands."""
         if batch.sealed_at is None:
             body = journal.Acted(reason=canonical.storable(why)[:WHY_CHARS])
-            store.note(batch.id, FAILED, journal.encode_body(body), actor=owners.new_owner())
+            store.amend(batch.id, to_note(FAILED, journal.encode_body(body)), actor=owners.new_owner())
 
     def call(self, parts: Sequence[Any], within: tuple[str, str]) -> Any:
         """What the function makes of some parts; a coroutine is awaited on the event loop."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core import canonical, changes, ingest, journal
 from holdfast.core.canonical import SALT_BYTES
+from holdfast.core.course import to_note
 from holdfast.core.errors import StoreUnavailable, Transient
 from holdfast.core.model import Batch, State
 from holdfast.runtime.cursors.standing import standings
@@ -161,7 +162,7 @@ def accept_source(pipeline: "Pipeline", known: Batch, stage: RangeStage, accept:
     accept = accept if accept else from_start
     if changed := changes.check_source(known, now, accept, resets=resets):
         body = journal.Acted(reason=f"{accept} ({'; '.join(changed)})")
-        pipeline.store.note(known.id, changes.ACCEPTED, journal.encode_body(body), actor=actor)
+        pipeline.store.amend(known.id, to_note(changes.ACCEPTED, journal.encode_body(body)), actor=actor)
         log.warning("batch %s continues with another source (%s): %s", known.name, accept, "; ".join(changed))
 
 

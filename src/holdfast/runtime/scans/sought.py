@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 from holdfast.core import canonical, journal
+from holdfast.core.course import to_note
 from holdfast.core.model import chain_of_batch
 from holdfast.stores import owners
 from holdfast.stores.base import Store, newest_entries
@@ -40,4 +41,4 @@ class Sought:
             return
         self._told_at = time.monotonic()
         body = journal.Acted(reason=f"borders are sought: at byte {so_far['at']:,}", note=canonical.encode(so_far))
-        self._store.note(batch.id, KIND, journal.encode_body(body), actor=self._owner)
+        self._store.amend(batch.id, to_note(KIND, journal.encode_body(body)), actor=self._owner)

@@ -10,7 +10,7 @@ from holdfast.core.limits import BUCKET_CHUNK_ITEMS, BUCKET_ITEMS
 from holdfast.core.model import Admitted, Batch, BatchId, Chunk, Counts, Entry, ItemNo, NewItem, State
 from holdfast.stores import faults
 from holdfast.stores.bucket import names
-from holdfast.stores.bucket.batches import TURNS, Amendment
+from holdfast.stores.bucket.batches import TURNS
 from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Group, row_of
 from holdfast.stores.bucket.patience import patient
 from holdfast.stores.bucket.seal import BucketSeal
@@ -61,15 +61,14 @@ class BucketAdmission(BucketSeal):
         )
         if not fresh:
             body = journal.Ingested(lo=batch.admitted, hi=batch.admitted, ended=ended)
-            entry = self._entry_of_batch(batch, "ingested", journal.encode_body(body), actor)
-            self._write_batch(held, Amendment(document=replace(document, batch=grown), entry=entry), "add_items")
+            entry = self._entry_of_batch(batch, "ingested", journal.encode_body(body), actor, self.now())
+            self._write_batch(held, replace(document, batch=grown), entry, "add_items")
             return
         group = self._items.write(batch.id, batch.admitted, fresh)
         chunk, entry = self._make_chunk(batch, fresh, ended=ended, actor=actor)
         number = names.number_of(chunk.document.chunk.id)
         grouped = [*document.groups, Group(batch.admitted, grown.admitted, number, group)]
-        change = Amendment(document=replace(document, batch=grown, groups=grouped), entry=entry)
-        self._write_batch(held, change, "add_items")
+        self._write_batch(held, replace(document, batch=grown, groups=grouped), entry, "add_items")
         self._sight.saw(chunk)
 
     def _make_chunk(
@@ -84,7 +83,7 @@ class BucketAdmission(BucketSeal):
             identity = names.chunk_id(batch.id, number)
             body = journal.Ingested(lo=lo, hi=lo + len(fresh), digests=digests, chunk=identity, ended=ended,
                                     invalid=[(n, place.code) for n, place in dead.items()])  # fmt: skip
-            entry = self._entry_of_batch(batch, "ingested", journal.encode_body(body), actor)
+            entry = self._entry_of_batch(batch, "ingested", journal.encode_body(body), actor, self.now())
             chunk = Chunk(id=identity, batch=batch.id, lo=ItemNo(lo), hi=ItemNo(lo + len(fresh)),
                           fence=self._shelf.epoch, head=entry.hash, counts=Counts(dead=len(dead)),
                           touched_at=self.now())  # fmt: skip

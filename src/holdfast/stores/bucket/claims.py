@@ -9,7 +9,7 @@ from holdfast.core import course, journal, lease
 from holdfast.core.errors import StoreUnavailable, UsageError
 from holdfast.core.model import Chunk, Claim, Course, Entry, Item, ItemNo, Lease, Place, State, Want
 from holdfast.stores import faults
-from holdfast.stores.base import Idle, stage_count
+from holdfast.stores.base import Idle
 from holdfast.stores.bucket import chunks, names
 from holdfast.stores.bucket.admission import BucketAdmission
 from holdfast.stores.bucket.batches import TURNS
@@ -97,7 +97,7 @@ class BucketClaims(BucketAdmission):
         held = self._sight.document(seen)
         if held.document.revision != seen.revision:
             raise Raced
-        now, stages, floor = self.now(), stage_count(batch.batch.definition), self._shelf.epoch
+        now, stages, floor = self.now(), course.stage_count(batch.batch.definition), self._shelf.epoch
         number = self._next_number(want.batch)
         while True:
             cut = chunks.grant(held.document, want, now=now, stages=stages, floor=floor, child=number)

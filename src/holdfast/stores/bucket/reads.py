@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from holdfast.core.course import stage_count
 from holdfast.core.errors import UsageError
 from holdfast.core.ingest import Known
 from holdfast.core.limits import BUCKET_ITEMS
@@ -23,7 +24,7 @@ from holdfast.core.model import (
     StoredItem,
 )
 from holdfast.stores import owners
-from holdfast.stores.base import Capabilities, stage_count
+from holdfast.stores.base import Capabilities
 from holdfast.stores.bucket import names
 from holdfast.stores.bucket.chains import Chains
 from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Root

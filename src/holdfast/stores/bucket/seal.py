@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core import course, journal
+from holdfast.core import course
 from holdfast.core.errors import Refused
 from holdfast.core.model import Batch, BatchId, Event
 from holdfast.stores import faults
-from holdfast.stores.bucket.batches import TURNS, Amendment, BucketBatches
-from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument
+from holdfast.stores.bucket.batches import TURNS, BucketBatches
+from holdfast.stores.bucket.documents import ChunkDocument
 from holdfast.stores.bucket.shelf import Held, Raced
 from holdfast.stores.bucket.sight import Seen
 
@@ -31,26 +31,22 @@ class BucketSeal(BucketBatches):
     ) -> Batch:
         faults.reach("seal.before")
         held = self._known_batch(batch)
-        self._check_sealable(held.document, self._sight.sweep(held), reconciliation)
+        found = held.document.batch
+        chunks = [seen.chunk for seen in self._sight.sweep(held)]
+        course.check_sealable(found, chunks, reconciliation, now=self.now())
         word = secrets.token_hex(8)
         try:
             held = self._shelf.swap(held, replace(held.document, seal=word))
             faults.reach("bucket.sealing")
-            marked = [self._mark_chunk(seen, word) for seen in self._sight.sweep(held)]
-            self._check_sealable(held.document, marked, reconciliation)
-            body = course.seal([seen.chunk for seen in marked], reconciliation, reason)
-            sealed = replace(held.document, batch=replace(held.document.batch, sealed_at=self.now()))
-            entry = self._entry_of_batch(held.document.batch, "sealed", journal.encode_body(body), actor)
-            return self._write_batch(held, Amendment(document=sealed, entry=entry), "seal").document.batch
+            marked = [self._mark_chunk(seen, word).chunk for seen in self._sight.sweep(held)]
+            now, to_seal = self.now(), course.to_seal(reconciliation, reason=reason, events=events)
+            change = to_seal(course.BatchFacts(found, now, lambda: marked, lambda _kind, _body: False))
+            assert change is not None
+            entry = self._entry_of_batch(found, change.kind, change.body, actor, now)
+            return self._write_batch(held, replace(held.document, batch=change.batch), entry, "seal").document.batch
         except Raced:
             name = held.document.batch.name
             raise Refused(f"batch {name!r} cannot be sealed: it changed while it was sealed: try again") from None
-
-    def _check_sealable(self, document: BatchDocument, seen: Sequence[Seen], reconciliation: bytes) -> None:
-        batch = document.batch
-        obstacle = course.obstacle(batch, [each.chunk for each in seen], reconciliation, now=self.now())
-        if obstacle is not None:
-            raise Refused(f"batch {batch.name!r} cannot be sealed: {obstacle}")
 
     def _mark_chunk(self, seen: Seen, word: str) -> Seen:
         """The chunk with the word of the seal in it; Raced where it is not as it was seen."""

@@ -13,10 +13,11 @@ from itertools import groupby
 import msgspec
 
 from holdfast.core import acts
+from holdfast.core.course import stage_count
 from holdfast.core.errors import CommitUnknown, Refused, StoreError, UsageError
 from holdfast.core.model import Act, Change, Chunk, ChunkId, Commit, ItemNo
 from holdfast.stores import faults
-from holdfast.stores.base import Receipt, lineage, stage_count
+from holdfast.stores.base import Receipt, lineage
 from holdfast.stores.bucket import chunks, names
 from holdfast.stores.bucket.batches import TURNS
 from holdfast.stores.bucket.claims import BucketClaims

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.core import course, journal
-from holdfast.core.errors import Refused, UsageError
+from holdfast.core.errors import UsageError
 from holdfast.core.model import (
     Batch,
     BatchId,
     Checkpoint,
     Chunk,
     ChunkId,
-    Course,
     Entry,
     Event,
     ItemNo,
@@ -24,7 +23,7 @@ from holdfast.core.model import (
     StoredEvent,
     chain_of_batch,
 )  # fmt: skip
-from holdfast.stores.base import Capabilities, check_redefinition, stage_count
+from holdfast.stores.base import Capabilities
 
 replace = msgspec.structs.replace
 
@@ -42,7 +41,6 @@ class MemoryBatches:
         self._is_dead = is_dead
         self._lock = threading.RLock()
         self._batches: dict[BatchId, Batch] = {}
-        self._stages: dict[BatchId, int] = {}
         self._chunks: dict[ChunkId, Chunk] = {}
         self._items: dict[tuple[BatchId, ItemNo], NewItem] = {}
         self._numbers: dict[tuple[BatchId, str], ItemNo] = {}
@@ -64,25 +62,14 @@ class MemoryBatches:
     def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
         with self._lock:
             found = self.batch(name)
-            body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
             if found is None:
                 found = Batch(id=BatchId(len(self._batches) + 1), name=name, pipeline=pipeline, definition=definition,
                               opened_at=self.now(), admitted=0, head=journal.GENESIS)  # fmt: skip
                 self._batches[found.id] = found
-                self._stages[found.id] = stage_count(definition)
+                body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
                 self._link_batch(found.id, "opened", body, actor)
                 self._tell(found.id, [course.batch_opened(name, pipeline)])
-            elif found.pipeline != pipeline:
-                raise UsageError(
-                    f"batch {name!r} belongs to pipeline {found.pipeline!r}, not to {pipeline!r}: choose another "
-                    "batch name"
-                )
-            elif found.definition != definition:
-                check_redefinition(found, definition)
-                self._stages[found.id] = stage_count(definition)
-                self._batches[found.id] = replace(found, definition=definition)
-                self._link_batch(found.id, "opened", body, actor)
-            return self._batches[found.id]
+            return self.amend(found.id, course.to_redefine(pipeline, definition), actor=actor).batch
 
     def batch(self, name: str) -> Batch | None:
         with self._lock:
@@ -92,53 +79,28 @@ class MemoryBatches:
         with self._lock:
             return list(self._batches.values())
 
-    def note(
-        self, batch: BatchId, kind: str, body: bytes, *, actor: str, once: bool = False, events: Sequence[Event] = (),
-        basis: bytes | None = None,
-    ) -> bool:  # fmt: skip
+    def amend(self, batch: BatchId, decide: course.Decide, *, actor: str) -> course.Amended:
         with self._lock:
             found = self._known_batch(batch)
-            entries = self._entries.get(chain_of_batch(batch), [])
-            if once and any(journal.decode_header(e.head).kind == kind and e.body == body for e in entries):
-                return False
-            if basis is not None:
-                course.check_unchanged(found, self.chunks(batch), basis)
-            self._link_batch(batch, kind, body, actor)
-            self._tell(batch, events)
-            return True
+            facts = course.BatchFacts(
+                found, self.now(), lambda: self.chunks(batch), lambda kind, body: self._is_noted(batch, kind, body)
+            )
+            change = decide(facts)
+            if change is None:
+                return course.Amended(batch=found, written=False)
+            self._batches[batch] = change.batch
+            self._link_batch(batch, change.kind, change.body, actor)
+            self._tell(batch, change.events)
+            return course.Amended(batch=self._batches[batch], written=True)
 
-    def steer(
-        self, batch: BatchId, to: Course | None, *, actor: str, reason: str, ends_at: float | None = None,
-        expected: int | None = None, close: bool = False,
-    ) -> Batch:  # fmt: skip
-        with self._lock:
-            found = self._known_batch(batch)
-            body = course.steer(found, to, reason=reason, ends_at=ends_at, expected=expected, close=close)
-            if body is not None:
-                self._link_batch(batch, "steered", journal.encode_body(body), actor)
-                self._batches[batch] = course.steered(self._batches[batch], body, self.now())
-            return self._batches[batch]
+    def _is_noted(self, batch: BatchId, kind: str, body: bytes) -> bool:
+        entries = self._entries.get(chain_of_batch(batch), [])
+        return any(entry.body == body and journal.decode_header(entry.head).kind == kind for entry in entries)
 
     def seal(
         self, batch: BatchId, *, actor: str, reconciliation: bytes, reason: str = "", events: Sequence[Event] = ()
     ) -> Batch:
-        with self._lock:
-            found, chunks = self._known_batch(batch), self.chunks(batch)
-            obstacle = course.obstacle(found, chunks, reconciliation, now=self.now())
-            if obstacle is not None:
-                raise Refused(f"batch {found.name!r} cannot be sealed: {obstacle}")
-            self._link_batch(batch, "sealed", journal.encode_body(course.seal(chunks, reconciliation, reason)), actor)
-            self._batches[batch] = replace(self._batches[batch], sealed_at=self.now())
-            self._tell(batch, events)
-            return self._batches[batch]
-
-    def reopen(self, batch: BatchId, *, actor: str, reason: str) -> Batch:
-        with self._lock:
-            if self._known_batch(batch).sealed_at is None:
-                raise UsageError(f"batch {self._batches[batch].name!r} is not sealed: nothing to reopen")
-            self._link_batch(batch, "reopened", journal.encode_body(journal.Reopened(reason=reason)), actor)
-            self._batches[batch] = replace(self._batches[batch], sealed_at=None)
-            return self._batches[batch]
+        return self.amend(batch, course.to_seal(reconciliation, reason=reason, events=events), actor=actor).batch
 
     def chunks(self, batch: BatchId) -> list[Chunk]:
         with self._lock:

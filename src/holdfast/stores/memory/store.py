@@ -330,7 +330,7 @@ class MemoryStore(MemoryBatches):
         place = self._places.get((batch, n))
         if place is not None:
             return place
-        stages = self._stages[batch]
+        stages = course.stage_count(self._batches[batch].definition)
         stage = next((s for s in range(stages) if (batch, n, s) not in self._outputs), stages)
         return Place(stage=stage, state=State.DONE if stage == stages else State.PENDING)
 

@@ -61,6 +61,8 @@ class SqliteFile:
         """The file itself, where the path is a link to it: its log, its index and its note stand beside this one."""
         self.waited = 0.0
         """How long the transaction at hand had to wait for its turn."""
+        self.point = ""
+        """How the fault points of the transaction at hand begin."""
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._poison: str | None = None
@@ -118,7 +120,8 @@ class SqliteFile:
 
     @contextmanager
     def writing(self, name: str) -> Iterator["SqliteFile"]:
-        """One transaction: durable when the block ends, gone when it raises. The write lock is taken at the start."""
+        """One transaction: durable when the block ends, gone when it raises. The write lock is taken at the start.
+        `name` is how its fault points begin; the block may set another one as `point`."""
         self._check_process()
         with self._lock:
             self._check()
@@ -128,9 +131,10 @@ class SqliteFile:
                 self._db.execute("BEGIN IMMEDIATE")
             except apsw.Error as error:
                 raise self._translate(error) from error
-            self.waited = time.monotonic() - asked
+            self.waited, self.point = time.monotonic() - asked, name
             try:
                 yield self
+                name = self.point
                 faults.reach(f"{name}.written")
             except BaseException as error:
                 self._rollback()

@@ -9,6 +9,7 @@ import apsw
 import msgspec
 
 from holdfast.core.canonical import key_hash
+from holdfast.core.course import stage_count
 from holdfast.core.errors import UsageError
 from holdfast.core.ingest import Known
 from holdfast.core.limits import ITEMS
@@ -27,7 +28,7 @@ from holdfast.core.model import (
     StoredItem,
 )
 from holdfast.stores import owners
-from holdfast.stores.base import Capabilities, SetBack, further, stage_count
+from holdfast.stores.base import Capabilities, SetBack, further
 from holdfast.stores.sqlite import keys
 from holdfast.stores.sqlite.epoch import Epoch
 from holdfast.stores.sqlite.file import SqliteFile, UnreadableRow

@@ -14,20 +14,15 @@ UNION SELECT DISTINCT -chain FROM journal WHERE chain < 0 AND -chain NOT IN (SEL
 -- name: insert_batch
 INSERT INTO batches (name, pipeline, definition, stages, opened_at, head) VALUES (?, ?, ?, ?, ?, ?) RETURNING id;
 
--- name: redefine_batch
-UPDATE batches SET definition = ?, stages = ? WHERE id = ?;
-
 -- name: link_batch
 UPDATE batches SET seq = ?, head = ? WHERE id = ?;
 
 -- name: grow_batch
 UPDATE batches SET admitted = ?, ingested_at = coalesce(?, ingested_at) WHERE id = ?;
 
--- name: steer_batch
-UPDATE batches SET course = ?, ends_at = ?, expected = ?, closed_at = ?, ingested_at = ? WHERE id = ?;
-
--- name: seal_batch
-UPDATE batches SET sealed_at = ? WHERE id = ?;
+-- name: amend_batch
+UPDATE batches SET definition = ?, stages = ?, course = ?, ends_at = ?, sealed_at = ?, expected = ?, closed_at = ?, ingested_at = ?
+WHERE id = ?;
 
 -- name: insert_events (bulk)
 INSERT INTO events (batch, at, kind, body, n) VALUES

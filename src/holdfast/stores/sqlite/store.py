@@ -34,7 +34,7 @@ from holdfast.core.model import (
     Want,
 )  # fmt: skip
 from holdfast.stores import faults
-from holdfast.stores.base import Idle, Receipt, stage_count
+from holdfast.stores.base import Idle, Receipt
 from holdfast.stores.sqlite import keys
 from holdfast.stores.sqlite.batches import SqliteBatches
 from holdfast.stores.sqlite.file import SqliteFile
@@ -284,7 +284,7 @@ class SqliteStore(SqliteBatches):
                     if max_bytes <= 0:
                         break
                 return items
-            stages = stage_count(self._known_batch(db, claim.batch).definition)
+            stages = course.stage_count(self._known_batch(db, claim.batch).definition)
             for row in db.cursor(SQL["load_any"], (lo, hi, stages, limit)):
                 item = item_of(row, base)
                 items.append(item)
@@ -392,7 +392,7 @@ class SqliteStore(SqliteBatches):
             if batch.sealed_at is not None:
                 raise Refused(f"batch {batch.name!r} is sealed: reopen it before changing its items")
             now = self.now()
-            stages = stage_count(batch.definition)
+            stages = course.stage_count(batch.definition)
             changed: list[ItemNo] = []
             parts = list(acts.by_chunk(act, lambda n: self._chunk_of(db, act.batch, n)))
             if acts.may_come_again(act) and self._was_done(db, act, [chunk.id for chunk, _ in parts]):

@@ -1,12 +1,13 @@
 """A batch is paused, cancelled, sealed and reopened; and others hear of it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
 
 from holdfast.core.canonical import encode
-from holdfast.core.course import basis, cover
+from holdfast.core.course import Amended, basis, cover, to_note, to_reopen, to_steer
 from holdfast.core.errors import Conflict, Refused, UsageError
 from holdfast.core.journal import Reopened, Sealed, Steered
 from holdfast.core.model import Act, BatchId, Course, Event, ItemNo
@@ -39,7 +40,9 @@ def state(kit: Kit) -> bytes:
 def is_overtaken(kit: Kit, seen: bytes) -> bool:
     """Return whether a note of an end is refused because the batch has changed."""
     try:
-        kit.store.note(kit.batch, "ended", b"\x81", actor="ann", once=True, events=[event("told")], basis=seen)
+        kit.store.amend(
+            kit.batch, to_note("ended", b"\x81", once=True, events=[event("told")], basis=seen), actor="ann"
+        )
     except Conflict:
         return True
     return False
@@ -52,11 +55,11 @@ def is_overtaken(kit: Kit, seen: bytes) -> bool:
 def a_paused_batch_hands_out_nothing_until_it_goes_on(kit: Kit) -> None:
     kit.admit("a", "b")
     held = kit.claim("ann", limit=1)
-    paused = kit.store.steer(kit.batch, Course.PAUSED, actor="operator", reason="the service is down")
+    paused = kit.store.amend(kit.batch, to_steer(Course.PAUSED, reason="the service is down"), actor="operator").batch
     assert (paused.course, kit.idle("bob").course) == (Course.PAUSED, Course.PAUSED)
     kit.land(held, [done(kit.load(held)[0])])
     assert kit.last() == Steered(course="paused", reason="the service is down")
-    kit.store.steer(kit.batch, Course.OPEN, actor="operator", reason="it is up")
+    kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="it is up"), actor="operator")
     kit.claim("bob")
     kit.check()
 
@@ -65,25 +68,25 @@ def a_paused_batch_hands_out_nothing_until_it_goes_on(kit: Kit) -> None:
 def a_cancelled_batch_takes_no_items_and_does_not_go_on(kit: Kit) -> None:
     kit.admit("a")
     held = kit.claim("ann")
-    kit.store.steer(kit.batch, Course.CANCELLED, actor="operator", reason="wrong book")
+    kit.store.amend(kit.batch, to_steer(Course.CANCELLED, reason="wrong book"), actor="operator")
     assert kit.idle("bob").course is Course.CANCELLED
     with pytest.raises(Refused, match="was cancelled"):
         kit.admit("b")
     with pytest.raises(UsageError, match="was cancelled, for good"):
-        kit.store.steer(kit.batch, Course.OPEN, actor="operator", reason="after all")
+        kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="after all"), actor="operator")
     kit.land(held, [done(kit.load(held)[0])])
     kit.check()
 
 
 @proves("A15")
 def steering_where_a_batch_goes_already_changes_nothing(kit: Kit) -> None:
-    kit.store.steer(kit.batch, Course.OPEN, actor="operator", reason="an end", ends_at=kit.clock() + 60)
+    kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="an end", ends_at=kit.clock() + 60), actor="operator")
     before = kit.everything()
-    kit.store.steer(kit.batch, Course.OPEN, actor="operator", reason="again", ends_at=kit.clock() + 60)
+    kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="again", ends_at=kit.clock() + 60), actor="operator")
     assert kit.everything() == before
     assert kit.store.batches()[0].ends_at == kit.clock() + 60
     with pytest.raises(UsageError):
-        kit.store.steer(NOBODY, Course.PAUSED, actor="operator", reason="nobody there")
+        kit.store.amend(NOBODY, to_steer(Course.PAUSED, reason="nobody there"), actor="operator")
 
 
 # -- how many there are -----------------------------------------------------------------------------------------------
@@ -123,21 +126,21 @@ def another_number_needs_a_reason_and_the_same_one_changes_nothing(kit: Kit) -> 
         kit.expect(4)
     assert kit.everything() == before
     with pytest.raises(UsageError):
-        kit.store.steer(NOBODY, None, actor="operator", reason="so", expected=1)
+        kit.store.amend(NOBODY, to_steer(None, reason="so", expected=1), actor="operator")
 
 
 @proves("A14")
 def a_closed_batch_refuses_new_keys_and_takes_known_ones(kit: Kit) -> None:
     kit.admit("a", "b")
     kit.expect(3)
-    closed = kit.store.steer(kit.batch, None, actor="operator", reason="that was all", close=True)
+    closed = kit.store.amend(kit.batch, to_steer(None, reason="that was all", close=True), actor="operator").batch
     assert (closed.closed_at, closed.ingested_at) == (kit.clock(), kit.clock())
     before = kit.everything()
     for keys in (["c"], ["a", "c"]):
         with pytest.raises(Refused, match="was closed"):
             kit.admit(*keys)
     assert kit.admit("b", "a").known == 2
-    kit.store.steer(kit.batch, None, actor="operator", reason="again", close=True)
+    kit.store.amend(kit.batch, to_steer(None, reason="again", close=True), actor="operator")
     assert kit.everything() == before
     kit.finish(kit.claim())
     kit.check()
@@ -147,10 +150,12 @@ def a_closed_batch_refuses_new_keys_and_takes_known_ones(kit: Kit) -> None:
 def steering_otherwise_keeps_the_number_and_the_close(kit: Kit) -> None:
     kit.admit("a")
     kit.expect(1)
-    kit.store.steer(kit.batch, None, actor="operator", reason="that was all", close=True)
-    paused = kit.store.steer(kit.batch, Course.PAUSED, actor="operator", reason="later", ends_at=kit.clock() + 60)
+    kit.store.amend(kit.batch, to_steer(None, reason="that was all", close=True), actor="operator")
+    paused = kit.store.amend(
+        kit.batch, to_steer(Course.PAUSED, reason="later", ends_at=kit.clock() + 60), actor="operator"
+    ).batch
     assert (paused.expected, paused.closed_at) == (1, kit.clock())
-    kit.store.steer(kit.batch, None, actor="operator", reason="2 after all", expected=2)
+    kit.store.amend(kit.batch, to_steer(None, reason="2 after all", expected=2), actor="operator")
     found = kit.store.batches()[0]
     assert (found.course, found.ends_at, found.expected) == (Course.PAUSED, kit.clock() + 60, 2)
     assert found.ingested_at is not None  # closed: however many are expected, no more come
@@ -183,14 +188,14 @@ def the_chunk_of_an_item_is_found(kit: Kit) -> None:
 def nothing_is_handed_out_from_the_end_of_a_batch_on(kit: Kit) -> None:
     kit.admit("a", "b")
     held = kit.claim("ann", limit=1)
-    kit.store.steer(kit.batch, Course.OPEN, actor="run", reason="an end", ends_at=kit.clock() + 10)
+    kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="an end", ends_at=kit.clock() + 10), actor="run")
     kit.clock.advance(9.0)
     kit.claim("bob")
     kit.clock.advance(1.0)
     kit.admit("c")
     assert kit.idle("cid").ended
     kit.land(held, [done(kit.load(held)[0])])
-    kit.store.steer(kit.batch, Course.OPEN, actor="run", reason="a later end", ends_at=kit.clock() + 60)
+    kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="a later end", ends_at=kit.clock() + 60), actor="run")
     kit.claim("cid")
     kit.check()
 
@@ -202,9 +207,13 @@ def nothing_is_handed_out_from_the_end_of_a_batch_on(kit: Kit) -> None:
 def an_end_is_noted_of_the_state_that_was_looked_at(kit: Kit) -> None:
     finished(kit, "a", "b")
     seen = state(kit)
-    kit.store.note(kit.batch, "warned", b"\x80", actor="ann")
-    assert kit.store.note(kit.batch, "ended", b"\x81", actor="ann", once=True, events=[event("told")], basis=seen)
-    assert not kit.store.note(kit.batch, "ended", b"\x81", actor="bob", once=True, events=[event("told")], basis=seen)
+    kit.store.amend(kit.batch, to_note("warned", b"\x80"), actor="ann")
+    assert kit.store.amend(
+        kit.batch, to_note("ended", b"\x81", once=True, events=[event("told")], basis=seen), actor="ann"
+    ).written
+    assert not kit.store.amend(
+        kit.batch, to_note("ended", b"\x81", once=True, events=[event("told")], basis=seen), actor="bob"
+    ).written
     assert kit.kinds()[-2:] == ["warned", "ended"]
     assert heard(kit) == ([("told", None)] if kit.store.capabilities.events else [])
 
@@ -212,17 +221,21 @@ def an_end_is_noted_of_the_state_that_was_looked_at(kit: Kit) -> None:
 @proves("A14", "A15")
 def an_end_is_not_noted_once_anything_that_it_rests_on_has_changed(kit: Kit) -> None:
     finished(kit, "a", "b")
-    steer, now = kit.store.steer, kit.clock()
+    now = kit.clock()
+
+    def steer(to: Course | None, reason: str, **facts: Any) -> Amended:
+        return kit.store.amend(kit.batch, to_steer(to, reason=reason, **facts), actor="run")
+
     changes: list[Callable[[], object]] = [
         lambda: kit.act("reset", reset(0, kit.place(0))),
         kit.claim,
         lambda: kit.admit("c"),
         lambda: kit.expect(3),
         lambda: kit.expect(4, reason="one more"),
-        lambda: steer(kit.batch, Course.OPEN, actor="run", reason="an end", ends_at=now + 60),
-        lambda: steer(kit.batch, Course.PAUSED, actor="run", reason="later", ends_at=now + 60),
-        lambda: steer(kit.batch, None, actor="run", reason="that was all", close=True),
-        lambda: steer(kit.batch, Course.CANCELLED, actor="run", reason="never mind", ends_at=now + 60),
+        lambda: steer(Course.OPEN, "an end", ends_at=now + 60),
+        lambda: steer(Course.PAUSED, "later", ends_at=now + 60),
+        lambda: steer(None, "that was all", close=True),
+        lambda: steer(Course.CANCELLED, "never mind", ends_at=now + 60),
     ]
     for change in changes:
         seen = state(kit)
@@ -236,7 +249,7 @@ def an_end_is_not_noted_once_anything_that_it_rests_on_has_changed(kit: Kit) -> 
 @proves("A14")
 def a_batch_that_is_expected_to_have_another_number_is_not_sealed(kit: Kit) -> None:
     finished(kit, "a")
-    kit.store.steer(kit.batch, None, actor="operator", reason="that was all", close=True, expected=1)
+    kit.store.amend(kit.batch, to_steer(None, reason="that was all", close=True, expected=1), actor="operator")
     told = encode({"heads": cover(kit.store.chunks(kit.batch)).hex(), "expected": 1})
     kit.expect(2, reason="one was forgotten")
     with pytest.raises(Refused, match="changed while it was reconciled"):
@@ -266,7 +279,7 @@ def a_batch_is_sealed_only_when_nothing_is_open(kit: Kit) -> None:
 @proves("A14", "A15")
 def a_batch_whose_end_has_come_is_sealed_though_its_source_was_not_read(kit: Kit) -> None:
     kit.admit("a")
-    kit.store.steer(kit.batch, Course.OPEN, actor="run", reason="tonight", ends_at=kit.clock() + 60)
+    kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="tonight", ends_at=kit.clock() + 60), actor="run")
     kit.finish(kit.claim())
     with pytest.raises(Refused, match="not read to its end"):
         kit.store.seal(kit.batch, actor="run", reconciliation=b"")
@@ -310,7 +323,7 @@ def a_sealed_batch_refuses_what_comes_late(kit: Kit) -> None:
     with pytest.raises(Refused):
         kit.act("reset", reset(0, kit.place(0)))
     with pytest.raises(Refused):
-        kit.store.steer(kit.batch, Course.PAUSED, actor="operator", reason="too late")
+        kit.store.amend(kit.batch, to_steer(Course.PAUSED, reason="too late"), actor="operator")
     assert kit.everything() == before
 
 
@@ -338,9 +351,9 @@ def a_commit_that_landed_before_the_seal_is_known_after_it(kit: Kit) -> None:
 def a_seal_can_be_lifted_and_made_again(kit: Kit) -> None:
     finished(kit, "a")
     with pytest.raises(UsageError, match="not sealed"):
-        kit.store.reopen(kit.batch, actor="operator", reason="too early")
+        kit.store.amend(kit.batch, to_reopen("too early"), actor="operator")
     kit.store.seal(kit.batch, actor="run", reconciliation=b"")
-    assert kit.store.reopen(kit.batch, actor="operator", reason="one more").sealed_at is None
+    assert kit.store.amend(kit.batch, to_reopen("one more"), actor="operator").batch.sealed_at is None
     assert kit.last() == Reopened(reason="one more")
     kit.admit("b", ended=True)
     kit.finish(kit.claim())

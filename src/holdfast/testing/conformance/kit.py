@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from holdfast.core import canonical, cursor, ingest
 from holdfast.core.acts import change_of
+from holdfast.core.course import to_steer
 from holdfast.core.journal import Body, Spend, decode_body, decode_header
 from holdfast.core.model import (
     Act,
@@ -159,7 +160,7 @@ class Kit:
 
     def expect(self, expected: int, reason: str = "") -> Batch:
         """Say how many items the batch has in all."""
-        return self.store.steer(self.batch, None, actor="operator", reason=reason, expected=expected)
+        return self.store.amend(self.batch, to_steer(None, reason=reason, expected=expected), actor="operator").batch
 
     # -- words for what there is ------------------------------------------------------------------------------------
 

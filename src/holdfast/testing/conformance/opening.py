@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.core import canonical, ingest
+from holdfast.core.course import to_note
 from holdfast.core.errors import DefinitionChanged, UsageError
 from holdfast.core.journal import Ingested, Opened
 from holdfast.core.limits import PAYLOAD_BYTES
@@ -201,11 +202,11 @@ def an_unknown_batch_takes_no_items(kit: Kit) -> None:
 @proves()
 def a_note_goes_to_the_chain_of_the_batch_once_if_asked(kit: Kit) -> None:
     body = b"\x80"
-    assert kit.store.note(kit.batch, "paused", body, actor="ann")
-    assert kit.store.note(kit.batch, "paused", body, actor="ann")
-    assert not kit.store.note(kit.batch, "paused", body, actor="bob", once=True)
-    assert kit.store.note(kit.batch, "resumed", body, actor="ann", once=True)
-    assert kit.store.note(kit.batch, "paused", b"\x81\x00\x00", actor="ann", once=True)
+    assert kit.store.amend(kit.batch, to_note("paused", body), actor="ann").written
+    assert kit.store.amend(kit.batch, to_note("paused", body), actor="ann").written
+    assert not kit.store.amend(kit.batch, to_note("paused", body, once=True), actor="bob").written
+    assert kit.store.amend(kit.batch, to_note("resumed", body, once=True), actor="ann").written
+    assert kit.store.amend(kit.batch, to_note("paused", b"\x81\x00\x00", once=True), actor="ann").written
     assert kit.kinds() == ["opened", "paused", "paused", "resumed", "paused"]
     with pytest.raises(UsageError):
-        kit.store.note(BatchId(99), "paused", body, actor="ann")
+        kit.store.amend(BatchId(99), to_note("paused", body), actor="ann")

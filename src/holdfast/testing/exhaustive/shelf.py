@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import canonical, ingest
-from holdfast.core.course import batch_finished
+from holdfast.core.course import batch_finished, to_reopen, to_steer
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import (
@@ -154,7 +154,7 @@ class Shelf:
         """The state after somebody gave the batch another course; the same where nobody can."""
         kept = self._take(number)
         try:
-            self._store.steer(self._batch.id, course, actor="operator", reason="because")
+            self._store.amend(self._batch.id, to_steer(course, reason="because"), actor="operator")
         except (Refused, UsageError):
             return number
         is_over = self.course(number) is Course.CANCELLED and course is not Course.CANCELLED
@@ -178,7 +178,7 @@ class Shelf:
 
     def reopen(self, number: int) -> int:
         kept = self._take(number)
-        self._store.reopen(self._batch.id, actor="operator", reason="because")
+        self._store.amend(self._batch.id, to_reopen("because"), actor="operator")
         return self._moved(kept)
 
     def is_sealed(self, number: int) -> bool:

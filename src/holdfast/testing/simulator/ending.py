@@ -2,7 +2,7 @@
 
 from holdfast.core import ingest
 from holdfast.core.acts import change_of
-from holdfast.core.course import batch_finished
+from holdfast.core.course import batch_finished, to_steer
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import Course, State
 from holdfast.core.states import Transition, move
@@ -97,7 +97,7 @@ def last_words(world: World) -> None:
     world.admit("late", [ingest.admit("late", b"late", world.new_id())])
     for course in (Course.PAUSED, Course.CANCELLED):
         try:
-            world.store.steer(world.batch.id, course, actor="late", reason="because")
+            world.store.amend(world.batch.id, to_steer(course, reason="because"), actor="late")
         except (Refused, UsageError):
             continue
         raise Violation(f"a sealed batch was {course}")

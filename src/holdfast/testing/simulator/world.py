@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from holdfast.core import canonical
+from holdfast.core.course import to_reopen, to_steer
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import (
     Act,
@@ -171,7 +172,8 @@ class World:
         may_not = self.sealed is not None or (self.course is Course.CANCELLED and course is not Course.CANCELLED)
         try:
             self.on_behalf(
-                "operator", lambda store: store.steer(self.batch.id, course, actor="operator", reason="because")
+                "operator",
+                lambda store: store.amend(self.batch.id, to_steer(course, reason="because"), actor="operator"),
             )
         except (Refused, UsageError):
             if not may_not and not self.is_closed():
@@ -255,7 +257,7 @@ class World:
             nonlocal asked
             asked += 1
             try:
-                store.reopen(self.batch.id, actor="sealer", reason="because")
+                store.amend(self.batch.id, to_reopen("because"), actor="sealer")
             except UsageError:  # it is open: asked for the second time, because no answer came to the first
                 if asked == 1:
                     raise

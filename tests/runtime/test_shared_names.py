@@ -512,7 +512,7 @@ PROCESSES = """
 import os
 
 import holdfast as hf
-from holdfast.runtime.operating import operations
+from holdfast.runtime.operate import operations
 
 p = hf.Pipeline("p", store="state.db")
 

@@ -65,14 +65,11 @@ def told(found: object) -> str:
         (["--tolerate", "few"], "--tolerate few: write a number of items"),
         (["--undo", "all of it"], "--undo 'all of it': write a number of items"),
         (["--stop-beyond", "many"], "--stop-beyond many: write a number of items"),
-        (["--stop-beyond", "5", "--window", "9"], "--window belongs to --stop-beyond"),
-        (["--stop-beyond", "5%", "--window", "999999999"], "--window 999999999: a number of items"),
         (["--until", "2026-12-01T06:00"], "--until 2026-12-01T06:00:00 has no time zone"),
         (["--until", "2020-12-01T06:00+00:00"], "--until 2020-12-01T06:00:00+00:00 has passed"),
         (["--until", "late"], "--until late: write a time"),
         (["--budget", "1", "--store", "file://{here}/bucket"], "--budget does not work with"),
         (["--events", "-", "--store", "file://{here}/bucket"], "--events does not work with"),
-        (["--stop-beyond", "5%", "--window", "9", "--store", "file://{here}/bucket"], "--window … does not work with"),
     ],
 )
 def test_an_option_that_is_refused_is_called_as_it_was_given(

@@ -133,11 +133,8 @@ def test_a_batch_gets_its_end_from_the_command_line(app: Path, holdfast: Command
     [
         (["--stop-beyond", "3"], 1, "over tolerance"),
         (["--stop-beyond", "10%"], 1, ""),
-        (["--stop-beyond", "20%", "--window", "4"], 1, ""),
         (["--stop-beyond", "60%"], 0, "complete with dead letters"),
-        (["--stop-beyond", "3", "--window", "4"], 2, ""),
         (["--stop-beyond", "3", "--tolerate", "3"], 2, ""),
-        (["--window", "3"], 2, ""),
         (["--stop-beyond", "0.2"], 2, ""),
         (["--stop-beyond", "many"], 2, ""),
         (["--stop-beyond", "many%"], 2, ""),

@@ -11,7 +11,7 @@ from holdfast.stores.buckets.local import LocalBucket
 from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.testing.conformance import conformance
 
-WITHOUT = ("budget", "window", "events")
+WITHOUT = ("budget", "events")
 _in_memory: dict[Path, MemoryBucket] = {}
 
 

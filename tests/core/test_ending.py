@@ -56,17 +56,16 @@ def test_what_is_for_good_is_said_before_what_is_for_now() -> None:
     assert barrier(batch(course=Course.CANCELLED, **late), NOW) == "cancelled"
 
 
-def test_a_share_of_the_last_items_is_not_judged_by_all_of_them() -> None:
+def test_a_count_or_a_share_of_all_items_may_be_exceeded() -> None:
     assert is_exceeded(Tolerance(share=0.1), 11, batch())
-    assert not is_exceeded(Tolerance(share=0.1, window=20), 11, batch())
-    assert is_exceeded(Tolerance(share=0.1, window=20, count=10), 11, batch())
+    assert not is_exceeded(Tolerance(share=0.1), 10, batch())
+    assert is_exceeded(Tolerance(share=0.5, count=10), 11, batch())
 
 
 def test_how_many_more_may_die_is_the_least_of_what_is_said() -> None:
     assert spare(Tolerance(count=10), 4, batch()) == 6
     assert spare(Tolerance(count=10), 40, batch()) == 0
     assert spare(Tolerance(count=10, share=0.05), 4, batch()) == 1
-    assert spare(Tolerance(share=0.5, window=20), 40, batch()) == 10
 
 
 @pytest.mark.parametrize(

@@ -223,19 +223,12 @@ def check_open_to_items(batch: Batch) -> None:
 
 def is_exceeded(tolerance: Tolerance | None, dead: int, batch: Batch) -> bool:
     """Whether a batch has more dead letters than it may. A share is judged once it is known how many items there
-    are: before, every new item would change it. A share of the last items is another matter: see `window`."""
+    are: before, every new item would change it."""
     if tolerance is None:
         return False
-    share = tolerance.share if tolerance.window is None and batch.ingested_at is not None else None
+    share = tolerance.share if batch.ingested_at is not None else None
     too_many = tolerance.count is not None and dead > tolerance.count
     return too_many or (share is not None and dead > share_of(share, batch.admitted))
-
-
-def may_be_exceeded(tolerance: Tolerance, dead: int, batch: Batch) -> bool:
-    """Whether a batch may have more dead letters than it may, by their number alone. Of a share of the last items, at
-    least that many have to be dead."""
-    in_window = tolerance.window is not None and dead > share_of(tolerance.share or 0.0, tolerance.window)
-    return in_window or is_exceeded(tolerance, dead, batch)
 
 
 def count_or_share(said: object, name: str) -> int | float:
@@ -259,9 +252,7 @@ def share_of(share: float, count: int) -> int:
 def spare(tolerance: Tolerance, dead: int, batch: Batch) -> int:
     """How many more items may die before the tolerance is exceeded, as far as that is known."""
     limits = [] if tolerance.count is None else [tolerance.count - dead]
-    if tolerance.share is not None and tolerance.window is not None:
-        limits.append(share_of(tolerance.share, tolerance.window))
-    elif tolerance.share is not None:
+    if tolerance.share is not None:
         limits.append(share_of(tolerance.share, batch.admitted) - dead)
     return max(0, min(limits, default=0))
 

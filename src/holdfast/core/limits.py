@@ -206,9 +206,6 @@ BREAKER_LONGEST: Final = 600.0
 BREAKER_SECONDS: Final = 3600.0
 """Seconds that the breaker of a stage may be open in one run in all; then the run ends, to be run again later."""
 
-WINDOW_ITEMS: Final = 10_000
-"""The most items a tolerance looks back on; a larger window is refused."""
-
 FLIGHT_SECONDS: Final = 3600.0
 """Seconds that what is in flight may take to its checkpoint when its batch ends or is cancelled; then the run ends
 without it."""

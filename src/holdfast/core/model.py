@@ -257,8 +257,6 @@ class Tolerance(Value, frozen=True, kw_only=True):
 
     count: int | None = None
     share: float | None = None
-    window: int | None = None
-    """The share is of so many items that were settled last, not of all."""
 
 
 class Output(msgspec.Struct, frozen=True, gc=False):

@@ -145,8 +145,6 @@ def check_capabilities(able: Capabilities, options: Options, receivers: Sequence
     """Refuse a run that its store cannot hold to what was said."""
     if options.cap is not None and not able.budget:
         raise _refused("budget=", "money is counted over all chunks of a batch, and a bucket writes one at a time")
-    if isinstance(options.tolerate, Tolerance) and options.tolerate.window is not None and not able.window:
-        raise _refused("Tolerance(window=…)", "the items that were settled last stand in many documents")
     if receivers and not able.events:
         raise _refused("events=", "a bucket has no order over all chunks in which events could be delivered")
 

@@ -110,7 +110,7 @@ _REFUSED = re.compile(
     r"(?P<name>accept_source|budget|deadline|events|lease|patience|poll|stop-beyond|tolerate|undo|until|workers)="
     r"(?P<value>'[^']*'|\"[^\"]*\"|[^\s;]*?)(?=:? |$)"
 )
-_BUILT = re.compile(r"(?:Budget|Tolerance)\((?P<name>usd|share|count|window)=(?P<value>[^),]*)\)")
+_BUILT = re.compile(r"(?:Budget|Tolerance)\((?P<name>usd|share|count)=(?P<value>[^),]*)\)")
 _AMOUNT = re.compile(r"(?P<name>usd)=(?P<value>'[^']*')")
 _OPTION = {"usd": "budget", "share": "stop-beyond", "count": "stop-beyond"}
 

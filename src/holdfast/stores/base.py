@@ -45,8 +45,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     budget: bool = True
     """Money is set aside and counted over a whole batch in one write."""
-    window: bool = True
-    """A tolerance may look at the items that were settled last, over all chunks."""
     events: bool = True
     """Events are kept in the order in which they became durable."""
     one_clock: bool = True

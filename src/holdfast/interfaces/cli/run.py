@@ -49,9 +49,6 @@ def run(
             "--stop-beyond", metavar="N|SHARE", help="Stop when more items than this are dead: 5, 0.01 or 1%."
         ),
     ] = None,
-    window: Annotated[
-        int | None, typer.Option("--window", min=1, help="With --stop-beyond SHARE: of so many items settled last.")
-    ] = None,
     lease: Annotated[
         str | None, typer.Option("--lease", metavar="TIME", help="How long a silent worker keeps its items.")
     ] = None,
@@ -127,7 +124,7 @@ def run(
         "patience": patience,
         "allow_empty": allow_empty if allow_empty else None,
         "until": _until(until),
-        "tolerate": _tolerance(stop_beyond, window, tolerate),
+        "tolerate": _tolerance(stop_beyond, tolerate),
         "budget": _budget(budget),
         "progress": False if as_json and progress is None else progress,
         "signals": "report",
@@ -227,16 +224,12 @@ def _until(text: str | None) -> str | datetime | None:
         ) from None
 
 
-def _tolerance(stop_beyond: str | None, window: int | None, tolerate: str | None) -> str | Tolerance | None:
+def _tolerance(stop_beyond: str | None, tolerate: str | None) -> str | Tolerance | None:
     if stop_beyond is None:
-        if window is not None:
-            raise UsageError("--window belongs to --stop-beyond: pass the share of those items that may be dead")
         return tolerate
     if tolerate is not None:
         raise UsageError("--tolerate judges at the end, --stop-beyond stops the run: pass one of them")
     limit = count_or_share(stop_beyond, "stop-beyond")
-    if isinstance(limit, int) and window is not None:
-        raise UsageError("--window belongs to --stop-beyond with a share of those items, such as 1%")
     if isinstance(limit, int):
         return Tolerance(count=limit)
-    return Tolerance(share=limit, window=window)
+    return Tolerance(share=limit)

@@ -6,7 +6,7 @@ from decimal import Decimal
 from holdfast.core import canonical, model, retry
 from holdfast.core.course import share_of
 from holdfast.core.errors import UsageError
-from holdfast.core.limits import BREAKER_SECONDS, WINDOW_ITEMS
+from holdfast.core.limits import BREAKER_SECONDS
 from holdfast.core.retry import Policy
 from holdfast.runtime.text import Duration, seconds
 
@@ -62,12 +62,11 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """How many dead letters a batch may have before its run stops: a count, a share of all items, or both; with
-    `window`, the share is of so many items that were settled last."""
+    """How many dead letters a batch may have before its run stops: a count, a share of all items, or
+    both."""
 
     count: int | None = None
     share: float | None = None
-    window: int | None = None
 
     def __post_init__(self) -> None:
         if self.count is None and self.share is None:
@@ -77,14 +76,10 @@ class Tolerance:
         share = self.share
         if share is not None and (isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1):
             raise UsageError(f"Tolerance(share={share!r}): a share from 0 to 1, such as 0.01")
-        if self.window is not None and (type(self.window) is not int or not 1 <= self.window <= WINDOW_ITEMS):
-            raise UsageError(f"Tolerance(window={self.window!r}): a number of items from 1 to {WINDOW_ITEMS:,}")
-        if self.window is not None and share is None:
-            raise UsageError("Tolerance(window=…): pass the share of the window that may be dead, with share=…")
 
     def facts(self) -> model.Tolerance:
         """What a store is asked to judge."""
-        return model.Tolerance(count=self.count, share=self.share, window=self.window)
+        return model.Tolerance(count=self.count, share=self.share)
 
     def allowed(self, expected: int) -> int:
         """How many of all items may be dead once everything is settled."""

@@ -74,8 +74,8 @@ def _holds(halt: journal.Acted, batch: Batch, chunks: Sequence[Chunk]) -> bool:
     dead = sum(chunk.counts.dead for chunk in chunks)
     if not halt.note:
         return dead > 0
-    count, share, window = canonical.decode(halt.note)
-    return course.may_be_exceeded(Tolerance(count=count, share=share, window=window), dead, batch)
+    count, share, *_ = canonical.decode(halt.note)
+    return course.is_exceeded(Tolerance(count=count, share=share), dead, batch)
 
 
 def _goes_on(store: Store, batch: Batch) -> bool:
@@ -91,7 +91,7 @@ def note_halt(store: Store, batch: Batch, reason: str, *, actor: str, tolerance:
         return
     before, note = _last_halt(store, now, store.chunks(batch.id)), b""
     if reason == TOLERANCE and tolerance is not None:
-        note = canonical.encode([tolerance.count, tolerance.share, tolerance.window])
+        note = canonical.encode([tolerance.count, tolerance.share])
     halt = journal.Acted(reason=reason, note=note)
     if before != halt and (before is not None or reason in HALTS):
         store.amend(batch.id, to_note(HALTED, journal.encode_body(halt)), actor=actor)

@@ -395,7 +395,7 @@ def _look_inside_bucket(store: Store, wall: Callable[[], float]) -> Iterator[Che
         chunks = [chunk for batch in batches for chunk in store.chunks(batch.id)]
         message = f"{len(batches):,} batches in {many(len(chunks), 'chunk')}; every document could be read"
         yield Check(name="store", level=Level.OK, message=message)
-        message = "compare-and-swap was tried when the store was made; no budget, no events, no window on it"
+        message = "compare-and-swap was tried when the store was made; no budget and no events on it"
         yield Check(name="capabilities", level=Level.OK, message=message)
         yield check_leases(store, chunks, wall())
     except HoldfastError as error:

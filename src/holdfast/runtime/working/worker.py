@@ -357,7 +357,6 @@ class Worker:
         room = max(1, self.lanes[0].room(self.holdings))
         limit = min(self.appetite.portion(), room) if self.caution.is_careful else self.appetite.portion()
         reserve, most = self.ledger.reserve(), self.ledger.most_at_once()
-        self.watch.before_claim()
         if self.control.stopping:
             return False
         most = limit if most is None else min(limit, most)

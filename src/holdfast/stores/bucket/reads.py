@@ -36,7 +36,7 @@ from holdfast.stores.bucket.sight import Seen, Sight
 from holdfast.stores.buckets.base import Bucket
 
 replace = msgspec.structs.replace
-CAPABILITIES = Capabilities(budget=False, window=False, events=False, one_clock=False, items=BUCKET_ITEMS)
+CAPABILITIES = Capabilities(budget=False, events=False, one_clock=False, items=BUCKET_ITEMS)
 AT_ONCE = 8
 """Requests that are under way at the same time."""
 ROWS = 256

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from holdfast.core import ingest, journal
 from holdfast.core.acts import Effect, apply, by_chunk, may_come_again
 from holdfast.core.model import Act, BatchId, Change, Chunk, Counts, ItemNo, Place, State
-from holdfast.core.states import Transition, go_back, move
+from holdfast.core.states import Transition, move
 from tests.core.made import NOW, PROPERTY, STATES, chunk
 
 STAGES = 3
@@ -24,12 +24,12 @@ def act(*changes: Change, seize: bool = False) -> Act:
 
 
 def reset(n: int, place: Place, stage: int = 0) -> Change:
-    after = go_back(place, Transition.RESET, stage, STAGES, reason="because")
+    after = move(place, Transition.RESET, stage=stage, stages=STAGES, reason="because")
     return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
 
 
 def redrive(n: int, place: Place) -> Change:
-    after = move(place, Transition.REDRIVE, stages=STAGES, attempt=0, due=0.0)
+    after = move(place, Transition.REDRIVE, stages=STAGES)
     return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
 
 

@@ -117,7 +117,7 @@ def work_on(world: World) -> None:
 
 
 def send_on_its_way(world: World, item: StoredItem) -> None:
-    after = move(item.place, Transition.REQUEUE, stages=len(world.stages), requeues=item.place.requeues + 1)
+    after = move(item.place, Transition.REQUEUE, stages=len(world.stages))
     change = Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=after)
     world.store.act(Act(id=os.urandom(16), batch=world.id, kind="requeued", actor="ada", reason="so",
                         at_items=(change,), seize=True))  # fmt: skip

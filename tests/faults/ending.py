@@ -71,7 +71,7 @@ class Ending:
             event = events.orphan_resolved(
                 stuck.n, stuck.key, stuck.place, strategy="re-enqueue", actor="clerk", reason="so"
             )
-            self.act("requeued", stuck, Transition.REQUEUE, event, requeues=1)
+            self.act("requeued", stuck, Transition.REQUEUE, event)
         self.steer(Course.CANCELLED)
 
     def work(self) -> None:
@@ -91,11 +91,9 @@ class Ending:
         warning = events.warning("torn", "one letter is torn")
         self.store.amend(self.id, to_note("warned", body, once=True, events=[warning]), actor=self.owner)
 
-    def act(
-        self, kind: str, item: StoredItem, transition: Transition, *told: events.Event, requeues: int | None = None
-    ) -> None:
+    def act(self, kind: str, item: StoredItem, transition: Transition, *told: events.Event) -> None:
         place = item.place
-        after = move(place, transition, stages=1, requeues=place.requeues if requeues is None else requeues)
+        after = move(place, transition, stages=1)
         change = Change(n=item.n, state=place.state, epoch=place.epoch, place=after)
         self.store.act(
             Act(id=os.urandom(16), batch=self.id, kind=kind, actor="clerk", reason="because", at_items=(change,),

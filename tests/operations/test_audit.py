@@ -26,7 +26,7 @@ from holdfast.core.model import (
     Want,
 )  # fmt: skip
 from holdfast.core.outcome import Outcome
-from holdfast.core.states import Transition, go_back, move
+from holdfast.core.states import Transition, move
 from holdfast.runtime.operate import audit, operations, resolution, steer
 from holdfast.runtime.operate.operations import By
 from holdfast.runtime.operate.replay import Projection
@@ -114,8 +114,8 @@ def test_an_item_that_failed_and_then_went_back_too_often_verifies(world: World)
     world.work(failed)
     (item,) = world.store.items(world.id)
     assert item.place.attempt == 1
-    gone = go_back(item.place, Transition.REWIND, 0, 2, reason="gone")
-    changed(world, "rewound", item, msgspec.structs.replace(gone, state=State.DEAD, code="rewound_too_often"))
+    gone = move(item.place, Transition.EXHAUST, stage=0, stages=2, code="rewound_too_often", reason="gone")
+    changed(world, "rewound", item, gone)
     assert audit.verify(world.store, world.batch).findings == ()
 
 
@@ -137,7 +137,7 @@ def test_how_often_an_item_was_sent_on_its_way_again_is_held_against_the_journal
 def test_what_was_decided_before_an_item_was_sent_on_its_way_again_does_not_set_the_count_back(world: World) -> None:
     world.add("a")
     (seen,) = world.store.items(world.id)
-    changed(world, "requeued", seen, move(seen.place, Transition.REQUEUE, stages=2, requeues=1))
+    changed(world, "requeued", seen, move(seen.place, Transition.REQUEUE, stages=2))
     late = Change(n=seen.n, state=seen.place.state, epoch=0, place=move(seen.place, Transition.CANCEL, stages=2))
     act = Act(id=bytes(16), batch=world.id, kind="cancelled", actor="ada", reason="so", at_items=(late,))
     assert world.store.act(act) == []

@@ -16,7 +16,7 @@ import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.model import Act, Change, Claim, Want, chain_of_batch
 from holdfast.core.settle import NOTHING
-from holdfast.core.states import Transition, go_back
+from holdfast.core.states import Transition, move
 from holdfast.runtime.define.definition import Patience
 from holdfast.runtime.operate.operations import By, redrive
 from holdfast.runtime.scans.follower import Follower
@@ -680,7 +680,7 @@ def _break_lease(store: Store, name: str) -> None:
     batch = store.batch(name)
     assert batch is not None
     (item,) = store.items(batch.id, lo=0, hi=1)
-    place = go_back(item.place, Transition.RESET, 0, 1, reason="broken")
+    place = move(item.place, Transition.RESET, stage=0, stages=1, reason="broken")
     change = Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=place)
     act = Act(id=os.urandom(16), batch=batch.id, kind="reset", actor="ann", reason="broken", at_items=(change,),
               seize=True)  # fmt: skip

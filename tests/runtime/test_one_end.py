@@ -239,7 +239,7 @@ def test_an_act_tells_both_what_keeps_items_from_going_on_and_what_went_wrong_at
         batch.id, to_steer(Course.OPEN, reason="x", ends_at=letters.store.now() - 1.0), actor="a"
     ).batch
     [dead] = letters.store.items(batch.id, state=State.DEAD)
-    change = change_of(dead.n, dead.place, states.redriven(dead.place, 1))
+    change = change_of(dead.n, dead.place, states.move(dead.place, states.Transition.REDRIVE, stages=1))
     did = operations.act_on(letters.store, ended, [dead], lambda _: change, kind="redriven", by=BY,
                             at_end=lambda changed: f"{changed} has no name")  # fmt: skip
     assert did.warning.startswith("letters ended at ")

@@ -220,4 +220,4 @@ def requeued(place: Place, stages: int, *, reason: str) -> Place:
     if place.requeues >= REQUEUES:
         why = f"{storable(reason)} (re-enqueued {place.requeues} times without progress)"
         return move(place, Transition.BURY, stages=stages, code=REQUEUED_TOO_OFTEN, reason=why)
-    return move(place, Transition.REQUEUE, stages=stages, due=0.0, wait=0.0, used=0.0, requeues=place.requeues + 1)
+    return move(place, Transition.REQUEUE, stages=stages)

@@ -13,7 +13,7 @@ from holdfast.core.canonical import decode, encode, fingerprint
 from holdfast.core.errors import DefinitionChanged, FingerprintChanged, UsageError
 from holdfast.core.limits import REWINDS
 from holdfast.core.model import Batch, Change, NewItem, Place, State, StoredItem
-from holdfast.core.states import RESOLVED, Transition, go_back
+from holdfast.core.states import RESOLVED, Transition, move
 
 UNDECIDED = "undecided"
 """Where a definition names the changes that a run continued with, though nobody said what to do about them."""
@@ -96,7 +96,7 @@ def is_affected(place: Place, stage: int) -> bool:
 def send_back(item: StoredItem, stage: int, stages: int, *, reason: str) -> Change:
     """An item begins again at a stage, in a new epoch."""
     place = item.place
-    after = go_back(place, Transition.RESET, stage, stages, reason=reason)
+    after = move(place, Transition.RESET, stage=stage, stages=stages, reason=reason)
     return change_of(item.n, place, after)
 
 

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.core import canonical, journal
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Change, Checkpoint, ItemNo, Key, Place, State
-from holdfast.core.states import Transition, go_back
+from holdfast.core.states import Transition, move
 
 DIGITS = 40
 """A number with more digits than these is written with an exponent."""
@@ -445,7 +445,7 @@ def go_on_from(at: Standing, to: Checkpoint | None, stages: int, *, reason: str,
     is_done = at.place.state is State.DONE and to is not None
     if not even_so and (is_fresh or is_done) and (to is None or _is_same(at.checkpoint, to)):
         return "there already"
-    place = go_back(at.place, Transition.RESET, 0, stages, reason=reason)
+    place = move(at.place, Transition.RESET, stage=0, stages=stages, reason=reason)
     digest = b"" if to is None else canonical.digest_of_acc(at.salt, to.acc)
     return Change(n=at.n, state=at.place.state, epoch=at.place.epoch, place=place, checkpoint=to, acc_digest=digest)
 

@@ -8,7 +8,8 @@ import msgspec
 
 from holdfast.core import canonical
 from holdfast.core.limits import KEY_BYTES, MESSAGE_CHARS, PAYLOAD_BYTES, PREVIEW_BYTES
-from holdfast.core.model import START, Admitted, ItemNo, Key, NewItem, Place, State
+from holdfast.core.model import START, Admitted, ItemNo, Key, NewItem
+from holdfast.core.states import refused
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST_NS, LAST_NS = -62_135_596_800 * 10**9, 253_402_300_800 * 10**9
@@ -75,7 +76,7 @@ def refuse(key: object, raw: bytes, salt: bytes, code: str, message: str) -> New
             {"cut_after": PREVIEW_BYTES, "bytes": len(raw), "begins": raw[:PREVIEW_BYTES].decode("utf-8", "replace")}
         )
     )
-    place = Place(state=State.DEAD, code=code, reason=canonical.storable(message[:MESSAGE_CHARS]))
+    place = refused(code=code, reason=canonical.storable(message[:MESSAGE_CHARS]))
     stored: Key = key if type(key) is int and _is_storable_number(key) else text
     return NewItem(stored, canonical.key_hash(text), salt, kept, place)
 

@@ -6,7 +6,6 @@ them: outputs, new places, totals, the body of the journal entry, and the items 
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any
 
 import msgspec
 
@@ -32,7 +31,7 @@ from holdfast.core.model import (
 )
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
-from holdfast.core.states import Transition, checkpoint, move, progress
+from holdfast.core.states import Transition, checkpoint, move, on_plain_way
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -156,7 +155,7 @@ def booked(settled: Settled, reached: Sequence[Reached]) -> Settled:
 
 def further(item: Item) -> Item:
     """The item once a checkpoint of it is durable: the attempts before are behind it."""
-    place = progress(item.place, item.place.stage + 1)
+    place = move(item.place, Transition.PROGRESS, stages=item.place.stage + 1)
     return item if place == item.place else msgspec.structs.replace(item, place=place, plain=False)
 
 
@@ -258,7 +257,7 @@ class _Ledger:
                     Move(d.item.n, checkpoint(d.item.place, stage + 1, self.stages)) for d in group if not d.item.plain
                 ]
             return
-        fresh = Place(stage=stage + 1)
+        fresh = on_plain_way(stage + 1, self.stages)
         for d in group:
             item, place = d.item, fresh
             if not item.plain:
@@ -324,18 +323,20 @@ class _Ledger:
     def _failed(self, failed: Failed, spent: int) -> None:
         place = failed.item.place
         policy = self.policies[place.stage]
-        used = place.used + failed.seconds
-        facts: dict[str, Any] = {"attempt": place.attempt + 1, "spent": spent, "code": storable(failed.code)}
+        attempt, used = place.attempt + 1, place.used + failed.seconds
         decision = retry.decide(place, failed, policy, spent=spent)
         message, code, trace = _cut(failed.message), storable(failed.code), storable(failed.trace)
         if isinstance(decision, retry.Again):
-            facts |= {"due": self.now + decision.wait, "wait": decision.wait, "used": used + decision.charged,
-                      "deferred": place.deferred + (decision.wait - decision.charged)}  # fmt: skip
-            after = move(place, Transition.RETRY, stages=self.stages, reason=message, **facts)
+            after = move(
+                place, Transition.RETRY, stages=self.stages, attempt=attempt, spent=spent, code=code, reason=message,
+                due=self.now + decision.wait, wait=decision.wait, used=used + decision.charged,
+                deferred=place.deferred + (decision.wait - decision.charged),
+            )  # fmt: skip
             self._keep(failed, after, "retry", code, message, trace=trace)
         else:
             why = message if decision.why == "permanent" else f"{message} ({decision.why})"
-            after = move(place, Transition.BURY, stages=self.stages, reason=why, used=used, **facts)
+            after = move(place, Transition.BURY, stages=self.stages, attempt=attempt, spent=spent, code=code,
+                         reason=why, used=used)  # fmt: skip
             self._bury(failed.item, after)
             self._keep(failed, after, "bury", code, why, trace=trace)
 

@@ -1,22 +1,11 @@
-"""The one table of legal transitions, and the only place an item's state changes.
+"""The table of transitions: each way in which the state of an item changes, and the only code that changes it.
 
-pending ──checkpoint──▶ pending (next stage)      within an epoch the stage only grows, one at a time
-   │ ├──progress──────▶ pending (same stage, further on in its range)
-   │ ├──retry, defer──▶ pending (same stage, later)
-   │ ├──requeue───────▶ pending (same stage, at once)   by a person
-   │ ├──finish────────▶ done
-   │ ├──skip──────────▶ skipped
-   │ ├──bury──────────▶ dead
-   │ └──cancel────────▶ cancelled
-dead ───redrive───────▶ pending (where it stopped)
-dead ───resolve───────▶ done or skipped            by a person
-dead ───discard───────▶ cancelled                  by a person
-pending ──recover─────▶ done, or pending at a later stage: its output was found, all else about it is lost
-any ────reset, rewind─▶ pending (an earlier stage or the same, in the next epoch)
+`docs/architecture.md` shows the table and a drawing of it; `tools/states.py` makes both from the rows below.
 """
 
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import TypedDict, Unpack
 
 import msgspec
 
@@ -30,6 +19,8 @@ RESOLVED = "resolved"
 class Transition(StrEnum):
     """What moves an item."""
 
+    ADMIT = "admit"
+    REFUSE = "refuse"
     CHECKPOINT = "checkpoint"
     PROGRESS = "progress"
     FINISH = "finish"
@@ -44,32 +35,108 @@ class Transition(StrEnum):
     DISCARD = "discard"
     RECOVER = "recover"
     RESET = "reset"
+    RENEW = "renew"
     REWIND = "rewind"
+    EXHAUST = "exhaust"
 
 
-TABLE: dict[Transition, tuple[frozenset[State], frozenset[State]]] = {
-    Transition.CHECKPOINT: (frozenset({State.PENDING}), frozenset({State.PENDING})),
-    Transition.PROGRESS: (frozenset({State.PENDING}), frozenset({State.PENDING})),
-    Transition.FINISH: (frozenset({State.PENDING}), frozenset({State.DONE})),
-    Transition.RETRY: (frozenset({State.PENDING}), frozenset({State.PENDING})),
-    Transition.DEFER: (frozenset({State.PENDING}), frozenset({State.PENDING})),
-    Transition.REQUEUE: (frozenset({State.PENDING}), frozenset({State.PENDING})),
-    Transition.SKIP: (frozenset({State.PENDING}), frozenset({State.SKIPPED})),
-    Transition.BURY: (frozenset({State.PENDING}), frozenset({State.DEAD})),
-    Transition.CANCEL: (frozenset({State.PENDING}), frozenset({State.CANCELLED})),
-    Transition.REDRIVE: (frozenset({State.DEAD}), frozenset({State.PENDING})),
-    Transition.RESOLVE: (frozenset({State.DEAD}), frozenset({State.DONE, State.SKIPPED})),
-    Transition.DISCARD: (frozenset({State.DEAD}), frozenset({State.CANCELLED})),
-    Transition.RECOVER: (frozenset({State.PENDING}), frozenset({State.PENDING, State.DONE})),
-    Transition.RESET: (frozenset(State), frozenset({State.PENDING})),
-    Transition.REWIND: (
-        frozenset({State.PENDING, State.DONE, State.SKIPPED, State.DEAD}),
-        frozenset({State.PENDING}),
-    ),
+class Leads(StrEnum):
+    """Where a transition leads to, counted from where the item is."""
+
+    SAME = "same"
+    NEXT = "next"
+    FIRST = "first"
+    END = "end"
+    BACK = "same or earlier"
+    LATER = "later"
+
+
+class ItemFacts(TypedDict, total=False):
+    """What is kept about an item beside its state, stage and epoch."""
+
+    attempt: int
+    due: float
+    used: float
+    wait: float
+    spent: int
+    rewinds: int
+    requeues: int
+    deferred: float
+    code: str
+    reason: str
+
+
+WAIT: ItemFacts = {"due": 0.0, "wait": 0.0}
+"""A settled item waits for nothing."""
+UNSPENT: ItemFacts = {"attempt": 0, "due": 0.0, "used": 0.0, "wait": 0.0, "requeues": 0, "deferred": 0.0, "code": "",
+                      "reason": ""}  # fmt: skip
+FRESH: ItemFacts = {**UNSPENT, "spent": 0}
+"""No attempts used, nothing waited for, nothing said."""
+NEVER_BACK: ItemFacts = {**FRESH, "rewinds": 0}
+SAID = frozenset({"code", "reason"})
+ANY = frozenset(State)
+PENDING, DEAD = frozenset({State.PENDING}), frozenset({State.DEAD})
+NOT_THERE: frozenset[State] = frozenset()
+"""An item that comes in has no state before."""
+
+
+class TransitionRule(msgspec.Struct, frozen=True):
+    """One row of the table."""
+
+    transition: Transition
+    from_: frozenset[State]
+    to: State
+    when: str
+    stage: Leads = Leads.SAME
+    epoch: Leads = Leads.SAME
+    resets: ItemFacts = {}
+    """Facts that begin again, with what they begin with."""
+    counts: str = ""
+    """The fact that grows by one."""
+    takes: frozenset[str] = frozenset()
+    """Facts that the caller gives."""
+    plain: bool = False
+    """An item that only ever moved by such rows is on the plain way: nobody stores its place, because its last output
+    tells it (`on_plain_way`)."""
+
+
+_T, _R = Transition, TransitionRule
+TABLE = (
+    _R(_T.ADMIT, NOT_THERE, State.PENDING, "it comes in", plain=True),
+    _R(_T.REFUSE, NOT_THERE, State.DEAD, "it comes in, and is invalid or too large", takes=SAID),
+    _R(_T.CHECKPOINT, PENDING, State.PENDING, "its stage has an output", Leads.NEXT, resets=FRESH, plain=True),
+    _R(_T.FINISH, PENDING, State.DONE, "its last stage has an output", Leads.NEXT, resets=FRESH, plain=True),
+    _R(_T.PROGRESS, PENDING, State.PENDING, "it came further in its range; its money stays spent", resets=UNSPENT),
+    _R(_T.RETRY, PENDING, State.PENDING, "an attempt failed and another follows",
+       takes=SAID | {"attempt", "due", "wait", "used", "spent", "deferred"}),
+    _R(_T.DEFER, PENDING, State.PENDING, "it is tried later, at no cost of an attempt",
+       takes=SAID | {"due", "wait", "spent", "deferred"}),
+    _R(_T.REQUEUE, PENDING, State.PENDING, "a person sends it on its way at once", resets={**WAIT, "used": 0.0},
+       counts="requeues"),
+    _R(_T.SKIP, PENDING, State.SKIPPED, "its handler has nothing to do", resets=WAIT, takes=SAID),
+    _R(_T.BURY, PENDING, State.DEAD, "its last attempt failed, or a person gave it up", resets=WAIT,
+       takes=SAID | {"attempt", "used", "spent"}),
+    _R(_T.CANCEL, PENDING, State.CANCELLED, "its batch is cancelled or came to its end", resets=WAIT, takes=SAID),
+    _R(_T.REDRIVE, DEAD, State.PENDING, "a person has it tried again where it stopped", resets=FRESH),
+    _R(_T.RESOLVE, DEAD, State.DONE, "a person gives its output", Leads.END, resets=WAIT, takes=SAID),
+    _R(_T.RESOLVE, DEAD, State.SKIPPED, "a person does without its output", resets=WAIT, takes=SAID),
+    _R(_T.DISCARD, DEAD, State.CANCELLED, "a person gives it up", resets=WAIT),
+    _R(_T.RECOVER, PENDING, State.PENDING, "its output was found, all else about it is lost", Leads.LATER, takes=SAID),
+    _R(_T.RECOVER, PENDING, State.DONE, "its last output was found", Leads.END, resets=WAIT, takes=SAID),
+    _R(_T.RESET, ANY, State.PENDING, "it begins again", Leads.BACK, Leads.NEXT, NEVER_BACK,
+       takes=frozenset({"reason"})),
+    _R(_T.RENEW, ANY - DEAD, State.PENDING, "it came again with another payload", Leads.FIRST, Leads.NEXT, NEVER_BACK,
+       takes=frozenset({"reason"})),
+    _R(_T.RENEW, ANY - DEAD, State.DEAD, "it came again with a payload that is refused", Leads.FIRST, Leads.NEXT,
+       NEVER_BACK, takes=SAID),
+    _R(_T.REWIND, ANY - {State.CANCELLED}, State.PENDING, "what it rests on is gone", Leads.BACK, Leads.NEXT, FRESH,
+       counts="rewinds", takes=frozenset({"reason"})),
+    _R(_T.EXHAUST, ANY - {State.CANCELLED}, State.DEAD, "what it rests on is gone, once too often", Leads.BACK,
+       Leads.NEXT, FRESH, takes=SAID),
+)  # fmt: skip
+RULES: Mapping[Transition, Mapping[State, TransitionRule]] = {
+    transition: {rule.to: rule for rule in TABLE if rule.transition is transition} for transition in Transition
 }
-
-NEW_EPOCH = frozenset({Transition.RESET, Transition.REWIND})
-ONWARD = frozenset({Transition.CHECKPOINT, Transition.FINISH})
 
 
 def move(
@@ -79,35 +146,36 @@ def move(
     to: State | None = None,
     stage: int | None = None,
     stages: int,
-    **facts: Any,
+    **facts: Unpack[ItemFacts],
 ) -> Place:
-    """The place after a transition, or an error when the table does not allow it; `stages` is how many there are."""
-    before, after = TABLE[transition]
-    if place.state not in before:
-        raise UsageError(f"cannot {transition} an item that is {place.state}: only {_either(before)} can")
-    if to is None and len(after) > 1:
-        raise UsageError(f"{transition} leads to {_either(after)}: give one of them")
-    state = next(iter(after)) if to is None else to
-    if state not in after:
-        raise UsageError(f"{transition} leads to {_either(after)}, not to {state}")
-    target = place.stage if stage is None else stage
-    _check_stage(place, transition, state, target, stages)
-    epoch = place.epoch + 1 if transition in NEW_EPOCH else place.epoch
-    if state is not State.PENDING:
-        facts["due"] = facts["wait"] = 0.0  # a settled item waits for nothing
-    return msgspec.structs.replace(place, state=state, stage=target, epoch=epoch, **facts)
+    """Return the place after a transition. Raise `UsageError` when the table does not allow it.
+
+    `to` is needed where a transition has two ends, `stage` where the rule leaves a choice; `stages` is how many there
+    are.
+    """
+    rule = _rule(place, transition, to)
+    target = _target(rule, place.stage, stage, stages)
+    if not facts.keys() <= rule.takes:
+        raise UsageError(f"{transition} does not set {', '.join(sorted(facts.keys() - rule.takes))}")
+    changed: ItemFacts = {**rule.resets, **facts}
+    if rule.counts:
+        changed[rule.counts] = getattr(place, rule.counts) + 1  # type: ignore[literal-required]
+    epoch = place.epoch if rule.epoch is Leads.SAME else place.epoch + 1
+    return msgspec.structs.replace(place, state=rule.to, stage=target, epoch=epoch, **changed)
 
 
-def keeps_outputs(place: Place) -> bool:
-    """Whether the outputs of the stages that an item has passed are expected to be there: not of one that was called
-    off, nor of one that a person settled without them."""
-    if place.state is State.SKIPPED:
-        return place.code != RESOLVED
-    return place.state is not State.CANCELLED
+def refused(*, code: str, reason: str) -> Place:
+    """Return the place of an item that is a dead letter from the first moment."""
+    return Place(state=State.DEAD, code=code, reason=reason)
+
+
+def on_plain_way(stage: int, stages: int) -> Place:
+    """Return the place of an item that reached a stage and never failed, waited or went back."""
+    return Place(stage=stage) if stage < stages else Place(stage=stage, state=State.DONE)
 
 
 def checkpoint(place: Place, reached: int, stages: int) -> Place:
-    """The place once the stage before `reached` has its output. Reaching what was reached before changes nothing."""
+    """Return the place once the stage before `reached` has its output. Reaching a stage again changes nothing."""
     if reached <= place.stage:
         return place
     if reached != place.stage + 1 or reached > stages:
@@ -115,45 +183,56 @@ def checkpoint(place: Place, reached: int, stages: int) -> Place:
             "illegal_jump",
             f"an item at stage {place.stage} cannot jump to stage {reached}: each stage has one successor",
         )
-    if reached == stages:
-        return move(place, Transition.FINISH, stage=reached, stages=stages, **_FRESH)
-    return move(place, Transition.CHECKPOINT, stage=reached, stages=stages, **_FRESH)
+    return move(place, Transition.FINISH if reached == stages else Transition.CHECKPOINT, stages=stages)
 
 
-_FRESH: dict[str, Any] = {"attempt": 0, "due": 0.0, "used": 0.0, "wait": 0.0, "spent": 0, "requeues": 0,
-                           "deferred": 0.0, "code": "", "reason": ""}  # fmt: skip
+def keeps_outputs(place: Place) -> bool:
+    """Return whether the outputs of the stages that an item has passed are expected to be there: not of one that was
+    called off, nor of one that a person settled without them."""
+    if place.state is State.SKIPPED:
+        return place.code != RESOLVED
+    return place.state is not State.CANCELLED
 
 
-def progress(place: Place, stages: int) -> Place:
-    """The place of an item that came further within its stage: what it met before is behind it. Its money is not."""
-    return move(place, Transition.PROGRESS, stages=stages, **{**_FRESH, "spent": place.spent})
+def _rule(place: Place, transition: Transition, to: State | None) -> TransitionRule:
+    """Return the row that leads from the state of an item to another."""
+    ends = RULES[transition]
+    if to is None and len(ends) > 1:
+        raise UsageError(f"{transition} leads to {_either(ends)}: give one of them")
+    rule = next(iter(ends.values())) if to is None else ends.get(to)
+    if rule is None:
+        raise UsageError(f"{transition} leads to {_either(ends)}, not to {to}")
+    if place.state not in rule.from_:
+        raise UsageError(f"cannot {transition} an item that is {place.state}: only {_either(rule.from_)} can")
+    return rule
 
 
-def go_back(place: Place, transition: Transition, stage: int, stages: int, *, reason: str) -> Place:
-    """The place of an item that begins again at `stage`, in the next epoch, with no attempts used."""
-    rewinds = place.rewinds + 1 if transition is Transition.REWIND else 0
-    return move(place, transition, stage=stage, stages=stages, **{**_FRESH, "reason": reason, "rewinds": rewinds})
+ONLY: Mapping[Leads, Callable[[int, int], int]] = {
+    Leads.SAME: lambda here, _stages: here,
+    Leads.NEXT: lambda here, _stages: here + 1,
+    Leads.FIRST: lambda _here, _stages: 0,
+    Leads.END: lambda _here, stages: stages,
+}
+"""The stage that a row leads to, where it leaves no choice."""
 
 
-def redriven(place: Place, stages: int) -> Place:
-    """The place of a dead letter that is tried again where it stopped, with no attempts used."""
-    return move(place, Transition.REDRIVE, stages=stages, **_FRESH)
-
-
-def _check_stage(place: Place, transition: Transition, state: State, target: int, stages: int) -> None:
-    if not 0 <= target <= stages or (state is State.PENDING and target == stages):
+def _target(rule: TransitionRule, here: int, stage: int | None, stages: int) -> int:
+    """Return the stage that a row leads to. An item is past its last stage when, and only when, it is done."""
+    only = ONLY.get(rule.stage)
+    target = only(here, stages) if only is not None and stage is None else stage
+    if target is None:
+        raise UsageError(f"{rule.transition} leads to a stage that is {rule.stage}: give it")
+    is_end, is_done = target == stages, rule.to is State.DONE
+    if not 0 <= target <= stages or (is_end and not is_done):
         raise UsageError(f"there is no stage {target}: this pipeline has {stages}, counted from 0")
-    if transition in NEW_EPOCH:
-        legal = target <= place.stage
-    elif transition in ONWARD:
-        legal = target == place.stage + 1
-    elif transition is Transition.RECOVER:
-        legal = target > place.stage and (state is State.DONE) == (target == stages)
+    if only is not None:
+        legal = target == only(here, stages)
     else:
-        legal = target == place.stage or (transition is Transition.RESOLVE and state is State.DONE and target == stages)
-    if not legal:
-        raise UsageError(f"{transition} cannot lead from stage {place.stage} to stage {target}")
+        legal = target <= here if rule.stage is Leads.BACK else target > here
+    if not legal or is_done is not is_end:
+        raise UsageError(f"{rule.transition} cannot lead from stage {here} to stage {target}")
+    return target
 
 
-def _either(states: frozenset[State]) -> str:
-    return " or ".join(sorted(states))
+def _either(states: Mapping[State, object] | frozenset[State]) -> str:
+    return " or ".join(sorted(states)) or "a new one"

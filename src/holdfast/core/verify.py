@@ -15,7 +15,7 @@ from holdfast.core.canonical import decode, encode
 from holdfast.core.course import End, word_of
 from holdfast.core.limits import FINDINGS_SEALED, REWINDS, UNDO_ITEMS
 from holdfast.core.model import Course, Key, Place, State, Value
-from holdfast.core.states import Transition, go_back, keeps_outputs
+from holdfast.core.states import Transition, keeps_outputs, move
 
 
 class Verdict(StrEnum):
@@ -82,11 +82,10 @@ def decide(seen: Sequence[Seen]) -> Decision:
 
 def rewound(place: Place, stage: int, stages: int, *, reason: str) -> Place:
     """The place of an item that goes back; one that went back too often is buried instead."""
-    after = go_back(place, Transition.REWIND, stage, stages, reason=reason)
     if place.rewinds < REWINDS:
-        return after
+        return move(place, Transition.REWIND, stage=stage, stages=stages, reason=reason)
     why = f"{reason} (rewound {place.rewinds} times)"
-    return msgspec.structs.replace(after, state=State.DEAD, code="rewound_too_often", reason=why, rewinds=place.rewinds)
+    return move(place, Transition.EXHAUST, stage=stage, stages=stages, code="rewound_too_often", reason=why)
 
 
 def may_have_been_tried(place: Place, *, resumed: bool) -> bool:

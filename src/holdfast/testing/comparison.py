@@ -43,7 +43,7 @@ from holdfast.core.model import (
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import NOTHING, Holder, Reached, commit, further, settle
-from holdfast.core.states import Transition, go_back, move, redriven
+from holdfast.core.states import Transition, move
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
@@ -291,15 +291,14 @@ def _change(data: st.DataObject, row: StoredItem) -> Change | None:
     if kind is None or (kind is Transition.REQUEUE and row.place.requeues >= REQUEUES):
         return None
     if kind is Transition.RESET:
-        after = go_back(
-            row.place, kind, data.draw(st.integers(0, min(row.place.stage, STAGES - 1))), STAGES, reason="so"
-        )
+        target = data.draw(st.integers(0, min(row.place.stage, STAGES - 1)))
+        after = move(row.place, kind, stage=target, stages=STAGES, reason="so")
         begin = Checkpoint(row.n, 0, b"") if data.draw(RARELY) else None
         return replace(change_of(row.n, row.place, after), checkpoint=begin)
     if kind is Transition.REQUEUE:
         after = requeued(row.place, STAGES, reason="so")
     elif kind is Transition.REDRIVE:
-        after = redriven(row.place, STAGES)
+        after = move(row.place, kind, stages=STAGES)
     else:
         after = move(row.place, kind, to=State.SKIPPED if kind is Transition.RESOLVE else None, stages=STAGES)
     return change_of(row.n, row.place, after)

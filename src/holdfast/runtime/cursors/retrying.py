@@ -5,14 +5,13 @@ It begins again at its first row only if that is said, and a person may settle i
 
 import os
 from collections import Counter
-from typing import Any
 
 from holdfast.core import canonical, cursor
 from holdfast.core.cursor import Shift, Standing
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Act, Batch, Change, Chunk, Output, State, StoredItem
-from holdfast.core.states import Transition, move
+from holdfast.core.states import ItemFacts, Transition, move
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors.acts import RESET, Plan, Turn, owner_of, to_beginning
 from holdfast.runtime.cursors.standing import borders, chunk_of, standings
@@ -85,7 +84,7 @@ def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | N
         item = _taken_out(store, batch, by, item)
         if item.place.state is not State.DEAD:
             return Result(kind=RESOLVED, batch=batch.name, changed=0, left_alone=(("it moved on meanwhile", 1),))
-    facts: dict[str, Any] = {"code": RESOLVED, "reason": by.reason}
+    facts: ItemFacts = {"code": RESOLVED, "reason": by.reason}
     if result is None:
         place = move(item.place, Transition.RESOLVE, to=State.SKIPPED, stages=1, **facts)
         change = Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=place)

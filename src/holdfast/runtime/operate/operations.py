@@ -16,7 +16,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.journal import FLOAT32, unpack
 from holdfast.core.limits import ACT_ITEMS, OUTPUT_BYTES
 from holdfast.core.model import Act, Batch, Change, Chunk, Output, Place, State, StoredItem
-from holdfast.core.states import Transition, go_back, move, redriven
+from holdfast.core.states import ItemFacts, Transition, move
 from holdfast.runtime import lookup
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.lifecycle import end
@@ -189,7 +189,7 @@ def redrive(
             return f"{item.place.state}, not dead"
         if item.place.code == CUT_PAYLOAD:
             return "its payload was too large to be kept"
-        return change_of(item.n, item.place, redriven(item.place, stages))
+        return change_of(item.n, item.place, move(item.place, Transition.REDRIVE, stages=stages))
 
     return act_on(store, batch, _dead_letters(store, batch, items, code), decide, kind="redriven", by=by)
 
@@ -216,7 +216,7 @@ def resolve(
     that is known: from `stage`, else from what the batch remembers."""
     stages = len(lookup.stage_names(batch))
     data = None if output is None else fitted(store, batch, check_output(output), stage)
-    facts: dict[str, Any] = {"code": RESOLVED, "reason": by.reason}
+    facts: ItemFacts = {"code": RESOLVED, "reason": by.reason}
     file = OutputByHand(store, batch) if data is not None else None
 
     def decide(item: StoredItem) -> Change | str:
@@ -291,7 +291,7 @@ class _Reset:
             return "there already"
         if self._target > 0 and not self._has_input(item):
             return f"{NO_INPUT[place.code]}: there is no output of the stage before to begin from"
-        after = go_back(place, Transition.RESET, self._target, self._stages, reason=self._by.reason)
+        after = move(place, Transition.RESET, stage=self._target, stages=self._stages, reason=self._by.reason)
         return change_of(item.n, place, after)
 
     def _has_input(self, item: StoredItem) -> bool:

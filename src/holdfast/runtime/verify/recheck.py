@@ -28,7 +28,7 @@ from holdfast.core.model import (
     State,
     StoredItem,
 )
-from holdfast.core.states import RESOLVED, Transition, go_back, keeps_outputs
+from holdfast.core.states import RESOLVED, Transition, keeps_outputs, move
 from holdfast.core.verify import Decision, GoesBack, Unclear, rewound
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.operate.observe import Digests, recorded_digests
@@ -73,9 +73,7 @@ def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, left: LeftAlone,
         return None
     stages = len(canonical.decode(batch.definition)["stages"])
     reason = _reason(stored.payload, item.payload)
-    place = go_back(stored.place, Transition.RESET, 0, stages, reason=reason)
-    if item.place.state is State.DEAD:
-        place = Place(state=State.DEAD, epoch=place.epoch, code=item.place.code, reason=item.place.reason)
+    place = _renewed(stored.place, item.place, stages, reason=reason)
     change = structs.replace(change_of(n, stored.place, place), renewed=item)
     store.act(
         Act(
@@ -90,6 +88,13 @@ def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, left: LeftAlone,
         )
     )
     return stored.place.state
+
+
+def _renewed(before: Place, new: Place, stages: int, *, reason: str) -> Place:
+    """Return where an item begins again with another payload, or is buried with one that was refused."""
+    if new.state is State.DEAD:
+        return move(before, Transition.RENEW, to=State.DEAD, stages=stages, code=new.code, reason=new.reason)
+    return move(before, Transition.RENEW, to=State.PENDING, stages=stages, reason=reason)
 
 
 def _reason(before: bytes, after: bytes) -> str:

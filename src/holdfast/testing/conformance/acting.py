@@ -49,7 +49,7 @@ def the_same_act_sent_again_changes_nothing_though_its_item_came_round(kit: Kit)
     """It was requeued, died, and was redriven: it stands where it stood, and only the act's id tells them apart."""
     kit.admit("a", "b", "c")
     place = kit.place(2)
-    after = move(place, Transition.REQUEUE, stages=STAGES, due=0.0, wait=0.0, used=0.0, requeues=1)
+    after = move(place, Transition.REQUEUE, stages=STAGES)
     change = Change(n=ItemNo(2), state=place.state, epoch=place.epoch, place=after)
     act = Act(id=kit.new_id(), batch=kit.batch, kind="requeued", actor="operator", reason="because",
               at_items=(change,), seize=True)  # fmt: skip

@@ -31,7 +31,7 @@ from holdfast.core.model import (
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import NOTHING, Holder, Reached, commit, settle, start
-from holdfast.core.states import Transition, go_back, move, redriven
+from holdfast.core.states import Transition, move
 from holdfast.stores.base import Idle, Receipt, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.replay import Story, compare, replay
@@ -241,12 +241,12 @@ def deferred(item: Item, seconds: float = 60.0) -> Deferred:
 
 def redrive(n: int, place: Place) -> Change:
     """A dead item tries again where it stopped."""
-    return change_of(ItemNo(n), place, redriven(place, STAGES))
+    return change_of(ItemNo(n), place, move(place, Transition.REDRIVE, stages=STAGES))
 
 
 def reset(n: int, place: Place, stage: int = 0) -> Change:
     """An item begins again at a stage, in the next epoch."""
-    after = go_back(place, Transition.RESET, stage, STAGES, reason="because")
+    after = move(place, Transition.RESET, stage=stage, stages=STAGES, reason="because")
     return change_of(ItemNo(n), place, after)
 
 

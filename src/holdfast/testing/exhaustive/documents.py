@@ -23,7 +23,7 @@ from holdfast.core.model import (
 from holdfast.core.outcome import Done
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, Reached
-from holdfast.core.states import Transition, go_back
+from holdfast.core.states import Transition, move
 from holdfast.stores.bucket import chunks as bucket_chunks
 from holdfast.stores.bucket import store as bucket
 from holdfast.stores.bucket.documents import ChunkDocument
@@ -123,7 +123,7 @@ class Documents:
     def _reset(self, number: int, at: Checkpoint | None) -> int:
         document = self.values[number]
         place = document.place(N, document.columns(), 1)
-        after = go_back(place, Transition.RESET, 0, 1, reason="because")
+        after = move(place, Transition.RESET, stage=0, stages=1, reason="because")
         change = Change(n=N, state=place.state, epoch=place.epoch, place=after, checkpoint=at)
         act = Act(id=b"", batch=BATCH, kind="reset", actor="operator", reason="because", at_items=(change,), seize=True)
         effect = acts.apply(act, document.chunk, [change], {N: place})

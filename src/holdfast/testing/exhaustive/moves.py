@@ -11,7 +11,7 @@ import msgspec
 from holdfast.core.acts import change_of, requeued
 from holdfast.core.limits import REQUEUES
 from holdfast.core.model import Act, BatchId, Change, Commit, Course, Place, State, StoredItem
-from holdfast.core.states import Transition, go_back, move, redriven
+from holdfast.core.states import Transition, move
 from holdfast.testing.exhaustive import hand as hands
 from holdfast.testing.exhaustive.hand import IDLE, Hand, Phase
 from holdfast.testing.exhaustive.scope import ON_BATCH, Scope
@@ -281,11 +281,11 @@ def _act(kind: str, change: Change, *, seize: bool) -> Act:
 def _decided(kind: str, place: Place, stages: int) -> Place | None:
     """Where an item goes, or None when it cannot."""
     if kind == "reset":
-        return go_back(place, Transition.RESET, 0, stages, reason="because")
+        return move(place, Transition.RESET, stage=0, stages=stages, reason="because")
     if kind == "requeue" and place.state is State.PENDING and place.requeues < REQUEUES:
         return requeued(place, stages, reason="because")
     if kind == "cancel" and place.state is State.PENDING:
         return move(place, Transition.CANCEL, stages=stages)
     if kind == "redrive" and place.state is State.DEAD:
-        return redriven(place, stages)
+        return move(place, Transition.REDRIVE, stages=stages)
     return None

@@ -1,6 +1,5 @@
 """Broken decisions: what settles, waits, is buried, goes back, is admitted or changed by an operator."""
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 from unittest import mock
@@ -17,12 +16,13 @@ replace = msgspec.structs.replace
 
 
 def _moving(kind: Transition, **wrong: Any) -> Patch:
-    """Settling with other facts for one kind of move; a function is given the place and the facts."""
+    """Settling with other facts after one kind of move; a function is given the place before."""
 
     def wrongly(move: Any, place: Place, taken: Transition, **named: Any) -> Any:
-        if taken is kind:
-            named |= {name: value(place, named) for name, value in wrong.items()}
-        return move(place, taken, **named)
+        after = move(place, taken, **named)
+        if taken is not kind:
+            return after
+        return replace(after, **{name: value(place) for name, value in wrong.items()})
 
     return wrapped(settle, "move", wrongly)
 
@@ -41,12 +41,12 @@ def _deciding(**other: Any) -> Patch:
 
 @simulation
 def attempts_are_not_counted() -> Patch:
-    return _moving(Transition.RETRY, attempt=lambda place, _facts: place.attempt)
+    return _moving(Transition.RETRY, attempt=lambda place: place.attempt)
 
 
 @simulation
 def deferring_costs_an_attempt() -> Patch:
-    return _moving(Transition.DEFER, attempt=lambda place, _facts: place.attempt + 1)
+    return _moving(Transition.DEFER, attempt=lambda place: place.attempt + 1)
 
 
 @simulation
@@ -61,7 +61,7 @@ def the_time_of_an_item_is_not_limited() -> Patch:
 
 @simulation
 def the_time_of_an_item_begins_anew_with_every_attempt() -> Patch:
-    return _moving(Transition.RETRY, used=lambda _place, _facts: 0.0)
+    return _moving(Transition.RETRY, used=lambda _place: 0.0)
 
 
 @simulation
@@ -155,10 +155,11 @@ def a_checkpoint_leads_back() -> Patch:
 
 @simulation
 def going_back_keeps_the_epoch() -> Patch:
-    both = contextlib.ExitStack()
-    both.enter_context(mock.patch.object(states, "NEW_EPOCH", frozenset()))
-    both.enter_context(answering(states, "_check_stage", answer=None))
-    return both
+    same = {
+        transition: {to: replace(rule, epoch=states.Leads.SAME) for to, rule in ends.items()}
+        for transition, ends in states.RULES.items()
+    }
+    return mock.patch.object(states, "RULES", same)
 
 
 # -- operators and ingestion --------------------------------------------------------------------------------------

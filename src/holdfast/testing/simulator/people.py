@@ -3,7 +3,7 @@
 from holdfast.core import acts, course, ingest
 from holdfast.core.acts import Strategy, change_of
 from holdfast.core.model import Change, Course, Place, State, StoredItem
-from holdfast.core.states import Transition, go_back, move, redriven
+from holdfast.core.states import Transition, move
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator import ranges
 from holdfast.testing.simulator.world import Actor, World
@@ -119,12 +119,11 @@ def _change(world: World, row: StoredItem) -> tuple[str, Change] | None:
         return KINDS[Transition.RESET], ranges.reset(world, row)
     if luck < 0.4:
         kind = Transition.RESET
-        after = go_back(
-            place, kind, min(place.stage, stages - 1, int(world.chance() * stages)), stages, reason="because"
-        )
+        target = min(place.stage, stages - 1, int(world.chance() * stages))
+        after = move(place, kind, stage=target, stages=stages, reason="because")
     elif place.state is State.DEAD and luck < 0.7:
         kind = Transition.REDRIVE
-        after = redriven(place, stages)
+        after = move(place, kind, stages=stages)
     elif place.state is State.DEAD:
         kind = Transition.DISCARD if luck < 0.9 else Transition.RESOLVE
         after = move(place, kind, to=State.CANCELLED if luck < 0.9 else State.SKIPPED, stages=stages)

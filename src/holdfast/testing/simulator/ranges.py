@@ -12,7 +12,7 @@ from holdfast.core.canonical import digest_of_acc
 from holdfast.core.cursor import Cursor
 from holdfast.core.model import Change, Checkpoint, Commit, Item, ItemNo, State, StoredItem
 from holdfast.core.settle import Reached
-from holdfast.core.states import Transition, go_back
+from holdfast.core.states import Transition, move
 from holdfast.runtime.scans.feed import Feed
 from holdfast.testing.replay import EVERYTHING, Story, Violation
 from holdfast.testing.rows import Rows
@@ -174,7 +174,7 @@ class Ranges:
 
 def reset(world: World, row: StoredItem) -> Change:
     """An operator lets a range begin again: where it stands, at its start, or at another cursor."""
-    after = go_back(row.place, Transition.RESET, 0, world.stages, reason="because")
+    after = move(row.place, Transition.RESET, stage=0, stages=world.stages, reason="because")
     change = Change(n=row.n, state=row.place.state, epoch=row.place.epoch, place=after)
     luck = world.chance()
     if luck < 0.4:

@@ -1,24 +1,78 @@
-"""The architecture names every room: whoever comes new finds each file, and what it is for."""
+"""Rooms have an order, and imports point up it only: whoever reads from the top has read what the next room uses.
 
-from pathlib import Path
+Imports inside functions and for types count, too. What breaks the order today is a list that may only shrink.
+"""
 
-from tests.house.source import PACKAGE, ROOT, modules
+from collections import defaultdict
 
-LAYERS = ("core", "stores", "runtime")
+from tests.house.graph import imports, name_of, room_of
+from tests.house.source import ROOT, modules
+
+ORDER = (
+    "core",
+    *("stores.faults", "stores.owners", "stores.filesystem", "stores.seen", "stores.base"),
+    *("stores.memory", "stores.sqlite", "stores.buckets", "stores.bucket", "stores.open"),
+    *("runtime.text", "runtime.lookup", "runtime.event_loop", "runtime.sinks", "runtime.define", "runtime.sources"),
+    *("runtime.events", "runtime.engine", "runtime.verify", "runtime.working", "runtime.ending", "runtime.ingester"),
+    *("runtime.options", "runtime.scans", "runtime.lifecycle", "runtime.cursors", "runtime.report", "runtime.operate"),
+    *("runtime.messages", "runtime.run", "runtime.pipeline", "runtime.scan"),
+    *("", "interfaces", "__main__", "testing"),
+)
+"""The rooms in reading order. A new room is put behind all that it imports; one that is gone leaves the list."""
+
+TODAY = {
+    "runtime.cursors": {"runtime.operate", "runtime.pipeline", "runtime.report"},
+    "runtime.define": {"runtime.ingester", "runtime.verify"},
+    "runtime.engine": {"runtime.pipeline", "runtime.report", "runtime.verify"},
+    "runtime.lifecycle": {"runtime.cursors"},
+    "runtime.messages": {"runtime.pipeline"},
+    "runtime.operate": {"runtime.pipeline", "runtime.scan"},
+    "runtime.options": {"runtime.operate"},
+    "runtime.report": {"runtime.operate", "runtime.pipeline"},
+    "runtime.run": {"runtime.pipeline"},
+    "runtime.scans": {"runtime.cursors", "runtime.operate", "runtime.pipeline", "runtime.report", "runtime.scan"},
+    "runtime.verify": {"runtime.operate", "runtime.report", "runtime.working"},
+    "runtime.working": {
+        *("runtime.ending", "runtime.lifecycle", "runtime.options", "runtime.pipeline", "runtime.report"),
+        "runtime.scans",
+    },
+}
+"""Imports against the order that are still there: never add to it, and take out what is gone."""
 
 
-def test_every_file_is_named_among_the_rooms() -> None:
+def test_every_room_has_its_place_in_the_order() -> None:
+    rooms = {room_of(name_of(module)) for module in modules() if module.path.name != "__init__.py"} | {""}
+    assert set(ORDER) == rooms, f"give these a place in ORDER, or take them out: {sorted(set(ORDER) ^ rooms)}"
+
+
+def test_imports_follow_the_order_of_the_rooms() -> None:
+    against: dict[str, set[str]] = defaultdict(set)
+    where: list[str] = []
+    for module in modules():
+        room = room_of(name_of(module))
+        for line, target in imports(module):
+            other = room_of(target)
+            if other in ORDER and room in ORDER and ORDER.index(room) < ORDER.index(other):
+                against[room].add(other)
+                if other not in TODAY.get(room, ()):
+                    where.append(f"{module.place}:{line}: {room} imports {other}, which comes after it")
+    assert not where, "\n  ".join(["Move down what both need, or hand it in:", *where])
+    gone = {(room, other) for room, others in TODAY.items() for other in others - against[room]}
+    assert not gone, f"no longer imported: take out of TODAY {sorted(gone)}"
+
+
+def test_no_module_is_part_of_a_cycle() -> None:
+    needs = {name_of(module): {to for _, to in imports(module, only_at_once=True)} for module in modules()}
+    needs = {name: {to for to in found if not name.startswith(f"{to}.")} for name, found in needs.items()}
+    while ready := [name for name, found in needs.items() if not found & needs.keys()]:
+        needs = {name: found for name, found in needs.items() if name not in ready}
+    assert not needs, f"these modules import each other in a circle, or one that does: {sorted(needs)}"
+
+
+def test_the_architecture_names_every_room() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rooms = set(page[page.index("\n## Every room\n") : page.index("\n    tests/\n")].split())
+    words = set(page[page.index("\n## Every room\n") :].split())
     missing = [
-        module.place
-        for module in modules()
-        if module.layer in LAYERS and module.path.name != "__init__.py" and not names(module.path) & rooms
+        room for room in ORDER if room and not {f"{room.rpartition('.')[2]}{end}" for end in ("/", ".py")} & words
     ]
-    assert not missing, f'Name in docs/architecture.md, under "Every room": {missing}'
-
-
-def names(path: Path) -> set[str]:
-    """A file is named by itself, or by the folder it is in."""
-    folders = path.relative_to(PACKAGE).parts[1:-1]
-    return {path.name, *(f"{folder}/" for folder in folders)}
+    assert not missing, f'say in docs/architecture.md, under "Every room", what these are for: {missing}'

@@ -1,0 +1,68 @@
+"""Who imports whom: modules and rooms of the source tree, imports inside functions and for types included."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+
+from tests.house.source import PACKAGE, Module, modules
+
+WITH_ROOMS = ("stores", "runtime")
+
+
+def name_of(module: Module) -> str:
+    """The dotted name of a module, without `holdfast`; that of a package is the folder's."""
+    parts = module.path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def named() -> dict[str, Module]:
+    return {name_of(module): module for module in modules()}
+
+
+def room_of(name: str) -> str:
+    """The room of a module: its folder within `stores` and `runtime`, or itself beside those; else its layer."""
+    parts = name.split(".")
+    return ".".join(parts[: 2 if parts[0] in WITH_ROOMS else 1])
+
+
+def imports(module: Module, *, only_at_once: bool = False) -> Iterator[tuple[int, str]]:
+    """The modules of ours that a module imports, with the line; `only_at_once` leaves out lazy ones and types."""
+    for node in _nodes(module.tree, only_at_once=only_at_once):
+        for target in _targets(module, node):
+            if (found := _module(target)) is not None and found != name_of(module):
+                yield node.lineno, found
+
+
+def _nodes(tree: ast.AST, *, only_at_once: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif not (only_at_once and _is_later(node)):
+            yield from _nodes(node, only_at_once=only_at_once)
+
+
+def _is_later(node: ast.AST) -> bool:
+    """Whether what is in it is not run when the module is loaded."""
+    if isinstance(node, ast.If):
+        return ast.unparse(node.test) == "TYPE_CHECKING"
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+
+
+def _targets(module: Module, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+        return
+    base = module.package[: len(module.package) - node.level + 1] if node.level else []
+    start = ".".join([*base, *([node.module] if node.module else [])])
+    yield from (f"{start}.{alias.name}" for alias in node.names)
+
+
+def _module(target: str) -> str | None:
+    """The module that a dotted name is or lies in; None for one that is not ours."""
+    if target.partition(".")[0] != "holdfast":
+        return None
+    name = target.removeprefix("holdfast").removeprefix(".")
+    while name and name not in named():
+        name = name.rpartition(".")[0]
+    return name

@@ -1,0 +1,30 @@
+"""A class name means one thing: it exists once in the source. Those that exist more often may only become fewer."""
+
+import ast
+from collections import defaultdict
+
+from tests.house.source import modules
+
+TODAY = {
+    "Again": 2, "Audit": 2, "Bucket": 2, "Check": 2, "Cost": 2, "Counts": 2, "Cut": 2, "Event": 2, "Facts": 2,
+    "Fate": 3, "Finding": 2, "Glance": 2, "Group": 2, "Hand": 2, "Held": 3, "Holder": 2, "Kind": 3, "Lease": 2,
+    "Ledger": 2, "Listed": 2, "Mark": 2, "Message": 2, "Move": 3, "Outlook": 2, "Pages": 2, "Parcel": 2, "Part": 2,
+    "Passed": 2, "Past": 3, "Phase": 3, "Place": 3, "Plan": 5, "Ranges": 2, "Reached": 2, "Reader": 2, "Result": 2,
+    "RowPage": 2, "Seal": 2, "Search": 2, "Seen": 5, "Settled": 2, "Shape": 2, "Shelf": 2, "Standing": 2, "State":
+    2, "Story": 3, "Summary": 3, "Table": 3, "Tally": 3, "Tolerance": 2, "Walk": 2, "_Here": 2, "_Process": 2,
+    "_Teller": 3, "_Told": 2
+}  # fmt: skip
+"""Names that more than one class has, and how many: never add to it, and take out what is gone."""
+
+
+def test_every_class_name_exists_once() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for module in modules():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(f"{module.place}:{node.lineno}")
+    twice = {name: places for name, places in found.items() if len(places) > 1}
+    more = {name: places for name, places in twice.items() if len(places) > TODAY.get(name, 1)}
+    assert not more, f"name the newer of these by what it is: {more}"
+    fewer = {name: len(found[name]) for name, count in TODAY.items() if len(found[name]) < count}
+    assert not fewer, f"there are fewer of these now, so lower them in TODAY or take them out: {fewer}"

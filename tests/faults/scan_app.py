@@ -17,6 +17,7 @@ from typing import Any
 import holdfast as hf
 from holdfast.core.cursor import Cursor
 from holdfast.runtime.sources.base import Page
+from holdfast.testing.rows import Rows
 
 BATCH = "inventory"
 STORE = "state.db"
@@ -111,7 +112,8 @@ def converge(parts: list[Any]) -> list[Any]:
 
 def scan_of(shape: str, partitions: int, every: int, broken: str = "", kill_at: int = 0, store: str = STORE,
             follow: bool = False) -> hf.Scan:  # fmt: skip
-    scan = hf.Scan(BATCH, KINDS[broken](SOURCE), every=every, partitions=partitions, store=store, follow=follow)
+    source = Rows(list(hf.Csv(SOURCE))) if follow else KINDS[broken](SOURCE)
+    scan = hf.Scan(BATCH, source, every=every, partitions=partitions, store=store, follow=follow)
     handler = getattr(Handlers(every, kill_at), shape)
     given = {"initial": START} if shape == "fold" else {}
     scan.handler(handler, **given)

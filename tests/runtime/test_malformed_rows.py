@@ -172,10 +172,15 @@ APP = """
     import os, sys
     import holdfast as hf
 
+    class Appended:  # a source of its own, so that it can be followed
+        def __init__(self, file):
+            self.describe, self.read, self.split = file.describe, file.read, file.split
+
     source = hf.Csv("stock.csv")
     follow = sys.argv[1] == "follow"
-    scan = hf.Scan("stock", source, every=7, partitions=1 if follow else int(sys.argv[1]), follow=follow,
-                   store="state.db", retry=hf.Retry(attempts=3, wait=("1ms", "2ms")))
+    scan = hf.Scan("stock", Appended(source) if follow else source, every=7,
+                   partitions=1 if follow else int(sys.argv[1]), follow=follow, store="state.db",
+                   retry=hf.Retry(attempts=3, wait=("1ms", "2ms")))
 
     @scan.handler
     def add(rows, acc: int) -> int:

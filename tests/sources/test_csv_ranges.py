@@ -241,17 +241,6 @@ def test_a_file_that_is_shortened_in_mid_read_is_no_end_of_the_rows(path: Path) 
         told(source, Cursor("byte", 4_999))
 
 
-def test_a_row_that_is_still_being_written_is_left_for_later(path: Path) -> None:
-    streams.BLOCK_BYTES = 64
-    source = Csv(write(path, b"h,k\n1,a\n2,"), growing=True)
-    assert told(source) == [{"h": "1", "k": "a"}]
-    last = cursors(source)[-1]
-    write(path, b'h,k\n1,a\n2,b\n3,"c\n')
-    assert told(source, last) in ([], [{"h": "2", "k": "b"}]), "a quote may be closed yet"
-    write(path, b'h,k\n1,a\n2,b\n3,"c\nd"\n4,')
-    assert told(source, last) == [{"h": "2", "k": "b"}, {"h": "3", "k": "c\nd"}]
-
-
 def test_a_cursor_survives_being_written_down(path: Path) -> None:
     for at in cursors(Csv(write(path, b"h\n" + b"1\n" * 20))):
         assert at is None or cursors_.decode(cursors_.encode(at)) == at

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import holdfast as hf
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import SourceChanged
-from holdfast.runtime.sources import JsonLines, Readable, streams, text_file
+from holdfast.runtime.sources import Csv, JsonLines, Readable, streams, text_file
 from tests.sources.reference import cursors, told, write
 
 LINES = st.lists(
@@ -50,13 +51,11 @@ def test_any_split_and_any_resume_give_the_values_of_the_whole(
             assert told(source, at) == whole[passed:]
 
 
-def test_a_line_that_is_still_being_written_is_left_for_later(path: Path) -> None:
-    source = JsonLines(write(path, b"1\n2"), growing=True)
-    assert told(source) == [1]
-    last = cursors(source)[-1]
-    write(path, b"1\n23\n")
-    assert told(source, last) == [23]
-    assert isinstance(source, Readable)
+def test_a_file_is_not_followed(path: Path) -> None:
+    for source in (JsonLines(path), Csv(path), JsonLines(path.with_suffix(".gz"))):
+        assert isinstance(source, Readable)
+        with pytest.raises(hf.UsageError, match=r"a file is not followed: .* follow the folder"):
+            hf.Scan("log", source, follow=True, store="memory:")
 
 
 def test_a_file_that_was_shortened_is_not_taken_for_its_end(path: Path) -> None:

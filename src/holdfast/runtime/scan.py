@@ -34,7 +34,7 @@ from holdfast.runtime.scans.tick import Tick
 from holdfast.runtime.scans.unchanged import grown, refuse_changed_batch
 from holdfast.runtime.sources import base
 from holdfast.runtime.sources.base import Readable
-from holdfast.runtime.sources.growth import Growing
+from holdfast.runtime.sources.text_file import LineFile
 from holdfast.runtime.text import Duration, command, moment, seconds
 from holdfast.runtime.working.interrupts import Signals, check_signals
 from holdfast.stores import owners
@@ -84,8 +84,11 @@ class Scan:
             raise UsageError(f"Scan({name!r}, partitions={partitions!r}): a whole number, 1 or more")
         if follow and partitions != 1:
             raise UsageError(f"Scan({name!r}, follow=True, partitions={partitions}): what is followed has one range")
-        if follow and isinstance(source, Growing):
-            source = source.followed()
+        if follow and isinstance(source, LineFile):
+            raise UsageError(
+                f"Scan({name!r}, {source!r}, follow=True): a file is not followed: write what is new to files of their "
+                "own and follow the folder (hf.Folder), or scan each file under a batch name of its own"
+            )
         self.follow = follow
         self.isolate = isolate
         self._following: dict[tuple[str, float, float | None], Following] = {}

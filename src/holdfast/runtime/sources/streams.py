@@ -113,17 +113,14 @@ class Blocks:
     """The lines of a stream from an offset on, up to another or to the end: `peek`, then `take` what was understood."""
 
     def __init__(self, stream: IO[bytes], what: str, *, offset: int = 0, until: int | None = None,
-                 longest: int, size: int = 0, lone_cr: bool = True, growing: bool = False) -> None:  # fmt: skip
+                 longest: int, size: int = 0, lone_cr: bool = True) -> None:  # fmt: skip
         self.offset = offset
         """Where the next block begins."""
         self._stream, self._what, self._until, self._longest = stream, what, until, longest
         self._size = size if size else BLOCK_BYTES
         self._lone_cr = lone_cr
-        self._growing = growing
         self._held = b""
         self._ended = False
-        self.goes_on = False
-        """The line that was passed over last had no end yet."""
 
     def peek(self, beyond: int = 0) -> Block | None:
         """The lines that come next, in more than so many bytes; None at the end."""
@@ -149,7 +146,6 @@ class Blocks:
         while not (at := self._held.find(b"\n") + 1) and not self._ended:
             self.take(len(self._held))
             self._fill(1 << 20)
-        self.goes_on = self._growing and not at
         self.take(at if at else len(self._held))
 
     def skip(self, mark: bytes) -> None:
@@ -159,9 +155,6 @@ class Blocks:
             self.take(len(mark))
 
     def _rest(self) -> Block | None:
-        if self._growing:  # a line that has no end yet is left for later
-            cut = self._last_line_end(0, len(self._held))
-            return Block(self._held[:cut], at_end=True) if cut else None
         return Block(self._held, at_end=True) if self._held else None
 
     def _fill(self, want: int) -> None:
@@ -184,7 +177,7 @@ class Blocks:
         at = self._held.rfind(b"\n", lo, hi) + 1
         if at or not self._lone_cr:
             return at
-        known = len(self._held) if self._ended and not self._growing else len(self._held) - 1
+        known = len(self._held) if self._ended else len(self._held) - 1
         at = self._held.rfind(b"\r", lo, min(hi, known)) + 1
         return at + 1 if at and self._held[at : at + 1] == b"\n" else at
 

@@ -1,22 +1,17 @@
 """Cursors into files: a byte and how many rows after it, or the number of a row where a file cannot be sought."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from copy import copy
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol, Self
+from typing import IO, Any, NamedTuple, Protocol
 
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import HoldfastError, SourceChanged, UsageError
 from holdfast.core.limits import PAYLOAD_BYTES
-from holdfast.runtime.sources import growth, streams
-from holdfast.runtime.sources.base import Final, Page, Span, logical_name, one_range, told
-from holdfast.runtime.sources.growth import GrowingPage
+from holdfast.runtime.sources import streams
+from holdfast.runtime.sources.base import Page, Span, logical_name, one_range, told
 from holdfast.runtime.sources.streams import (
-    Block,
     Blocks,
     LineTooLongError,
     count_lines,
@@ -25,9 +20,6 @@ from holdfast.runtime.sources.streams import (
     is_pipe,
     lines_of,
 )
-
-CHECK = re.compile(r"[0-9a-f]{16}|")
-"""What stands beside the byte in a file that grows (see `growth`); nothing where a person wrote the cursor."""
 
 
 class BytePage:
@@ -58,8 +50,7 @@ def place_of(at: Cursor | None, kind: str, what: str) -> tuple[int, int]:
     """The byte and the rows after it, or the row and 0."""
     if at is None:
         return 0, 0
-    checked = isinstance(at.tiebreaker, str) and CHECK.fullmatch(at.tiebreaker)
-    value, rows = at.value, 0 if at.tiebreaker is None or checked else at.tiebreaker
+    value, rows = at.value, 0 if at.tiebreaker is None else at.tiebreaker
     if at.kind != kind or not _is_count(value) or not _is_count(rows):
         raise UsageError(
             f"{what}: it is read by {'a byte and rows after it' if kind == 'byte' else 'the number of the row'}; "
@@ -181,10 +172,9 @@ class LineFile:
     lone_cr = True
     """Whether a CR alone ends a line."""
 
-    def __init__(self, path: Path, what: str, encoding: str, growing: bool) -> None:
+    def __init__(self, path: Path, what: str, encoding: str) -> None:
         self.path = path
         self.encoding = encoding
-        self.growing = growing
         self._what = what
         self._name = logical_name(path)
 
@@ -207,9 +197,7 @@ class LineFile:
         kind = "byte" if self.can_be_sought else "row"
         start = place_of(after, kind, self._what)
         stop = None if until is None else place_of(until, kind, self._what)
-        with self._begun(after) as (stream, parser, blocks):
-            if parser is None:
-                return
+        with self._opened() as (stream, parser, blocks):
             if kind == "row":
                 yield from self._by_row(parser, blocks, start[0], None if stop is None else stop[0])
             else:
@@ -238,7 +226,7 @@ class LineFile:
             cuts = borders_between(stream, parser.is_whole, blocks.offset, known["size"], parts, longest=LINE_BYTES,
                                    lone_cr=self.lone_cr, so_far=so_far, tell=told)  # fmt: skip
         ends: list[Cursor | None] = [None, *(Cursor("byte", cut, 0) for cut in cuts)]
-        ends.append(None if self.growing else Cursor("byte", known["size"], 0))
+        ends.append(Cursor("byte", known["size"], 0))
         return [Span(after=after, until=until, identity=known) for after, until in pairwise(ends)]
 
     def identity(self) -> dict[str, Any]:
@@ -305,20 +293,6 @@ class LineFile:
         with told(self._what):
             return streams.identity_difference_beside(self.path, before, open_bytes)
 
-    def followed(self) -> Self:
-        """The same file, as one that others write on."""
-        if not self.can_be_sought:
-            raise UsageError(f"{self._what}: only what can be sought can be followed: unpack it, or write it as UTF-8")
-        found = copy(self)
-        found.growing = True
-        return found
-
-    def final(self, after: Cursor | None, wait: Callable[[float], bool]) -> Final:
-        """All that is there; of a file that was read and is gone, nothing until one is there again."""
-        if after is not None and not self.path.exists():
-            return Final(nothing=True, why=f"{self._what}: there is no such file at the moment")
-        return Final()
-
     def natural_key(self, value: Any) -> None:
         """A row has no key of its own: name a column."""
         return
@@ -336,26 +310,8 @@ class LineFile:
             blocks = self._blocks(stream, 0, None)
             yield stream, self._begin(blocks), blocks
 
-    @contextmanager
-    def _begun(self, after: Cursor | None) -> Iterator[tuple[IO[bytes], Parser | None, Blocks]]:
-        """The same, once it is known that it is the file of the cursor; no parser where a file that is written to has
-        not even a header."""
-        with lines_of(self.path, self.encoding, self._what) as stream:
-            blocks = self._blocks(stream, 0, None)
-            if self.can_be_sought:
-                growth.refuse_replaced(stream, after, self._what)
-                stream.seek(0)
-            parser: Parser | None = None
-            try:
-                parser = self._begin(blocks)
-            except growth.NotYetError:
-                if not self.growing:
-                    raise
-            yield stream, parser, blocks
-
     def _blocks(self, stream: IO[bytes], offset: int, until: int | None) -> Blocks:
-        return Blocks(stream, self._what, offset=offset, until=until, longest=LINE_BYTES, lone_cr=self.lone_cr,
-                      growing=self.growing and until is None)  # fmt: skip
+        return Blocks(stream, self._what, offset=offset, until=until, longest=LINE_BYTES, lone_cr=self.lone_cr)
 
     def _by_byte(self, stream: IO[bytes], parser: Parser, first: int, start: tuple[int, int],
                  stop: tuple[int, int] | None) -> Iterator[Page]:  # fmt: skip
@@ -363,21 +319,14 @@ class LineFile:
         lines = LineNumbers(self.path, self.lone_cr)
         (offset, passed), (end, more) = max(start, (first, 0)), (None, 0) if stop is None else stop
         if end is None or offset < end:
-            before = growth.read_before(stream, offset) if self.growing else b""
-            for found, at, behind, data in self._between(stream, parser, lines, first, offset, end):
+            for found, at, behind, _ in self._between(stream, parser, lines, first, offset, end):
                 skip = min(passed, len(found))
                 passed -= skip
-                rows = found[skip:] if skip else found
-                if self.growing and end is None and data:
-                    yield GrowingPage(rows, at, partial(parser.ends, data), before, data, skip, parser.flawed)
-                else:
-                    yield BytePage(rows, at, behind, skip, parser.flawed)
-                if self.growing:
-                    before = (before + data)[-growth.CHECKED_BYTES :] if data else growth.read_before(stream, behind)
+                yield BytePage(found[skip:] if skip else found, at, behind, skip, parser.flawed)
             if end is None and passed:
                 raise SourceChanged(
                     f"{self._what}: it has {passed:,} rows less after byte {offset:,} than the scan has read there: it "
-                    f"was shortened. {growth.WHAT_TO_DO}"
+                    "was shortened; put the file back, or scan it under a new batch name"
                 )
             offset = 0 if end is None else end
         elif more and offset > end:  # the two cursors are of readers with other blocks: count what lies between
@@ -419,17 +368,10 @@ class LineFile:
             except LineTooLongError as long:
                 head = long.head
                 blocks.pass_over_line()
-                if blocks.goes_on:
-                    return  # it is not at its end yet
                 yield [parser.overlong(head, Place(lines, at))], at, blocks.offset, b""
                 continue
             if block is None:
                 return
-            if self.growing and block.at_end:  # a row that is not at its end yet is left for later
-                whole = max(parser.ends(block.data), default=0)
-                if not whole and len(block.data) <= LINE_BYTES:
-                    return
-                block = Block(block.data[:whole] if whole else block.data, at_end=True)
             rows = parser.parse(block.data, block.at_end, Place(lines, at))
             if rows is None:
                 beyond = len(block.data)

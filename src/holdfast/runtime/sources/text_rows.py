@@ -20,7 +20,6 @@ from holdfast.core.errors import UsageError
 from holdfast.core.limits import PAYLOAD_BYTES, PREVIEW_BYTES
 from holdfast.runtime.sources import text_file
 from holdfast.runtime.sources.base import Malformed
-from holdfast.runtime.sources.growth import NotYetError
 from holdfast.runtime.sources.streams import Blocks, LineTooLongError, count_lines, has_byte_lines
 from holdfast.runtime.sources.text_file import LineFile, Place
 
@@ -256,14 +255,12 @@ def _maker(names: list[str]) -> Callable[[Iterator[list[str]]], Any]:
 class Csv(LineFile):
     """The rows of a CSV file, streamed: `Csv("inventory.csv")`; `.gz` is unpacked.
 
-    `fields` names the columns of a file without a header; `quotechar=None` takes quotes for ordinary characters;
-    `growing=True` leaves a last line that has no end yet for later.
+    `fields` names the columns of a file without a header; `quotechar=None` takes quotes for ordinary characters.
     """
 
     def __init__(self, path: str | PathLike[str], *, delimiter: str = ",", encoding: str = "utf-8-sig",
-                 fields: Sequence[str] | None = None, quotechar: str | None = '"',
-                 growing: bool = False) -> None:  # fmt: skip
-        super().__init__(Path(path), f"Csv({str(path)!r})", encoding, growing)
+                 fields: Sequence[str] | None = None, quotechar: str | None = '"') -> None:  # fmt: skip
+        super().__init__(Path(path), f"Csv({str(path)!r})", encoding)
         self.delimiter = delimiter
         self.fields = None if fields is None else tuple(fields)
         self.quotechar = quotechar
@@ -297,7 +294,7 @@ class Csv(LineFile):
             except LineTooLongError as long:
                 raise parser.too_long(long.head, line) from None
             if block is None:
-                raise NotYetError(
+                raise UsageError(
                     f"{self._what}: the file is empty: begin it with a row of column names, or give fields="
                 )
             names = parser.header(block.data, block.at_end, line)
@@ -326,15 +323,12 @@ class Csv(LineFile):
 
 
 class JsonLines(LineFile):
-    """The values of a file with one JSON value a line, streamed: `JsonLines("pages.jsonl")`; `.gz` is unpacked.
-
-    `growing=True` leaves a last line that has no end yet for later.
-    """
+    """The values of a file with one JSON value a line, streamed: `JsonLines("pages.jsonl")`; `.gz` is unpacked."""
 
     lone_cr = False
 
-    def __init__(self, path: str | PathLike[str], *, growing: bool = False) -> None:
-        super().__init__(Path(path), f"JsonLines({str(path)!r})", "utf-8", growing)
+    def __init__(self, path: str | PathLike[str]) -> None:
+        super().__init__(Path(path), f"JsonLines({str(path)!r})", "utf-8")
 
     def describe(self) -> dict[str, Any]:
         """The file's name."""

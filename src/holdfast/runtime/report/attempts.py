@@ -1,9 +1,9 @@
 """Exact quantiles of more numbers than fit in memory.
 
 A column takes all numbers of one kind as they come by, in blocks. It counts, sums and sorts them into a histogram,
-and holds them while there is room. Where there was none, the numbers are read again: each further pass counts how
-many lie between a few pivots drawn from a sample, until what is left between two of them fits in memory. The answer
-is the same in both cases: linear interpolation between the two nearest ranks.
+and holds them while there is room. Where there was none, the numbers are read again: a pass sorts them into 65,536
+bins between the least and the greatest, the next one looks into the bin that holds the rank. Two or three passes
+find most ranks, four any. The answer is the same in both cases: linear interpolation between the two nearest ranks.
 """
 
 import math
@@ -15,7 +15,7 @@ from fractions import Fraction
 from itertools import chain, groupby
 from math import isfinite
 from operator import add
-from typing import Any, Literal
+from typing import Any
 
 from holdfast.core import journal
 from holdfast.core.journal import FLOAT32, UINT16, unpack
@@ -26,8 +26,8 @@ from holdfast.stores.base import Store, each_entry
 Number = int | float
 Block = list[Number]
 
-PIVOTS = 256
-SAMPLE = 8192
+BIN_BITS = 16
+MAGNITUDE = (1 << 63) - 1
 
 
 class Room:
@@ -36,24 +36,6 @@ class Room:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.left = limit
-
-
-class Sample:
-    """Evenly spread numbers of a stream of unknown length: every n-th, where n doubles as they become too many."""
-
-    def __init__(self) -> None:
-        self.values: Block = []
-        self._stride = 1
-        self._skip = 0
-
-    def add(self, block: Sequence[Number]) -> None:
-        self.values += block[self._skip :: self._stride]
-        self._skip = (self._skip - len(block)) % self._stride
-        while len(self.values) > 2 * SAMPLE:
-            last_taken = len(self.values) - 1
-            self.values = self.values[::2]
-            self._skip += self._stride if last_taken % 2 == 0 else 0
-            self._stride *= 2
 
 
 class Column:
@@ -68,7 +50,6 @@ class Column:
         """How many are at most the first edge, at most the second, …, above the last."""
         self.whole = whole
         self.held: array[float] | array[int] | None = array("q") if whole else array("d")
-        self.sample = Sample()
         self._room = room
         self._whole = 0
         self._parts: list[float] = []
@@ -86,7 +67,6 @@ class Column:
         self.least, self.most = min(self.least, ordered[0]), max(self.most, ordered[-1])
         self._sum(ordered)
         self._hold(ordered)
-        self.sample.add(block)
         below = 0
         for cell, edge in enumerate(self.edges):
             upto = bisect_right(ordered, edge)
@@ -114,69 +94,31 @@ class Column:
             self.held = None
 
 
-class Search:
-    """The number of one rank, closed in on pass by pass: it lies strictly between `low` and `high`, or is found."""
+class Bracket:
+    """Keys from `low` to `high`, with the numbers of some ranks among them: a pass sorts them into bins."""
 
-    def __init__(self, rank: int, sample: Iterable[Number], *, room: int, whole: bool) -> None:
-        self.rank = rank
-        """Counted from 0, in ascending order."""
-        self.found: Number | None = None
+    def __init__(self, low: int, high: int, ranks: Mapping[int, int], count: int, room: int) -> None:
+        self.low, self.high = low, high
+        self.ranks = ranks
+        """Each rank with the place of its number within the bracket, counted from 0 in ascending order."""
         self._room = room
-        self._typecode: Literal["q", "d"] = "q" if whole else "d"
-        self._low, self._high = -math.inf, math.inf
-        self._below = 0
-        """How many numbers are `low` or less."""
-        self._collect = False
-        self._begin(sample)
+        self._shift = 0 if count <= room else max(0, (high - low).bit_length() - BIN_BITS)
+        self._bins: Counter[int] = Counter()
 
-    def look(self, ordered: Sequence[Number]) -> None:
-        """Take in one block of the pass, in ascending order."""
-        inside = ordered[bisect_right(ordered, self._low) : bisect_left(ordered, self._high)]
-        if not inside or self.found is not None:
-            return
-        if self._collect:
-            self._inside.extend(inside)  # type: ignore[arg-type]
-            return
-        self._sample.add(inside)
-        start = 0
-        for index, pivot in enumerate(self._pivots):
-            left, right = bisect_left(inside, pivot, start), bisect_right(inside, pivot, start)
-            self._between[index] += left - start
-            self._equal[index] += right - left
-            start = right
-        self._between[-1] += len(inside) - start
+    def look(self, ordered: Sequence[int]) -> None:
+        """Take in one block of the pass, as keys in ascending order."""
+        inside = ordered[bisect_left(ordered, self.low) : bisect_right(ordered, self.high)]
+        self._bins.update([(key - self.low) >> self._shift for key in inside])
 
-    def narrow(self) -> None:
-        """End a pass: find the number, or the gap between two pivots that holds it."""
-        if self._collect:
-            self.found = sorted(self._inside)[self.rank - self._below]
-            return
-        below = self._below
-        for index, gap in enumerate(self._between):
-            if self.rank < below + gap:
-                self._close_in(index, below, gap)
-                return
-            below += gap
-            if index < len(self._pivots) and self.rank < below + self._equal[index]:
-                self.found = self._pivots[index]
-                return
-            below += self._equal[index] if index < len(self._pivots) else 0
-        raise AssertionError(f"rank {self.rank} is beyond the {below} numbers that were read")
-
-    def _close_in(self, index: int, below: int, gap: int) -> None:
-        self._low = self._pivots[index - 1] if index > 0 else self._low
-        self._high = self._pivots[index] if index < len(self._pivots) else self._high
-        self._below = below
-        self._collect = gap <= self._room
-        self._begin(value for value in self._sample.values if self._low < value < self._high)
-
-    def _begin(self, sample: Iterable[Number]) -> None:
-        distinct = sorted(set(sample))
-        self._pivots = distinct[:: max(1, len(distinct) // PIVOTS)] if not self._collect else []
-        self._between = [0] * (len(self._pivots) + 1)
-        self._equal = [0] * len(self._pivots)
-        self._sample = Sample()
-        self._inside: array[float] | array[int] = array(self._typecode)
+    def narrowed(self) -> "Iterator[Bracket]":
+        """End a pass: yield the bins that hold the numbers."""
+        below = 0
+        for cell, count in sorted(self._bins.items()):
+            ranks = {rank: at - below for rank, at in self.ranks.items() if below <= at < below + count}
+            if ranks:
+                low = self.low + (cell << self._shift)
+                yield Bracket(low, min(self.high, low + (1 << self._shift) - 1), ranks, count, self._room)
+            below += count
 
 
 class Quantiles:
@@ -186,30 +128,46 @@ class Quantiles:
         self.columns = columns
         self.count = sum(column.count for column in columns)
         self._points = points
+        self._whole = all(column.whole for column in columns)
         ranks = sorted({rank for point in points for rank in self._ranks(point)}) if self.count else []
-        self.searches: list[Search] = []
+        self._brackets: list[Bracket] = []
         self._values: dict[int, Number] = {}
         if all(column.held is not None for column in columns):
             ordered = sorted(chain.from_iterable(column.held or () for column in columns))
             self._values = {rank: ordered[rank] for rank in ranks}
         else:
-            sample = [value for column in columns for value in column.sample.values]
-            whole = all(column.whole for column in columns)
-            self.searches = [Search(rank, sample, room=max(1, room.limit // 32), whole=whole) for rank in ranks]
+            ends = [column.least for column in columns] + [column.most for column in columns]
+            low, *_, high = sorted(keys(ends, whole=self._whole))
+            self._sort_out([Bracket(low, high, {rank: rank for rank in ranks}, self.count, room.limit // 32)])
 
     @property
     def is_known(self) -> bool:
-        return all(search.found is not None for search in self.searches)
+        return not self._brackets
+
+    def look(self, block: Block) -> None:
+        """Take in one block of a pass."""
+        if self._brackets:
+            ordered = sorted(keys(block, whole=self._whole))
+            for bracket in self._brackets:
+                bracket.look(ordered)
+
+    def narrow(self) -> None:
+        """End a pass."""
+        self._sort_out([each for bracket in self._brackets for each in bracket.narrowed()])
 
     def values(self) -> list[Fraction | float | None]:
         """One per point; exact where the numbers are whole."""
-        found = {**self._values, **{search.rank: search.found for search in self.searches}}
-        return [self._between(point, found) if self.count else None for point in self._points]
+        return [self._between(point) if self.count else None for point in self._points]
 
-    def _between(self, point: Fraction, found: dict[int, Number | None]) -> Fraction | float:
-        first, last = (found[rank] for rank in self._ranks(point))
-        assert first is not None
-        assert last is not None
+    def _sort_out(self, brackets: Sequence[Bracket]) -> None:
+        """Keep what is to be narrowed; a bracket of one key is a number that is found."""
+        self._brackets = [each for each in brackets if each.low < each.high]
+        for each in brackets:
+            if each.low == each.high:
+                self._values.update(dict.fromkeys(each.ranks, number(each.low, whole=self._whole)))
+
+    def _between(self, point: Fraction) -> Fraction | float:
+        first, last = (self._values[rank] for rank in self._ranks(point))
         part = (self.count - 1) * point % 1
         if isinstance(first, int) and isinstance(last, int):
             return first + (last - first) * part
@@ -220,25 +178,36 @@ class Quantiles:
         return math.floor(place), math.ceil(place)
 
 
+def keys(block: Sequence[Number], *, whole: bool) -> "array[int] | list[int]":
+    """Return whole numbers with the order of the numbers: themselves, or the bits of a float."""
+    if whole:
+        return array("q", block)  # type: ignore[arg-type]
+    bits = array("q", array("d", block).tobytes())
+    return [each if each >= 0 else each ^ MAGNITUDE for each in bits]
+
+
+def number(key: int, *, whole: bool) -> Number:
+    """Return the number of a key."""
+    if whole:
+        return key
+    found: float = array("d", array("q", [key if key >= 0 else key ^ MAGNITUDE]).tobytes())[0]
+    return found
+
+
 def close_in(wanted: Sequence[Quantiles], read_again: Callable[[], Iterable[tuple[Column, Block]]]) -> int:
     """Read the numbers again until every quantile is known; returns how many passes that took."""
     passes = 0
-    while any(not each.is_known for each in wanted):
+    while unknown := [each for each in wanted if not each.is_known]:
         passes += 1
-        by_column: dict[int, list[Search]] = {}
-        for each in wanted:
+        by_column: dict[int, list[Quantiles]] = {}
+        for each in unknown:
             for column in each.columns:
-                by_column.setdefault(id(column), []).extend(search for search in each.searches if search.found is None)
+                by_column.setdefault(id(column), []).append(each)
         for column, block in read_again():
-            searches = by_column.get(id(column))
-            if searches:
-                ordered = sorted(block)
-                for search in searches:
-                    search.look(ordered)
-        for search in {
-            id(search): search for each in wanted for search in each.searches if search.found is None
-        }.values():
-            search.narrow()
+            for each in by_column.get(id(column), ()):
+                each.look(block)
+        for each in unknown:
+            each.narrow()
     return passes
 
 

@@ -11,7 +11,7 @@ import holdfast as hf
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, StoreUnusable, UsageError
 from holdfast.core.model import Claim
 from holdfast.stores import faults
-from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.base import CommitRefusal, Idle, Receipt
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.bucket import admission as bucket_admission
 from holdfast.stores.bucket.documents import ChunkDocument, decode
@@ -95,7 +95,7 @@ def test_a_stale_owner_that_knows_nothing_of_the_takeover_cannot_commit(kit: Kit
     late = kit.commit_of(zombie, [done(kit.load(zombie)[0])])
     other = store_on(bucket, kit.clock, is_dead=lambda owner: owner == "ann")
     just_before(bucket, "replace", lambda: other.claim(kit.want("bob")))
-    assert kit.store.commit([late]) == [Receipt(landed=False, reason="lost")]
+    assert kit.store.commit([late]) == [Receipt(landed=False, reason=CommitRefusal.LOST)]
     assert kit.store.renew([zombie.lease], LEASE) == []
     kit.check()
 

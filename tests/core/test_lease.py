@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import acts
+from holdfast.core import acts, journal
 from holdfast.core.errors import UsageError
 from holdfast.core.lease import (
-    Cut,
     Grant,
     affordable,
-    ahead,
     blamed,
     carries_blame,
     check_times,
@@ -26,6 +24,7 @@ from holdfast.core.lease import (
     may_claim,
     on_trial,
     share,
+    snapshots,
 )
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Act, BatchId, Change, Chunk, ChunkId, Counts, ItemNo, Place, State
@@ -38,7 +37,7 @@ PENDING, DONE, SKIPPED, DEAD, CANCELLED = State
 def granted(
     one: Chunk, limit: int = 100, *, owner: str = "ann", now: float = NOW, child: int = 99, **more: Any
 ) -> Grant:
-    return grant(one, want(limit, owner=owner, **more), now=now, child_id=ChunkId(child))
+    return grant(one, want(limit, owner=owner, **more), now=now, child_id=ChunkId(child), states=list)
 
 
 # -- when -------------------------------------------------------------------------------------------------------------
@@ -152,7 +151,12 @@ def test_grants_never_set_aside_more_than_the_budget(cap: int, reserve: int, siz
         number += 1
         assert number < 10_000, "this never ends"
         given_ = grant(
-            free.popleft(), want(limit, reserve=reserve), now=NOW, child_id=ChunkId(number), affordable=count
+            free.popleft(),
+            want(limit, reserve=reserve),
+            now=NOW,
+            child_id=ChunkId(number),
+            affordable=count,
+            states=list,
         )
         assert given_.chunk.reserved == reserve * given_.chunk.pending
         held.append(given_.chunk)
@@ -175,7 +179,7 @@ def test_a_cut_leaves_the_wanted_items_in_front_and_every_item_on_one_side(
     one = chunk(lo, lo + len(states), fence=4, head=b"h" * 32, due=NOW - 9, touched_at=NOW - 7,
                 **{name.value: counted[name] for name in (DONE, SKIPPED, DEAD, CANCELLED)})  # fmt: skip
     cut = find_cut(one, size, states)
-    given_ = grant(one, want(size), now=NOW, child_id=ChunkId(2), cut=cut)
+    given_ = grant(one, want(size), now=NOW, child_id=ChunkId(2), states=lambda: states)
     head, tail = given_.chunk, given_.child
     assert tail is not None
     assert (head.lo, head.hi, tail.lo, tail.hi) == (one.lo, cut.at, cut.at, one.hi)
@@ -192,7 +196,7 @@ def test_a_cut_leaves_the_wanted_items_in_front_and_every_item_on_one_side(
 
 def test_what_was_spent_stays_with_the_head() -> None:
     one = replace(chunk(0, 4), counts=Counts(done=1, attempts=5, spent=7, tokens=9, seconds=2.5))
-    given_ = grant(one, want(1), now=NOW, child_id=ChunkId(2), cut=Cut(at=ItemNo(2)))
+    given_ = grant(one, want(1), now=NOW, child_id=ChunkId(2), states=lambda: [PENDING, DONE, PENDING, PENDING])
     assert given_.child is not None
     assert given_.chunk.counts == one.counts
     assert given_.child.counts == Counts()
@@ -207,9 +211,32 @@ def test_a_grant_begins_with_a_clean_slate() -> None:
     assert granted(chunk(0, 4)).taken_from == ""
 
 
-def test_a_chunk_with_settled_items_is_not_cut_blindly() -> None:
-    with pytest.raises(AssertionError, match="say where to cut"):
-        granted(chunk(0, 4, done=1), 2)
+def test_states_are_read_only_where_a_chunk_with_settled_items_is_cut() -> None:
+    def read() -> list[State]:
+        asked.append(True)
+        return [DONE, PENDING, PENDING, PENDING]
+
+    asked: list[bool] = []
+    for one, limit, reads in ((chunk(0, 4), 2, 0), (chunk(0, 4, done=1), 3, 0), (chunk(0, 4, done=1), 2, 1)):
+        grant(one, want(limit), now=NOW, states=read)
+        assert len(asked) == reads
+
+
+def test_a_grant_is_told_by_its_entry_and_its_claim() -> None:
+    one = chunk(0, 4, fence=7, owner="bob", expires=NOW - 1, head=b"h" * 32, seq=3)
+    given_ = grant(one, want(1, owner="ann"), now=NOW, states=list, floor=20).with_child(ChunkId(9))
+    tried = [(0, Place(attempt=2, code="http_503", used=1.5)), (1, Place()), (2, Place(state=DEAD, attempt=3))]
+    entry = given_.entry(snapshots(tried), NOW)
+    header, body = journal.decode_header(entry.head), journal.decode_body(entry.body)
+    assert (header.chain, header.seq, header.kind, header.actor, header.fence) == (one.id, 4, "claimed", "ann", 21)
+    assert entry.hash == journal.link(one.head, chain=one.id, batch=one.batch, seq=4, kind="claimed", at=NOW,
+                                      actor="ann", fence=21, commit_id=b"", body=entry.body).hash  # fmt: skip
+    assert isinstance(body, journal.Claimed)
+    assert (body.lo, body.hi, body.taken_from, body.child) == (0, 1, "bob", (9, 1, 4))
+    assert body.snapshots == [journal.Snapshot(0, stage=0, epoch=0, attempt=2, code="http_503", used=1.5)]
+    claim = given_.claim
+    assert (claim.lease.chunk, claim.lease.fence, claim.lease.owner) == (one.id, 21, "ann")
+    assert (claim.lo, claim.hi, claim.version, claim.pending, claim.lease.expires) == (0, 1, 0, 1, body.expires)
 
 
 # -- fences -----------------------------------------------------------------------------------------------------------
@@ -422,9 +449,7 @@ def test_one_item_of_a_suspect_stands_alone_after_two_grants_at_most(states: lis
     only = replace(want(1), only=ItemNo(wanted))
     for number in (2, 3):
         inside = states[one.lo : one.hi]
-        size = share(one, only, ahead=ahead(one, only, lambda inside=inside: inside))  # type: ignore[misc]
-        cut = find_cut(one, size, inside) if size < one.pending else None
-        given_ = grant(one, only, now=NOW, child_id=ChunkId(number), ahead=ahead(one, only, lambda: inside), cut=cut)  # noqa: B023
+        given_ = grant(one, only, now=NOW, child_id=ChunkId(number), states=inside.copy)
         if wanted < given_.chunk.hi:
             break
         assert given_.child is not None

@@ -17,12 +17,12 @@ from holdfast.runtime.cursors.history import history
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.sources.base import Span
 from holdfast.stores import faults
-from holdfast.stores.base import Receipt, Store
+from holdfast.stores.base import CommitRefusal, Receipt, Store
 from holdfast.stores.memory import MemoryStore
 from tests.operations.scanned import BY, Totals
 from tests.operations.world import Clock, World
 
-LOST = Receipt(landed=False, reason="lost")
+LOST = Receipt(landed=False, reason=CommitRefusal.LOST)
 
 
 @pytest.fixture

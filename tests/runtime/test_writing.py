@@ -8,7 +8,7 @@ from holdfast.core.errors import CommitUnknown
 from holdfast.core.limits import SENDS
 from holdfast.core.model import BatchId, ChunkId, Commit
 from holdfast.runtime.working.writing import write
-from holdfast.stores.base import Receipt
+from holdfast.stores.base import CommitRefusal, Receipt
 from holdfast.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.promise("C12")
@@ -36,7 +36,7 @@ def commit(name: bytes) -> Commit:
 
 def test_a_commit_that_cannot_be_found_is_sent_again_and_in_the_end_not_taken_for_landed() -> None:
     store = Mute()
-    assert write(store, [commit(b"a")]) == [Receipt(landed=False, reason="unknown")]
+    assert write(store, [commit(b"a")]) == [Receipt(landed=False, reason=CommitRefusal.UNKNOWN)]
     assert store.sent == [[b"a"]] * SENDS
 
 

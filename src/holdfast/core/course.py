@@ -204,13 +204,28 @@ def has_ended(batch: Batch, now: float) -> bool:
     return batch.ends_at is not None and now >= batch.ends_at
 
 
-def barrier(batch: Batch, now: float) -> str:
-    """Why nothing more is handed out of a batch: `cancelled`, `until` (its end has come), `paused`; empty if it is."""
+class Barrier(StrEnum):
+    """Why nothing more is handed out of a batch."""
+
+    CANCELLED = "cancelled"
+    UNTIL = "until"
+    """Its end has come."""
+    PAUSED = "paused"
+    TOLERANCE = "tolerance"
+    """It has more dead letters than is tolerated."""
+    BUDGET = "budget"
+    """Its budget allows no further item."""
+
+
+def barrier(batch: Batch, now: float, tolerance: Tolerance | None = None, dead: int = 0) -> Barrier | None:
+    """Return why nothing more is handed out of a batch, whatever it may still spend; None if it is."""
     if batch.course is Course.CANCELLED:
-        return "cancelled"
+        return Barrier.CANCELLED
     if has_ended(batch, now):
-        return "until"
-    return "paused" if batch.course is Course.PAUSED else ""
+        return Barrier.UNTIL
+    if batch.course is Course.PAUSED:
+        return Barrier.PAUSED
+    return Barrier.TOLERANCE if is_exceeded(tolerance, dead, batch) else None
 
 
 def check_open_to_items(batch: Batch) -> None:

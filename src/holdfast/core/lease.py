@@ -18,14 +18,17 @@ ever asked for. A grant is the head of a chunk, so that takes two where others s
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from holdfast.core import retry
+from holdfast.core import journal, retry
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import Chunk, ChunkId, Counts, ItemNo, State, Want
+from holdfast.core.model import Chunk, ChunkId, Claim, Counts, Entry, ItemNo, Lease, Place, State, Want
+
+NUMBERLESS = ChunkId(0)
+"""The number of a child before the store has given it one."""
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,11 +39,37 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a claim writes: the granted chunk, and the child that was cut off it."""
+    """The outcome of a claim: the granted chunk, and the child that was cut off it. `entry` and `claim` follow from it
+    once the child has its number."""
 
     chunk: Chunk
     child: Chunk | None
     taken_from: str
+
+    def with_child(self, number: ChunkId) -> "Grant":
+        """Return the same grant, its child under the number that the store gave it."""
+        assert self.child is not None, f"nothing was cut off chunk {self.chunk.id}"
+        return msgspec.structs.replace(self, child=msgspec.structs.replace(self.child, id=number))
+
+    def entry(self, snapshots: Sequence[journal.Snapshot], now: float) -> Entry:
+        """Return the entry that makes the grant known, with the attempts that may be repeated."""
+        granted, child = self.chunk, self.child
+        body = journal.Claimed(
+            lo=granted.lo, hi=granted.hi, expires=granted.expires, blame=granted.blame, taken_from=self.taken_from,
+            child=(child.id, child.lo, child.hi) if child is not None else None, snapshots=list(snapshots),
+        )  # fmt: skip
+        return journal.link(
+            granted.head, chain=granted.id, batch=granted.batch, seq=granted.seq + 1, kind="claimed", at=now,
+            actor=granted.owner or "", fence=granted.fence, commit_id=b"", body=journal.encode_body(body),
+        )  # fmt: skip
+
+    @property
+    def claim(self) -> Claim:
+        """The answer for the claimer."""
+        granted = self.chunk
+        held = Lease(chunk=granted.id, fence=granted.fence, owner=granted.owner or "", expires=granted.expires)
+        return Claim(lease=held, batch=granted.batch, lo=granted.lo, hi=granted.hi, version=0, pending=granted.pending,
+                     blame=granted.blame)  # fmt: skip
 
 
 def may_claim(chunk: Chunk, *, now: float, waited: float = 0.0, owner_is_dead: bool = False) -> bool:
@@ -97,23 +126,22 @@ def find_cut(chunk: Chunk, size: int, states: Sequence[State]) -> Cut:
 
 
 def grant(
-    chunk: Chunk, want: Want, *, now: float, child_id: ChunkId, affordable: int | None = None, ahead: int = 0,
-    cut: Cut | None = None,
+    chunk: Chunk, want: Want, *, now: float, states: Callable[[], Sequence[State]], child_id: ChunkId = NUMBERLESS,
+    affordable: int | None = None, floor: int = 0,
 ) -> Grant:  # fmt: skip
-    """The chunk under a new fence, cut to its `share`. A chunk with settled items is cut where `cut` says."""
-    size = share(chunk, want, affordable=affordable, ahead=ahead)
-    if size == chunk.pending:
-        at, tail = chunk.hi, Counts()
-    elif cut is not None:
-        at, tail = cut.at, cut.tail
-    else:
-        assert not chunk.counts.settled, f"chunk {chunk.id} has settled items: say where to cut it"
-        at, tail = ItemNo(chunk.lo + size), Counts()
+    """Grant a chunk under a new fence, cut to its `share`. `states` reads one state per item, in order, and is asked
+    only where items of the chunk are settled. Every fence is above `floor`."""
+    in_front = ahead(chunk, want, states)
+    size = share(chunk, want, affordable=affordable, ahead=in_front)
+    cut = Cut(at=chunk.hi)
+    if size < chunk.pending:
+        cut = find_cut(chunk, size, states()) if chunk.counts.settled else Cut(at=ItemNo(chunk.lo + size))
+    at, tail = cut.at, cut.tail
     blame = blamed(chunk)
     granted = msgspec.structs.replace(
         chunk,
         hi=at,
-        fence=chunk.fence + 1,
+        fence=max(chunk.fence, floor) + 1,
         version=0,
         owner=want.owner,
         expires=now + want.seconds,
@@ -125,6 +153,20 @@ def grant(
     )
     child = _child(chunk, at, tail, child_id, blame) if at < chunk.hi else None
     return Grant(chunk=granted, child=child, taken_from=chunk.owner or "")
+
+
+def snapshots(places: Iterable[tuple[int, Place]]) -> list[journal.Snapshot]:
+    """Return a snapshot of every pending item that was tried before."""
+    return [
+        journal.Snapshot(n, at.stage, at.epoch, at.attempt, at.code, used=at.used)
+        for n, at in places
+        if at.state is State.PENDING and (at.attempt or at.epoch)
+    ]
+
+
+def first(chunks: Iterable[Chunk]) -> Chunk | None:
+    """Return the chunk that is granted before others: those that waited come first, by their time, then by item."""
+    return min(chunks, key=lambda chunk: (chunk.due == 0, chunk.due, chunk.lo), default=None)
 
 
 def blamed(chunk: Chunk) -> int:

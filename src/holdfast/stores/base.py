@@ -6,11 +6,12 @@ Every verb names its guard, what it guarantees, and what it raises. A store that
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from holdfast.core.course import Amended, Decide
+from holdfast.core.course import Amended, Barrier, Decide
 from holdfast.core.errors import Damaged
 from holdfast.core.ingest import Known
 from holdfast.core.model import (
@@ -23,7 +24,6 @@ from holdfast.core.model import (
     ChunkId,
     Claim,
     Commit,
-    Course,
     Entry,
     Event,
     Item,
@@ -62,22 +62,28 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
     """When something may become claimable: a wait ends or a lease expires."""
     held: int = 0
     """Chunks that somebody holds now."""
-    broke: bool = False
-    """The budget allows no further item."""
-    course: Course = Course.OPEN
-    """Why nothing is handed out, where that is not open."""
-    ended: bool = False
-    """Nothing is handed out because the end of the batch has come."""
-    exceeded: bool = False
-    """Nothing is handed out because the batch has more dead letters than is tolerated."""
+    why: Barrier | None = None
+    """Why nothing is handed out, where that is not for want of free chunks."""
+
+
+class CommitRefusal(StrEnum):
+    """Why a commit did not land."""
+
+    LOST = "lost"
+    """The chunk is under another fence, or nobody holds it."""
+    STALE = "stale"
+    """Another commit of the same grant came first."""
+    SEALED = "sealed"
+    UNKNOWN = "unknown"
+    """Nobody could tell, however often it was sent. No store says so: whoever sends does."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one commit."""
 
     landed: bool
-    reason: str = ""
-    """Why not: `lost` (another fence), `stale` (another version), `sealed`."""
+    reason: CommitRefusal | None = None
+    """Why not."""
 
 
 class Store(Protocol):

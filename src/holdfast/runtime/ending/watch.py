@@ -4,7 +4,8 @@ whether it has more dead letters than is tolerated. It looks now and then, never
 import time
 
 from holdfast.core import course
-from holdfast.core.model import Course, Want
+from holdfast.core.course import Barrier
+from holdfast.core.model import Want
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.lane import Slots
 from holdfast.stores.base import Idle, Store
@@ -36,14 +37,8 @@ class Watch:
 
     def refused(self, idle: Idle) -> None:
         """A claim was answered with nothing: perhaps for good."""
-        if idle.course is Course.CANCELLED:
-            self._control.stop("cancelled")
-        elif idle.ended:
-            self._control.stop("until")
-        elif idle.course is Course.PAUSED:
-            self._control.stop("paused")
-        elif idle.exceeded:
-            self._control.stop("tolerance")
+        if idle.why is not None and (idle.why is not Barrier.BUDGET or not idle.held):
+            self._control.stop(idle.why)
 
     def would_exceed(self, more: int) -> bool:
         """Whether so many more dead letters would be too many."""

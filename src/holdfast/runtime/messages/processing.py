@@ -19,9 +19,10 @@ from weakref import WeakSet
 from holdfast.core import course, ingest, retry
 from holdfast.core import lease as leases
 from holdfast.core.canonical import SALT_BYTES
+from holdfast.core.course import Barrier
 from holdfast.core.errors import HoldfastError, Refused, StoreError, Superseded
 from holdfast.core.limits import LOAD_BYTES, ORPHAN_GRACE, SUSPECT
-from holdfast.core.model import Admitted, Batch, Claim, Commit, Course, Item, ItemNo, NewItem, State, StoredItem, Want
+from holdfast.core.model import Admitted, Batch, Claim, Commit, Item, ItemNo, NewItem, State, StoredItem, Want
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
 from holdfast.core.settle import NOTHING, Settled, commit, settle, start
 from holdfast.core.states import keeps_outputs
@@ -47,7 +48,7 @@ from holdfast.runtime.working.holding import Holding
 from holdfast.runtime.working.runner import StageRunner
 from holdfast.runtime.working.writing import write
 from holdfast.stores import owners
-from holdfast.stores.base import Idle
+from holdfast.stores.base import CommitRefusal, Idle
 
 if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline
@@ -142,7 +143,7 @@ class Processor:
         if not course.has_ended(self.batch, self.store.now()):
             return
         self.batch = lookup.batch_named(self.store, self.batch.name)  # it may have a later end by now
-        if self.batch.sealed_at is None and course.barrier(self.batch, self.store.now()) == "until":
+        if self.batch.sealed_at is None and course.barrier(self.batch, self.store.now()) is Barrier.UNTIL:
             raise Refused(
                 f"batch {self.batch.name!r} ended at {steer.in_utc(self.batch.ends_at or 0.0)}: it takes no new "
                 "items; give it a later end (`until`), or send this one to another batch"
@@ -362,7 +363,7 @@ class Processor:
             return
         self._forget(holding)
         holding.lose()
-        if receipt.reason == "sealed":
+        if receipt.reason is CommitRefusal.SEALED:
             raise Refused(f"batch {self.batch.name!r} was sealed meanwhile: what was done is not recorded")
 
     def _sync(self, settled: Settled) -> None:
@@ -418,9 +419,9 @@ class Processor:
             return self._answer(stored)
         if idle.held:
             return processed.describe(stored, self.stages, state=RUNNING, why="another process has it in hand")
-        if idle.course is Course.CANCELLED or idle.ended:
+        if idle.why in (Barrier.CANCELLED, Barrier.UNTIL):
             return self._cancelled(stored)
-        if idle.course is Course.PAUSED:
+        if idle.why is Barrier.PAUSED:
             return processed.describe(stored, self.stages, state=WAITING, why="the batch is paused")
         if idle.next_due is not None and idle.next_due > self.store.now():
             return self._waiting(stored, idle.next_due)

@@ -11,9 +11,10 @@ from typing import Any
 
 from holdfast.core import changes, retry
 from holdfast.core import cursor as cursors
+from holdfast.core.course import Barrier
 from holdfast.core.cursor import Cursor
 from holdfast.core.limits import BLAME, LOAD_BYTES, SUSPECT
-from holdfast.core.model import Batch, Checkpoint, Course, Item, State, Want
+from holdfast.core.model import Batch, Checkpoint, Item, State, Want
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import NOTHING, settle, start
 from holdfast.runtime.scans.elsewhere import ProcessRunner
@@ -116,9 +117,9 @@ class Follower(Handling):
             redrive = command("dead redrive", self.batch.name)
             why = f"{item.place.code}: {item.place.reason}; see to it, then: {redrive}"
             return self._told(Ended.DEAD, at, at, final, why=why)
-        if item.place.state is not State.PENDING or idle.course is Course.CANCELLED or idle.ended:
+        if item.place.state is not State.PENDING or idle.why in (Barrier.CANCELLED, Barrier.UNTIL):
             return self._told(Ended.DEAD, at, at, final, why=f"the scan is {item.place.state}: it follows no more")
-        if idle.course is Course.PAUSED:
+        if idle.why is Barrier.PAUSED:
             why = f"it is paused: call `{unpause(self.batch.name)}`"
             return self._told(Ended.WAITING, at, at, final, why=why)
         if not retry.wait_is_over(item.place.due, item.place.wait, self.store.now()):

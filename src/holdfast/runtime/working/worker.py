@@ -42,7 +42,7 @@ from holdfast.runtime.working.role import Role
 from holdfast.runtime.working.saving import Refusal, Saving
 from holdfast.runtime.working.withheld import Withheld, has_success
 from holdfast.runtime.working.writing import write
-from holdfast.stores.base import Idle, Receipt, Store
+from holdfast.stores.base import CommitRefusal, Idle, Receipt, Store
 
 log = logging.getLogger("holdfast.worker")
 
@@ -280,7 +280,7 @@ class Worker:
             self._book([each for each, receipt in zip(batch, receipts, strict=True) if receipt.landed])
         for lane in self.lanes:
             lane.publish([s for (_, s), receipt in zip(batch, receipts, strict=True) if receipt.landed])
-        if late := [c for c, receipt in zip(commits, receipts, strict=True) if receipt.reason == "sealed"]:
+        if late := [c for c, receipt in zip(commits, receipts, strict=True) if receipt.reason is CommitRefusal.SEALED]:
             self.ledger.late += end.note_late(self.store, late, owner=self.want.owner)
         for (holding, settled), receipt, written in zip(batch, receipts, commits, strict=True):
             if receipt.landed:
@@ -367,8 +367,6 @@ class Worker:
         if isinstance(answer, Idle):
             self.idle = answer
             self.look_again_at = time.monotonic() + self._wait_for_work(answer)
-            if answer.broke and not answer.held:
-                self.control.stop("budget")
             self.watch.refused(answer)
             return False
         self.idle = None

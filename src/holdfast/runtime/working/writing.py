@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from holdfast.core.errors import CommitUnknown
 from holdfast.core.limits import SENDS
 from holdfast.core.model import Commit
-from holdfast.stores.base import Receipt, Store
+from holdfast.stores.base import CommitRefusal, Receipt, Store
 
-UNKNOWN = Receipt(landed=False, reason="unknown")
+UNKNOWN = Receipt(landed=False, reason=CommitRefusal.UNKNOWN)
 
 
 class Sending:

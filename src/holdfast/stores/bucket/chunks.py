@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core import acts, journal, lease, settle
 from holdfast.core.journal import pack
-from holdfast.core.model import Checkpoint, Chunk, Commit, Move, Place, State, Want
+from holdfast.core.model import Checkpoint, Chunk, Commit, Move, Place, Want
 from holdfast.stores.bucket import names
 from holdfast.stores.bucket.documents import (
     REF,
@@ -18,6 +18,7 @@ from holdfast.stores.bucket.documents import (
     PlaceRow,
     Reached,
     Renewal,
+    place_of,
     row_of,
     with_refs,
 )
@@ -29,11 +30,11 @@ LARGE_ACC = 4096
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """A grant: the document of what is granted, of what was cut off, and the body of the entry."""
+    """A grant as documents: of what is granted, and of what was cut off."""
 
+    given: lease.Grant
     granted: ChunkDocument
     child: ChunkDocument | None
-    body: bytes
 
 
 def places_of(document: ChunkDocument, stages: int) -> dict[int, Place]:
@@ -43,31 +44,24 @@ def places_of(document: ChunkDocument, stages: int) -> dict[int, Place]:
 
 def grant(document: ChunkDocument, want: Want, *, now: float, stages: int, floor: int, child: int) -> Cut:
     """A chunk under a new fence, cut to what is wanted; `child` is the number of what is cut off."""
-    chunk, cut = document.chunk, None
-
-    def states() -> list[State]:
-        return [place.state for place in places_of(document, stages).values()]
-
-    ahead = lease.ahead(chunk, want, states)
-    size = lease.share(chunk, want, ahead=ahead)
-    if size < chunk.pending and chunk.counts.settled:
-        cut = lease.find_cut(chunk, size, states())
-    given = lease.grant(chunk, want, now=now, child_id=names.chunk_id(chunk.batch, child), ahead=ahead, cut=cut)
-    granted = replace(given.chunk, fence=max(given.chunk.fence, floor + 1))
-    head = _part(document, granted)
-    tail = _part(document, given.child) if given.child is not None else None
-    body = journal.Claimed(
-        lo=granted.lo, hi=granted.hi, expires=granted.expires, blame=granted.blame, taken_from=given.taken_from,
-        child=(given.child.id, given.child.lo, given.child.hi) if given.child is not None else None,
-        snapshots=[
-            journal.Snapshot(n, p.stage, p.epoch, p.attempt, p.code, used=p.used)
-            for n, p in sorted(head.places.items())
-            if p.state is State.PENDING and (p.attempt or p.epoch)
-        ],
+    chunk = document.chunk
+    given = lease.grant(
+        chunk, want, now=now, floor=floor, child_id=names.chunk_id(chunk.batch, child),
+        states=lambda: [place.state for place in places_of(document, stages).values()],
     )  # fmt: skip
-    children = [*document.children, child] if given.child is not None else document.children
-    granted_document = replace(head, term=want.seconds, beat=document.beat + 1, children=children)
-    return Cut(granted=granted_document, child=tail, body=journal.encode_body(body))
+    tail = _part(document, given.child) if given.child is not None else None
+    granted = replace(
+        _part(document, given.chunk),
+        term=want.seconds,
+        beat=document.beat + 1,
+        children=[*document.children, child] if tail is not None else document.children,
+    )
+    return Cut(given=given, granted=granted, child=tail)
+
+
+def snapshots(document: ChunkDocument) -> list[journal.Snapshot]:
+    """The attempts that whoever is granted a chunk may repeat."""
+    return lease.snapshots((n, place_of(row)) for n, row in sorted(document.places.items()))
 
 
 def _part(document: ChunkDocument, chunk: Chunk) -> ChunkDocument:

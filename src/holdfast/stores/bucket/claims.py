@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.core import course, journal, lease
 from holdfast.core.errors import StoreUnavailable, UsageError
-from holdfast.core.model import Chunk, Claim, Course, Entry, Item, ItemNo, Lease, Place, State, Want
+from holdfast.core.model import Chunk, Claim, Entry, Item, ItemNo, Lease, Place, State, Want
 from holdfast.stores import faults
 from holdfast.stores.base import Idle
 from holdfast.stores.bucket import chunks, names
@@ -48,14 +48,12 @@ class BucketClaims(BucketAdmission):
 
     def _offer(self, document: BatchDocument, seen: Sequence[Seen], want: Want, *, is_crowded: bool) -> Seen | Idle:
         """A chunk that may be claimed, or why there is none. Who lost a race tries elsewhere."""
-        batch, now = document.batch, self.now()
-        dead = sum(each.chunk.counts.dead for each in seen)
-        exceeded = want.tolerance is not None and course.is_exceeded(want.tolerance, dead, batch)
-        ended = course.has_ended(batch, now)
+        now = self.now()
+        why = course.barrier(document.batch, now, want.tolerance, sum(each.chunk.counts.dead for each in seen))
         if want.only is not None:
             seen = [self._chunk_of(document, seen, want.only)]
-        if batch.course is not Course.OPEN or ended or exceeded:
-            return replace(self._idle(seen, now), course=batch.course, ended=ended, exceeded=exceeded)
+        if why is not None:
+            return replace(self._idle(seen, now), why=why)
         others = [each for each in seen if each.chunk.id not in want.keeps]
         free = [each for each in others if self._may_claim(each, now)]
         if not free:
@@ -105,20 +103,10 @@ class BucketClaims(BucketAdmission):
             if child is not None or cut.child is None:
                 break
             number = self._next_number(want.batch, taken=number)
-        granted = cut.granted.chunk
-        entry = self._entry_of_chunk(held.document.chunk, "claimed", cut.body, want.owner, granted.fence, b"", now)
-        self._write_chunk(held, cut.granted, entry, "claim")
+        self._write_chunk(held, cut.granted, cut.given.entry(chunks.snapshots(cut.granted), now), "claim")
         if child is not None:
             self._sight.saw(child)
-        return Claim(
-            lease=Lease(chunk=granted.id, fence=granted.fence, owner=want.owner, expires=granted.expires),
-            batch=granted.batch,
-            lo=granted.lo,
-            hi=granted.hi,
-            version=0,
-            pending=granted.pending,
-            blame=granted.blame,
-        )
+        return cut.given.claim
 
     # -- holding ------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from holdfast.core.course import stage_count
 from holdfast.core.errors import CommitUnknown, Refused, StoreError, UsageError
 from holdfast.core.model import Act, Change, Chunk, ChunkId, Commit, ItemNo
 from holdfast.stores import faults
-from holdfast.stores.base import Receipt, lineage
+from holdfast.stores.base import CommitRefusal, Receipt, lineage
 from holdfast.stores.bucket import chunks, names
 from holdfast.stores.bucket.batches import TURNS
 from holdfast.stores.bucket.claims import BucketClaims
@@ -27,7 +27,6 @@ from holdfast.stores.bucket.shelf import Held, Raced
 
 replace = msgspec.structs.replace
 log = logging.getLogger("holdfast.store")
-SEALED = "sealed"
 
 
 class BucketStore(BucketClaims):
@@ -101,7 +100,8 @@ class BucketStore(BucketClaims):
         chunk = held.document.chunk
         stale = chunk.fence == commit.fence and chunk.owner is not None
         batch_sealed = is_sealed or self._known_batch(chunk.batch).document.batch.sealed_at is not None
-        return Receipt(landed=False, reason=SEALED if batch_sealed else "stale" if stale else "lost")
+        refused = CommitRefusal.STALE if stale else CommitRefusal.LOST
+        return Receipt(landed=False, reason=CommitRefusal.SEALED if batch_sealed else refused)
 
     @patient
     def landed(self, commit: Commit) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.core import acts, course, ingest, journal, lease, settle
 from holdfast.core.canonical import key_text
+from holdfast.core.course import Barrier
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import (
     Act,
@@ -22,7 +23,6 @@ from holdfast.core.model import (
     Claim,
     Commit,
     Counts,
-    Course,
     Entry,
     Item,
     ItemNo,
@@ -35,7 +35,7 @@ from holdfast.core.model import (
     StoredItem,
     Want,
 )  # fmt: skip
-from holdfast.stores.base import Idle, Receipt, lineage
+from holdfast.stores.base import CommitRefusal, Idle, Receipt, lineage
 from holdfast.stores.memory.batches import MemoryBatches
 
 replace = msgspec.structs.replace
@@ -92,40 +92,20 @@ class MemoryStore(MemoryBatches):
 
     def claim(self, want: Want) -> Claim | Idle:
         with self._lock:
-            now = self.now()
-            batch = self._known_batch(want.batch)
-            exceeded = want.tolerance is not None and course.is_exceeded(want.tolerance, self._dead(want.batch), batch)
-            ended = course.has_ended(batch, now)
-            if batch.course is not Course.OPEN or ended or exceeded:
-                idle = self._idle(want, broke=False)
-                return replace(idle, course=batch.course, ended=ended, exceeded=exceeded)
-            chunk = self._claimable(want, now)
+            now, batch = self.now(), self._known_batch(want.batch)
+            why = course.barrier(batch, now, want.tolerance, self._dead(want.batch))
+            chunk = self._claimable(want, now) if why is None else None
             afford = self._affordable(want, now)
             if chunk is None or afford == 0:
-                return self._idle(want, broke=chunk is not None)
-            ahead = lease.ahead(chunk, want, lambda: self._states(chunk))
-            size, cut = lease.share(chunk, want, affordable=afford, ahead=ahead), None
-            if size < chunk.pending and chunk.counts.settled:
-                cut = lease.find_cut(chunk, size, self._states(chunk))
-            given = lease.grant(chunk, want, now=now, child_id=ChunkId(len(self._chunks) + 1), affordable=afford,
-                                ahead=ahead, cut=cut)  # fmt: skip
-            granted, child = given.chunk, given.child
-            if child is not None:
-                self._chunks[child.id] = child
-            body = journal.Claimed(
-                lo=granted.lo, hi=granted.hi, expires=granted.expires, blame=granted.blame, taken_from=given.taken_from,
-                child=(child.id, child.lo, child.hi) if child is not None else None,
-                snapshots=[
-                    journal.Snapshot(n, p.stage, p.epoch, p.attempt, p.code, used=p.used)
-                    for n, p in ((n, self._places.get((chunk.batch, ItemNo(n)))) for n in range(granted.lo, granted.hi))
-                    if p is not None and p.state is State.PENDING and (p.attempt or p.epoch)
-                ],
-            )  # fmt: skip
-            self._chunks[chunk.id] = granted
-            self._link_chunk(granted, "claimed", journal.encode_body(body), want.owner, granted.fence, b"")
-            held = Lease(chunk=chunk.id, fence=granted.fence, owner=want.owner, expires=granted.expires)
-            return Claim(lease=held, batch=chunk.batch, lo=granted.lo, hi=granted.hi, version=0,
-                         pending=granted.pending, blame=granted.blame)  # fmt: skip
+                return self._idle(want, why if chunk is None else Barrier.BUDGET)
+            given = lease.grant(chunk, want, now=now, states=lambda: self._states(chunk), affordable=afford,
+                                child_id=ChunkId(len(self._chunks) + 1))  # fmt: skip
+            if given.child is not None:
+                self._chunks[given.child.id] = given.child
+            tried = ((n, self._places.get((batch.id, ItemNo(n)))) for n in range(given.chunk.lo, given.chunk.hi))
+            self._chunks[chunk.id] = given.chunk
+            self._append(given.entry(lease.snapshots((n, place) for n, place in tried if place is not None), now))
+            return given.claim
 
     def _states(self, chunk: Chunk) -> list[State]:
         return [self._place(chunk.batch, ItemNo(n)).state for n in range(chunk.lo, chunk.hi)]
@@ -141,7 +121,7 @@ class MemoryStore(MemoryBatches):
         if not free:
             left = [chunk for chunk in chunks if chunk.owner is not None and self._is_dead(chunk.owner)]
             free = [chunk for chunk in left if lease.may_claim(chunk, now=now, owner_is_dead=True)]
-        return min(free, key=lambda chunk: (chunk.due == 0, chunk.due, chunk.lo), default=None)
+        return lease.first(free)
 
     def _affordable(self, want: Want, now: float) -> int | None:
         """What a grant that ended without a release had set aside is free again: its owner spends no more."""
@@ -156,7 +136,7 @@ class MemoryStore(MemoryBatches):
     def _dead(self, batch: BatchId) -> int:
         return sum(chunk.counts.dead for chunk in self._chunks.values() if chunk.batch == batch)
 
-    def _idle(self, want: Want, *, broke: bool) -> Idle:
+    def _idle(self, want: Want, why: Barrier | None) -> Idle:
         asked = self._chunks.values() if want.only is None else [self._chunk_of(want.batch, want.only)]
         chunks = [chunk for chunk in asked if chunk.batch == want.batch and chunk.pending]
         times = [chunk.due if chunk.owner is None else max(chunk.due, chunk.expires) for chunk in chunks]
@@ -164,7 +144,7 @@ class MemoryStore(MemoryBatches):
             pending=sum(chunk.pending for chunk in chunks),
             next_due=min(times, default=None),
             held=sum(self._is_held(chunk, self.now()) for chunk in chunks),
-            broke=broke,
+            why=why,
         )
 
     def _is_held(self, chunk: Chunk, now: float) -> bool:
@@ -215,8 +195,8 @@ class MemoryStore(MemoryBatches):
             if self.landed(commit):
                 log.info("commit %s of chunk %d had landed before: nothing is written", commit.id.hex(), commit.chunk)
                 return Receipt(landed=True)
-            stale = chunk.fence == commit.fence and chunk.owner is not None
-            return Receipt(landed=False, reason="sealed" if sealed else "stale" if stale else "lost")
+            refused = CommitRefusal.LOST if chunk.fence != commit.fence or chunk.owner is None else CommitRefusal.STALE
+            return Receipt(landed=False, reason=CommitRefusal.SEALED if sealed else refused)
         now = self.now()
         advanced = settle.advanced(chunk, commit, now)
         self._store(chunk.batch, commit.outputs, commit.moves, commit.checkpoints)
@@ -347,5 +327,10 @@ class MemoryStore(MemoryBatches):
     def _link_chunk(self, chunk: Chunk, kind: str, body: bytes, actor: str, fence: int, commit_id: bytes) -> None:
         entry = journal.link(chunk.head, chain=chunk.id, batch=chunk.batch, seq=chunk.seq + 1, kind=kind, at=self.now(),
                              actor=actor, fence=fence, commit_id=commit_id, body=body)  # fmt: skip
+        self._append(entry)
+
+    def _append(self, entry: Entry) -> None:
+        """Add the next entry to the chain of a chunk."""
         self._entries.setdefault(entry.chain, []).append(entry)
-        self._chunks[chunk.id] = replace(self._chunks[chunk.id], seq=entry.seq, head=entry.hash)
+        number = ChunkId(entry.chain)
+        self._chunks[number] = replace(self._chunks[number], seq=entry.seq, head=entry.hash)

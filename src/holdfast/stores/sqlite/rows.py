@@ -208,8 +208,8 @@ def row_of_start(landing: Landing) -> tuple[Any, ...]:
     return commit.chunk, commit.fence, commit.version, entry.seq, entry.hash, landing.at + commit.extend
 
 
-def row_of_grant(granted: Chunk, was: int, fence: int, entry: Entry) -> tuple[Any, ...]:
-    """For `grant_chunks`: the chunk under its new fence."""
+def row_of_grant(granted: Chunk, was: int, entry: Entry) -> tuple[Any, ...]:
+    """For `grant_chunks`: the chunk under its new fence; `was` is the one before."""
     c = granted.counts
-    return (granted.id, was, granted.hi, fence, granted.owner, granted.expires, granted.due, granted.blame,
+    return (granted.id, was, granted.hi, granted.fence, granted.owner, granted.expires, granted.due, granted.blame,
             granted.reserved, c.done, c.skipped, c.dead, c.cancelled, entry.seq, entry.hash)  # fmt: skip

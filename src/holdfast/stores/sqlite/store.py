@@ -14,6 +14,7 @@ import apsw
 from msgspec.structs import replace
 
 from holdfast.core import acts, course, ingest, journal, lease
+from holdfast.core.course import Barrier
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import ITEMS
 from holdfast.core.model import (
@@ -26,7 +27,6 @@ from holdfast.core.model import (
     Claim,
     Commit,
     Counts,
-    Course,
     Item,
     ItemNo,
     Lease,
@@ -34,7 +34,7 @@ from holdfast.core.model import (
     Want,
 )  # fmt: skip
 from holdfast.stores import faults
-from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.base import CommitRefusal, Idle, Receipt
 from holdfast.stores.sqlite import keys
 from holdfast.stores.sqlite.batches import SqliteBatches
 from holdfast.stores.sqlite.file import SqliteFile
@@ -145,7 +145,7 @@ class SqliteStore(SqliteBatches):
                 return offer
             afford = self._affordable(db, want, now)
             if afford == 0:
-                return replace(self._idle(db, want), broke=True)
+                return replace(self._idle(db, want), why=Barrier.BUDGET)
             first, *others = offer
             head = self._grant(db, first, want, now, afford)
             self._write_grants(db, [head])
@@ -169,14 +169,10 @@ class SqliteStore(SqliteBatches):
 
     def _offer(self, db: SqliteFile, want: Want, now: float, waited: float) -> Sequence[Chunk] | Idle:
         """Chunks that may be claimed, the first before others, or why there is none."""
-        batch = self._known_batch(db, want.batch)
-        exceeded = want.tolerance is not None and course.is_exceeded(want.tolerance, self._dead(db, batch.id), batch)
-        ended = course.has_ended(batch, now)
-        if batch.course is Course.OPEN and not ended and not exceeded:
-            chunks = self._claimable(db, want, now, waited)
-            if chunks:
-                return chunks
-        return replace(self._idle(db, want), course=batch.course, ended=ended, exceeded=exceeded)
+        dead = self._dead(db, want.batch) if want.tolerance is not None else 0
+        why = course.barrier(self._known_batch(db, want.batch), now, want.tolerance, dead)
+        chunks = self._claimable(db, want, now, waited) if why is None else ()
+        return chunks or replace(self._idle(db, want), why=why)
 
     def _dead(self, db: SqliteFile, batch: BatchId) -> int:
         return int(db.execute(SQL["dead_count"], (batch,))[0][0])
@@ -224,24 +220,12 @@ class SqliteStore(SqliteBatches):
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
 
     def _grant(self, db: SqliteFile, chunk: Chunk, want: Want, now: float, afford: int | None) -> Granted:
-        ahead = lease.ahead(chunk, want, lambda: self._states(db, chunk))
-        size, cut = lease.share(chunk, want, affordable=afford, ahead=ahead), None
-        if size < chunk.pending and chunk.counts.settled:
-            cut = lease.find_cut(chunk, size, self._states(db, chunk))
-        given = lease.grant(chunk, want, now=now, child_id=ChunkId(0), affordable=afford, ahead=ahead, cut=cut)
-        granted, child_id = given.chunk, self._insert_chunk(db, given.child) if given.child is not None else 0
-        fence = max(granted.fence, self._epoch.floor + 1)
-        snapshots = self._snapshots(db, granted) if chunk.seq or chunk.parent else []
-        body = journal.Claimed(
-            lo=granted.lo, hi=granted.hi, expires=granted.expires, blame=granted.blame, taken_from=given.taken_from,
-            child=(child_id, given.child.lo, given.child.hi) if given.child is not None else None, snapshots=snapshots,
-        )  # fmt: skip
-        entry = journal.link(chunk.head, chain=chunk.id, batch=chunk.batch, seq=chunk.seq + 1, kind="claimed", at=now,
-                             actor=want.owner, fence=fence, commit_id=b"", body=journal.encode_body(body))  # fmt: skip
-        held = Lease(chunk=chunk.id, fence=fence, owner=want.owner, expires=granted.expires)
-        claim = Claim(lease=held, batch=chunk.batch, lo=granted.lo, hi=granted.hi, version=0, pending=granted.pending,
-                      blame=granted.blame)  # fmt: skip
-        return Granted(claim, entry, row_of_grant(granted, chunk.fence, fence, entry))
+        given = lease.grant(chunk, want, now=now, states=lambda: self._states(db, chunk), affordable=afford,
+                            floor=self._epoch.floor)  # fmt: skip
+        if given.child is not None:
+            given = given.with_child(self._insert_chunk(db, given.child))
+        entry = given.entry(self._snapshots(db, given.chunk) if chunk.seq or chunk.parent else [], now)
+        return Granted(given.claim, entry, row_of_grant(given.chunk, chunk.fence, entry))
 
     def _snapshots(self, db: SqliteFile, chunk: Chunk) -> list[journal.Snapshot]:
         """What was tried before, of what is pending. Nothing was, where the chunk has no entry and no parent."""
@@ -260,7 +244,7 @@ class SqliteStore(SqliteBatches):
         pending, due = db.execute(SQL["idle_facts"], (want.batch,))[0]
         holders = self._holders(db, want.batch, self.now())
         held = sum(count for owner, count in holders.items() if count and not self._is_dead(owner))
-        return Idle(pending=pending, next_due=due, held=held, broke=False)
+        return Idle(pending=pending, next_due=due, held=held)
 
     def _held(self, db: SqliteFile, batch: BatchId, now: float, keeps: frozenset[ChunkId]) -> list[Chunk]:
         held = [chunk_of(row) for row in db.execute(SQL["held_chunks"], (batch, now))]
@@ -347,7 +331,8 @@ class SqliteStore(SqliteBatches):
             log.info("commit %s of chunk %d had landed before: nothing is written", commit.id.hex(), commit.chunk)
             return LANDED
         is_held = guard.fence == commit.fence and guard.owner is not None
-        return Receipt(landed=False, reason="sealed" if guard.sealed_at is not None else "stale" if is_held else "lost")
+        refused = CommitRefusal.STALE if is_held else CommitRefusal.LOST
+        return Receipt(landed=False, reason=CommitRefusal.SEALED if guard.sealed_at is not None else refused)
 
     def _write_commits(self, db: SqliteFile, landing: Sequence[Landing]) -> None:
         reached = [rows_of_checkpoints(each.commit.batch, each.commit.checkpoints, each.at) for each in landing]
@@ -434,11 +419,11 @@ class SqliteStore(SqliteBatches):
 
     # -- helpers ------------------------------------------------------------------------------------------------
 
-    def _insert_chunk(self, db: SqliteFile, new: Chunk) -> int:
+    def _insert_chunk(self, db: SqliteFile, new: Chunk) -> ChunkId:
         c = new.counts
         row = (new.batch, new.lo, new.hi, new.parent, new.fence, new.due, new.blame, int(new.progressed), c.done,
                c.skipped, c.dead, c.cancelled, new.head, new.touched_at)  # fmt: skip
-        return int(db.execute(SQL["insert_chunk"], row)[0][0])
+        return ChunkId(db.execute(SQL["insert_chunk"], row)[0][0])
 
     def _new_chunk_id(self, db: SqliteFile) -> int:
         return int(db.execute("SELECT coalesce(max(id), 0) + 1 FROM chunks")[0][0])

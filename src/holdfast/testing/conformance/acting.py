@@ -8,7 +8,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.journal import Acted, Moved, decode_header
 from holdfast.core.model import Act, BatchId, Change, ItemNo, Output, State
 from holdfast.core.states import Transition, move
-from holdfast.stores.base import Receipt
+from holdfast.stores.base import CommitRefusal, Receipt
 from holdfast.testing.conformance.kit import STAGES, Kit, answer, cancel, done, failed, new_item, proves, redrive, reset
 
 
@@ -180,7 +180,9 @@ def seizing_fences_the_owner(kit: Kit) -> None:
     chunk = kit.chunk(claim.lease.chunk)
     assert (chunk.owner, chunk.reserved, chunk.fence) == (None, 0, claim.lease.fence + 1)
     before = kit.everything()
-    assert kit.store.commit([kit.commit_of(claim, [done(b)], version=1)]) == [Receipt(landed=False, reason="lost")]
+    assert kit.store.commit([kit.commit_of(claim, [done(b)], version=1)]) == [
+        Receipt(landed=False, reason=CommitRefusal.LOST)
+    ]
     assert kit.store.renew([claim.lease], 30) == []
     assert kit.everything() == before
     taken = kit.claim("bob")

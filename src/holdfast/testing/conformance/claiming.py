@@ -2,7 +2,7 @@
 
 import msgspec
 
-from holdfast.core.course import to_steer
+from holdfast.core.course import Barrier, to_steer
 from holdfast.core.journal import LIFTED, Claimed, Snapshot
 from holdfast.core.lease import condemned, on_trial
 from holdfast.core.limits import BLAME, SUSPECT
@@ -259,7 +259,7 @@ def idle_speaks_of_the_chunk_of_the_item_that_was_wanted(kit: Kit) -> None:
     assert kit.idle("dan", only=1) == Idle(pending=1, next_due=second.lease.expires, held=1)
     assert kit.idle("dan", only=2) == Idle(pending=0)
     kit.store.amend(kit.batch, to_steer(Course.PAUSED, reason="later"), actor="operator")
-    assert kit.idle("dan", only=0) == Idle(pending=1, next_due=kit.clock() + 90, course=Course.PAUSED)
+    assert kit.idle("dan", only=0) == Idle(pending=1, next_due=kit.clock() + 90, why=Barrier.PAUSED)
 
 
 @proves("E6")

@@ -8,7 +8,7 @@ import pytest
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.journal import Checkpointed, decode_header
 from holdfast.core.model import ChunkId, Claim, Counts, State
-from holdfast.stores.base import Receipt
+from holdfast.stores.base import CommitRefusal, Receipt
 from holdfast.testing.conformance.kit import LEASE, Kit, deferred, done, failed, output_of, proves, reset, skipped
 
 
@@ -68,7 +68,7 @@ def a_stale_fence_cannot_commit(kit: Kit) -> None:
     kit.clock.advance(LEASE + 1)
     kit.claim("bob")
     before = kit.everything()
-    assert kit.store.commit([kit.commit_of(zombie, [done(item)])]) == [Receipt(landed=False, reason="lost")]
+    assert kit.store.commit([kit.commit_of(zombie, [done(item)])]) == [Receipt(landed=False, reason=CommitRefusal.LOST)]
     assert kit.everything() == before
 
 
@@ -80,7 +80,7 @@ def a_stale_fence_cannot_commit_after_the_chunk_was_released(kit: Kit) -> None:
     kit.clock.advance(LEASE + 1)
     kit.land(kit.claim("bob"), release=True)
     before = kit.everything()
-    assert kit.store.commit([kit.commit_of(zombie, [done(item)])]) == [Receipt(landed=False, reason="lost")]
+    assert kit.store.commit([kit.commit_of(zombie, [done(item)])]) == [Receipt(landed=False, reason=CommitRefusal.LOST)]
     assert kit.everything() == before
 
 
@@ -102,7 +102,7 @@ def a_stale_version_cannot_commit(kit: Kit) -> None:
     before = kit.everything()
     for version in (0, 2):
         refused = kit.store.commit([kit.commit_of(claim, [done(b)], version=version)])
-        assert refused == [Receipt(landed=False, reason="stale")]
+        assert refused == [Receipt(landed=False, reason=CommitRefusal.STALE)]
     assert kit.everything() == before
 
 

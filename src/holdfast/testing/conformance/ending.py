@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from holdfast.core.canonical import encode
-from holdfast.core.course import Amended, basis, cover, to_note, to_reopen, to_steer
+from holdfast.core.course import Amended, Barrier, basis, cover, to_note, to_reopen, to_steer
 from holdfast.core.errors import Conflict, Refused, UsageError
 from holdfast.core.journal import Reopened, Sealed, Steered
 from holdfast.core.model import Act, BatchId, Course, Event, ItemNo
@@ -56,7 +56,7 @@ def a_paused_batch_hands_out_nothing_until_it_goes_on(kit: Kit) -> None:
     kit.admit("a", "b")
     held = kit.claim("ann", limit=1)
     paused = kit.store.amend(kit.batch, to_steer(Course.PAUSED, reason="the service is down"), actor="operator").batch
-    assert (paused.course, kit.idle("bob").course) == (Course.PAUSED, Course.PAUSED)
+    assert (paused.course, kit.idle("bob").why) == (Course.PAUSED, Barrier.PAUSED)
     kit.land(held, [done(kit.load(held)[0])])
     assert kit.last() == Steered(course="paused", reason="the service is down")
     kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="it is up"), actor="operator")
@@ -69,7 +69,7 @@ def a_cancelled_batch_takes_no_items_and_does_not_go_on(kit: Kit) -> None:
     kit.admit("a")
     held = kit.claim("ann")
     kit.store.amend(kit.batch, to_steer(Course.CANCELLED, reason="wrong book"), actor="operator")
-    assert kit.idle("bob").course is Course.CANCELLED
+    assert kit.idle("bob").why is Barrier.CANCELLED
     with pytest.raises(Refused, match="was cancelled"):
         kit.admit("b")
     with pytest.raises(UsageError, match="was cancelled, for good"):
@@ -193,7 +193,7 @@ def nothing_is_handed_out_from_the_end_of_a_batch_on(kit: Kit) -> None:
     kit.claim("bob")
     kit.clock.advance(1.0)
     kit.admit("c")
-    assert kit.idle("cid").ended
+    assert kit.idle("cid").why is Barrier.UNTIL
     kit.land(held, [done(kit.load(held)[0])])
     kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="a later end", ends_at=kit.clock() + 60), actor="run")
     kit.claim("cid")

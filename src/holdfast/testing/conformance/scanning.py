@@ -6,10 +6,11 @@ from msgspec.structs import replace
 from holdfast.core import canonical, journal
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Checkpoint, ChunkId, ItemNo
-from holdfast.stores.base import Receipt
+from holdfast.stores.base import CommitRefusal, Receipt
 from holdfast.testing.conformance.kit import Kit, done, failed, proves, reset
 
 LANDED = [Receipt(landed=True)]
+LOST = [Receipt(landed=False, reason=CommitRefusal.LOST)]
 
 
 @proves("B1", "B10", "C1")
@@ -52,7 +53,9 @@ def a_refused_commit_moves_no_checkpoint(kit: Kit) -> None:
     kit.clock.advance(31)
     kit.claim("bob")
     before = kit.everything()
-    assert kit.store.commit([kit.reach(claim, item, 400, version=1)]) == [Receipt(landed=False, reason="lost")]
+    assert kit.store.commit([kit.reach(claim, item, 400, version=1)]) == [
+        Receipt(landed=False, reason=CommitRefusal.LOST)
+    ]
     assert kit.everything() == before
 
 
@@ -65,7 +68,7 @@ def a_checkpoint_of_a_chunk_that_is_finished_or_unknown_changes_nothing(kit: Kit
     before = kit.everything()
     late = kit.reach(claim, item, 200, version=kit.store.chunks(kit.batch)[0].version)
     unknown = replace(late, chunk=ChunkId(late.chunk + 1_000), id=kit.new_id())
-    assert kit.store.commit([late]) == [Receipt(landed=False, reason="lost")]
+    assert kit.store.commit([late]) == LOST
     with pytest.raises(UsageError, match="does not exist"):
         kit.store.commit([unknown])
     assert kit.everything() == before
@@ -157,7 +160,9 @@ def an_act_can_set_another_checkpoint_and_fences_the_owner(kit: Kit) -> None:
     begin = Checkpoint(item.n, 0, b"")
     assert kit.act("reset", replace(reset(0, kit.place(0)), checkpoint=begin), seize=True) == [0]
     assert kit.store.checkpoints(kit.batch) == [replace(begin, at=kit.clock())]
-    assert kit.store.commit([kit.reach(claim, item, 400, version=1)]) == [Receipt(landed=False, reason="lost")]
+    assert kit.store.commit([kit.reach(claim, item, 400, version=1)]) == [
+        Receipt(landed=False, reason=CommitRefusal.LOST)
+    ]
     body = kit.last(claim.lease.chunk)
     assert isinstance(body, journal.Acted)
     assert body.items[0].position == journal.Position(0, 0)

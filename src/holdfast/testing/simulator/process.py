@@ -185,11 +185,7 @@ class Process:
         """How long to wait: until an own item is due, or the store said that something may be claimable."""
         now, longest = self.now(), 20 + 30 * self.world.chance()
         waits = [due - now for hand in self.hands if (due := hand.next_due()) is not None]
-        if (
-            idle is not None
-            and idle.next_due is not None
-            and not (idle.broke or idle.exceeded or idle.course != "open")
-        ):
+        if idle is not None and idle.next_due is not None and idle.why is None:
             waits.append(idle.next_due - self.store.now() + 0.01)
         return max(0.05, min(longest, *waits)) if waits else longest
 

@@ -4,6 +4,7 @@ import pytest
 
 from holdfast.core.errors import CommitUnknown
 from holdfast.core.model import Claim, State
+from holdfast.stores.base import has_landed
 from holdfast.stores.bucket import shelf as bucket_shelf
 from holdfast.stores.buckets.memory import Fate, MemoryBucket
 from holdfast.testing.conformance.kit import Kit, done
@@ -123,10 +124,10 @@ def test_what_stays_unknown_is_said_to_be_unknown_and_lands_once() -> None:
     bucket.fate = lambda verb, name: Fate.LATE if verb == "replace" else Fate.PLAIN
     with pytest.raises(CommitUnknown):
         kit.store.commit([written])
-    assert not kit.store.landed(written)
+    assert not has_landed(kit.store, written)
     bucket.fate = None
     assert bucket.deliver() == 1
-    assert kit.store.landed(written)
+    assert has_landed(kit.store, written)
     assert [receipt.landed for receipt in kit.store.commit([written])] == [True]
     assert [chunk.version for chunk in kit.store.chunks(kit.batch)] == [1]
     kit.check()

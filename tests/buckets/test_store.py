@@ -9,9 +9,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, StoreUnusable, UsageError
-from holdfast.core.model import Claim
+from holdfast.core.model import Claim, CommitRefusal
 from holdfast.stores import faults
-from holdfast.stores.base import CommitRefusal, Idle, Receipt
+from holdfast.stores.base import Idle, Receipt, has_landed
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.bucket import admission as bucket_admission
 from holdfast.stores.bucket.documents import ChunkDocument, decode
@@ -328,7 +328,7 @@ def test_a_bucket_that_was_set_back_under_a_running_process_is_noticed(kit: Kit,
     claim = kit.claim("ann")
     bucket._objects = before
     with pytest.raises(Damaged, match="set back"):
-        kit.store.landed(kit.commit_of(claim))
+        has_landed(kit.store, kit.commit_of(claim))
 
 
 # -- what it costs ----------------------------------------------------------------------------------------------------

@@ -76,8 +76,7 @@ class Worker:
                 assert receipt.landed, receipt
                 return
             except CommitUnknown:
-                if patiently(lambda: self.store.landed(written)):
-                    return
+                continue  # to send it again is how to learn what became of it
             except StoreUnavailable:
                 continue
         raise AssertionError("it never landed")

@@ -16,6 +16,7 @@ from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Course, Place,
 from holdfast.core.states import Transition, move
 from holdfast.runtime.operate import audit, doctor, operations
 from holdfast.runtime.operate.operations import By
+from holdfast.stores.base import find_item
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.epoch import Epoch
 from tests.operations.world import OWNER, Clock, World, deferred, done, failed, skipped
@@ -147,7 +148,7 @@ def facts(store: SqliteStore) -> Facts:
             told["chunk", batch.id, chunk.id] = plain_chunk(chunk)
         for item in store.items(batch.id, limit=10_000):
             told["item", batch.id, item.n] = (item.key, item.payload, item.salt, plain_place(item.place))
-            told["found", batch.id, item.n] = store.find(batch.id, key_text(item.key))
+            told["found", batch.id, item.n] = find_item(store, batch.id, key_text(item.key))
         for output in store.outputs(batch.id, limit=10_000):
             told["output", batch.id, output.n, output.stage] = output
     return told

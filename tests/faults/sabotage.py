@@ -41,7 +41,7 @@ def unfenced_commit() -> None:
     """A commit lands whoever holds the chunk."""
 
     def unfenced(self: SqliteStore, db: SqliteFile, commit: Commit) -> Commit:
-        guard = self._guards(db, [commit.chunk])[commit.chunk]
+        guard = self._heads(db, [commit.chunk])[commit.chunk].guard
         if guard.owner is None:
             db.execute("UPDATE chunks SET owner = 'somebody' WHERE id = ?", (commit.chunk,))
         return replace(commit, fence=guard.fence, version=guard.version)
@@ -93,7 +93,7 @@ def commit_not_idempotent() -> None:
     """A commit that is sent twice lands twice: only the fence is checked, neither the version nor the commit's id."""
 
     def of_any_version(self: SqliteStore, db: SqliteFile, commit: Commit) -> Commit:
-        return replace(commit, version=self._guards(db, [commit.chunk])[commit.chunk].version)
+        return replace(commit, version=self._heads(db, [commit.chunk])[commit.chunk].guard.version)
 
     def write(self: Worker, commits: list[Commit]) -> list[Receipt]:
         try:

@@ -10,14 +10,14 @@ import holdfast as hf
 from holdfast.core import canonical, cursor, journal, passes, state_document
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
-from holdfast.core.model import Course
+from holdfast.core.model import CommitRefusal, Course
 from holdfast.runtime.cursors import acts, audit, document, glance
 from holdfast.runtime.cursors import totals as totals_of
 from holdfast.runtime.cursors.history import history
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.sources.base import Span
 from holdfast.stores import faults
-from holdfast.stores.base import CommitRefusal, Receipt, Store
+from holdfast.stores.base import Receipt, Store
 from holdfast.stores.memory import MemoryStore
 from tests.operations.scanned import BY, Totals
 from tests.operations.world import Clock, World

@@ -13,7 +13,7 @@ from holdfast.runtime import lookup
 from holdfast.runtime.operate import operations
 from holdfast.runtime.operate.operations import By
 from holdfast.runtime.report import status
-from holdfast.stores.base import each_entry
+from holdfast.stores.base import each_entry, find_item
 from tests.operations.world import World, deferred, done, failed
 
 BY = By(actor="ada", reason="the provider was down")
@@ -104,7 +104,7 @@ def test_resolving_without_an_output_counts_as_skipped(buried: World) -> None:
 
 def test_resolving_with_an_output_is_done_with_that_output(buried: World) -> None:
     operations.resolve(buried.store, buried.batch, BY, "bad", output=b'{"text":  "by hand"}')
-    n = buried.store.find(buried.id, "bad")
+    n = find_item(buried.store, buried.id, "bad")
     assert n is not None
     (output,) = buried.store.outputs(buried.id, lo=n, hi=n + 1, stage=1)
     assert output.data == b'{"text":"by hand"}'

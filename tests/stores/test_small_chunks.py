@@ -181,7 +181,7 @@ def test_of_commits_that_are_written_together_each_has_its_own_guard(shelf: Shel
         [good, replace(other_fence, fence=99), replace(other_version, version=7), lost, again, last]
     )
     assert [(receipt.landed, receipt.reason) for receipt in receipts] == [
-        (True, ""), (False, "lost"), (False, "stale"), (False, "lost"), (True, ""), (True, ""),
+        (True, None), (False, "lost"), (False, "stale"), (False, "lost"), (True, None), (True, None),
     ]  # fmt: skip
     changed = {chunk.id for chunk in shelf.store.chunks(shelf.batch) if chunk != before[chunk.id]}
     assert changed == {good.chunk, last.chunk}

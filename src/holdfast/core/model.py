@@ -326,6 +326,18 @@ class Commit(Value, frozen=True, kw_only=True):
                 )
 
 
+class CommitRefusal(StrEnum):
+    """Why a commit did not land."""
+
+    LOST = "lost"
+    """The chunk is under another fence, or nobody holds it."""
+    STALE = "stale"
+    """Another commit of the same grant came first."""
+    SEALED = "sealed"
+    UNKNOWN = "unknown"
+    """Nobody could tell, however often it was sent. No store says so: whoever sends does."""
+
+
 class Act(Value, frozen=True, kw_only=True):
     """What an operator, or the runtime in his place, changes outside of a lease, with the reason."""
 

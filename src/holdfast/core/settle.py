@@ -4,8 +4,9 @@
 them: outputs, new places, totals, the body of the journal entry, and the items that go on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +21,7 @@ from holdfast.core.model import (
     Chunk,
     ChunkId,
     Commit,
+    CommitRefusal,
     Counts,
     Event,
     Item,
@@ -32,6 +34,8 @@ from holdfast.core.model import (
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.states import Transition, checkpoint, move, on_plain_way
+
+replace = msgspec.structs.replace
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -150,13 +154,13 @@ def booked(settled: Settled, reached: Sequence[Reached]) -> Settled:
         return settled
     cost = Counts(spent=sum(said.usd for _, said in spends), tokens=sum(said.tokens for _, said in spends),
                   seconds=seconds)  # fmt: skip
-    return msgspec.structs.replace(settled, spends=[*settled.spends, *spends], counts=settled.counts.plus(cost))
+    return replace(settled, spends=[*settled.spends, *spends], counts=settled.counts.plus(cost))
 
 
 def further(item: Item) -> Item:
     """The item once a checkpoint of it is durable: the attempts before are behind it."""
     place = move(item.place, Transition.PROGRESS, stages=item.place.stage + 1)
-    return item if place == item.place else msgspec.structs.replace(item, place=place, plain=False)
+    return item if place == item.place else replace(item, place=place, plain=False)
 
 
 def _behind(reached: Sequence[Reached]) -> list[Move]:
@@ -172,17 +176,73 @@ def start(holder: Holder, *, commit_id: bytes) -> Commit:
     )  # fmt: skip
 
 
+class Guard(NamedTuple):
+    """A chunk as a commit finds it."""
+
+    fence: int
+    version: int
+    owner: str | None
+    lo: ItemNo
+    hi: ItemNo
+    sealed: bool
+
+    def lets_through(self, commit: Commit) -> bool:
+        is_held = (self.fence, self.version) == (commit.fence, commit.version) and self.owner is not None
+        return is_held and not self.sealed
+
+    def refusal(self, commit: Commit) -> CommitRefusal:
+        """Return why a commit does not land that is not let through."""
+        if self.sealed:
+            return CommitRefusal.SEALED
+        return CommitRefusal.LOST if self.fence != commit.fence or self.owner is None else CommitRefusal.STALE
+
+
+def guard_of(chunk: Chunk, *, sealed: bool) -> Guard:
+    """Return what a commit to a chunk is judged by; `sealed` says whether its batch is."""
+    return Guard(chunk.fence, chunk.version, chunk.owner, chunk.lo, chunk.hi, sealed)
+
+
+class Judged(NamedTuple):
+    """What becomes of a commit: it is to be written, it landed before, or it is refused."""
+
+    commit: Commit
+    lands: bool = False
+    refused: CommitRefusal | None = None
+
+
+def judge(
+    commits: Sequence[Commit], guards: Mapping[ChunkId, Guard], has_landed: Callable[[Commit], bool]
+) -> list[Judged]:
+    """Judge all commits of a group before anything of it is written, each as if those before it were. `has_landed`
+    looks a commit up in the chain of its chunk; it is asked only about those that are not let through."""
+    at, taken, judged = dict(guards), set[bytes](), list[Judged]()
+    for commit in commits:
+        if (guard := at.get(commit.chunk)) is None:
+            raise UsageError(f"chunk {commit.chunk} does not exist")
+        if guard.lets_through(commit):
+            commit.check_range(guard.lo, guard.hi)
+            owner = None if commit.release else guard.owner
+            at[commit.chunk] = guard._replace(version=guard.version + 1, owner=owner)
+            taken.add(commit.id)
+            judged.append(Judged(commit, lands=True))
+        elif commit.id in taken or has_landed(commit):
+            judged.append(Judged(commit))
+        else:
+            judged.append(Judged(commit, refused=guard.refusal(commit)))
+    return judged
+
+
 def advanced(chunk: Chunk, commit: Commit, now: float) -> Chunk:
-    """A chunk after a commit that its guard lets through; what a release takes from it comes after."""
+    """Return a chunk after a commit that its guard lets through, given back with it or not."""
     version, expires = chunk.version + 1, max(chunk.expires, now + commit.extend)
     if commit.kind == journal.STARTED:
-        return msgspec.structs.replace(chunk, version=version, expires=expires, blame=chunk.blame + 1)
-    after = msgspec.structs.replace(
+        return replace(chunk, version=version, expires=expires, blame=chunk.blame + 1)
+    after = replace(
         chunk, version=version, expires=expires, progressed=True, blame=0, touched_at=now, reserved=commit.reserved,
         counts=chunk.counts.plus(commit.counts),
     )  # fmt: skip
     assert after.pending >= 0, f"chunk {chunk.id} would have settled more items than it has"
-    return after
+    return replace(after, owner=None, expires=0.0, due=commit.due, reserved=0) if commit.release else after
 
 
 NOTHING = Settled(outputs=[], moves=[], counts=Counts(), advanced=[], attempts=[], spends=[], onward=[], events=[])
@@ -370,7 +430,7 @@ class _Ledger:
             )  # fmt: skip
         )
         if place.state is State.PENDING:
-            self.onward.append(msgspec.structs.replace(outcome.item, place=place, plain=False))
+            self.onward.append(replace(outcome.item, place=place, plain=False))
 
     def _spend(self, stage: int, spend: journal.Spend) -> None:
         self.spends.append((stage, spend))

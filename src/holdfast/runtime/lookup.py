@@ -9,7 +9,7 @@ from holdfast.core import canonical
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import LISTED_NAMES, SEARCHED_NAMES
 from holdfast.core.model import Batch, ItemNo, Key, StoredItem
-from holdfast.stores.base import SetBack, Store, TellsHistory, each_item
+from holdfast.stores.base import SetBack, Store, TellsHistory, each_item, find_item
 
 
 def batch_named(store: Store, name: str) -> Batch:
@@ -24,7 +24,7 @@ def batch_named(store: Store, name: str) -> Batch:
 def item_named(store: Store, batch: Batch, name: Key) -> StoredItem:
     """The item with that key, or `#7` for the item with that number."""
     text = canonical.key_text(name)
-    number = store.find(batch.id, text)
+    number = find_item(store, batch.id, text)
     if number is None and text.startswith("#") and text[1:].isdigit():
         number = ItemNo(int(text[1:]))
     found = item_of(store, batch, number) if number is not None else None

@@ -5,15 +5,17 @@ Every verb names its guard, what it guarantees, and what it raises. A store that
 `holdfast.testing.conformance` keeps every promise that rests on it.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from holdfast.core.canonical import key_hash
 from holdfast.core.course import Amended, Barrier, Decide
 from holdfast.core.errors import Damaged
 from holdfast.core.ingest import Known
+from holdfast.core.journal import decode_header
 from holdfast.core.model import (
     Act,
     Admitted,
@@ -24,6 +26,7 @@ from holdfast.core.model import (
     ChunkId,
     Claim,
     Commit,
+    CommitRefusal,
     Entry,
     Event,
     Item,
@@ -36,8 +39,10 @@ from holdfast.core.model import (
     StoredItem,
     Want,
 )  # fmt: skip
+from holdfast.core.settle import Judged
 
 ENTRIES_AT_A_TIME = 16
+log = logging.getLogger("holdfast.store")
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,24 +71,25 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing is handed out, where that is not for want of free chunks."""
 
 
-class CommitRefusal(StrEnum):
-    """Why a commit did not land."""
-
-    LOST = "lost"
-    """The chunk is under another fence, or nobody holds it."""
-    STALE = "stale"
-    """Another commit of the same grant came first."""
-    SEALED = "sealed"
-    UNKNOWN = "unknown"
-    """Nobody could tell, however often it was sent. No store says so: whoever sends does."""
-
-
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one commit."""
 
     landed: bool
     reason: CommitRefusal | None = None
     """Why not."""
+
+
+LANDED = Receipt(landed=True)
+
+
+def receipt_of(judged: Judged) -> Receipt:
+    """Return the answer to a commit that was judged, and written if it was to be."""
+    if judged.refused is not None:
+        return Receipt(landed=False, reason=judged.refused)
+    if not judged.lands:
+        commit = judged.commit
+        log.info("commit %s of chunk %d had landed before: nothing is written", commit.id.hex(), commit.chunk)
+    return LANDED
 
 
 class Store(Protocol):
@@ -164,15 +170,14 @@ class Store(Protocol):
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
         """Write each commit wholly or not at all, and answer for each.
 
-        Guard: (chunk, fence, version), and the batch is not sealed. A commit id that is there already has landed.
+        Guard: (chunk, fence, version), and the batch is not sealed. A commit whose id is in the chain of its chunk has
+            landed, whatever the guard says now: so sending the same commit again is how one learns what became of it.
+            All guards of a group are judged before anything of it is written (`core.settle.judge`); where each chunk
+            is a document of its own, those of one chunk.
         Guarantee: what is answered as landed is durable; one refusal rolls back nobody else. A commit is progress and
             clears the blame of its chunk, but for one of the kind `started`, which adds a strike.
-        Raises: StoreUnavailable (nothing landed), CommitUnknown (ask `landed`).
+        Raises: StoreUnavailable (nothing landed), CommitUnknown (send the same commits again, or ask `has_landed`).
         """
-        ...
-
-    def landed(self, commit: Commit) -> bool:
-        """Whether the commit's entry is in its chunk's chain: asked before judging owner or fence."""
         ...
 
     def act(self, act: Act) -> list[ItemNo]:
@@ -239,10 +244,6 @@ class Store(Protocol):
         """Items with their place and payload, in order, from `lo` up to `hi`."""
         ...
 
-    def find(self, batch: BatchId, key: str) -> ItemNo | None:
-        """The number of the item with that key."""
-        ...
-
     def outputs(
         self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None, limit: int = 1000
     ) -> list[Output]:
@@ -283,6 +284,18 @@ class TellsHistory(Protocol):
     def flaws(self) -> list[tuple[int, str]]:
         """What is wrong with the rows of batches, by the number of the batch, where no chain tells."""
         ...
+
+
+def has_landed(store: Store, commit: Commit) -> bool:
+    """Return whether a commit is in the chain of its chunk: for whoever must not write any more. Whoever may, sends it
+    again instead."""
+    return any(decode_header(entry.head).commit_id == commit.id for entry in each_entry(store, commit.chunk))
+
+
+def find_item(store: Store, batch: BatchId, key: str) -> ItemNo | None:
+    """Return the number of the item with that key, if there is one."""
+    found = store.known(batch, [NewItem(key, key_hash(key), b"", b"")]).get(0)
+    return None if found is None else found[0]
 
 
 OUTPUT_PAGE = 1000

@@ -44,7 +44,7 @@ from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import NOTHING, Holder, Reached, commit, further, settle
 from holdfast.core.states import Transition, move
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, find_item, has_landed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.conformance.kit import MakeStore
@@ -105,7 +105,7 @@ class Comparison(RuleBasedStateMachine):
         self.both(lambda store: store.known(self.batch, items))
         self.both(lambda store: store.add_items(self.batch, items, ended=ended, actor="ann"))
         self.both(lambda store: store.known(self.batch, items))
-        self.both(lambda store: [store.find(self.batch, canonical.key_text(key)) for key, _ in rows])
+        self.both(lambda store: [find_item(store, self.batch, canonical.key_text(key)) for key, _ in rows])
 
     @rule(kind=st.sampled_from(["noted", "marked"]), once=st.booleans(), edition=st.integers(0, 1), pipeline=PIPELINES)
     def tell(self, kind: str, once: bool, edition: int, pipeline: str) -> None:
@@ -198,7 +198,7 @@ class Comparison(RuleBasedStateMachine):
     @rule(data=st.data())
     def send_again(self, data: st.DataObject) -> None:
         again = data.draw(st.lists(st.sampled_from(self.sent), min_size=1, max_size=2))
-        self.both(lambda store: [store.landed(each) for each in again])
+        self.both(lambda store: [has_landed(store, each) for each in again])
         self.both(lambda store: store.commit(again))
 
     @precondition(lambda self: self.held)

@@ -22,7 +22,19 @@ from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.course import Barrier
 from holdfast.core.errors import HoldfastError, Refused, StoreError, Superseded
 from holdfast.core.limits import LOAD_BYTES, ORPHAN_GRACE, SUSPECT
-from holdfast.core.model import Admitted, Batch, Claim, Commit, Item, ItemNo, NewItem, State, StoredItem, Want
+from holdfast.core.model import (
+    Admitted,
+    Batch,
+    Claim,
+    Commit,
+    CommitRefusal,
+    Item,
+    ItemNo,
+    NewItem,
+    State,
+    StoredItem,
+    Want,
+)
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
 from holdfast.core.settle import NOTHING, Settled, commit, settle, start
 from holdfast.core.states import keeps_outputs
@@ -48,7 +60,7 @@ from holdfast.runtime.working.holding import Holding
 from holdfast.runtime.working.runner import StageRunner
 from holdfast.runtime.working.writing import write
 from holdfast.stores import owners
-from holdfast.stores.base import CommitRefusal, Idle
+from holdfast.stores.base import Idle
 
 if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline

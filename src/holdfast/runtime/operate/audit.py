@@ -21,7 +21,7 @@ from holdfast.core.model import Batch, Chunk, ChunkId, Course, Entry, Output, St
 from holdfast.runtime import lookup
 from holdfast.runtime.operate.replay import Projection, moment
 from holdfast.runtime.verify.inspector import OutputReader
-from holdfast.stores.base import Store, TellsHistory, each_checkpoint, each_entry, each_item, each_output
+from holdfast.stores.base import Store, TellsHistory, each_checkpoint, each_entry, each_item, each_output, find_item
 
 TRIES = 3
 FINDINGS = 1000
@@ -342,7 +342,7 @@ class _Auditor:
         key = canonical.key_text(item.key)
         if canonical.item_digest(item.salt, key, item.payload) != projection.payload_digest(item.n):
             seen.find("payload", where, "its key or its payload is not the one that was admitted")
-        if self._store.find(self._batch.id, key) != item.n:
+        if find_item(self._store, self._batch.id, key) != item.n:
             seen.find("key", where, "its key does not lead to it: the key, or the index of keys, was changed")
         wrong = projection.difference(item)
         if wrong is not None:

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.core import lease as leases
 from holdfast.core.errors import Damaged, StoreError, UsageError
 from holdfast.core.limits import CLAIM_CHUNKS, LOAD_BYTES, LOAD_ITEMS, SUSPECT
-from holdfast.core.model import Claim, Commit, Item, Want
+from holdfast.core.model import Claim, Commit, CommitRefusal, Item, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, excuse
 from holdfast.core.settle import NOTHING, Settled, booked, commit, settle, start
 from holdfast.runtime.ending.pauses import Pauses
@@ -42,7 +42,7 @@ from holdfast.runtime.working.role import Role
 from holdfast.runtime.working.saving import Refusal, Saving
 from holdfast.runtime.working.withheld import Withheld, has_success
 from holdfast.runtime.working.writing import write
-from holdfast.stores.base import CommitRefusal, Idle, Receipt, Store
+from holdfast.stores.base import Idle, Receipt, Store
 
 log = logging.getLogger("holdfast.worker")
 

@@ -94,13 +94,11 @@ def committed(document: ChunkDocument, commit: Commit, now: float) -> ChunkDocum
     chunk = document.chunk
     advanced = settle.advanced(chunk, commit, now)
     term = min(advanced.expires - now, max(document.term, commit.extend))  # a clock set back lengthens no lease
-    if commit.release:
-        advanced, term = replace(advanced, owner=None, expires=0.0, due=commit.due, reserved=0), 0.0
     ref = _ref(chunk)
     return replace(
         document,
         chunk=advanced,
-        term=term,
+        term=0.0 if commit.release else term,
         beat=document.beat + 1,
         seal="",
         outputs=with_refs(document, [(o.n, o.stage) for o in commit.outputs], ref),

@@ -3,8 +3,9 @@
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
+from types import MappingProxyType
 
 from holdfast.core.canonical import key_text
 from holdfast.core.ingest import Known
@@ -34,6 +35,7 @@ PART_BYTES = 4 * 1024 * 1024
 GROUPS_AT_A_TIME = 64
 """Of keys, so many groups are read together."""
 DIGEST = 32
+NONE: Mapping[int, bytes] = MappingProxyType({})
 
 
 class Index:
@@ -89,7 +91,7 @@ class Items:
                         index.add(group.lo, keys)
         return index
 
-    def known(self, document: BatchDocument, items: Sequence[NewItem], renewed: dict[int, bytes]) -> Known:
+    def known(self, document: BatchDocument, items: Sequence[NewItem], renewed: Mapping[int, bytes] = NONE) -> Known:
         """Which of some items the batch has. `renewed` has the digests of payloads that replaced the first ones."""
         index = self.index(document)
         found: dict[int, tuple[ItemNo, bool]] = {}

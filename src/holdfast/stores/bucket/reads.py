@@ -115,11 +115,6 @@ class BucketReads:
         return found
 
     @patient
-    def find(self, batch: BatchId, key: str) -> ItemNo | None:
-        n = self._items.index(self._known_batch(batch).document).numbers.get(key)
-        return None if n is None else ItemNo(n)
-
-    @patient
     def known(self, batch: BatchId, items: Sequence[NewItem]) -> Known:
         return self._known_items(self._known_batch(batch), items)
 
@@ -193,10 +188,14 @@ class BucketReads:
         return held
 
     def _known_items(self, held: Held[BatchDocument], items: Sequence[NewItem]) -> Known:
+        """Payloads that replaced the first ones are known to the chunks alone: those of what was found are asked."""
+        found = self._items.known(held.document, items)
+        if not held.document.renewed or not found:
+            return found
+        numbers = [n for n, _ in found.values()]
         renewed: dict[int, bytes] = {}
-        if held.document.renewed:
-            for document in self._covering(held, 0, None):
-                renewed |= {n: each.digest for n, each in document.renewed.items()}
+        for document in self._covering(held, min(numbers), max(numbers) + 1):
+            renewed |= {n: each.digest for n, each in document.renewed.items()}
         return self._items.known(held.document, items, renewed)
 
     def _covering(self, held: Held[BatchDocument], lo: int, hi: int | None) -> Iterator[ChunkDocument]:

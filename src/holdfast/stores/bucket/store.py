@@ -6,18 +6,17 @@ never changes (items, outputs, the entry), then swaps one document, which makes 
 loses the race reads again and decides again: a conflict is no lost lease, only another owner or fence is.
 """
 
-import logging
 from collections.abc import Sequence
 from itertools import groupby
 
 import msgspec
 
-from holdfast.core import acts
+from holdfast.core import acts, settle
 from holdfast.core.course import stage_count
 from holdfast.core.errors import CommitUnknown, Refused, StoreError, UsageError
 from holdfast.core.model import Act, Change, Chunk, ChunkId, Commit, ItemNo
 from holdfast.stores import faults
-from holdfast.stores.base import CommitRefusal, Receipt, lineage
+from holdfast.stores.base import LANDED, Receipt, lineage, receipt_of
 from holdfast.stores.bucket import chunks, names
 from holdfast.stores.bucket.batches import TURNS
 from holdfast.stores.bucket.claims import BucketClaims
@@ -26,7 +25,6 @@ from holdfast.stores.bucket.patience import patient
 from holdfast.stores.bucket.shelf import Held, Raced
 
 replace = msgspec.structs.replace
-log = logging.getLogger("holdfast.store")
 
 
 class BucketStore(BucketClaims):
@@ -90,23 +88,16 @@ class BucketStore(BucketClaims):
                 self._write_chunk(held, after, entry, "commit", chunks.data_of_commit(commit))
             except Raced:
                 continue
-            return Receipt(landed=True)
+            return LANDED
         raise self._crowded(f"chunk {commit.chunk}")
 
     def _refusal(self, held: Held[ChunkDocument], commit: Commit, *, is_sealed: bool) -> Receipt:
+        """Why a commit does not land now, or that it did before: the chain is asked before owner and fence are."""
         if self._is_in_chain(held, commit):
-            log.info("commit %s of chunk %d had landed before: nothing is written", commit.id.hex(), commit.chunk)
-            return Receipt(landed=True)
+            return receipt_of(settle.Judged(commit))
         chunk = held.document.chunk
-        stale = chunk.fence == commit.fence and chunk.owner is not None
-        batch_sealed = is_sealed or self._known_batch(chunk.batch).document.batch.sealed_at is not None
-        refused = CommitRefusal.STALE if stale else CommitRefusal.LOST
-        return Receipt(landed=False, reason=CommitRefusal.SEALED if batch_sealed else refused)
-
-    @patient
-    def landed(self, commit: Commit) -> bool:
-        held = self._sight.fresh(names.batch_of(commit.chunk), names.number_of(commit.chunk))
-        return held is not None and self._is_in_chain(held, commit)
+        sealed = is_sealed or self._known_batch(chunk.batch).document.batch.sealed_at is not None
+        return Receipt(landed=False, reason=settle.guard_of(chunk, sealed=sealed).refusal(commit))
 
     def _is_in_chain(self, held: Held[ChunkDocument], commit: Commit) -> bool:
         chunk, said = held.document.chunk, names.commit(commit.id)
@@ -191,5 +182,4 @@ class BucketStore(BucketClaims):
 
 
 def _is_guarded(held: Held[ChunkDocument], commit: Commit) -> bool:
-    chunk = held.document.chunk
-    return (chunk.fence, chunk.version) == (commit.fence, commit.version) and chunk.owner is not None
+    return settle.guard_of(held.document.chunk, sealed=False).lets_through(commit)

@@ -3,7 +3,6 @@
 Every verb is atomic under one lock and nothing is durable. Where this store and another disagree, this one is right.
 """
 
-import logging
 from collections.abc import Sequence
 
 import msgspec
@@ -35,11 +34,10 @@ from holdfast.core.model import (
     StoredItem,
     Want,
 )  # fmt: skip
-from holdfast.stores.base import CommitRefusal, Idle, Receipt, lineage
+from holdfast.stores.base import Idle, Receipt, lineage, receipt_of
 from holdfast.stores.memory.batches import MemoryBatches
 
 replace = msgspec.structs.replace
-log = logging.getLogger("holdfast.store")
 
 
 class MemoryStore(MemoryBatches):
@@ -180,40 +178,36 @@ class MemoryStore(MemoryBatches):
 
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
         with self._lock:
-            for commit in commits:
-                chunk = self._chunks.get(commit.chunk)
-                if chunk is None:
-                    raise UsageError(f"chunk {commit.chunk} does not exist")
-                if (chunk.fence, chunk.version) == (commit.fence, commit.version):
-                    commit.check_range(chunk.lo, chunk.hi)
-            return [self._commit_one(commit) for commit in commits]
+            guards = {commit.chunk: self._guard(commit.chunk) for commit in commits if commit.chunk in self._chunks}
+            judged = settle.judge(commits, guards, self._has_landed)
+            landing = self._advanced([each.commit for each in judged if each.lands])
+            for commit, advanced in landing:
+                self._write(commit, advanced)
+            return [receipt_of(each) for each in judged]
 
-    def _commit_one(self, commit: Commit) -> Receipt:
-        chunk = self._chunks[commit.chunk]
-        sealed = self._batches[chunk.batch].sealed_at is not None
-        if (chunk.fence, chunk.version) != (commit.fence, commit.version) or chunk.owner is None or sealed:
-            if self.landed(commit):
-                log.info("commit %s of chunk %d had landed before: nothing is written", commit.id.hex(), commit.chunk)
-                return Receipt(landed=True)
-            refused = CommitRefusal.LOST if chunk.fence != commit.fence or chunk.owner is None else CommitRefusal.STALE
-            return Receipt(landed=False, reason=CommitRefusal.SEALED if sealed else refused)
-        now = self.now()
-        advanced = settle.advanced(chunk, commit, now)
-        self._store(chunk.batch, commit.outputs, commit.moves, commit.checkpoints)
-        self._tell(chunk.batch, commit.events)
-        self._chunks[chunk.id] = advanced
-        self._link_chunk(advanced, commit.kind, commit.body, chunk.owner, commit.fence, commit.id)
-        if commit.release:
-            self._chunks[chunk.id] = replace(
-                self._chunks[chunk.id], owner=None, expires=0.0, due=commit.due, reserved=0
-            )
-        return Receipt(landed=True)
+    def _guard(self, number: ChunkId) -> settle.Guard:
+        chunk = self._chunks[number]
+        return settle.guard_of(chunk, sealed=self._batches[chunk.batch].sealed_at is not None)
 
-    def landed(self, commit: Commit) -> bool:
-        with self._lock:
-            return any(
-                journal.decode_header(e.head).commit_id == commit.id for e in self._entries.get(commit.chunk, [])
-            )
+    def _advanced(self, commits: Sequence[Commit]) -> list[tuple[Commit, Chunk]]:
+        """Every commit with its chunk as it will be, one after the other: nothing is written if one makes no sense."""
+        chunks, found = dict[ChunkId, Chunk](), list[tuple[Commit, Chunk]]()
+        for commit in commits:
+            chunk = chunks.get(commit.chunk, self._chunks[commit.chunk])
+            chunks[commit.chunk] = settle.advanced(chunk, commit, self.now())
+            found.append((commit, chunks[commit.chunk]))
+        return found
+
+    def _write(self, commit: Commit, advanced: Chunk) -> None:
+        before = self._chunks[commit.chunk]
+        self._store(before.batch, commit.outputs, commit.moves, commit.checkpoints)
+        self._tell(before.batch, commit.events)
+        self._chunks[before.id] = replace(advanced, seq=before.seq, head=before.head)
+        self._link_chunk(before, commit.kind, commit.body, before.owner or "", commit.fence, commit.id)
+
+    def _has_landed(self, commit: Commit) -> bool:
+        entries = self._entries.get(commit.chunk, [])
+        return any(journal.decode_header(entry.head).commit_id == commit.id for entry in entries)
 
     # -- operators ----------------------------------------------------------------------------------------------
 
@@ -267,10 +261,6 @@ class MemoryStore(MemoryBatches):
                 if len(found) >= limit:
                     break
             return found
-
-    def find(self, batch: BatchId, key: str) -> ItemNo | None:
-        with self._lock:
-            return self._numbers.get((batch, key))
 
     def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
                 limit: int = 1000) -> list[Output]:  # fmt: skip

@@ -8,7 +8,6 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from holdfast.core.canonical import key_hash
 from holdfast.core.course import stage_count
 from holdfast.core.errors import UsageError
 from holdfast.core.ingest import Known
@@ -138,10 +137,6 @@ class SqliteReads:
         with self._file.reading() as db:
             rows = db.execute(SQL["checkpoints_in_range"], (base + lo, base + (ITEMS if hi is None else hi), limit))
             return [checkpoint_of(row, base) for row in rows]
-
-    def find(self, batch: BatchId, key: str) -> ItemNo | None:
-        with self._file.reading() as db:
-            return keys.find(db, batch, key, key_hash(key))
 
     def known(self, batch: BatchId, items: Sequence[NewItem]) -> Known:
         with self._file.reading() as db:

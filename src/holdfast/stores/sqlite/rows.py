@@ -23,6 +23,7 @@ from holdfast.core.model import (
     StoredEvent,
     StoredItem,
 )
+from holdfast.core.settle import Guard
 from holdfast.stores.sqlite.file import UnreadableRow
 
 STAGE_BITS = 6
@@ -162,21 +163,17 @@ class Landing(NamedTuple):
     at: float
 
 
-class Guard(NamedTuple):
-    """A chunk as a commit finds it."""
+class ChainHead(NamedTuple):
+    """The end of the chain of a chunk, and the chunk as a commit finds it."""
 
-    fence: int
-    version: int
-    owner: str | None
     seq: int
     head: bytes
-    lo: ItemNo
-    hi: ItemNo
-    sealed_at: float | None
+    guard: Guard
 
-    def lets_through(self, commit: Commit) -> bool:
-        is_held = (self.fence, self.version) == (commit.fence, commit.version) and self.owner is not None
-        return is_held and self.sealed_at is None
+
+def chain_head_of(row: Any) -> tuple[ChunkId, ChainHead]:
+    id_, fence, version, owner, seq, head, lo, hi, sealed_at = row
+    return id_, ChainHead(seq, head, Guard(fence, version, owner, lo, hi, sealed_at is not None))
 
 
 class Granted(NamedTuple):

@@ -5,7 +5,6 @@ stand in `batches`. Each is one short transaction that takes the write lock at i
 the core, and writes the answer. All bytes are made before it begins.
 """
 
-import logging
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import apsw
 from msgspec.structs import replace
 
-from holdfast.core import acts, course, ingest, journal, lease
+from holdfast.core import acts, course, ingest, journal, lease, settle
 from holdfast.core.course import Barrier
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import ITEMS
@@ -34,7 +33,7 @@ from holdfast.core.model import (
     Want,
 )  # fmt: skip
 from holdfast.stores import faults
-from holdfast.stores.base import CommitRefusal, Idle, Receipt
+from holdfast.stores.base import Idle, Receipt, receipt_of
 from holdfast.stores.sqlite import keys
 from holdfast.stores.sqlite.batches import SqliteBatches
 from holdfast.stores.sqlite.file import SqliteFile
@@ -42,10 +41,11 @@ from holdfast.stores.sqlite.rows import (
     ITEM_BITS,
     PLAIN_PLACES,
     STAGE_BITS,
+    ChainHead,
     Granted,
-    Guard,
     Landing,
     Prepared,
+    chain_head_of,
     chunk_of,
     item_of,
     place_row,
@@ -58,8 +58,6 @@ from holdfast.stores.sqlite.rows import (
 from holdfast.stores.sqlite.statements import load, write_rows
 
 SQL = load("statements.sql")
-LANDED = Receipt(landed=True)
-log = logging.getLogger("holdfast.store")
 
 
 class SqliteStore(SqliteBatches):
@@ -289,50 +287,32 @@ class SqliteStore(SqliteBatches):
 
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
         prepared = [Prepared(commit, *rows_of_commit(commit)) for commit in commits]
-        receipts: list[Receipt] = []
         faults.reach("commit.before")
         with self._file.writing("commit") as db:
             faults.reach("commit.begun")
-            for some in _of_different_chunks(prepared):
-                receipts += self._commit_together(db, some)
-        return receipts
+            return self._commit_together(db, prepared)
 
     def _commit_together(self, db: SqliteFile, prepared: Sequence[Prepared]) -> list[Receipt]:
-        """Commits of different chunks: each is let through by its own guard, and what they write is written in bulk."""
-        guards = self._guards(db, [each.commit.chunk for each in prepared])
-        receipts: list[Receipt] = []
+        """Let every commit through by its own guard, then write in bulk what all of them write."""
+        commits = [each.commit for each in prepared]
+        heads = self._heads(db, [commit.chunk for commit in commits])
+        guards = {chunk: head.guard for chunk, head in heads.items()}
+        judged = settle.judge(commits, guards, lambda commit: self._has_landed(db, commit))
         landing: list[Landing] = []
-        for each in prepared:
-            commit, guard = each.commit, guards[each.commit.chunk]
-            receipts.append(self._refusal(db, commit, guard) or LANDED)
-            if guard.lets_through(commit):
-                commit.check_range(guard.lo, guard.hi)
-                now = self.now()
-                entry = journal.link(guard.head, chain=commit.chunk, batch=commit.batch, seq=guard.seq + 1,
-                                     kind=commit.kind, at=now, actor=guard.owner or "", fence=guard.fence,
+        for each, verdict in zip(prepared, judged, strict=True):
+            if verdict.lands:
+                commit, head, now = each.commit, heads[each.commit.chunk], self.now()
+                entry = journal.link(head.head, chain=commit.chunk, batch=commit.batch, seq=head.seq + 1,
+                                     kind=commit.kind, at=now, actor=head.guard.owner or "", fence=commit.fence,
                                      commit_id=commit.id, body=commit.body)  # fmt: skip
+                heads[commit.chunk] = ChainHead(entry.seq, entry.hash, head.guard)
                 landing.append(Landing(*each, entry, now))
-        self._write_commits(db, landing)
-        return receipts
+        for some in _of_different_chunks(landing):
+            self._write_commits(db, some)
+        return [receipt_of(verdict) for verdict in judged]
 
-    def _guards(self, db: SqliteFile, chunks: Sequence[ChunkId]) -> dict[ChunkId, Guard]:
-        rows = db.execute(SQL["guard_chunks"], (apsw.carray(array("q", chunks)),))
-        guards = {ChunkId(id_): Guard(*row) for id_, *row in rows}
-        for chunk in chunks:
-            if chunk not in guards:
-                raise UsageError(f"chunk {chunk} does not exist")
-        return guards
-
-    def _refusal(self, db: SqliteFile, commit: Commit, guard: Guard) -> Receipt | None:
-        """Why a commit does not land now; that it did before, if so; None if it does."""
-        if guard.lets_through(commit):
-            return None
-        if self._has_landed(db, commit):
-            log.info("commit %s of chunk %d had landed before: nothing is written", commit.id.hex(), commit.chunk)
-            return LANDED
-        is_held = guard.fence == commit.fence and guard.owner is not None
-        refused = CommitRefusal.STALE if is_held else CommitRefusal.LOST
-        return Receipt(landed=False, reason=CommitRefusal.SEALED if guard.sealed_at is not None else refused)
+    def _heads(self, db: SqliteFile, chunks: Sequence[ChunkId]) -> dict[ChunkId, ChainHead]:
+        return dict(map(chain_head_of, db.execute(SQL["guard_chunks"], (apsw.carray(array("q", chunks)),))))
 
     def _write_commits(self, db: SqliteFile, landing: Sequence[Landing]) -> None:
         reached = [rows_of_checkpoints(each.commit.batch, each.commit.checkpoints, each.at) for each in landing]
@@ -353,10 +333,6 @@ class SqliteStore(SqliteBatches):
         before = db.changes()
         write_rows(db.cursor, SQL[statement], rows)
         assert db.changes() - before == len(rows), f"a chunk changed inside the transaction that writes it: {rows}"
-
-    def landed(self, commit: Commit) -> bool:
-        with self._file.reading() as db:
-            return self._has_landed(db, commit)
 
     def _has_landed(self, db: SqliteFile, commit: Commit) -> bool:
         """Look back from the newest entry to the grant that the commit was made under: nothing of it lies before."""
@@ -434,7 +410,12 @@ def _is_nothing_new(batch: Batch, items: Sequence[NewItem], known: ingest.Known,
     return len(known) == len(items) and (not ended or batch.ingested_at is not None)
 
 
-def _of_different_chunks(prepared: Sequence[Prepared]) -> Sequence[Sequence[Prepared]]:
-    """Groups of commits that can be judged together; one of a chunk that another is of, too, is judged after that."""
-    chunks = {each.commit.chunk for each in prepared}
-    return [prepared] if len(chunks) == len(prepared) else [[each] for each in prepared]
+def _of_different_chunks(landing: Sequence[Landing]) -> Iterable[Sequence[Landing]]:
+    """Groups in which every chunk stands once, so that one statement writes each; mostly that is one group."""
+    rounds: list[dict[ChunkId, Landing]] = []
+    for each in landing:
+        free = next((some for some in rounds if each.commit.chunk not in some), None)
+        if free is None:
+            rounds.append(free := {})
+        free[each.commit.chunk] = each
+    return [list(some.values()) for some in rounds]

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.journal import Checkpointed, decode_header
-from holdfast.core.model import ChunkId, Claim, Counts, State
-from holdfast.stores.base import CommitRefusal, Receipt
+from holdfast.core.model import ChunkId, Claim, CommitRefusal, Counts, State
+from holdfast.stores.base import Receipt, has_landed
 from holdfast.testing.conformance.kit import LEASE, Kit, deferred, done, failed, output_of, proves, reset, skipped
 
 
@@ -122,10 +122,10 @@ def a_commit_lands_once_however_often_it_is_sent(kit: Kit) -> None:
     kit.admit("a", "b")
     claim = kit.claim("ann")
     written = kit.commit_of(claim, [done(kit.load(claim)[0], usd=5)])
-    assert not kit.store.landed(written)
+    assert not has_landed(kit.store, written)
     assert kit.store.commit([written]) == [Receipt(landed=True)]
     before = kit.everything()
-    assert kit.store.landed(written)
+    assert has_landed(kit.store, written)
     assert kit.store.commit([written, written]) == [Receipt(landed=True)] * 2
     assert kit.everything() == before
 
@@ -140,6 +140,44 @@ def a_commit_twice_in_one_group_lands_once(kit: Kit) -> None:
     kit.check()
 
 
+@proves("C1", "C12")
+def commits_of_one_chunk_are_judged_one_after_the_other(kit: Kit) -> None:
+    kit.admit("a", "b")
+    claim = kit.claim("ann")
+    a, b = kit.load(claim)
+    first, second = kit.commit_of(claim, [done(a)]), kit.commit_of(claim, [done(b)], version=1)
+    stale, third = kit.commit_of(claim, [failed(b)], version=1), kit.commit_of(claim, version=2)
+    receipts = kit.store.commit([first, second, stale, third, first])
+    assert [receipt.reason for receipt in receipts] == [None, None, CommitRefusal.STALE, None, None]
+    assert [kit.place(n).attempt for n in range(2)] == [0, 0]
+    assert (kit.chunk(claim.lease.chunk).version, len(kit.chain(claim.lease.chunk))) == (3, 4)
+    kit.check()
+
+
+@proves("C8")
+def a_commit_behind_a_release_of_its_own_group_is_refused(kit: Kit) -> None:
+    kit.admit("a", "b")
+    claim = kit.claim("ann")
+    a, b = kit.load(claim)
+    release, late = kit.commit_of(claim, [done(a)], release=True), kit.commit_of(claim, [done(b)], version=1)
+    receipts = kit.store.commit([release, late])
+    assert [receipt.reason for receipt in receipts] == [None, CommitRefusal.LOST]
+    assert [kit.place(n).stage for n in range(2)] == [1, 0]
+    kit.check()
+
+
+@proves("C1")
+def nothing_of_a_group_is_written_if_one_of_it_makes_no_sense(kit: Kit) -> None:
+    kit.admit("a")
+    kit.admit("b")
+    first, second = kit.claim("ann"), kit.claim("bob")
+    item = kit.load(second)[0]
+    before = kit.everything()
+    with pytest.raises((AssertionError, HoldfastError)):
+        kit.store.commit([kit.commit_of(first, release=True), kit.commit_of(second, [skipped(item), skipped(item)])])
+    assert kit.everything() == before
+
+
 @proves("C12", "C10")
 def that_a_commit_landed_is_known_after_release_and_takeover(kit: Kit) -> None:
     kit.admit("a")
@@ -150,8 +188,8 @@ def that_a_commit_landed_is_known_after_release_and_takeover(kit: Kit) -> None:
     assert kit.load(taken)[0].place.stage == 1
     second = kit.land(taken, [done(kit.load(taken)[0])], release=True)
     before = kit.everything()
-    assert kit.store.landed(first)
-    assert kit.store.landed(second)
+    assert has_landed(kit.store, first)
+    assert has_landed(kit.store, second)
     assert kit.store.commit([first, second]) == [Receipt(landed=True)] * 2
     assert kit.everything() == before
 
@@ -164,7 +202,7 @@ def that_a_commit_did_not_land_is_known_too(kit: Kit) -> None:
     kit.clock.advance(LEASE + 1)
     taken = kit.claim("bob")
     kit.land(taken, [done(kit.load(taken)[0])])
-    assert not kit.store.landed(lost)
+    assert not has_landed(kit.store, lost)
 
 
 @proves("C1")

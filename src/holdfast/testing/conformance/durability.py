@@ -1,6 +1,7 @@
 """For stores that last: what was answered is there when the store is opened again."""
 
 from holdfast.core.model import Claim
+from holdfast.stores.base import has_landed
 from holdfast.testing.conformance.kit import DEFINITION, Kit, done, failed, new_item, proves, reset
 
 
@@ -16,7 +17,7 @@ def everything_is_the_same_when_the_store_is_opened_again(kit: Kit) -> None:
     kit.store = kit.open_again()
     assert kit.everything() == before
     assert kit.load(claim) == waiting
-    assert kit.store.landed(written)
+    assert has_landed(kit.store, written)
     kit.land(claim, [done(a) for a in kit.load(claim)[:1]], version=1)
     kit.check()
 

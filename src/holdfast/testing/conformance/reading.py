@@ -6,7 +6,7 @@ from holdfast.core import journal
 from holdfast.core.errors import UsageError
 from holdfast.core.model import BatchId, State, chain_of_batch
 from holdfast.core.outcome import Outcome
-from holdfast.stores.base import each_entry, each_item, each_output, lineage
+from holdfast.stores.base import each_entry, each_item, each_output, find_item, lineage
 from holdfast.testing.conformance.kit import DEFINITION, Kit, cancel, done, failed, new_item, proves, reset, skipped
 from holdfast.testing.conformance.opening import TWINS
 
@@ -103,7 +103,7 @@ def every_output_is_read_whatever_the_page(kit: Kit) -> None:
 @proves()
 def items_are_found_by_key(kit: Kit) -> None:
     kit.admit("a", 7, "b")
-    assert [kit.store.find(kit.batch, key) for key in ("a", "7", "b", "c", "")] == [0, 1, 2, None, None]
+    assert [find_item(kit.store, kit.batch, key) for key in ("a", "7", "b", "c", "")] == [0, 1, 2, None, None]
 
 
 @proves("P9")

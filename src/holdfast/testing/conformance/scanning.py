@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from holdfast.core import canonical, journal
 from holdfast.core.errors import UsageError
-from holdfast.core.model import Checkpoint, ChunkId, ItemNo
-from holdfast.stores.base import CommitRefusal, Receipt
+from holdfast.core.model import Checkpoint, ChunkId, CommitRefusal, ItemNo
+from holdfast.stores.base import Receipt
 from holdfast.testing.conformance.kit import Kit, done, failed, proves, reset
 
 LANDED = [Receipt(landed=True)]

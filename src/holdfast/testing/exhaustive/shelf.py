@@ -33,7 +33,7 @@ from holdfast.core.model import (
     StoredItem,
     Want,
 )
-from holdfast.stores.base import Receipt
+from holdfast.stores.base import Receipt, has_landed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import START
 from holdfast.testing.exhaustive.scope import Scope
@@ -130,7 +130,7 @@ class Shelf:
     def has_landed(self, number: int, letter: int, commit: Commit, behind: int) -> bool:
         """What the store says of a commit whose reply never came."""
         kept = self._take(number)
-        landed = self._store.landed(self._concrete(kept, letter, commit, behind))
+        landed = has_landed(self._store, self._concrete(kept, letter, commit, behind))
         if landed != (letter in kept.landed):
             raise Violation(f"the store says that a commit {'landed' if landed else 'did not land'}, which is not true")
         return landed

@@ -7,9 +7,9 @@ import msgspec
 
 from holdfast.core.model import Chunk, Commit
 from holdfast.runtime.working.writing import Sending
-from holdfast.stores.base import Receipt
+from holdfast.stores.base import Receipt, has_landed
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped
+from holdfast.testing.mutants.register import Patch, answering, committing, conformance, simulation, wrapped
 from holdfast.testing.simulator.process import Process
 
 replace = msgspec.structs.replace
@@ -20,9 +20,9 @@ Writing = Generator[float, None, list[Receipt]]
 def a_commit_is_taken_whatever_its_fence() -> Patch:
     def careless(commit_one: Any, store: MemoryStore, commit: Commit) -> Any:
         current = store._chunks[commit.chunk].fence
-        return commit_one(store, commit if store.landed(commit) else replace(commit, fence=current))
+        return commit_one(store, commit if has_landed(store, commit) else replace(commit, fence=current))
 
-    return wrapped(MemoryStore, "_commit_one", careless)
+    return committing(careless)
 
 
 @simulation
@@ -30,12 +30,12 @@ def a_commit_is_taken_whatever_its_version() -> Patch:
     def careless(commit_one: Any, store: MemoryStore, commit: Commit) -> Any:
         return commit_one(store, replace(commit, version=store._chunks[commit.chunk].version))
 
-    return wrapped(MemoryStore, "_commit_one", careless)
+    return committing(careless)
 
 
 @simulation
 def a_commit_that_landed_is_not_remembered() -> Patch:
-    return answering(MemoryStore, "landed", answer=False)
+    return answering(MemoryStore, "_has_landed", answer=False)
 
 
 @simulation
@@ -67,7 +67,9 @@ def the_worker_goes_on_before_its_commit_is_written() -> Patch:
 
 @simulation
 def a_lost_reply_is_taken_for_success() -> Patch:
-    return wrapped(Sending, "unheard", lambda unheard, sending, _landed: unheard(sending, lambda _commit: True))
+    return wrapped(
+        Sending, "unheard", lambda _, sending, _landed: sending.heard([Receipt(landed=True)] * len(sending.left))
+    )
 
 
 @simulation
@@ -89,7 +91,7 @@ def a_commit_is_no_heartbeat() -> Patch:
     def mute(commit_one: Any, store: MemoryStore, commit: Commit) -> Any:
         return commit_one(store, replace(commit, extend=0.0))
 
-    return wrapped(MemoryStore, "_commit_one", mute)
+    return committing(mute)
 
 
 @conformance
@@ -97,4 +99,4 @@ def a_chunk_is_released_without_its_due_time() -> Patch:
     def at_once(commit_one: Any, store: MemoryStore, commit: Commit) -> Any:
         return commit_one(store, replace(commit, due=0.0))
 
-    return wrapped(MemoryStore, "_commit_one", at_once)
+    return committing(at_once)

@@ -7,8 +7,9 @@ import msgspec
 
 from holdfast.core import course
 from holdfast.core.model import Batch, BatchId, Commit, Course, Tolerance
+from holdfast.stores.base import has_landed
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped
+from holdfast.testing.mutants.register import Patch, answering, committing, conformance, simulation, wrapped
 
 replace = msgspec.structs.replace
 
@@ -92,7 +93,7 @@ def a_batch_is_sealed_before_its_source_ended() -> Patch:
 
 @simulation
 def a_commit_is_taken_after_the_seal() -> Patch:
-    return _as_if("_commit_one", sealed_at=None)
+    return _as_if("commit", sealed_at=None)
 
 
 @simulation
@@ -139,17 +140,17 @@ def an_event_is_written_without_its_fact() -> Patch:
             store._tell(commit.batch, commit.events)
         return receipt
 
-    return wrapped(MemoryStore, "_commit_one", hasty)
+    return committing(hasty)
 
 
 @simulation
 def an_event_is_written_again_when_its_commit_comes_again() -> Patch:
     def hasty(commit_one: Any, store: MemoryStore, commit: Commit) -> Any:
-        if store.landed(commit):
+        if has_landed(store, commit):
             store._tell(commit.batch, commit.events)
         return commit_one(store, commit)
 
-    return wrapped(MemoryStore, "_commit_one", hasty)
+    return committing(hasty)
 
 
 @simulation
@@ -157,7 +158,7 @@ def a_fact_has_no_event() -> Patch:
     def silent(commit_one: Any, store: MemoryStore, commit: Commit) -> Any:
         return commit_one(store, replace(commit, events=()))
 
-    return wrapped(MemoryStore, "_commit_one", silent)
+    return committing(silent)
 
 
 @simulation

@@ -8,7 +8,7 @@ import msgspec
 from holdfast.core import acts, journal, lease
 from holdfast.core.model import Chunk, Commit, Counts, Lease, Want
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped
+from holdfast.testing.mutants.register import Patch, answering, committing, conformance, simulation, wrapped
 
 replace = msgspec.structs.replace
 
@@ -30,7 +30,7 @@ def a_release_lowers_the_fence() -> Patch:
             store._chunks[commit.chunk] = replace(store._chunks[commit.chunk], fence=0)
         return receipt
 
-    return wrapped(MemoryStore, "_commit_one", forgetful)
+    return committing(forgetful)
 
 
 @simulation
@@ -104,7 +104,7 @@ def a_start_is_taken_for_progress() -> Patch:
             store._chunks[commit.chunk] = replace(store._chunks[commit.chunk], progressed=True, blame=0)
         return receipt
 
-    return wrapped(MemoryStore, "_commit_one", generous)
+    return committing(generous)
 
 
 @simulation

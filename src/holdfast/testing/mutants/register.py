@@ -1,9 +1,13 @@
 """How mutants are made and found: a function whose name says what is broken, and which returns the patch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
+
+from holdfast.core.model import Commit
+from holdfast.stores.base import Receipt
+from holdfast.stores.memory import MemoryStore
 
 Patch = AbstractContextManager[Any]
 Mutant = Callable[[], Patch]
@@ -42,6 +46,15 @@ def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> Patch:
     """Puts `wrapper(original, …)` in the place of a function."""
     original = getattr(owner, name)
     return mock.patch.object(owner, name, lambda *args, **named: wrapper(original, *args, **named))
+
+
+def committing(one: Callable[..., Any]) -> Patch:
+    """Puts `one(commit_one, store, commit)` in the place of every commit to the memory store."""
+
+    def each(commit: Any, store: MemoryStore, commits: Sequence[Commit]) -> list[Receipt]:
+        return [one(lambda store, single: commit(store, [single])[0], store, single) for single in commits]
+
+    return wrapped(MemoryStore, "commit", each)
 
 
 def answering(owner: Any, name: str, answer: Any) -> Patch:

@@ -8,8 +8,9 @@ import msgspec
 
 from holdfast.core import journal, settle
 from holdfast.core.model import Checkpoint, Commit, Item, Output
+from holdfast.stores.base import has_landed
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.mutants.register import Patch, answering, simulation, wrapped
+from holdfast.testing.mutants.register import Patch, answering, committing, simulation, wrapped
 from holdfast.testing.simulator import ranges
 from holdfast.testing.simulator.hand import Hand
 from holdfast.testing.simulator.process import Process
@@ -31,11 +32,11 @@ def _accepting(blind: Any) -> Patch:
     """Commits with checkpoints, changed by `blind(chunk, commit)` before they are looked at."""
 
     def careless(commit_one: Any, store: MemoryStore, commit: Commit) -> Any:
-        if commit.checkpoints and not store.landed(commit):
+        if commit.checkpoints and not has_landed(store, commit):
             commit = blind(store._chunks[commit.chunk], commit)
         return commit_one(store, commit)
 
-    return wrapped(MemoryStore, "_commit_one", careless)
+    return committing(careless)
 
 
 @simulation

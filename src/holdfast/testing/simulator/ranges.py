@@ -14,6 +14,7 @@ from holdfast.core.model import Change, Checkpoint, Commit, Item, ItemNo, State,
 from holdfast.core.settle import Reached
 from holdfast.core.states import Transition, move
 from holdfast.runtime.scans.feed import Feed
+from holdfast.stores.base import has_landed
 from holdfast.testing.replay import EVERYTHING, Story, Violation
 from holdfast.testing.rows import Rows
 from holdfast.testing.simulator.world import World
@@ -159,7 +160,7 @@ class Ranges:
                 raise Violation(f"item {n} has a checkpoint at row {rows} after one at row {before}")
             last[n, epoch] = rows
         told = Counter(n for n, _, _ in story.positions)
-        taken = [commit for commit in self.sent.values() if self._world.store.landed(commit)]
+        taken = [commit for commit in self.sent.values() if has_landed(self._world.store, commit)]
         landed = Counter(int(at.n) for commit in taken for at in commit.checkpoints)
         if told != landed:
             raise Violation(f"checkpoints {landed} landed, the journal tells of {told}")

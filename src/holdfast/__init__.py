@@ -37,7 +37,7 @@ from holdfast.core.verify import Finding, Reconciliation
 from holdfast.runtime.define.context import Context, Segment
 from holdfast.runtime.define.policy import Breaker, Budget, Retry, Tolerance
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.messages.functions import lambda_handler
+from holdfast.runtime.functions import lambda_handler
 from holdfast.runtime.messages.processed import Processed
 from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.pipeline import Pipeline

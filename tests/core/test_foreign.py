@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
-from holdfast.runtime.operate import importers
+from holdfast.runtime import importers
 
 LIKE = Cursor("column+key", datetime(2020, 1, 1, tzinfo=UTC), {"id": 1})
 POLLER: dict[str, Any] = {

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.options import Options
+from holdfast.runtime.define.options import Options
 from holdfast.runtime.run import Run
 from tests.faults import hanging
 from tests.faults.chance import Story

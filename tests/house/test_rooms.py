@@ -12,30 +12,22 @@ ORDER = (
     "core",
     *("stores.faults", "stores.owners", "stores.filesystem", "stores.seen", "stores.base"),
     *("stores.memory", "stores.sqlite", "stores.buckets", "stores.bucket", "stores.open"),
-    *("runtime.text", "runtime.lookup", "runtime.event_loop", "runtime.sinks", "runtime.define", "runtime.sources"),
-    *("runtime.events", "runtime.engine", "runtime.verify", "runtime.working", "runtime.ending", "runtime.ingester"),
-    *("runtime.options", "runtime.scans", "runtime.lifecycle", "runtime.cursors", "runtime.report", "runtime.operate"),
-    *("runtime.messages", "runtime.run", "runtime.pipeline", "runtime.scan"),
+    *("runtime.text", "runtime.lookup", "runtime.event_loop", "runtime.sinks", "runtime.sources", "runtime.events"),
+    *("runtime.define", "runtime.engine", "runtime.verify", "runtime.working", "runtime.ending", "runtime.ingester"),
+    *("runtime.scans", "runtime.lifecycle", "runtime.cursors", "runtime.report", "runtime.operate"),
+    *("runtime.messages", "runtime.run", "runtime.pipeline", "runtime.functions", "runtime.scan", "runtime.importers"),
     *("", "interfaces", "__main__", "testing"),
 )
 """The rooms in reading order. A new room is put behind all that it imports; one that is gone leaves the list."""
 
 TODAY = {
-    "runtime.cursors": {"runtime.operate", "runtime.pipeline", "runtime.report"},
-    "runtime.define": {"runtime.ingester", "runtime.verify"},
-    "runtime.engine": {"runtime.pipeline", "runtime.report", "runtime.verify"},
+    "runtime.cursors": {"runtime.operate", "runtime.report"},
+    "runtime.engine": {"runtime.report"},
     "runtime.lifecycle": {"runtime.cursors"},
-    "runtime.messages": {"runtime.pipeline"},
-    "runtime.operate": {"runtime.pipeline", "runtime.scan"},
-    "runtime.options": {"runtime.operate"},
-    "runtime.report": {"runtime.operate", "runtime.pipeline"},
-    "runtime.run": {"runtime.pipeline"},
-    "runtime.scans": {"runtime.cursors", "runtime.operate", "runtime.pipeline", "runtime.report", "runtime.scan"},
+    "runtime.report": {"runtime.operate"},
+    "runtime.scans": {"runtime.cursors", "runtime.operate", "runtime.report", "runtime.scan"},
     "runtime.verify": {"runtime.operate", "runtime.report", "runtime.working"},
-    "runtime.working": {
-        *("runtime.ending", "runtime.lifecycle", "runtime.options", "runtime.pipeline", "runtime.report"),
-        "runtime.scans",
-    },
+    "runtime.working": {"runtime.ending", "runtime.lifecycle", "runtime.report", "runtime.scans"},
 }
 """Imports against the order that are still there: never add to it, and take out what is gone."""
 

@@ -305,7 +305,7 @@ def test_a_verifier_that_hangs_in_full_is_a_finding(restart: Callable[..., hf.Pi
 def test_when_too_many_hang_no_more_are_asked(
     restart: Callable[..., hf.Pipeline], hung: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.runtime.verify.calls.HUNG_CHECKS", 3)
+    monkeypatch.setattr("holdfast.runtime.define.calls.HUNG_CHECKS", 3)
     run(restart(lambda book: hanging(book, hung, lambda number: False)), range(200))
     asked = Calls()
 

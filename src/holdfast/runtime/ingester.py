@@ -6,14 +6,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice, repeat
-from typing import Any, Literal
+from typing import Any
 
 import uuid_utils
 
 from holdfast.core import canonical, ingest
-from holdfast.core.errors import PayloadChanged, UsageError
+from holdfast.core.errors import PayloadChanged
 from holdfast.core.limits import INGEST_BYTES, INGEST_FIRST_GROUP, INGEST_GROUP, READ_AHEAD
 from holdfast.core.model import Admitted, Batch, ItemNo, Key, NewItem, State
+from holdfast.runtime.define.options import Changed, Identity, KeyFrom
 from holdfast.runtime.define.schema import Invalid, Schema, raw_bytes
 from holdfast.runtime.sources.base import Malformed, Notice, Outage
 from holdfast.runtime.sources.listing import Folder
@@ -22,10 +23,6 @@ from holdfast.runtime.sources.text_file import LineFile
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.ledger import Ledger
 from holdfast.stores.base import Store
-
-Identity = Literal["key", "content", "new"]
-Changed = Literal["refuse", "keep", "rerun"]
-KeyFrom = str | Callable[[Any], Any] | None
 
 SALTS = 512
 CROWDED_GROUP = 4_000
@@ -322,14 +319,6 @@ class Ingester:
         except Invalid:
             return True
         return not self._alike(canonical.decode(stored.payload), canonical.decode(item.payload))
-
-
-def check_identity(identity: str, changed: str) -> None:
-    """Refuse words we do not know."""
-    if identity not in ("key", "content", "new"):
-        raise UsageError(f'identity={identity!r}: pass "key", "content" or "new"')
-    if changed not in ("refuse", "keep", "rerun"):
-        raise UsageError(f'changed={changed!r}: use "refuse", "keep" or "rerun"')
 
 
 def none_given(admitted: int) -> str:

@@ -17,18 +17,19 @@ from holdfast.core.model import Batch, ItemNo, NewItem, State, Want
 from holdfast.core.verify import Reconciliation
 from holdfast.runtime.cursors.standing import expected_rows
 from holdfast.runtime.define import definition
+from holdfast.runtime.define.options import KeyFrom, Options
 from holdfast.runtime.define.policy import Tolerance
 from holdfast.runtime.engine.hooks import FailureHooks, complete_stages, hook_failure
 from holdfast.runtime.engine.resources import Resources
-from holdfast.runtime.ingester import Ingester, KeyFrom, none_given
+from holdfast.runtime.ingester import Ingester, none_given
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import changed_code, steer
 from holdfast.runtime.operate.closing import Closing
-from holdfast.runtime.options import Options
 from holdfast.runtime.report.progress import Progress
 from holdfast.runtime.report.report import Report, make
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.sources.base import SourceAway
+from holdfast.runtime.text import in_utc
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.gate import Gate
 from holdfast.runtime.verify.inspector import Findings, Looker
@@ -48,7 +49,7 @@ from holdfast.stores.base import each_checkpoint, each_item
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.runtime.pipeline import Pipeline
+    from holdfast.runtime.define.pipeline import PipelineDefinition
 
 log = logging.getLogger("holdfast.run")
 
@@ -59,7 +60,7 @@ LAST_SECONDS = 2.0
 class Run:
     """One call of `run()`."""
 
-    def __init__(self, pipeline: "Pipeline", options: Options) -> None:
+    def __init__(self, pipeline: "PipelineDefinition", options: Options) -> None:
         self.pipeline = pipeline
         self.options = options
         self.resources = Resources(pipeline)
@@ -119,7 +120,7 @@ class Run:
             self.control.stop(barred)
             ledger.ingested = barred == "until" and batch.ingested_at is not None and items is None
             if barred == "until" and items is not None:
-                at = steer.in_utc(batch.ends_at or 0.0)
+                at = in_utc(batch.ends_at or 0.0)
                 self.warnings.append(f"the end of the batch came at {at}, before this run: its source was not read")
             return self._finish(batch, ledger)
         heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, every=self.options.heartbeat,

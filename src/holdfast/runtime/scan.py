@@ -12,13 +12,14 @@ from typing import Any, overload
 from holdfast.core.errors import Interrupted, NotConverged, UsageError
 from holdfast.core.model import Batch
 from holdfast.runtime.cursors.totals import remarks
+from holdfast.runtime.define.options import Code, Signals, check_signals, heartbeat_seconds, lease_seconds
+from holdfast.runtime.define.pipeline import AnyFunction, check_name
 from holdfast.runtime.define.policy import Budget, Retry
 from holdfast.runtime.define.resource import Scope
 from holdfast.runtime.define.stage import Where
 from holdfast.runtime.events import Target, delivering
 from holdfast.runtime.operate.plan import Plan
-from holdfast.runtime.options import Code, heartbeat_seconds, lease_seconds
-from holdfast.runtime.pipeline import AnyFunction, Pipeline, check_name
+from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.report.report import Report
 from holdfast.runtime.scans import following, planned
 from holdfast.runtime.scans.convergence import Convergence, Gathered, gather
@@ -36,7 +37,6 @@ from holdfast.runtime.sources import base
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.sources.text_file import LineFile
 from holdfast.runtime.text import Duration, command, moment, seconds
-from holdfast.runtime.working.interrupts import Signals, check_signals
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.buckets import places

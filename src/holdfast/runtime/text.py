@@ -161,3 +161,8 @@ def naming_store(text: str, store: str) -> str:
     if "holdfast " not in text:
         return text
     return _COMMAND.sub(lambda found: f"{found.group()} --store {quote(store)}", text)
+
+
+def in_utc(at: float) -> str:
+    """A moment for people and for the journal."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds" if at % 1 else "seconds")

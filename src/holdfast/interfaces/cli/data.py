@@ -30,17 +30,17 @@ from holdfast.interfaces.cli.common import (
     say_result,
     with_manner,
 )
-from holdfast.runtime import lookup
+from holdfast.runtime import importers, lookup
 from holdfast.runtime.cursors import acts
+from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.events import Envelope, Envelopes, Undelivered, deliver_all, encode, receiver
+from holdfast.runtime.importers import Arrival
 from holdfast.runtime.operate import audit as auditing
 from holdfast.runtime.operate import evidence as bundles
 from holdfast.runtime.operate import export as exporting
-from holdfast.runtime.operate import importers, recover
-from holdfast.runtime.operate.importers import Arrival
+from holdfast.runtime.operate import recover
 from holdfast.runtime.operate.operations import By
 from holdfast.runtime.operate.reconcile import reconcile
-from holdfast.runtime.pipeline import check_name
 from holdfast.runtime.scan import Scan
 from holdfast.runtime.sinks.names import safe_name
 from holdfast.stores.base import Store

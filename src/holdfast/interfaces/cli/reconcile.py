@@ -31,12 +31,12 @@ from holdfast.interfaces.cli.render import all_pasteable, pasteable, remember
 from holdfast.interfaces.cli.status import word_of
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors import glance
+from holdfast.runtime.define.options import allowed, tolerance_of
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import repair
 from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.operate.reconcile import reconcile as look
 from holdfast.runtime.operate.reconcile import repairable, sinks_among
-from holdfast.runtime.options import allowed, tolerance_of
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.report import status as standing
 from holdfast.runtime.scan import Scan

@@ -23,9 +23,9 @@ from holdfast.runtime.cursors.planting import CLONED, IMPORTED, check_fence, che
 from holdfast.runtime.cursors.planting import Plan as Planting
 from holdfast.runtime.cursors.standing import chunk_of, identity_of, source_of, standing_of, standings
 from holdfast.runtime.cursors.totals import for_a_clone, remarks, tally_after
+from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate.operations import By, Result
-from holdfast.runtime.pipeline import check_name
 from holdfast.runtime.report import status
 from holdfast.stores import owners
 from holdfast.stores.base import Store

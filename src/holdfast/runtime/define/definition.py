@@ -8,8 +8,8 @@ from holdfast.core import canonical
 from holdfast.core.errors import DefinitionChanged, UsageError
 from holdfast.core.limits import DEAD_AGE, ORPHAN_GRACE
 from holdfast.core.model import Batch
+from holdfast.runtime.define.options import Identity, KeyFrom
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.ingester import Identity, KeyFrom
 from holdfast.runtime.text import Duration, seconds
 
 

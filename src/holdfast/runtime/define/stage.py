@@ -16,13 +16,13 @@ from holdfast.core import canonical, changes
 from holdfast.core.errors import UsageError
 from holdfast.core.retry import Policy
 from holdfast.runtime import event_loop
+from holdfast.runtime.define.calls import Adopter, Verifier
 from holdfast.runtime.define.policy import Breaker, Retry
 from holdfast.runtime.define.resource import of_handler
 from holdfast.runtime.define.schema import Schema
 from holdfast.runtime.event_loop import Loan
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.text import Duration, seconds
-from holdfast.runtime.verify.calls import Adopter, Verifier
 
 
 def code_of(function: Callable[..., Any]) -> str:

@@ -6,8 +6,8 @@ from holdfast.core import retry
 from holdfast.core.limits import BREAKER_PAUSE, DEFERRED_SECONDS
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
 from holdfast.core.retry import Circuit, Phase, Rule
+from holdfast.runtime.define.calls import Adopter, Verifier
 from holdfast.runtime.text import in_words
-from holdfast.runtime.verify.calls import Adopter, Verifier
 
 NOT_A_STORM = frozenset({"process_died"})
 """Transient, but the item's own doing: another service has no part in it."""

@@ -16,7 +16,7 @@ from holdfast.runtime.report.report import DeadLetter
 from holdfast.stores.base import Store, each_entry, each_item
 
 if TYPE_CHECKING:
-    from holdfast.runtime.pipeline import Pipeline
+    from holdfast.runtime.define.pipeline import PipelineDefinition
 
 
 log = logging.getLogger("holdfast.run")
@@ -25,7 +25,7 @@ log = logging.getLogger("holdfast.run")
 class FailureHooks:
     """The `on_failure` hooks of one run."""
 
-    def __init__(self, pipeline: "Pipeline", batch: str, warnings: list[str]) -> None:
+    def __init__(self, pipeline: "PipelineDefinition", batch: str, warnings: list[str]) -> None:
         self._store, self._stages, self._batch = pipeline.store, pipeline.stages, batch
         self._everywhere = pipeline.hooks.on_failure
         self._warnings = warnings

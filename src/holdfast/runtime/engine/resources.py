@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import Defer, ResourceError, Transient, UsageError
 from holdfast.core.limits import CLOSE_SECONDS
+from holdfast.runtime.define.calls import Asker
 from holdfast.runtime.define.resource import Binding, Resource, bind, in_order, rests_on
 from holdfast.runtime.event_loop import EventLoop, Loan
-from holdfast.runtime.verify.calls import Asker
 
 if TYPE_CHECKING:
+    from holdfast.runtime.define.pipeline import PipelineDefinition
     from holdfast.runtime.define.stage import Stage
-    from holdfast.runtime.pipeline import Pipeline
 
 
 AS_THEY_ARE = (UsageError, Transient, Defer)
@@ -133,7 +133,7 @@ log = logging.getLogger("holdfast.resources")
 @dataclass
 class _Entry:
     held: Held
-    owner: "weakref.ref[Pipeline]"
+    owner: "weakref.ref[PipelineDefinition]"
     users: int = 0
 
     def is_stale(self, resource: Resource) -> bool:
@@ -149,7 +149,7 @@ class _Process:
 
 
 def take_kept(
-    resource: Resource, owner: "Pipeline", begin: Callable[[], Held], is_lost: Callable[[Held], bool]
+    resource: Resource, owner: "PipelineDefinition", begin: Callable[[], Held], is_lost: Callable[[Held], bool]
 ) -> Held:
     """Return the one of this process, opened if need be; `leave` it in the end."""
     with resource.opening:
@@ -224,7 +224,7 @@ class _Here(threading.local):
 class Resources:
     """Opened when they are first needed, closed in reverse. Names are resolved when this is made."""
 
-    def __init__(self, pipeline: "Pipeline", stages: "Sequence[Stage] | None" = None) -> None:
+    def __init__(self, pipeline: "PipelineDefinition", stages: "Sequence[Stage] | None" = None) -> None:
         self._pipeline, self._defined = pipeline, dict(pipeline.resources)
         self._bindings = {stage.name: self._bind(stage) for stage in (pipeline.stages if stages is None else stages)}
         for each in self._bindings.values():

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.core.outcome import Outcome
+from holdfast.runtime.define.calls import here
 from holdfast.runtime.engine.resources import Resources
-from holdfast.runtime.verify.calls import here
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.runner import StageRunner
 

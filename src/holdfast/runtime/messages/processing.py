@@ -41,15 +41,17 @@ from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import GoesBack
 from holdfast.runtime import lookup
 from holdfast.runtime.define import definition
+from holdfast.runtime.define.options import Changed, KeyFrom
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.engine.resources import Resources
-from holdfast.runtime.ingester import Changed, Ingester, KeyFrom
+from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.messages import processed
 from holdfast.runtime.messages.inline import Inline
 from holdfast.runtime.messages.processed import AGAIN, RUNNING, WAITING, Processed
 from holdfast.runtime.operate import reconcile, steer
 from holdfast.runtime.report.report import DeadLetter
 from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.text import in_utc
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.gate import ask
 from holdfast.runtime.verify.inspector import Looker
@@ -63,7 +65,7 @@ from holdfast.stores import owners
 from holdfast.stores.base import Idle
 
 if TYPE_CHECKING:
-    from holdfast.runtime.pipeline import Pipeline
+    from holdfast.runtime.define.pipeline import PipelineDefinition
 
 log = logging.getLogger("holdfast.process")
 
@@ -78,7 +80,7 @@ class Processor:
     """Handles items of one batch, one after the other, on the thread that calls it."""
 
     def __init__(
-        self, pipeline: "Pipeline", *, batch: str, key: KeyFrom, changed: Changed, lease: float,
+        self, pipeline: "PipelineDefinition", *, batch: str, key: KeyFrom, changed: Changed, lease: float,
         deadline: float | None = None,
     ) -> None:  # fmt: skip
         self.pipeline, self.stages, self.store = pipeline, pipeline.stages, pipeline.store
@@ -157,7 +159,7 @@ class Processor:
         self.batch = lookup.batch_named(self.store, self.batch.name)  # it may have a later end by now
         if self.batch.sealed_at is None and course.barrier(self.batch, self.store.now()) is Barrier.UNTIL:
             raise Refused(
-                f"batch {self.batch.name!r} ended at {steer.in_utc(self.batch.ends_at or 0.0)}: it takes no new "
+                f"batch {self.batch.name!r} ended at {in_utc(self.batch.ends_at or 0.0)}: it takes no new "
                 "items; give it a later end (`until`), or send this one to another batch"
             )
 

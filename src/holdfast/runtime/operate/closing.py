@@ -9,11 +9,10 @@ from holdfast.core.errors import Refused
 from holdfast.core.model import Batch, Chunk, Course
 from holdfast.core.verify import How, Reconciliation
 from holdfast.runtime import lookup
+from holdfast.runtime.define.options import KeyFrom, Options, allowed
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.ingester import KeyFrom
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate.reconcile import SourceKeys, reconcile, sinks_among
-from holdfast.runtime.options import Options, allowed
 from holdfast.runtime.report.status import Status
 from holdfast.runtime.text import command, many, unpause
 from holdfast.stores.base import Store

@@ -14,11 +14,11 @@ from holdfast.core.model import Batch, Chunk, Course, ItemNo, Key, NewItem, Outp
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import Decision, GoesBack, Unclear, Verdict, is_too_much, may_have_been_tried
 from holdfast.runtime.define import definition
+from holdfast.runtime.define.options import Options
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.ingester import Ingester, none_given
 from holdfast.runtime.operate import changed_code
 from holdfast.runtime.operate.observe import recorded_digests
-from holdfast.runtime.options import Options
 from holdfast.runtime.report import status
 from holdfast.runtime.report.forecast import Past, RunForecast, forecast, teacher
 from holdfast.runtime.sinks.base import Evidence, Provenance
@@ -30,7 +30,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.stores.seen import Seen
 
 if TYPE_CHECKING:
-    from holdfast.runtime.pipeline import Pipeline
+    from holdfast.runtime.define.pipeline import PipelineDefinition
 
 
 EXAMPLES = 3
@@ -193,7 +193,7 @@ PAGE = 500
 GROUP = 2_000
 
 
-def make_plan(pipeline: "Pipeline", options: Options, items: Iterable[Any] | None) -> Plan:
+def make_plan(pipeline: "PipelineDefinition", options: Options, items: Iterable[Any] | None) -> Plan:
     """What a run with these options would do with these items."""
     store = pipeline.store_if_there()
     known = store.batch(options.batch) if store is not None else None
@@ -231,7 +231,9 @@ def make_plan(pipeline: "Pipeline", options: Options, items: Iterable[Any] | Non
 class _Planner:
     """Counts what would become of every item."""
 
-    def __init__(self, pipeline: "Pipeline", options: Options, store: Store, batch: Batch, described: bytes) -> None:
+    def __init__(
+        self, pipeline: "PipelineDefinition", options: Options, store: Store, batch: Batch, described: bytes
+    ) -> None:
         self.pipeline, self.options, self.store, self.batch = pipeline, options, store, batch
         self.stages = pipeline.stages
         self.tally = Tally()

@@ -17,9 +17,10 @@ from holdfast.core.verify import Expected, Finding, How, Observed, Reconciliatio
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors.standing import is_scan
 from holdfast.runtime.define import definition
+from holdfast.runtime.define.options import KeyFrom
 from holdfast.runtime.define.schema import Schema
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.ingester import Ingester, KeyFrom
+from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.lifecycle.end import RECONCILED, conclude_end, is_empty
 from holdfast.runtime.operate.observe import Extras, Observer
 from holdfast.runtime.report import status
@@ -31,7 +32,7 @@ from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_item, newest_ent
 from holdfast.stores.seen import Seen
 
 if TYPE_CHECKING:
-    from holdfast.runtime.pipeline import Pipeline
+    from holdfast.runtime.define.pipeline import PipelineDefinition
 
 
 GROUP = 2_000
@@ -229,7 +230,7 @@ def _miscounted(chunks: Sequence[Chunk], states: Mapping[State, int]) -> Iterato
 
 
 def compare_with_pipeline(
-    pipeline: "Pipeline", batch: Batch, items: Iterable[Any] | None, key: KeyFrom, *, full: bool, given: bool
+    pipeline: "PipelineDefinition", batch: Batch, items: Iterable[Any] | None, key: KeyFrom, *, full: bool, given: bool
 ) -> Reconciliation:
     """The reconciliation. `given`: the items were given by hand, so that it is an error if they cannot be compared."""
     store, stages = pipeline.store, pipeline.stages

@@ -20,13 +20,14 @@ from holdfast.core.errors import Damaged, Permanent, Refused, SinkError, UsageEr
 from holdfast.core.model import Batch, Change, Output, State, StoredItem
 from holdfast.core.states import Transition, move
 from holdfast.runtime.define import definition
+from holdfast.runtime.define.calls import Asker, here
+from holdfast.runtime.define.options import Identity, KeyFrom
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.ingester import Identity, Ingester, KeyFrom
+from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.operate import operations
 from holdfast.runtime.sinks.base import Evidence, Provenance, Sink
 from holdfast.runtime.verify import ownership
-from holdfast.runtime.verify.calls import Asker, here
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.explanation import no_answer
 from holdfast.runtime.working.ledger import Ledger
@@ -35,7 +36,7 @@ from holdfast.stores.base import Store, each_item
 from holdfast.stores.open import open_store
 
 if TYPE_CHECKING:
-    from holdfast.runtime.pipeline import Pipeline
+    from holdfast.runtime.define.pipeline import PipelineDefinition
 
 
 SHOWN = 1000
@@ -101,7 +102,7 @@ def set_aside(path: Path) -> tuple[str, ...]:
 
 
 def recover(
-    pipeline: "Pipeline",
+    pipeline: "PipelineDefinition",
     items: Iterable[Any],
     by: operations.By,
     *,
@@ -148,7 +149,7 @@ def recover(
 
 
 def preview(
-    pipeline: "Pipeline", items: Iterable[Any], *, batch: str, key: KeyFrom, identity: Identity = "key"
+    pipeline: "PipelineDefinition", items: Iterable[Any], *, batch: str, key: KeyFrom, identity: Identity = "key"
 ) -> Recovery:
     """What `recover` would find. It is done in a store that is thrown away: nothing else is written."""
     path = pipeline.store_path

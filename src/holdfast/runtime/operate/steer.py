@@ -9,7 +9,6 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
@@ -22,12 +21,13 @@ from holdfast.core.model import Act, Batch, Change, Chunk, Course, State, Stored
 from holdfast.core.states import Transition, move
 from holdfast.core.verify import Reconciliation
 from holdfast.runtime import lookup
+from holdfast.runtime.define.options import Until
 from holdfast.runtime.operate import reconcile
 from holdfast.runtime.operate.operations import By, Result
 from holdfast.runtime.operate.reconcile import NO_SINKS, look_for_end
 from holdfast.runtime.report import status
 from holdfast.runtime.sinks.base import Sink
-from holdfast.runtime.text import Duration, command, seconds
+from holdfast.runtime.text import command, in_utc
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item, newest_entries
 
@@ -162,29 +162,6 @@ def _last_word(store: Store, batch: Batch) -> tuple[str, str]:
 # -- the end of a batch -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Until:
-    """The end of a batch as a user writes it: a moment, or a time from when it is first said."""
-
-    seconds: float | None = None
-    at: float | None = None
-
-    @staticmethod
-    def of(value: Duration | datetime | None) -> "Until | None":
-        if value is None:
-            return None
-        if not isinstance(value, datetime):
-            return Until(seconds=seconds(value, "until"))
-        if value.tzinfo is None:
-            raise UsageError(f"until={value.isoformat()} has no time zone: add one, as in 2026-12-01T06:00+00:00")
-        return Until(at=value.timestamp())
-
-    @property
-    def words(self) -> str:
-        """What the journal keeps as the reason: the same words mean the same end."""
-        return f"run until {in_utc(self.at)}" if self.at is not None else f"run until {self.seconds:g} s later"
-
-
 def set_end(store: Store, batch: Batch, until: Until | None, *, actor: str) -> Batch:
     """Give the batch its end, unless it has this one. A time counts from the run that first says it: a script that is
     started again after a crash means the same end."""
@@ -202,11 +179,6 @@ def set_end(store: Store, batch: Batch, until: Until | None, *, actor: str) -> B
             f"moment to come, or call `{command('cancel', batch.name)}`"
         )
     return store.amend(batch.id, to_steer(batch.course, reason=until.words, ends_at=ends_at), actor=actor).batch
-
-
-def in_utc(at: float) -> str:
-    """A moment for people and for the journal."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds" if at % 1 else "seconds")
 
 
 def why(store: Store, batch: Batch, default: str) -> str:

@@ -15,10 +15,10 @@ from holdfast.core.model import Batch, Chunk, Course, Key, State
 from holdfast.core.verify import Finding, Reconciliation
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors.standing import is_scan
+from holdfast.runtime.define.options import allowed as allowed_dead
 from holdfast.runtime.define.policy import Tolerance
 from holdfast.runtime.operate import closing
 from holdfast.runtime.operate.reconcile import reconcile
-from holdfast.runtime.options import allowed as allowed_dead
 from holdfast.runtime.report import statistics, status
 from holdfast.runtime.report.blame import Blame
 from holdfast.runtime.report.forecast import Past
@@ -31,7 +31,7 @@ from holdfast.runtime.working.ledger import Figures
 from holdfast.stores.base import Store, each_item
 
 if TYPE_CHECKING:
-    from holdfast.runtime.pipeline import Pipeline
+    from holdfast.runtime.define.pipeline import PipelineDefinition
 
 
 STATES = ("done", "skipped", "dead", "cancelled", "pending")
@@ -100,7 +100,7 @@ class Result:
     number: int
 
 
-def results(pipeline: "Pipeline", name: str) -> Iterator[Result]:
+def results(pipeline: "PipelineDefinition", name: str) -> Iterator[Result]:
     """Every result, validated against the annotation of the last stage; read in pages, so memory stays flat."""
     store = pipeline.store
     batch = store.batch(name)
@@ -217,7 +217,7 @@ class Report:
     """When the batch was sealed; None while it is open."""
     kinds: Kinds = field(default_factory=lambda: Kinds({}))
     """What the items are: of a scan, partitions and rows that were buried."""
-    _pipeline: "Pipeline | None" = field(default=None, repr=False, compare=False)
+    _pipeline: "PipelineDefinition | None" = field(default=None, repr=False, compare=False)
     _store: str | None = field(default=None, repr=False, compare=False)
     """The store as the code names it."""
 
@@ -341,13 +341,13 @@ class Report:
         facts = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "_pipeline"}
         return _restore, ({**facts, "stages": {name: dict(told) for name, told in self.stages.items()}},)
 
-    def _needed(self) -> "Pipeline":
+    def _needed(self) -> "PipelineDefinition":
         if self._pipeline is None:
             raise UsageError("this report was read from a file and knows no store")
         return self._pipeline
 
     @staticmethod
-    def of(pipeline: "Pipeline", batch: str) -> "Report":
+    def of(pipeline: "PipelineDefinition", batch: str) -> "Report":
         """How a batch stands, without a run."""
         return make(pipeline, batch, run=None, reason="", tolerated=0)
 
@@ -356,7 +356,7 @@ def _restore(facts: dict[str, Any]) -> Report:
     return Report(**{**facts, "stages": _frozen(facts["stages"])})
 
 
-def make(pipeline: "Pipeline", name: str, *, run: Figures | None, reason: str,
+def make(pipeline: "PipelineDefinition", name: str, *, run: Figures | None, reason: str,
          tolerated: int | float | Tolerance, rewound: int = 0,
          warnings: tuple[str, ...] = (), findings: Findings | None = None,
          compared: Reconciliation | None = None, began_with: Sequence[Chunk] = (),

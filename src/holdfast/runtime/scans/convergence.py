@@ -17,10 +17,10 @@ from holdfast.core.errors import NotConverged, UsageError
 from holdfast.core.limits import RESULT_BYTES
 from holdfast.core.model import Batch, State, chain_of_batch
 from holdfast.runtime import event_loop
+from holdfast.runtime.define.calls import here
 from holdfast.runtime.define.stage import code_of
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.text import command
-from holdfast.runtime.verify.calls import here
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_checkpoint, each_entry, each_item, each_output
 

@@ -20,6 +20,7 @@ from holdfast.core.errors import StoreUnavailable, Transient
 from holdfast.core.model import Batch, State
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.define import definition
+from holdfast.runtime.define.options import Signals
 from holdfast.runtime.engine.hooks import FailureHooks
 from holdfast.runtime.report.report import Report
 from holdfast.runtime.scans.convergence import Gathered
@@ -29,12 +30,12 @@ from holdfast.runtime.scans.stage import RangeStage, payload_of
 from holdfast.runtime.scans.tick import Ended, Tick
 from holdfast.runtime.sources.base import UNAVAILABLE, Span
 from holdfast.runtime.text import brief, command, many
-from holdfast.runtime.working.interrupts import Signals, give_back, handled, interrupted
+from holdfast.runtime.working.interrupts import give_back, handled, interrupted
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
-    from holdfast.runtime.pipeline import Pipeline
+    from holdfast.runtime.define.pipeline import PipelineDefinition
 
 log = logging.getLogger("holdfast.follow")
 
@@ -50,8 +51,8 @@ SHORTEST = 0.05
 class Following:
     """What this process knows about a batch that follows a source: opened once, looked at with one read after that."""
 
-    def __init__(self, pipeline: "Pipeline", stage: RangeStage, *, batch: str, lease: float, accept: str | None,
-                 heartbeat: float | None = None) -> None:  # fmt: skip
+    def __init__(self, pipeline: "PipelineDefinition", stage: RangeStage, *, batch: str, lease: float,
+                 accept: str | None, heartbeat: float | None = None) -> None:  # fmt: skip
         self.pipeline, self.stage = pipeline, stage
         found = open_batch(pipeline, stage, batch, accept)
         self.follower = Follower(pipeline.store, stage, pipeline=pipeline.name, batch=found, lease=lease,
@@ -133,7 +134,7 @@ class Following:
         return poll if last.ended is not Ended.LOST else SHORTEST
 
 
-def open_batch(pipeline: "Pipeline", stage: RangeStage, name: str, accept: str | None) -> Batch:
+def open_batch(pipeline: "PipelineDefinition", stage: RangeStage, name: str, accept: str | None) -> Batch:
     """The batch with its one item, made if it is missing. Another source than the one it was begun with is refused."""
     store, actor = pipeline.store, owners.new_owner()
     keyed = definition.keyed_by("range", "key")
@@ -153,7 +154,9 @@ def open_batch(pipeline: "Pipeline", stage: RangeStage, name: str, accept: str |
     return known
 
 
-def accept_source(pipeline: "Pipeline", known: Batch, stage: RangeStage, accept: str | None, actor: str) -> None:
+def accept_source(
+    pipeline: "PipelineDefinition", known: Batch, stage: RangeStage, accept: str | None, actor: str
+) -> None:
     """Refuse a changed source; where somebody says why it is fine, keep that with the difference."""
     now = stage.source.describe()
     if not changes.source_changes(known, now):

@@ -12,6 +12,7 @@ from holdfast.core.errors import Skip, UsageError
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Checkpoint, Item
 from holdfast.core.outcome import Done, Failed
+from holdfast.runtime.define.calls import here
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.engine.resources import Handed
 from holdfast.runtime.event_loop import Loan, this_thread
@@ -26,7 +27,6 @@ from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Parked, RangeLost, Walk
 from holdfast.runtime.sources.base import Notice, Outage, SourceAway, asked, is_away
 from holdfast.runtime.sources.text_file import LineFile
-from holdfast.runtime.verify.calls import here
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.explanation import with_place
 from holdfast.runtime.working.pools import Finished

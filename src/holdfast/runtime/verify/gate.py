@@ -14,8 +14,9 @@ from typing import NamedTuple
 from holdfast.core.model import Item, Output
 from holdfast.core.outcome import Lost, Outcome
 from holdfast.core.verify import GoesBack, Seen, Stays, Verdict, is_enough_to_judge, is_too_much
+from holdfast.runtime.define.options import Level
 from holdfast.runtime.verify.inspector import Looker, Past
-from holdfast.runtime.verify.recheck import Level, refusal
+from holdfast.runtime.verify.recheck import refusal
 from holdfast.runtime.working.assignment import clock
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.explanation import explain

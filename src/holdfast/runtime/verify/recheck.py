@@ -5,13 +5,13 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from msgspec import structs
 
 from holdfast.core import canonical, course, ingest, verify
 from holdfast.core.acts import change_of
-from holdfast.core.errors import UndoRefused, UsageError
+from holdfast.core.errors import UndoRefused
 from holdfast.core.limits import ACT_ITEMS, LISTED_NAMES
 from holdfast.core.model import (
     Act,
@@ -30,6 +30,7 @@ from holdfast.core.model import (
 )
 from holdfast.core.states import RESOLVED, Transition, keeps_outputs, move
 from holdfast.core.verify import Decision, GoesBack, Unclear, rewound
+from holdfast.runtime.define.options import Level
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.operate.observe import Digests, recorded_digests
 from holdfast.runtime.report import status
@@ -149,7 +150,6 @@ def _send(store: Store, batch: BatchId, items: Sequence[Back], reason: str, acto
     return store.act(act)
 
 
-Level = Literal["none", "quick", "full"]
 GROUP = 500
 """Items that are read, or looked at quickly, together."""
 ASKED_TOGETHER = 20
@@ -157,12 +157,6 @@ ASKED_TOGETHER = 20
 THREADS = 64
 BY_HAND_NAMED = 20
 """Items resolved by hand that a report names where they go back."""
-
-
-def check_level(level: str) -> None:
-    """Refuse words we do not know."""
-    if level not in ("none", "quick", "full"):
-        raise UsageError(f'verify={level!r}: pass "none", "quick" or "full"')
 
 
 class Group(NamedTuple):

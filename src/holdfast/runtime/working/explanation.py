@@ -13,8 +13,8 @@ from holdfast.core.limits import DEFERRED_LEAST, REQUEST_HINT_CHARS
 from holdfast.core.model import Item
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import LONGEST_WAIT, classify, host_trouble, place_in, retry_after
+from holdfast.runtime.define.calls import CheckFailed, Silence
 from holdfast.runtime.define.schema import Invalid
-from holdfast.runtime.verify.calls import CheckFailed, Silence
 
 TRACE_CHARS = 4000
 TRACE_FRAMES = 8

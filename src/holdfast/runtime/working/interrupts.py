@@ -11,27 +11,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, get_args
+from typing import Any
 
-from holdfast.core.errors import Interrupted, UsageError
+from holdfast.core.errors import Interrupted
 from holdfast.core.limits import SIGNAL_SECONDS
 from holdfast.core.retry import died_of_a_signal
+from holdfast.runtime.define.options import Signals
 from holdfast.runtime.working.control import Control
 
-Signals = Literal["raise", "report", "ignore"]
 HEEDED = (signal.SIGINT, signal.SIGTERM)
 CTRL_C = 130
 """How a program ends that Ctrl-C ended, as shells tell it."""
 LOOK_SECONDS = 0.005
-
-
-def check_signals(signals: object) -> None:
-    """Refuse what is not one of the three ways."""
-    if signals not in get_args(Signals):
-        raise UsageError(
-            f"signals={signals!r}: pass 'raise' (Ctrl-C drains, then raises hf.Interrupted), 'report' (it drains, and "
-            "the report is returned) or 'ignore' (signals are left to you)"
-        )
 
 
 class BrokenOff(BaseException):

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import UsageError
+from holdfast.runtime.define.options import Options
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.engine.resources import Handed, Resources
-from holdfast.runtime.options import Options
 from holdfast.runtime.scans.burial import Burial
 from holdfast.runtime.scans.elsewhere import ProcessRunner
 from holdfast.runtime.scans.runner import RangeRunner
@@ -25,7 +25,7 @@ from holdfast.runtime.working.processes import Processes
 from holdfast.runtime.working.runner import StageRunner
 
 if TYPE_CHECKING:
-    from holdfast.runtime.pipeline import Pipeline
+    from holdfast.runtime.define.pipeline import PipelineDefinition
 
 
 AT_ONCE_SECONDS = 1.0
@@ -34,7 +34,12 @@ AT_ONCE_SECONDS = 1.0
 
 @contextmanager
 def open_lanes(
-    pipeline: "Pipeline", options: Options, control: Control, finished: Finished, ledger: Ledger, resources: Resources
+    pipeline: "PipelineDefinition",
+    options: Options,
+    control: Control,
+    finished: Finished,
+    ledger: Ledger,
+    resources: Resources,
 ) -> Iterator[Sequence[Lane]]:
     """The lanes of a run; at its end their pools are closed, then its resources."""
     stages = pipeline.stages
@@ -87,8 +92,8 @@ def _refuse_unclosed(stage: Stage, options: Options, resources: Resources) -> No
         )
 
 
-def _range_runner(stage: RangeStage, pipeline: "Pipeline", options: Options, finished: Finished, ledger: Ledger,
-                  handed: Handed, told: dict[str, Any]) -> RangeRunner:  # fmt: skip
+def _range_runner(stage: RangeStage, pipeline: "PipelineDefinition", options: Options, finished: Finished,
+                  ledger: Ledger, handed: Handed, told: dict[str, Any]) -> RangeRunner:  # fmt: skip
     """Ranges run on threads; those that were asked to be in processes are waited for by a thread each."""
     burial = Burial(pipeline.store, options.batch, ledger.admit)
     told = {**told, "finished": finished, "burial": burial, "patience": options.patience}
@@ -119,7 +124,9 @@ def _kind(stage: Stage, options: Options) -> str:
     return "processes" if chosen == "processes" else "executor"
 
 
-def _pool(kind: str, pipeline: "Pipeline", options: Options, finished: Finished, resources: Resources) -> Pool:
+def _pool(
+    kind: str, pipeline: "PipelineDefinition", options: Options, finished: Finished, resources: Resources
+) -> Pool:
     size, given = options.workers, options.executor
     if kind == "loop":
         return Loop(size, finished, resources.home)

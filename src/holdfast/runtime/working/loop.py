@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
 from holdfast.runtime import event_loop
+from holdfast.runtime.define.calls import here
 from holdfast.runtime.event_loop import EventLoop
-from holdfast.runtime.verify.calls import here
 from holdfast.runtime.working.assignment import Answer, Assignment, clock
 from holdfast.runtime.working.pools import Finished, Unable
 from holdfast.runtime.working.runner import StageRunner

@@ -21,6 +21,7 @@ from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Item
 from holdfast.core.outcome import Done, Lost, Outcome, excuse
 from holdfast.core.verify import may_have_been_tried
+from holdfast.runtime.define.calls import Asker, Check, here
 from holdfast.runtime.define.context import Context
 from holdfast.runtime.define.resource import unbound
 from holdfast.runtime.define.schema import Invalid
@@ -29,7 +30,6 @@ from holdfast.runtime.engine.resources import Handed
 from holdfast.runtime.event_loop import Loan, this_thread
 from holdfast.runtime.sinks.base import Evidence, Identity, Provenance
 from holdfast.runtime.sinks.files import Files
-from holdfast.runtime.verify.calls import Asker, Check, here
 from holdfast.runtime.working.assignment import Assignment, clock
 from holdfast.runtime.working.explanation import InputLost, SinkTrouble, Unverified, explain
 from holdfast.runtime.working.interrupts import await_stop, await_stop_async

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from holdfast.core import canonical
 from holdfast.core.changes import check_choice
@@ -13,15 +13,39 @@ from holdfast.core.errors import UsageError
 from holdfast.core.lease import check_times
 from holdfast.core.limits import SOURCE_PATIENCE, UNDO_SHARE
 from holdfast.runtime.define.policy import Budget, Tolerance
-from holdfast.runtime.ingester import Changed, Identity, KeyFrom, check_identity
-from holdfast.runtime.operate.steer import Until
-from holdfast.runtime.text import Duration, moment, seconds
-from holdfast.runtime.verify import recheck
-from holdfast.runtime.working.interrupts import Signals, check_signals
+from holdfast.runtime.text import Duration, in_utc, moment, seconds
 from holdfast.stores.base import Capabilities
 
 WORKERS = 10_000
 Code = Literal["keep", "rerun", "refuse"]
+Level = Literal["none", "quick", "full"]
+Signals = Literal["raise", "report", "ignore"]
+Identity = Literal["key", "content", "new"]
+Changed = Literal["refuse", "keep", "rerun"]
+KeyFrom = str | Callable[[Any], Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """The end of a batch as a user writes it: a moment, or a time from when it is first said."""
+
+    seconds: float | None = None
+    at: float | None = None
+
+    @staticmethod
+    def of(value: Duration | datetime | None) -> "Until | None":
+        if value is None:
+            return None
+        if not isinstance(value, datetime):
+            return Until(seconds=seconds(value, "until"))
+        if value.tzinfo is None:
+            raise UsageError(f"until={value.isoformat()} has no time zone: add one, as in 2026-12-01T06:00+00:00")
+        return Until(at=value.timestamp())
+
+    @property
+    def words(self) -> str:
+        """What the journal keeps as the reason: the same words mean the same end."""
+        return f"run until {in_utc(self.at)}" if self.at is not None else f"run until {self.seconds:g} s later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +61,7 @@ class Options:
     deadline: float | None
     until: Until | None
     lease: float
-    verify: recheck.Level
+    verify: Level
     undo: float
     executor: Executor | str | None
     progress: bool | Callable[[Any], None] | None
@@ -66,7 +90,7 @@ class Options:
         deadline: Duration | datetime | None = None,
         until: Duration | datetime | None = None,
         lease: Duration = "30s",
-        verify: recheck.Level = "quick",
+        verify: Level = "quick",
         undo: int | str = UNDO_SHARE,
         executor: Executor | str | None = None,
         progress: bool | Callable[[Any], None] | None = None,
@@ -96,7 +120,7 @@ class Options:
         if not isinstance(allow_empty, bool):
             raise UsageError(f"allow_empty={allow_empty!r}: pass True where a source without any item is fine")
         beat = heartbeat_seconds(lease, heartbeat)
-        recheck.check_level(verify)
+        check_level(verify)
         check_identity(identity, changed)
         check_choice(code)
         check_signals(signals)
@@ -151,3 +175,26 @@ def check_capabilities(able: Capabilities, options: Options, receivers: Sequence
 
 def _refused(what: str, why: str) -> UsageError:
     return UsageError(f"{what} does not work with the state in a bucket: {why}. Leave it out, or use a database")
+
+
+def check_identity(identity: str, changed: str) -> None:
+    """Refuse words we do not know."""
+    if identity not in ("key", "content", "new"):
+        raise UsageError(f'identity={identity!r}: pass "key", "content" or "new"')
+    if changed not in ("refuse", "keep", "rerun"):
+        raise UsageError(f'changed={changed!r}: use "refuse", "keep" or "rerun"')
+
+
+def check_level(level: str) -> None:
+    """Refuse words we do not know."""
+    if level not in ("none", "quick", "full"):
+        raise UsageError(f'verify={level!r}: pass "none", "quick" or "full"')
+
+
+def check_signals(signals: object) -> None:
+    """Refuse what is not one of the three ways."""
+    if signals not in get_args(Signals):
+        raise UsageError(
+            f"signals={signals!r}: pass 'raise' (Ctrl-C drains, then raises hf.Interrupted), 'report' (it drains, and "
+            "the report is returned) or 'ignore' (signals are left to you)"
+        )

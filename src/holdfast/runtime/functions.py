@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import ResourceError, StoreError, UsageError
-from holdfast.runtime.ingester import Changed, KeyFrom
+from holdfast.runtime.define.options import Changed, KeyFrom
 from holdfast.runtime.messages.processed import Processed
 from holdfast.runtime.messages.processing import Processor
 from holdfast.runtime.operate import steer
@@ -15,6 +15,7 @@ from holdfast.runtime.text import Duration, seconds
 
 if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline
+
 
 log = logging.getLogger("holdfast.functions")
 

@@ -1,0 +1,213 @@
+"""What a user defines: stages in their order, resources, hooks, a store and perhaps a source."""
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from pydantic import BaseModel
+
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import BATCH_NAME_CHARS, STAGES
+from holdfast.runtime.define.definition import Patience
+from holdfast.runtime.define.options import KeyFrom
+from holdfast.runtime.define.policy import Breaker, Retry
+from holdfast.runtime.define.resource import Resource, Scope, define
+from holdfast.runtime.define.stage import Hooks, Stage, Where
+from holdfast.runtime.events import Target, receivers
+from holdfast.runtime.sinks.base import Sink
+from holdfast.runtime.sources.base import Source
+from holdfast.runtime.text import Duration
+from holdfast.stores.base import Store
+from holdfast.stores.open import is_there, open_store, path_of
+
+Function = Callable[..., Any]
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+STAGE_OPTIONS = frozenset({"name", "retry", "sink", "timeout", "concurrency", "executor", "metrics", "breaker"})
+
+
+class PipelineDefinition:
+    """A pipeline as it is defined: all that a run, a report or an operator has to know of it."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        store: str | Path | Store | None = None,
+        source: Iterable[Any] | Function | None = None,
+        key: KeyFrom = None,
+        orphan_after: Duration = "2h",
+        dead_after: Duration = "7d",
+        events: Sequence[Target] | Target = (),
+        allow_empty: bool = False,
+    ) -> None:
+        self.allow_empty = allow_empty
+        self.name = check_name(name, "pipeline")
+        self.patience = Patience.check(orphan_after, dead_after)
+        self.receivers = receivers(events)
+        self.stages: list[Stage] = []
+        self.resources: dict[str, Resource] = {}
+        self.hooks = Hooks(f"pipeline {name!r}")
+        self._where = store
+        self._store: Store | None = None
+        self._store_pid = 0
+        self._source = source
+        self._key = key
+
+    @overload
+    def stage(self, function: Function, /) -> Stage: ...
+
+    @overload
+    def stage(
+        self,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        sink: Sink | None = None,
+        timeout: Duration | None = None,
+        concurrency: int | None = None,
+        executor: Where | None = None,
+        metrics: type[BaseModel] | None = None,
+        breaker: Breaker | bool | None = None,
+    ) -> Callable[[Function], Stage]: ...
+
+    def stage(self, function: Function | None = None, **options: Any) -> Stage | Callable[[Function], Stage]:
+        """Make a function the next stage. Defining a stage of the same name again replaces it, as in a notebook."""
+        unknown = set(options) - STAGE_OPTIONS
+        if unknown:
+            raise UsageError(f"stage({', '.join(sorted(unknown))}=…): a stage takes {', '.join(sorted(STAGE_OPTIONS))}")
+        if function is None:
+            return lambda wrapped: self._add(Stage(wrapped, **options))
+        if not callable(function):
+            raise UsageError(f"stage({function!r}): use @{self.name}.stage on a function, or give options by name")
+        return self._add(Stage(function, **options))
+
+    @overload
+    def resource(self, function: AnyFunction, /) -> AnyFunction: ...
+
+    @overload
+    def resource(self, *, name: str | None = None, scope: Scope = "run") -> Callable[[AnyFunction], AnyFunction]: ...
+
+    def resource(self, function: Any = None, *, name: str | None = None, scope: Scope = "run") -> Any:
+        """Make a function the opener of something that stages are handed by the name of a parameter. Where it yields
+        that, the rest of it closes it. Defining one of the same name again replaces it, as in a notebook."""
+
+        def register(given: Any) -> Any:
+            made = define(given, name, scope)
+            self.resources[made.name] = made
+            return given
+
+        return register if function is None else register(function)
+
+    def source(self, function: Function) -> Function:
+        """Name the function that gives the items, so that `run()` needs none."""
+        self._source = function
+        return function
+
+    def before(self, function: Function) -> Function:
+        """Call a function when a run begins."""
+        return self.hooks.before.add(function)
+
+    def after(self, function: Function) -> Function:
+        """Call a function with the report when the batch is complete."""
+        return self.hooks.after.add(function)
+
+    def on_failure(self, function: Function) -> Function:
+        """Call a function with every item that is buried, in whatever stage."""
+        return self.hooks.on_failure.add(function)
+
+    def on_event(self, function: Function) -> Function:
+        """Call a function with every event of this pipeline's batches, as a CloudEvent: at least once, in order."""
+        self.receivers += receivers(function)
+        return function
+
+    def _add(self, stage: Stage) -> Stage:
+        check_name(stage.name, "stage")
+        names = [known.name for known in self.stages]
+        for known in [known for known in self.stages if known.name != stage.name and known.sink is not None]:
+            if stage.sink is not None and known.describe()["sink"] == stage.sink.describe():
+                raise UsageError(f"stages {known.name!r} and {stage.name!r} would write to the same files")
+        if stage.name in names:
+            self.stages[names.index(stage.name)] = stage
+        elif len(self.stages) >= STAGES:
+            raise UsageError(f"pipeline {self.name!r} has {STAGES} stages, the most there can be")
+        else:
+            self.stages.append(stage)
+        return stage
+
+    @property
+    def store(self) -> Store:
+        """The pipeline's store, opened when it is first needed."""
+        if self._store is None or self._store_pid != os.getpid():
+            self._store = open_store(self._where)
+            self._store_pid = os.getpid()
+        return self._store
+
+    @property
+    def store_named(self) -> str | None:
+        """The store as the code names it, for commands that can be pasted; None where the default holds."""
+        named = isinstance(self._where, str | Path) and not str(self._where).startswith("memory:")
+        return str(self._where) if named else None
+
+    def store_if_there(self) -> Store | None:
+        """The pipeline's store, or None where there is none yet: nothing is made."""
+        if self._store is None and not is_there(self._where):
+            return None
+        return self.store
+
+    @property
+    def store_path(self) -> Path | None:
+        """The file of the pipeline's store, which need not be there or be whole; None where it has none."""
+        return path_of(self._where)
+
+    @property
+    def store_name(self) -> str | None:
+        """The store as the definition names it, for people; None where it says nothing, or nobody else can open it."""
+        named = str(self._where) if isinstance(self._where, str | Path) else None
+        return None if named is None or named.startswith("memory:") else named
+
+    def items(self) -> Iterable[Any]:
+        """The items of its own source, read again; none where it has no source."""
+        found = self._items(None)
+        return () if found is None else found
+
+    @property
+    def has_source(self) -> bool:
+        """Whether the pipeline says itself where its items come from."""
+        return self._source is not None
+
+    def use_store(self, where: str | Path | Store) -> None:
+        """Keep the state elsewhere than the definition says; the command's `--store` does this."""
+        self._where, self._store = where, None
+
+    def _items(self, items: Iterable[Any] | None) -> Iterable[Any] | None:
+        found = items if items is not None else self._source
+        if callable(found) and not hasattr(found, "__iter__"):
+            found = found()
+        if found is None:
+            return None
+        if inspect.isasyncgen(found):
+            raise UsageError(f"the source of pipeline {self.name!r} is async: give a plain generator")
+        if isinstance(found, str | bytes | dict) or not isinstance(found, Iterable):
+            raise UsageError(
+                f"the items of pipeline {self.name!r} are a {type(found).__name__}: give a list, a generator or a "
+                "source"
+            )
+        if hasattr(found, "columns") and not isinstance(found, Source):
+            raise UsageError(
+                f"the items of pipeline {self.name!r} are a {type(found).__name__}, which hands out its columns: give "
+                'its rows, such as frame.to_dict("records") of pandas or frame.iter_rows(named=True) of polars'
+            )
+        return found
+
+
+def check_name(name: str, what: str) -> str:
+    """A name people can read and type; refused with the reason otherwise."""
+    if not isinstance(name, str) or not name.strip() or name != name.strip():
+        raise UsageError(f"{what} name {name!r}: give some text without blanks around it")
+    if len(name) > BATCH_NAME_CHARS or any(ord(c) < 32 or 0xD800 <= ord(c) <= 0xDFFF for c in name):
+        raise UsageError(
+            f"{what} name {name[:40]!r}…: at most {BATCH_NAME_CHARS} characters, none of them control characters"
+        )
+    return name

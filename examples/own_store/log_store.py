@@ -77,6 +77,9 @@ class LogStore:
     def now(self) -> float:
         return self._clock()
 
+    def wait(self, batch: BatchId, seconds: float) -> None:
+        time.sleep(seconds)
+
     def close(self) -> None:
         with self._mutex:
             if self._file >= 0:

@@ -99,7 +99,20 @@ class Store(Protocol):
     capabilities: Capabilities
 
     def now(self) -> float:
-        """The clock that leases are judged by, in seconds since 1970 UTC."""
+        """Return the time by which leases are judged, in seconds since 1970 UTC.
+
+        Guarantee: it is free. No server, file or bucket is asked, and nothing is waited for: it is called for every
+            item. A store whose server judges leases keeps an offset to that clock, measured with its own writes, on a
+            local clock that runs on while the machine sleeps.
+        """
+        ...
+
+    def wait(self, batch: BatchId, seconds: float) -> None:
+        """Wait until something of a batch may have changed, for so many seconds at most.
+
+        Guarantee: nothing is changed. It may return at any time before, for no reason: whoever called looks again. A
+            store that cannot tell when others write sleeps.
+        """
         ...
 
     def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:

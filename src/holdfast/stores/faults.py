@@ -8,7 +8,8 @@ import errno
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 POINTS: dict[str, str] = {
     "open_batch.before": "before the batch is written",
@@ -84,6 +85,23 @@ def arm(hook: Hook | None) -> None:
     """Call `hook(point)` at every point from now on; None disarms."""
     global _hook  # noqa: PLW0603 - one hook for the process is the point
     _hook = hook
+
+
+@contextmanager
+def overheard(hook: Hook) -> Iterator[None]:
+    """Call `hook(point)`, too, at every point that is reached meanwhile."""
+    before = _hook
+
+    def both(point: str) -> None:
+        if before is not None:
+            before(point)
+        hook(point)
+
+    arm(both)
+    try:
+        yield
+    finally:
+        arm(before)
 
 
 def parse(spec: str) -> Hook:

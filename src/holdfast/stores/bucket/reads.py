@@ -64,6 +64,9 @@ class BucketReads:
     def now(self) -> float:
         return self._clock()
 
+    def wait(self, batch: BatchId, seconds: float) -> None:
+        self._shelf.rest(seconds)
+
     def close(self) -> None:
         self._sight.close()
         self._bucket.close()

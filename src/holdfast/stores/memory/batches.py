@@ -40,6 +40,7 @@ class MemoryBatches:
         self._clock = clock
         self._is_dead = is_dead
         self._lock = threading.RLock()
+        self._written = threading.Condition(self._lock)
         self._batches: dict[BatchId, Batch] = {}
         self._chunks: dict[ChunkId, Chunk] = {}
         self._items: dict[tuple[BatchId, ItemNo], NewItem] = {}
@@ -53,6 +54,10 @@ class MemoryBatches:
 
     def now(self) -> float:
         return self._clock()
+
+    def wait(self, batch: BatchId, seconds: float) -> None:
+        with self._written:
+            self._written.wait(seconds)
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -149,4 +154,5 @@ class MemoryBatches:
         )
         self._entries.setdefault(entry.chain, []).append(entry)
         self._batches[batch] = replace(at, seq=entry.seq, head=entry.hash)
+        self._written.notify_all()
         return entry.hash

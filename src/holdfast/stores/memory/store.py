@@ -324,3 +324,4 @@ class MemoryStore(MemoryBatches):
         self._entries.setdefault(entry.chain, []).append(entry)
         number = ChunkId(entry.chain)
         self._chunks[number] = replace(self._chunks[number], seq=entry.seq, head=entry.hash)
+        self._written.notify_all()

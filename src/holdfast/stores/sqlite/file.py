@@ -98,6 +98,16 @@ class SqliteFile:
         """How many rows all statements of this connection have changed."""
         return self._db.total_changes()
 
+    def mark(self) -> tuple[int, int]:
+        """Return a mark that is another one once anybody has written, here or in another process."""
+        self._check_process()
+        with self._lock:
+            self._check()
+            try:
+                return self._db.pragma("data_version"), self._db.total_changes()
+            except apsw.Error as error:
+                raise self._translate(error) from error
+
     def last_rowid(self) -> int:
         return self._db.last_insert_rowid()
 

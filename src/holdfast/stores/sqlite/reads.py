@@ -48,6 +48,8 @@ from holdfast.stores.sqlite.statements import load
 SQL = load("statements.sql")
 GONE = "its row is gone: chunks or entries are there that belong to it, and nobody would miss them"
 MISCOUNTED = "its row does not have as many stages as its definition"
+LOOK_SECONDS = 0.25
+"""How often a wait looks whether anybody has written."""
 PAGE = 1000
 """Rows looked at together where only some of them are wanted."""
 
@@ -70,6 +72,11 @@ class SqliteReads:
 
     def now(self) -> float:
         return self._clock()
+
+    def wait(self, batch: BatchId, seconds: float) -> None:
+        until, seen = time.monotonic() + seconds, self._file.mark()
+        while (left := until - time.monotonic()) > 0 and self._file.mark() == seen:
+            time.sleep(min(left, LOOK_SECONDS))
 
     def close(self) -> None:
         self._epoch.close()

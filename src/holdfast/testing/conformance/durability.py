@@ -1,8 +1,11 @@
 """For stores that last: what was answered is there when the store is opened again."""
 
+import threading
+
 from holdfast.core.model import Claim
-from holdfast.stores.base import has_landed
-from holdfast.testing.conformance.kit import DEFINITION, Kit, done, failed, new_item, proves, reset
+from holdfast.stores import faults
+from holdfast.stores.base import Idle, Store, has_landed
+from holdfast.testing.conformance.kit import DEFINITION, Kit, done, failed, needs, new_item, proves, reset
 
 
 @proves("B7", "C10")
@@ -20,6 +23,53 @@ def everything_is_the_same_when_the_store_is_opened_again(kit: Kit) -> None:
     assert has_landed(kit.store, written)
     kit.land(claim, [done(a) for a in kit.load(claim)[:1]], version=1)
     kit.check()
+
+
+@proves("P13")
+@needs("budget")
+def two_who_claim_under_a_cap_never_both_have_the_last_of_it(kit: Kit) -> None:
+    """However the two come together: the one reads before the other has written, or both at once."""
+    other = kit.open_again()
+    try:
+        kit.admit(*range(40))
+        _claim_between(kit, other)
+        _claim_at_once(kit, other)
+    finally:
+        other.close()
+    kit.check()
+
+
+def _claim_between(kit: Kit, other: Store) -> None:
+    """The second claims where the first has looked and not yet written, as far as its store says where that is."""
+    between: list[Claim | Idle] = []
+    come: list[str] = []
+
+    def overtake(point: str) -> None:
+        if point == "claim.before" and not come:
+            come.append(point)
+            between.append(other.claim(kit.want("bob", 1, reserve=10, cap=10)))
+
+    with faults.overheard(overtake):
+        last = kit.store.claim(kit.want("ann", 1, reserve=10, cap=10))
+    between = between or [other.claim(kit.want("bob", 1, reserve=10, cap=10))]
+    assert sum(isinstance(answer, Claim) for answer in (last, *between)) == 1
+
+
+def _claim_at_once(kit: Kit, other: Store) -> None:
+    """Each takes one item after the other until nothing is left of the cap."""
+    granted: list[Claim] = []
+
+    def take(store: Store, owner: str) -> None:
+        while isinstance(claim := store.claim(kit.want(owner, 1, reserve=10, cap=200)), Claim):
+            granted.append(claim)
+
+    threads = [threading.Thread(target=take, args=each) for each in ((kit.store, "cid"), (other, "dan"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(granted) == 19, "one of the twenty was granted before"
+    assert sum(chunk.reserved for chunk in kit.store.chunks(kit.batch)) == 200
 
 
 @proves("C1", "P7")

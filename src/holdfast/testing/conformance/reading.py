@@ -28,6 +28,17 @@ def _mixed(kit: Kit) -> None:
     kit.act("cancelled", cancel(3, kit.place(3)), cancel(8, kit.place(8)))
 
 
+@proves()
+def the_clock_is_free_and_a_wait_changes_nothing(kit: Kit) -> None:
+    kit.admit("a")
+    before = kit.everything()
+    kit.store.wait(kit.batch, 0.0)
+    assert kit.everything() == before
+    kit.store.close()
+    kit.clock.advance(5.0)
+    assert kit.store.now() == kit.clock(), "nobody is asked for the time: not even a store that is closed"
+
+
 @proves("P3")
 def items_are_read_by_state_in_order_and_in_pages(kit: Kit) -> None:
     _mixed(kit)

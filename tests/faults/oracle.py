@@ -354,4 +354,4 @@ def check_end(world: World, store: SqliteStore) -> None:
     for chunk in world.chunks:
         world.expect(chunk.pending == 0, f"chunk {chunk.id} has {chunk.pending} pending items")
         world.expect(chunk.owner is None, f"chunk {chunk.id} is still held by {chunk.owner}")
-    world.expect("read" in hooks.completed_stages(store, world.batch.id), "the completion of 'read' was not recorded")
+    world.expect("read" in hooks.completed_stages(store, world.batch), "the completion of 'read' was not recorded")

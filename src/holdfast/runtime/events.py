@@ -28,9 +28,10 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from holdfast.core import canonical, retry
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.limits import EVENT_FLUSH_SECONDS, EVENT_SECONDS, EVENTS_PAGE
-from holdfast.core.model import Batch, BatchId, StoredEvent, chain_of_batch
+from holdfast.core.model import Batch, BatchId, StoredEvent
 from holdfast.core.retry import Policy
 from holdfast.runtime import event_loop, lookup
+from holdfast.runtime.journal import first_hash
 from holdfast.runtime.text import many
 from holdfast.stores.base import Store
 
@@ -84,9 +85,8 @@ class Envelopes:
         if event.batch not in self._origins:
             for batch in self._store.batches():
                 if batch.id == event.batch:
-                    first = self._store.entries(chain_of_batch(batch.id), limit=1)[0]
                     stages = tuple(lookup.stage_names(batch))
-                    self._origins[batch.id] = Origin(batch, stages, first.hash.hex()[:16])
+                    self._origins[batch.id] = Origin(batch, stages, first_hash(self._store, batch)[:16])
         return self._origins[event.batch]
 
 

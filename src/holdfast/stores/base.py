@@ -350,24 +350,25 @@ def each_checkpoint(store: Store, batch: BatchId, *, lo: int = 0, hi: int | None
         lo = further(store.url, page[-1].n, lo) + 1
 
 
-def each_entry(store: Store, chain: int) -> Iterable[Entry]:
-    """Every entry of a chain, read in small pages: the entry of one large group of items has half a megabyte."""
-    after = 0
-    while True:
-        page = store.entries(chain, after=after, limit=ENTRIES_AT_A_TIME)
-        yield from page
+def each_entry(store: Store, chain: int, *, after: int = 0, upto: int | None = None) -> Iterator[Entry]:
+    """Every entry of a chain after one number and up to another, read in small pages: the entry of one large group of
+    items has half a megabyte."""
+    while upto is None or after < upto:
+        limit = ENTRIES_AT_A_TIME if upto is None else min(ENTRIES_AT_A_TIME, upto - after)
+        page = store.entries(chain, after=after, limit=limit)
+        yield from page if upto is None else (entry for entry in page if entry.seq <= upto)
         if not page:
             return
         after = further(store.url, page[-1].seq, after + 1)
 
 
-def newest_entries(store: Store, chain: int, upto: int) -> Iterator[Entry]:
-    """The entries of a chain from that number back to its first, the last one alone and then in small pages, and no
-    more of them than are asked for: a bucket reads each. `upto`: the number of its last entry, which its batch or chunk
-    knows."""
+def newest_entries(store: Store, chain: int, upto: int, *, least: int = 0) -> Iterator[Entry]:
+    """The entries of a chain from that number back to its first, or to the one after `least`: the last one alone and
+    then in small pages, and no more of them than are asked for: a bucket reads each. `upto`: the number of its last
+    entry, which its batch or chunk knows."""
     size = 1
-    while upto > 0:
-        after = max(0, upto - size)
+    while upto > least:
+        after = max(least, upto - size)
         yield from reversed(store.entries(chain, after=after, limit=upto - after))
         upto, size = after, ENTRIES_AT_A_TIME
 

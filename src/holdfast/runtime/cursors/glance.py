@@ -10,8 +10,8 @@ from typing import Any
 from holdfast.core import canonical, cursor, journal
 from holdfast.core.cursor import BYTE, Cursor, Standing
 from holdfast.core.model import Batch, Chunk, State, StoredItem
-from holdfast.runtime.cursors.history import backwards
 from holdfast.runtime.cursors.standing import ROW, chunk_of, is_scan, standing_of, standings
+from holdfast.runtime.journal import backward
 from holdfast.runtime.report import status
 from holdfast.runtime.text import brief, many
 from holdfast.stores import owners
@@ -97,7 +97,7 @@ def was_worked_on(store: Store, batch: Batch) -> bool:
 
 
 def _last_is_of_work(store: Store, chunk: Chunk) -> bool:
-    return any(isinstance(body, journal.Claimed | journal.Checkpointed) for _, body in backwards(store, chunk))
+    return any(isinstance(each.body, journal.Claimed | journal.Checkpointed) for each in backward(store, chunk))
 
 
 def is_followed(store: Store, batch: Batch) -> bool:
@@ -223,10 +223,11 @@ def of_a_row(batch: Batch, item: StoredItem) -> str:
 def _rate(store: Store, chunk: Chunk, n: int) -> float | None:
     """Rows per second over the last checkpoints."""
     seen: list[tuple[float, int]] = []
-    for header, body in backwards(store, chunk):
+    for entry in backward(store, chunk):
+        body = entry.body
         if not isinstance(body, journal.Checkpointed):
             break
-        seen += [(header.at, position.rows) for position in body.positions if position.n == n]
+        seen += [(entry.at, position.rows) for position in body.positions if position.n == n]
         if len(seen) >= RATE_CHECKPOINTS:
             break
     if len(seen) < 2 or seen[0][0] <= seen[-1][0]:

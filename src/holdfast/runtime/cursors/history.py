@@ -8,7 +8,8 @@ from typing import Any
 
 from holdfast.core import canonical, cursor, journal
 from holdfast.core.model import Batch, Chunk
-from holdfast.stores.base import Store, each_entry, lineage, newest_entries
+from holdfast.runtime.journal import JournalEntry, backward_of, forward, forward_of
+from holdfast.stores.base import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,35 +77,29 @@ def cost_words(said: journal.Spend) -> str:
 def history(store: Store, batch: Batch, n: int | None = None) -> Iterator[Past]:
     """The checkpoints of one range, or of all, oldest first; read as a stream."""
     chunks = store.chunks(batch.id)
-    line = chunks if n is None else lineage(chunks, n)
-    streams = [_of_chunk(store, chunk, n) for chunk in line]
+    if n is not None:
+        return (past for entry in forward_of(store, chunks, n) for past in _told(entry) if past.n == n)
+    streams = [_of_chunk(store, chunk) for chunk in chunks]
     return heapq.merge(*streams, key=lambda past: past.at)
 
 
 def last_two(store: Store, chunks: list[Chunk], n: int) -> list[Past]:
     """The newest checkpoint of a range and the one before it, as far as there are any."""
     found: list[Past] = []
-    for chunk in reversed(lineage(chunks, n)):
-        for header, body in backwards(store, chunk):
-            found += [past for past in _told(header, body) if past.n == n]
-            if len(found) >= 2:
-                return found[:2]
+    for entry in backward_of(store, chunks, n):
+        found += [past for past in _told(entry) if past.n == n]
+        if len(found) >= 2:
+            return found[:2]
     return found
 
 
-def backwards(store: Store, chunk: Chunk) -> Iterator[tuple[journal.Header, journal.Body]]:
-    """The entries of a chunk, the newest first, read in small pages."""
-    for entry in newest_entries(store, chunk.id, chunk.seq):
-        yield journal.decode_header(entry.head), journal.decode_body(entry.body)
+def _of_chunk(store: Store, chunk: Chunk) -> Iterator[Past]:
+    for entry in forward(store, chunk):
+        yield from _told(entry)
 
 
-def _of_chunk(store: Store, chunk: Chunk, n: int | None) -> Iterator[Past]:
-    for entry in each_entry(store, chunk.id):
-        told = _told(journal.decode_header(entry.head), journal.decode_body(entry.body))
-        yield from (past for past in told if n is None or past.n == n)
-
-
-def _told(header: journal.Header, body: journal.Body) -> Iterator[Past]:
+def _told(entry: JournalEntry) -> Iterator[Past]:
+    header, body = entry.header, entry.body
     if isinstance(body, journal.Checkpointed):
         for position in body.positions:
             ended = any(group.finished and position.n in group.items for group in body.advanced)

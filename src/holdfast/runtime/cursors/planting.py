@@ -14,11 +14,12 @@ from holdfast.core.course import to_note, to_steer
 from holdfast.core.cursor import go_on_from
 from holdfast.core.errors import Conflict, Refused
 from holdfast.core.limits import ACT_ITEMS
-from holdfast.core.model import Act, Batch, Change, Checkpoint, Course, ItemNo, Key, chain_of_batch
+from holdfast.core.model import Act, Batch, Change, Checkpoint, Course, ItemNo, Key
 from holdfast.runtime.cursors.standing import standings
+from holdfast.runtime.journal import forward
 from holdfast.runtime.operate.operations import By
 from holdfast.runtime.text import command
-from holdfast.stores.base import Store, each_entry
+from holdfast.stores.base import Store
 
 BEGUN, PLANTED = "planting", "planted"
 """Entries of a batch that is made like this: before its first item, and when it is whole."""
@@ -80,10 +81,9 @@ def check_free(store: Store, plan: Plan) -> Batch | None:
         return None
     kinds: dict[str, bytes] = {}
     is_whole = False
-    for entry in each_entry(store, chain_of_batch(found.id)):
-        kind = journal.decode_header(entry.head).kind
-        kinds[kind] = entry.body
-        is_whole = is_whole or (PLANTED in kinds and kind != PLANTED)
+    for entry in forward(store, found):
+        kinds[entry.kind] = entry.stored.body
+        is_whole = is_whole or (PLANTED in kinds and entry.kind != PLANTED)
     is_empty = not found.admitted and found.course is not Course.CANCELLED and not {BEGUN, PLANTED} & kinds.keys()
     if is_empty or (kinds.get(BEGUN) == _begun(plan) and not is_whole and _is_paused(found)):
         return found

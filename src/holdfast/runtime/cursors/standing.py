@@ -11,7 +11,7 @@ from holdfast.core.cursor import Cursor, Standing
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, Chunk, StoredItem
 from holdfast.runtime import lookup
-from holdfast.runtime.cursors.history import backwards
+from holdfast.runtime.journal import backward
 from holdfast.runtime.report import status
 from holdfast.runtime.text import command
 from holdfast.stores.base import Store, each_item
@@ -112,10 +112,10 @@ def lease_of(store: Store, chunk: Chunk) -> Lease:
     if chunk.owner is None:
         return Lease(owner=None, fence=chunk.fence, acquired_at=None, heartbeat_at=None, expires_at=None, is_live=False)
     acquired = heartbeat = None
-    for header, body in backwards(store, chunk):
-        if isinstance(body, journal.Claimed):
-            acquired, heartbeat = header.at, chunk.expires - (body.expires - header.at)
-            break
+    for entry in backward(store, chunk, "claimed"):
+        acquired = entry.at
+        heartbeat = chunk.expires - (entry.told(journal.Claimed).expires - entry.at)
+        break
     return Lease(owner=chunk.owner, fence=chunk.fence, acquired_at=acquired, heartbeat_at=heartbeat,
                  expires_at=chunk.expires, is_live=status.is_live(chunk, store.now()),
                  by_its_clock=not store.capabilities.one_clock)  # fmt: skip

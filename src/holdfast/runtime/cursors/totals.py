@@ -10,17 +10,18 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import canonical, cursor, journal, passes, tally
+from holdfast.core import canonical, cursor, passes, tally
 from holdfast.core.cursor import Standing
-from holdfast.core.model import Batch, Checkpoint, chain_of_batch
+from holdfast.core.model import Batch, Checkpoint
 from holdfast.core.passes import Mark, Story
 from holdfast.core.tally import Tally
 from holdfast.runtime.cursors.history import Past, history
 from holdfast.runtime.cursors.planting import CLONED, IMPORTED, PLANTED
 from holdfast.runtime.cursors.standing import is_scan, standings
+from holdfast.runtime.journal import forward
 from holdfast.runtime.text import when
 from holdfast.stores import owners
-from holdfast.stores.base import Store, each_entry
+from holdfast.stores.base import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +94,7 @@ def for_a_clone(found: Iterable[Remark]) -> list[dict[str, Any]]:
 
 def _begun_with(store: Store, batch: Batch) -> dict[str, Tally]:
     """What is amiss with the totals that a clone began with, by the key of the partition."""
-    for entry in each_entry(store, chain_of_batch(batch.id)):
-        if journal.decode_header(entry.head).kind == PLANTED:
-            body = journal.decode_body(entry.body)
-            assert isinstance(body, journal.Acted)
-            told = canonical.decode(body.note).get("totals", ())
-            return {canonical.key_text(each["partition"]): msgspec.convert(each["tally"], Tally) for each in told}
+    for entry in forward(store, batch, PLANTED):
+        told = entry.note.get("totals", ())
+        return {canonical.key_text(each["partition"]): msgspec.convert(each["tally"], Tally) for each in told}
     return {}

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core import canonical, journal
 from holdfast.core.course import to_note
-from holdfast.core.model import Batch, BatchId, ItemNo, State, chain_of_batch
+from holdfast.core.model import Batch, ItemNo, State
 from holdfast.runtime.define.schema import raw_bytes
 from holdfast.runtime.define.stage import HookList, Stage
+from holdfast.runtime.journal import forward
 from holdfast.runtime.report import statistics
 from holdfast.runtime.report.report import DeadLetter
-from holdfast.stores.base import Store, each_entry, each_item
+from holdfast.stores.base import Store, each_item
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -56,16 +57,12 @@ class FailureHooks:
 KIND = "stage_completed"
 
 
-def completed_stages(store: Store, batch: BatchId) -> dict[str, dict[str, Any]]:
+def completed_stages(store: Store, batch: Batch) -> dict[str, dict[str, Any]]:
     """What is recorded about complete stages, the newest for each."""
     found: dict[str, dict[str, Any]] = {}
-    for entry in each_entry(store, chain_of_batch(batch)):
-        header = journal.decode_header(entry.head)
-        if header.kind == KIND:
-            body = journal.decode_body(entry.body)
-            assert isinstance(body, journal.Acted)
-            facts = canonical.decode(body.note)
-            found[facts.pop("stage")] = facts
+    for entry in forward(store, batch, KIND):
+        facts = entry.note
+        found[facts.pop("stage")] = facts
     return found
 
 
@@ -76,7 +73,7 @@ def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: 
     if not any(stage.hooks.after for stage in stages) or batch.ingested_at is None:
         return failed
     first_open = min((r.place.stage for r in each_item(store, batch.id, state=State.PENDING)), default=len(stages))
-    known = completed_stages(store, batch.id)
+    known = completed_stages(store, batch)
     facts = statistics.collect(store, batch)
     for index, stage in enumerate(stages[:first_open]):
         told = facts.stages[index]

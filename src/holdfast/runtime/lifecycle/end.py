@@ -2,7 +2,7 @@
 ended in a way which running again does not change by itself."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,12 +10,13 @@ from holdfast.core import canonical, course, journal
 from holdfast.core.course import HALTS, to_note
 from holdfast.core.errors import Conflict, Refused
 from holdfast.core.limits import ACT_ITEMS, END_LOOKS
-from holdfast.core.model import Batch, Chunk, Commit, Course, Entry, State, Tolerance, chain_of_batch
+from holdfast.core.model import Batch, Chunk, Commit, Course, State, Tolerance
 from holdfast.core.verify import Reconciliation, told_before
 from holdfast.runtime import lookup
+from holdfast.runtime.journal import JournalEntry, backward, forward
 from holdfast.runtime.text import command, many, reopen, when
 from holdfast.stores import owners
-from holdfast.stores.base import Store, each_checkpoint, each_entry, each_item, newest_entries
+from holdfast.stores.base import Store, each_checkpoint, each_item
 
 HALTED = "halted"
 RECONCILED = "reconciled"
@@ -29,9 +30,7 @@ def is_empty(store: Store, batch: Batch) -> bool:
         return False
     if batch.course is Course.CANCELLED or batch.sealed_at is not None or _has_any(store, batch):
         return False
-    return not any(
-        journal.decode_header(e.head).kind == RECONCILED for e in each_entry(store, chain_of_batch(batch.id))
-    )
+    return next(forward(store, batch, RECONCILED), None) is None
 
 
 def _has_any(store: Store, batch: Batch) -> bool:
@@ -57,13 +56,11 @@ def _last_halt(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> journal.A
     if not _goes_on(store, batch):
         return None
     touched = max((chunk.touched_at for chunk in chunks), default=0.0)
-    for entry in newest_entries(store, chain_of_batch(batch.id), batch.seq):
-        header = journal.decode_header(entry.head)
-        if header.kind in ("ingested", "steered") or header.at < touched:
+    for entry in backward(store, batch):
+        if entry.kind in ("ingested", "steered") or entry.at < touched:
             return None
-        if header.kind == HALTED:
-            body = journal.decode_body(entry.body)
-            return body if isinstance(body, journal.Acted) else None
+        if entry.kind == HALTED:
+            return entry.told(journal.Acted)
     return None
 
 
@@ -168,12 +165,10 @@ def _note_end(store: Store, batch: Batch, found: Reconciliation, actor: str, *, 
 def _last_told(store: Store, name: str) -> tuple[int, bytes] | None:
     """Return the number of the entry that told an end last, and its facts."""
     batch = lookup.batch_named(store, name)
-    for entry in newest_entries(store, chain_of_batch(batch.id), batch.seq):
-        body = journal.decode_body(entry.body)
-        if journal.decode_header(entry.head).kind == RECONCILED and isinstance(body, journal.Acted):
-            facts = told_before(body.note)
-            if facts is not None:
-                return entry.seq, facts
+    for entry in backward(store, batch, RECONCILED):
+        facts = told_before(entry.told(journal.Acted).note)
+        if facts is not None:
+            return entry.seq, facts
     return None
 
 
@@ -235,27 +230,21 @@ def seal_of(store: Store, batch: Batch) -> Seal | None:
     if batch.sealed_at is None:
         return None
     by, reason, late = "?", "", list[Late]()
-    for entry in each_entry(store, chain_of_batch(batch.id)):
-        header = journal.decode_header(entry.head)
-        if header.kind == "sealed":
-            body = journal.decode_body(entry.body)
-            by, late = header.actor, []
-            reason = body.reason if isinstance(body, journal.Sealed) else ""
-        late += _late(header, entry)
+    for entry in forward(store, batch, "sealed", LATE):
+        if entry.kind == "sealed":
+            by, reason, late = entry.actor, entry.told(journal.Sealed).reason, []
+        else:
+            late.append(_late(entry))
     return Seal(at=batch.sealed_at, by=by, reason=reason, late=tuple(late))
 
 
 def late_for(store: Store, batch: Batch, n: int) -> list[Late]:
     """What came too late for one item, whether the batch is still sealed or not."""
-    entries = each_entry(store, chain_of_batch(batch.id))
-    return [late for entry in entries for late in _late(journal.decode_header(entry.head), entry) if n in late.items]
+    return [late for late in map(_late, forward(store, batch, LATE)) if n in late.items]
 
 
-def _late(header: journal.Header, entry: Entry) -> Iterator[Late]:
-    body = journal.decode_body(entry.body) if header.kind == LATE else None
-    if isinstance(body, journal.Acted):
-        items = tuple(canonical.decode(body.note)["items"])
-        yield Late(at=header.at, owner=header.actor, items=items, entry=journal.name(header.chain, header.seq))
+def _late(entry: JournalEntry) -> Late:
+    return Late(at=entry.at, owner=entry.actor, items=tuple(entry.note["items"]), entry=entry.name)
 
 
 def note_late(store: Store, commits: Sequence[Commit], *, owner: str) -> int:

@@ -10,7 +10,8 @@ from holdfast.core import changes, journal
 from holdfast.core.course import stage_count
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Chunk, StoredItem
-from holdfast.stores.base import Store, each_entry, each_item
+from holdfast.runtime.journal import forward_over
+from holdfast.stores.base import Store, each_item
 
 
 class Makers:
@@ -53,10 +54,8 @@ def read_makers(
 ) -> Makers:
     """Replay a batch: what is said of an item last is true of it, in the chunk it is in."""
     found = Makers(changed, definition, max((chunk.hi for chunk in chunks), default=batch.admitted))
-    for chunk in sorted(chunks, key=lambda each: each.id):
-        for entry in each_entry(store, chunk.id):
-            if journal.decode_header(entry.head).kind == "checkpoint":
-                found.replay(journal.decode_body(entry.body))
+    for entry in forward_over(store, chunks, "checkpoint"):
+        found.replay(entry.body)
     return found
 
 

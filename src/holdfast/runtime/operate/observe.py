@@ -14,12 +14,13 @@ from holdfast.core.model import Batch, Chunk, Output, State, StoredItem
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import GONE, Finding, How, What, judge
 from holdfast.runtime import lookup
+from holdfast.runtime.journal import forward_of
 from holdfast.runtime.sinks import files, names
 from holdfast.runtime.sinks.base import Evidence, Provenance, Sink, TakenOver
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.verify import ownership
 from holdfast.runtime.verify.inspector import sinks_of
-from holdfast.stores.base import Store, each_entry, each_output, lineage
+from holdfast.stores.base import Store, each_output
 
 Digests = dict[tuple[int, int], bytes]
 """(item, stage) -> over salt and output."""
@@ -30,17 +31,16 @@ def recorded_digests(store: Store, chunks: Sequence[Chunk], chunk: Chunk) -> Dig
     one was cut from speak of its items, too."""
     found: Digests = {}
     size = canonical.DIGEST_BYTES
-    for each in lineage(chunks, chunk.lo):
-        for entry in each_entry(store, each.id):
-            body = journal.decode_body(entry.body)
-            if isinstance(body, journal.Checkpointed):
-                for group in body.advanced:
-                    for index, n in enumerate(group.items):
-                        if chunk.lo <= n < chunk.hi:
-                            found[n, group.stage] = group.digests[index * size : index * size + size]
-            elif isinstance(body, journal.Acted):
-                given = [moved for moved in body.items if moved.output_digest]
-                found |= {(moved.n, moved.stage_after - 1): moved.output_digest for moved in given}
+    for entry in forward_of(store, chunks, chunk.lo):
+        body = entry.body
+        if isinstance(body, journal.Checkpointed):
+            for group in body.advanced:
+                for index, n in enumerate(group.items):
+                    if chunk.lo <= n < chunk.hi:
+                        found[n, group.stage] = group.digests[index * size : index * size + size]
+        elif isinstance(body, journal.Acted):
+            given = [moved for moved in body.items if moved.output_digest]
+            found |= {(moved.n, moved.stage_after - 1): moved.output_digest for moved in given}
     return found
 
 

@@ -4,7 +4,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -12,7 +11,7 @@ from holdfast.core import canonical, course, journal
 from holdfast.core.course import End, to_note
 from holdfast.core.errors import StoreError, UsageError
 from holdfast.core.limits import FINDINGS
-from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Course, ItemNo, NewItem, State, chain_of_batch
+from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Course, ItemNo, NewItem, State
 from holdfast.core.verify import Expected, Finding, How, Observed, Reconciliation, Recorded, What, conclude
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors.standing import is_scan
@@ -21,6 +20,7 @@ from holdfast.runtime.define.options import KeyFrom
 from holdfast.runtime.define.schema import Schema
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.ingester import Ingester
+from holdfast.runtime.journal import backward
 from holdfast.runtime.lifecycle.end import RECONCILED, conclude_end, is_empty
 from holdfast.runtime.operate.observe import Extras, Observer
 from holdfast.runtime.report import status
@@ -28,7 +28,7 @@ from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.verify import ownership
 from holdfast.runtime.verify.inspector import sinks_of
-from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_item, newest_entries
+from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_item
 from holdfast.stores.seen import Seen
 
 if TYPE_CHECKING:
@@ -333,13 +333,8 @@ def _is_known(store: Store, batch: Batch, message: Message | None, *, whole: boo
 
 def _last_end(store: Store, batch: Batch) -> str | None:
     """Return the heads of all chains at the end that was noted last; None where the batch was amended since."""
-    for entry in newest_entries(store, chain_of_batch(batch.id), batch.seq):
-        kind = journal.decode_header(entry.head).kind
-        if kind in AMENDS:
-            return None
-        if kind == RECONCILED:
-            body = journal.decode_body(entry.body)
-            return str(canonical.decode(body.note)["heads"]) if isinstance(body, journal.Acted) else None
+    for entry in backward(store, batch, *AMENDS, RECONCILED):
+        return None if entry.kind in AMENDS else str(entry.note["heads"])
     return None
 
 
@@ -348,7 +343,6 @@ def _depth(store: Store, batch: Batch, sinks: Mapping[int, Sink], message: Messa
     its own."""
     if not sinks:
         return "sums"
-    newest = islice(newest_entries(store, chain_of_batch(batch.id), batch.seq), ENTRIES_AT_A_TIME)
-    kinds = (journal.decode_header(entry.head).kind for entry in newest)
-    told = next((kind for kind in kinds if kind == RECONCILED or kind in AMENDS - {"ingested"}), None)
+    newest = backward(store, batch, *AMENDS - {"ingested"}, RECONCILED, most=ENTRIES_AT_A_TIME)
+    told = next((entry.kind for entry in newest), None)
     return "sums" if message is not None and told == RECONCILED else "files"

@@ -18,14 +18,15 @@ from holdfast.core.course import to_note
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import LIFTED
 from holdfast.core.limits import ACT_ITEMS, FOUND_EACH, FOUND_GROUPS
-from holdfast.core.model import Act, Batch, BatchId, Change, Chunk, Event, ItemNo, Place, State, chain_of_batch
+from holdfast.core.model import Act, Batch, Change, Chunk, Event, ItemNo, Place, State
 from holdfast.runtime import lookup
+from holdfast.runtime.journal import forward
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import reconcile
 from holdfast.runtime.operate.operations import By, Result
 from holdfast.runtime.report import blame, orphans
 from holdfast.runtime.report.orphans import Eye, Orphan, find
-from holdfast.stores.base import Store, each_entry
+from holdfast.stores.base import Store
 
 KIND = "orphans_found"
 
@@ -50,7 +51,7 @@ def look_for_orphans(store: Store, batch: Batch, *, limit: int) -> Seen:
     """Count what is stuck, keep the first, and see what of it is news."""
     seen, told = Seen(), None
     for orphan in find(store, batch):
-        told = set(_told(store, batch.id)) if told is None else told  # most batches have none: then it is not read
+        told = set(_told(store, batch)) if told is None else told  # most batches have none: then it is not read
         seen.total += 1
         seen.kinds[orphan.kind.value] += 1
         if len(seen.first) < limit:
@@ -78,13 +79,10 @@ def announce(store: Store, batch: Batch, seen: Seen, *, actor: str) -> bool:
     ).written
 
 
-def _told(store: Store, batch: BatchId) -> Iterator[Group]:
-    for entry in each_entry(store, chain_of_batch(batch)):
-        if journal.decode_header(entry.head).kind == KIND:
-            body = journal.decode_body(entry.body)
-            assert isinstance(body, journal.Acted)
-            for chunk, kind, since, _ in canonical.decode(body.note)["groups"]:
-                yield chunk, kind, float(since)
+def _told(store: Store, batch: Batch) -> Iterator[Group]:
+    for entry in forward(store, batch, KIND):
+        for chunk, kind, since, _ in entry.note["groups"]:
+            yield chunk, kind, float(since)
 
 
 def _found_events(seen: Seen) -> Iterator[Event]:

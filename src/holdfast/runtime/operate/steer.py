@@ -17,11 +17,12 @@ from holdfast.core.acts import change_of
 from holdfast.core.course import CANCELLED, ENDED, to_note, to_steer
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACT_ITEMS, ITEMS
-from holdfast.core.model import Act, Batch, Change, Chunk, Course, State, StoredItem, chain_of_batch
+from holdfast.core.model import Act, Batch, Change, Chunk, Course, State, StoredItem
 from holdfast.core.states import Transition, move
 from holdfast.core.verify import Reconciliation
 from holdfast.runtime import lookup
 from holdfast.runtime.define.options import Until
+from holdfast.runtime.journal import backward
 from holdfast.runtime.operate import reconcile
 from holdfast.runtime.operate.operations import By, Result
 from holdfast.runtime.operate.reconcile import NO_SINKS, look_for_end
@@ -29,7 +30,7 @@ from holdfast.runtime.report import status
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.text import command, in_utc
 from holdfast.stores import owners
-from holdfast.stores.base import Store, each_item, newest_entries
+from holdfast.stores.base import Store, each_item
 
 IN_FLIGHT = "in flight: their owners finish them, or leave them at the next checkpoint"
 
@@ -183,21 +184,17 @@ def set_end(store: Store, batch: Batch, until: Until | None, *, actor: str) -> B
 
 def why(store: Store, batch: Batch, default: str) -> str:
     """The reason with which the batch was last steered."""
-    return next((body.reason for body in _steerings(store, batch)), default)
+    return next(_reasons(store, batch), default)
 
 
 def _last_said(store: Store, batch: Batch) -> str:
     """The words with which the batch got its end; pauses since then do not matter."""
-    return next((body.reason for body in _steerings(store, batch) if body.reason.startswith("run until ")), "")
+    return next((reason for reason in _reasons(store, batch) if reason.startswith("run until ")), "")
 
 
-def _steerings(store: Store, batch: Batch) -> Iterator[journal.Steered]:
-    """How the batch was steered, newest first."""
-    for entry in newest_entries(store, chain_of_batch(batch.id), batch.seq):
-        if journal.decode_header(entry.head).kind == "steered":
-            body = journal.decode_body(entry.body)
-            assert isinstance(body, journal.Steered)
-            yield body
+def _reasons(store: Store, batch: Batch) -> Iterator[str]:
+    """Yield why the batch was steered, newest first."""
+    return (entry.told(journal.Steered).reason for entry in backward(store, batch, "steered"))
 
 
 log = logging.getLogger("holdfast.ending")

@@ -21,7 +21,8 @@ from holdfast.core import journal
 from holdfast.core.journal import FLOAT32, UINT16, unpack
 from holdfast.core.limits import DISTINCT_NAMES
 from holdfast.core.model import Chunk
-from holdfast.stores.base import Store, each_entry
+from holdfast.runtime.journal import forward
+from holdfast.stores.base import Store
 
 Number = int | float
 Block = list[Number]
@@ -280,7 +281,7 @@ class Reader:
 
     def __init__(self, store: Store, chunks: Sequence[Chunk]) -> None:
         self._store = store
-        self._upto = [(chunk.id, chunk.seq) for chunk in chunks if chunk.seq]
+        self._chunks = [chunk for chunk in chunks if chunk.seq]
 
     def read(self, tallies: dict[int, Tally] | None = None) -> Iterator[tuple[int, str, Block]]:
         """Blocks of (stage, name, numbers): every number once. With `tallies`, what is counted goes there by stage."""
@@ -301,13 +302,10 @@ class Reader:
 
     def checkpoints(self) -> Iterator[journal.Checkpointed]:
         """The bodies of all commits."""
-        for chain_id, upto in self._upto:
-            for entry in each_entry(self._store, chain_id):
-                if entry.seq > upto:
-                    break
-                body = journal.decode_body(entry.body)
-                if isinstance(body, journal.Checkpointed):
-                    yield body
+        for chunk in self._chunks:
+            for entry in forward(self._store, chunk, upto=chunk.seq):
+                if isinstance(entry.body, journal.Checkpointed):
+                    yield entry.body
 
 
 def tally_up(body: journal.Checkpointed, tallies: dict[int, Tally]) -> None:

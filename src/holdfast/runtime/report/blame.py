@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.core import journal, lease
 from holdfast.core.limits import BLAME_ENTRIES
 from holdfast.core.model import Batch, Chunk, ChunkId
+from holdfast.runtime.journal import backward
 from holdfast.runtime.report import orphans
 from holdfast.runtime.text import command, many
 from holdfast.stores import owners
@@ -14,7 +15,6 @@ from holdfast.stores.base import Store
 
 LOOKED_AT = 16
 """Of parts that carry blame, those whose deaths are counted in the journal."""
-LOOK_BACK = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,21 +118,16 @@ def _backwards(store: Store, chunk: Chunk, known: Mapping[ChunkId, Chunk]) -> It
     cut: ChunkId | None = None
     left = BLAME_ENTRIES
     while left > 0:
-        for header, body in _newest(store, chunk, left):
+        for entry in backward(store, chunk, most=left):
             left -= 1
             if cut is None:
-                yield header
-            elif isinstance(body, journal.Claimed) and body.child is not None and body.child[0] == cut:
+                yield entry.header
+            elif _child(entry.body) == cut:
                 cut = None
         if chunk.parent is None or chunk.parent not in known:
             return
         cut, chunk = chunk.id, known[chunk.parent]
 
 
-def _newest(store: Store, chunk: Chunk, most: int) -> Iterator[tuple[journal.Header, journal.Body]]:
-    upto, least = chunk.seq, max(0, chunk.seq - most)
-    while upto > least:
-        after = max(least, upto - LOOK_BACK)
-        for entry in reversed(store.entries(chunk.id, after=after, limit=upto - after)):
-            yield journal.decode_header(entry.head), journal.decode_body(entry.body)
-        upto = after
+def _child(body: journal.Body) -> int | None:
+    return body.child[0] if isinstance(body, journal.Claimed) and body.child is not None else None

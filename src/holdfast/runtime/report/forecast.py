@@ -12,8 +12,9 @@ from holdfast.core import canonical, journal
 from holdfast.core.journal import FLOAT32, unpack
 from holdfast.core.model import Batch, Chunk
 from holdfast.runtime import lookup
+from holdfast.runtime.journal import forward
 from holdfast.runtime.report.attempts import ENDS, was_run
-from holdfast.stores.base import Store, each_entry
+from holdfast.stores.base import Store
 
 STAGE_BITS = 6
 
@@ -141,11 +142,11 @@ class Past:
     def read(store: Store, chunks: Sequence[Chunk]) -> "Past":
         past = Past()
         for chunk in chunks:
-            for entry in each_entry(store, chunk.id) if chunk.seq else ():
-                body = journal.decode_body(entry.body)
+            for entry in forward(store, chunk) if chunk.seq else ():
+                body = entry.body
                 if isinstance(body, journal.Checkpointed):
                     past.learn(body)
-                elif isinstance(body, journal.Acted) and journal.decode_header(entry.head).kind == "redriven":
+                elif isinstance(body, journal.Acted) and entry.kind == "redriven":
                     past._redriven.extend(item.n << STAGE_BITS | item.stage_after for item in body.items)
         past._redriven = array("q", sorted(past._redriven))
         return past

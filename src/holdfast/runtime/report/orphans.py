@@ -9,11 +9,12 @@ from holdfast.core import acts as core
 from holdfast.core import canonical, journal, retry
 from holdfast.core.acts import Facts, Kind
 from holdfast.core.limits import ORPHAN_GRACE
-from holdfast.core.model import START, Batch, Chunk, ChunkId, Course, Key, Place, State, StoredItem, chain_of_batch
+from holdfast.core.model import START, Batch, Chunk, ChunkId, Course, Key, Place, State, StoredItem
 from holdfast.runtime import lookup
 from holdfast.runtime.define.definition import Patience
+from holdfast.runtime.journal import backward, forward, forward_over
 from holdfast.stores import owners
-from holdfast.stores.base import Store, each_entry, each_item, newest_entries
+from holdfast.stores.base import Store, each_item
 
 IsDead = Callable[[str], bool]
 
@@ -33,11 +34,8 @@ def is_live(chunk: Chunk, now: float, is_dead: IsDead = owners.is_dead) -> bool:
 
 def last_grant(store: Store, chunk: Chunk) -> LastGrant | None:
     """The newest grant of the chunk itself; None where nobody ever had it."""
-    for entry in newest_entries(store, chunk.id, chunk.seq):
-        header = journal.decode_header(entry.head)
-        if header.kind == "claimed":
-            return LastGrant(header.actor, header.at)
-    return None
+    grants = (LastGrant(entry.actor, entry.at) for entry in backward(store, chunk, "claimed"))
+    return next(grants, None)
 
 
 class Burials:
@@ -51,13 +49,10 @@ class Burials:
     def of(self, family: Sequence[Chunk]) -> dict[int, float]:
         """The item's number, and when it was last buried, of all that ever were in these chunks."""
         found: dict[int, float] = {}
-        for chunk in sorted(family, key=lambda chunk: chunk.id):  # a parent has a lower number than its child
-            for entry in each_entry(self._store, chunk.id):
-                body = journal.decode_body(entry.body)
-                buried = list(_buried(body))
-                if buried:
-                    at = journal.decode_header(entry.head).at
-                    found.update(dict.fromkeys(buried, at))
+        for entry in forward_over(self._store, family):
+            buried = list(_buried(entry.body))
+            if buried:
+                found.update(dict.fromkeys(buried, entry.at))
         return found
 
     def admitted_at(self, n: int) -> float:
@@ -67,10 +62,10 @@ class Burials:
         return next((at for lo, hi, at in self._admissions if lo <= n < hi), self._batch.opened_at)
 
     def _read_admissions(self) -> Iterator[tuple[int, int, float]]:
-        for entry in each_entry(self._store, chain_of_batch(self._batch.id)):
-            body = journal.decode_body(entry.body)
+        for entry in forward(self._store, self._batch):
+            body = entry.body
             if isinstance(body, journal.Ingested) and body.hi > body.lo:
-                yield body.lo, body.hi, journal.decode_header(entry.head).at
+                yield body.lo, body.hi, entry.at
 
 
 def families(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:

@@ -390,7 +390,7 @@ def make(pipeline: "PipelineDefinition", name: str, *, run: Figures | None, reas
         this_run=_this_run(run, rewound, now.counts.done),
         saved=_saved(store, run, store.chunks(batch.id) if began_with else (), began_with, len(now.stages)),
         dead=_dead(store, batch.id, now.stages) if now.counts.dead else (),
-        stages=_stage_facts(store, batch.id),
+        stages=_stage_facts(store, batch),
         tolerated=allowed,
         warnings=(
             *_told_once(warnings, now.blame),
@@ -535,7 +535,7 @@ def _dead(store: Store, batch: Any, stages: tuple[str, ...]) -> tuple[DeadLetter
     return tuple(found)
 
 
-def _stage_facts(store: Store, batch: Any) -> Mapping[str, Mapping[str, Any]]:
+def _stage_facts(store: Store, batch: Batch) -> Mapping[str, Mapping[str, Any]]:
     from holdfast.runtime.engine.hooks import completed_stages
 
     return _frozen(completed_stages(store, batch))

@@ -19,8 +19,9 @@ from holdfast.core.journal import FLOAT32, UINT16, unpack
 from holdfast.core.limits import HELD_NUMBERS
 from holdfast.core.model import Batch, Chunk, State
 from holdfast.runtime import lookup
+from holdfast.runtime.journal import forward_over
 from holdfast.runtime.report.attempts import Block, Column, Number, Quantiles, Reader, Room, Tally, close_in
-from holdfast.stores.base import Store, each_entry
+from holdfast.stores.base import Store
 
 POINTS = (Fraction(50, 100), Fraction(95, 100))
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
@@ -373,9 +374,7 @@ class Savings:
 def read_savings(store: Store, chunks: Sequence[Chunk], began_with: Mapping[int, int]) -> Savings:
     """Replay a batch; `began_with` tells how long the chain of each chunk was when the run began."""
     found = Savings()
-    for chunk in sorted(chunks, key=lambda each: each.id):
-        before = began_with.get(chunk.id, 0)
-        for entry in each_entry(store, chunk.id):
-            take = found.learn if entry.seq <= before else found.forget
-            take(journal.decode_body(entry.body))
+    for entry in forward_over(store, chunks):
+        take = found.learn if entry.seq <= began_with.get(entry.stored.chain, 0) else found.forget
+        take(entry.body)
     return found

@@ -17,6 +17,7 @@ from holdfast.core.journal import FLOAT32, unpack
 from holdfast.core.limits import DEAD_SEEN, RATE_PAUSE
 from holdfast.core.model import Batch, Chunk, Course, State
 from holdfast.runtime import lookup
+from holdfast.runtime.journal import forward
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.lifecycle.end import Seal
 from holdfast.runtime.report import blame, orphans, statistics
@@ -24,7 +25,7 @@ from holdfast.runtime.report.blame import Blame
 from holdfast.runtime.report.forecast import Past
 from holdfast.runtime.report.orphans import Activity
 from holdfast.stores import owners
-from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_item, further
+from holdfast.stores.base import Store, each_item
 
 RATE_ENTRIES = 200
 
@@ -371,16 +372,9 @@ def recent_commits(store: Store, chunks: Sequence[Chunk], entries: int) -> Itera
             return
         after = max(0, chunk.seq - max(CHUNK_ENTRIES, entries // 2))
         entries -= chunk.seq - after
-        while after < chunk.seq:
-            page = store.entries(chunk.id, after=after, limit=min(ENTRIES_AT_A_TIME, chunk.seq - after))
-            if not page:
-                break
-            after = further(store.url, page[-1].seq, after + 1)
-            for entry in page:
-                body = journal.decode_body(entry.body)
-                if isinstance(body, journal.Checkpointed):
-                    header = journal.decode_header(entry.head)
-                    yield Committed(header.at, header.actor, body)
+        for entry in forward(store, chunk, after=after, upto=chunk.seq):
+            if isinstance(entry.body, journal.Checkpointed):
+                yield Committed(entry.at, entry.actor, entry.body)
 
 
 def _work_left(store: Store, batch: Batch, chunks: Sequence[Chunk], left: int) -> dict[int, int]:

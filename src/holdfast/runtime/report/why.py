@@ -16,11 +16,12 @@ from holdfast.core.cursor import Standing
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import FLOAT32, UINT16, unpack
 from holdfast.core.limits import REQUEUES
-from holdfast.core.model import Batch, Chunk, Course, Key, Place, State, StoredItem, chain_of_batch
+from holdfast.core.model import Batch, Chunk, Course, Key, Place, State, StoredItem
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors.glance import of_a_row, partition_in_words
 from holdfast.runtime.cursors.history import cost_facts, cost_words
 from holdfast.runtime.cursors.standing import borders, is_scan, standing_of
+from holdfast.runtime.journal import forward
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate.resolution import context_of
 from holdfast.runtime.report import blame, status
@@ -30,7 +31,7 @@ from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.text import brief, command, in_words, many, printable, reopen, unpause, when
 from holdfast.stores import owners
-from holdfast.stores.base import Store, each_entry, lineage
+from holdfast.stores.base import Store, lineage
 
 
 def row_fields(item: StoredItem) -> list[tuple[str, str]]:
@@ -378,10 +379,9 @@ class _Teller:
     def events(self) -> Iterator[Event]:
         yield from self._admission()
         for chunk in self._line:
-            for entry in each_entry(self._store, chunk.id):
-                header, body = journal.decode_header(entry.head), journal.decode_body(entry.body)
-                yield from self._of(header, body)
-                if self._is_cut_off(chunk, body):
+            for entry in forward(self._store, chunk):
+                yield from self._of(entry.header, entry.body)
+                if self._is_cut_off(chunk, entry.body):
                     break  # whatever happens to that chunk from now on happens to others
         for late in end.late_for(self._store, self._batch, self._n):
             text = f"{owners.short(late.owner)} came with work on it after the batch was sealed: it was refused"
@@ -397,17 +397,16 @@ class _Teller:
         return lo <= self._n < hi
 
     def _admission(self) -> Iterator[Event]:
-        for entry in each_entry(self._store, chain_of_batch(self._batch.id)):
-            body = journal.decode_body(entry.body)
+        for entry in forward(self._store, self._batch):
+            body = entry.body
             if isinstance(body, journal.Ingested) and body.lo <= self._n < body.hi:
-                header = journal.decode_header(entry.head)
                 at = (self._n - body.lo) * canonical.DIGEST_BYTES
                 facts = {"payload_digest": body.digests[at : at + canonical.DIGEST_BYTES].hex()}
                 code = dict(body.invalid).get(self._n)
                 self._is_pending = code is None
                 how = "could not be handled" if self._is_row else "refused at the boundary"
                 text = "admitted" if code is None else f"{how}: {code}; a dead letter from the start"
-                yield self._event(header, "admitted", text, **facts)
+                yield self._event(entry.header, "admitted", text, **facts)
                 return
 
     def _of(self, header: journal.Header, body: journal.Body) -> Iterator[Event]:

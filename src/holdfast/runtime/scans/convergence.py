@@ -15,14 +15,15 @@ from holdfast.core import canonical, journal
 from holdfast.core.course import to_note
 from holdfast.core.errors import NotConverged, UsageError
 from holdfast.core.limits import RESULT_BYTES
-from holdfast.core.model import Batch, State, chain_of_batch
+from holdfast.core.model import Batch, State
 from holdfast.runtime import event_loop
 from holdfast.runtime.define.calls import here
 from holdfast.runtime.define.stage import code_of
+from holdfast.runtime.journal import forward
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.text import command
 from holdfast.stores import owners
-from holdfast.stores.base import Store, each_checkpoint, each_entry, each_item, each_output
+from holdfast.stores.base import Store, each_checkpoint, each_item, each_output
 
 KIND = "converged"
 FAILED = "not_converged"
@@ -92,12 +93,8 @@ def gather(store: Store, batch: Batch) -> Gathered:
 def outstanding(store: Store, batch: Batch) -> str:
     """Why the results of a batch are not brought together, as was put on record last; empty where nothing was."""
     why = ""
-    for entry in each_entry(store, chain_of_batch(batch.id)):
-        kind = journal.decode_header(entry.head).kind
-        if kind in (KIND, FAILED):
-            body = journal.decode_body(entry.body)
-            assert isinstance(body, journal.Acted)
-            why = body.reason if kind == FAILED else ""
+    for entry in forward(store, batch, KIND, FAILED):
+        why = entry.told(journal.Acted).reason if entry.kind == FAILED else ""
     return why
 
 
@@ -112,12 +109,8 @@ class Convergence:
     def found(self, store: Store, batch: Batch, parts: Sequence[bytes]) -> Converged | None:
         """What was made of just these parts, if it was; nothing of the user's is run."""
         wanted = self._fingerprint(parts)
-        for entry in each_entry(store, chain_of_batch(batch.id)):
-            if journal.decode_header(entry.head).kind != KIND:
-                continue
-            body = journal.decode_body(entry.body)
-            assert isinstance(body, journal.Acted)
-            fact = canonical.decode(body.note)
+        for entry in forward(store, batch, KIND):
+            fact = entry.note
             if fact["parts"] == wanted:
                 return Converged(canonical.from_plain(fact["result"], "the result"))
         return None

@@ -5,9 +5,9 @@ from typing import Any
 
 from holdfast.core import canonical, journal
 from holdfast.core.course import to_note
-from holdfast.core.model import chain_of_batch
+from holdfast.runtime.journal import backward
 from holdfast.stores import owners
-from holdfast.stores.base import Store, newest_entries
+from holdfast.stores.base import Store
 
 KIND = "borders_sought"
 """The kind of the entry that tells it."""
@@ -26,13 +26,7 @@ class Sought:
     def last(self) -> dict[str, Any] | None:
         """How far a run before this one came; None where none did."""
         batch = self._store.batch(self._name)
-        entries = () if batch is None else newest_entries(self._store, chain_of_batch(batch.id), batch.seq)
-        for entry in entries:
-            body = journal.decode_body(entry.body)
-            if journal.decode_header(entry.head).kind == KIND and isinstance(body, journal.Acted):
-                found: dict[str, Any] = canonical.decode(body.note)
-                return found
-        return None
+        return None if batch is None else next((each.note for each in backward(self._store, batch, KIND)), None)
 
     def tell(self, so_far: dict[str, Any]) -> None:
         """Write it down, if it is time."""

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Literal
 
 from holdfast.core.errors import Refused, StoreError
-from holdfast.core.model import Batch, chain_of_batch
+from holdfast.core.model import Batch
 from holdfast.runtime import lookup
 from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.journal import first_hash
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.sinks.rivals import Holder, Note
@@ -147,8 +148,7 @@ def holder_of(store: Store, batch: Batch) -> Holder:
 
 def uid_of(store: Store, batch: Batch) -> str:
     """Return the identity of a batch: no batch of another store has the same first entry."""
-    first = store.entries(chain_of_batch(batch.id), limit=1)
-    return first[0].hash.hex()[:32] if first else ""
+    return first_hash(store, batch)[:32]
 
 
 class _Recorded:

@@ -158,10 +158,7 @@ def _entries(store: Store, batch: Batch, chunks: list[Chunk]) -> Iterator[Entry]
     """The batch's chain, then those of its chunks, each after the one that it was cut from, up to where they were."""
     ends = [(chain_of_batch(batch.id), batch.seq), *sorted((int(chunk.id), chunk.seq) for chunk in chunks)]
     for chain, last in ends:
-        for entry in each_entry(store, chain):
-            if entry.seq > last:
-                break
-            yield entry
+        yield from each_entry(store, chain, upto=last)
 
 
 def _items(store: Store, batch: Batch) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,120 @@
+"""The journal as typed entries: of a batch, of a chunk, or of one item; forward, or backward from the newest.
+
+Everything in `runtime` that reads the journal reads it here, except the audit and the evidence pack: those need the
+bytes as they are stored.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from holdfast.core import canonical, journal
+from holdfast.core.model import Batch, Chunk, Entry, chain_of_batch
+from holdfast.stores.base import Store, each_entry, lineage, newest_entries
+
+Chained = Batch | Chunk
+"""What has a chain of its own."""
+T = TypeVar("T", bound=journal.Body)
+
+
+class JournalEntry:
+    """One entry of a chain. Its header and its body are decoded once, when they are asked for."""
+
+    __slots__ = ("_body", "_header", "stored")
+
+    def __init__(self, stored: Entry) -> None:
+        self.stored = stored
+        self._header: journal.Header | None = None
+        self._body: journal.Body | None = None
+
+    @property
+    def header(self) -> journal.Header:
+        if self._header is None:
+            self._header = journal.decode_header(self.stored.head)
+        return self._header
+
+    @property
+    def body(self) -> journal.Body:
+        if self._body is None:
+            self._body = journal.decode_body(self.stored.body)
+        return self._body
+
+    @property
+    def seq(self) -> int:
+        return self.stored.seq
+
+    @property
+    def kind(self) -> str:
+        return self.header.kind
+
+    @property
+    def at(self) -> float:
+        return self.header.at
+
+    @property
+    def actor(self) -> str:
+        return self.header.actor
+
+    @property
+    def name(self) -> str:
+        """How reports name the entry."""
+        return journal.name(self.stored.chain, self.stored.seq)
+
+    def told(self, body: type[T]) -> T:
+        """Return the body, which has this type in every entry of the kind that was asked for."""
+        assert isinstance(self.body, body), f"{self.name}: {type(self.body).__name__}, not {body.__name__}"
+        return self.body
+
+    @property
+    def note(self) -> Any:
+        """What somebody noted in the entry, as plain values."""
+        return canonical.decode(self.told(journal.Acted).note)
+
+
+def forward(
+    store: Store, whose: Chained, *kinds: str, after: int = 0, upto: int | None = None
+) -> Iterator[JournalEntry]:
+    """Yield the entries of a chain, oldest first: those of some kinds or all, behind one number and up to another."""
+    return _of_kinds(each_entry(store, _chain(whose), after=after, upto=upto), kinds)
+
+
+def backward(store: Store, whose: Chained, *kinds: str, most: int | None = None) -> Iterator[JournalEntry]:
+    """Yield the entries of a chain, newest first from the one that `whose` knows as its last. No more is read than is
+    asked for, nor more than the `most` newest entries of whatever kind."""
+    upto = whose.seq
+    least = 0 if most is None else max(0, upto - most)
+    return _of_kinds(newest_entries(store, _chain(whose), upto, least=least), kinds)
+
+
+def forward_over(store: Store, chunks: Sequence[Chunk], *kinds: str) -> Iterator[JournalEntry]:
+    """Yield the entries of several chunks, each after the one it was cut from: what is said last of an item holds."""
+    for chunk in sorted(chunks, key=lambda each: each.id):
+        yield from forward(store, chunk, *kinds)
+
+
+def forward_of(store: Store, chunks: Sequence[Chunk], n: int) -> Iterator[JournalEntry]:
+    """Yield the entries of the chunk that holds an item, after those of the chunks it was cut from."""
+    for chunk in lineage(chunks, n):
+        yield from forward(store, chunk)
+
+
+def backward_of(store: Store, chunks: Sequence[Chunk], n: int) -> Iterator[JournalEntry]:
+    """Yield the entries of the chunk that holds an item, newest first, then those of the chunks it was cut from."""
+    for chunk in reversed(lineage(chunks, n)):
+        yield from backward(store, chunk)
+
+
+def first_hash(store: Store, batch: Batch) -> str:
+    """Return the hash of a batch's first entry, which no other batch has; empty where it has none."""
+    first = store.entries(chain_of_batch(batch.id), limit=1)
+    return first[0].hash.hex() if first else ""
+
+
+def _chain(whose: Chained) -> int:
+    return chain_of_batch(whose.id) if isinstance(whose, Batch) else whose.id
+
+
+def _of_kinds(entries: Iterator[Entry], kinds: Sequence[str]) -> Iterator[JournalEntry]:
+    for stored in entries:
+        entry = JournalEntry(stored)
+        if not kinds or entry.kind in kinds:
+            yield entry

@@ -1,0 +1,21 @@
+"""One mechanism for one job: who else would do it by hand is told where it is done."""
+
+import ast
+
+from tests.house.source import Module, modules
+from tests.house.test_imports import called, tell
+
+RAW_BYTES = ("runtime/journal.py", "runtime/operate/audit.py", "runtime/operate/evidence/__init__.py")
+"""The journal reader, and who must see entries as they are stored."""
+
+
+def test_the_journal_is_read_by_its_reader() -> None:
+    above = [module for module in modules() if module.layer in ("runtime", "interfaces")]
+    wrong = [place for module in above if not module.place.endswith(RAW_BYTES) for place in reads_entries(module)]
+    assert not wrong, tell("Read the journal with forward() or backward() of runtime/journal.py.", wrong)
+
+
+def reads_entries(module: Module) -> list[str]:
+    calls = (node for node in ast.walk(module.tree) if isinstance(node, ast.Call))
+    found = [call for call in calls if called(call) in ("each_entry", "newest_entries", "entries", "decode_header")]
+    return [f"{module.place}:{call.lineno}: {ast.unparse(call.func)}()" for call in found]

@@ -7,8 +7,8 @@ import pytest
 import holdfast as hf
 from holdfast.core.course import Amended, Decide, to_steer
 from holdfast.core.model import BatchId
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.operate.operations import By
 from holdfast.stores.sqlite import SqliteStore
 from tests.cli.conftest import Command
 

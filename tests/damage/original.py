@@ -14,8 +14,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import Spend
 from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Course, Place, State, StoredItem, Want
 from holdfast.core.states import Transition, move
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import audit, doctor, operations
-from holdfast.runtime.operate.operations import By
 from holdfast.stores.base import find_item
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.epoch import Epoch

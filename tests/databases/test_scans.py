@@ -38,7 +38,8 @@ def test_ranges_of_a_table_come_to_the_same_as_one_pass(url: str, folder: Path) 
 
     first = scan().run(progress=False)
     assert first.counts.dead == 1
-    from holdfast.runtime.operate.operations import By, redrive
+    from holdfast.runtime.acts import By
+    from holdfast.runtime.operate.operations import redrive
 
     again = scan()
     batch = again.pipeline.store.batch("totals")

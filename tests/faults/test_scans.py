@@ -15,8 +15,8 @@ import pytest
 import holdfast as hf
 from holdfast.core import canonical, journal
 from holdfast.core.model import chain_of_batch
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.scans.stage import span_of
 from holdfast.stores.base import each_checkpoint, each_entry, each_item
 from holdfast.stores.open import open_store

@@ -19,3 +19,14 @@ def reads_entries(module: Module) -> list[str]:
     calls = (node for node in ast.walk(module.tree) if isinstance(node, ast.Call))
     found = [call for call in calls if called(call) in ("each_entry", "newest_entries", "entries", "decode_header")]
     return [f"{module.place}:{call.lineno}: {ast.unparse(call.func)}()" for call in found]
+
+
+def test_acts_are_written_in_one_place() -> None:
+    above = [module for module in modules() if module.layer in ("runtime", "interfaces")]
+    wrong = [place for module in above if not module.place.endswith("runtime/acts.py") for place in acts(module)]
+    assert not wrong, tell("Write acts with Acts of runtime/acts.py, which groups and counts them.", wrong)
+
+
+def acts(module: Module) -> list[str]:
+    calls = (node for node in ast.walk(module.tree) if isinstance(node, ast.Call))
+    return [f"{module.place}:{call.lineno}: {ast.unparse(call.func)}()" for call in calls if called(call) == "Act"]

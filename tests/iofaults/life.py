@@ -20,6 +20,7 @@ from holdfast.core.model import Batch, Claim, Item, Want
 from holdfast.core.outcome import Done, Failed, Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, commit, settle
+from holdfast.runtime.acts import By
 from holdfast.runtime.engine import hooks
 from holdfast.runtime.operate import operations
 from holdfast.runtime.sinks import Evidence, Files, Provenance
@@ -78,7 +79,7 @@ class Life:
         self.work(store, batch)
         if not was_redriven(store, batch):
             with self.verb("act"):
-                by = operations.By(actor="operator", reason="it lives")
+                by = By(actor="operator", reason="it lives")
                 done = operations.redrive(store, batch, by).changed
             self.ack("redriven", count=done)
             self.work(store, batch)

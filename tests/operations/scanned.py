@@ -7,9 +7,9 @@ from typing import Any
 from holdfast.core import cursor
 from holdfast.core.model import Batch, Claim, Item, Want
 from holdfast.core.settle import NOTHING, Holder, Reached, commit
+from holdfast.runtime.acts import By
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.define.policy import Retry
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.scan import Scan
 from holdfast.stores.base import Receipt, Store
 from holdfast.testing.rows import Rows

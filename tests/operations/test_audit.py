@@ -27,8 +27,8 @@ from holdfast.core.model import (
 )  # fmt: skip
 from holdfast.core.outcome import Outcome
 from holdfast.core.states import Transition, move
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import audit, operations, resolution, steer
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.operate.replay import Projection
 from holdfast.stores.base import Idle
 from holdfast.stores.memory import MemoryStore

@@ -12,11 +12,11 @@ from holdfast.core.course import to_steer
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import DEAD_AGE, FOUND_EACH, ORPHAN_GRACE, REQUEUES
 from holdfast.core.model import Course, ItemNo, State, Want, chain_of_batch
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations, resolution
 from holdfast.runtime.operate import resolution as discovery
 from holdfast.runtime.operate.audit import verify
 from holdfast.runtime.operate.doctor import check_leases
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.operate.reconcile import reconcile
 from holdfast.runtime.report import orphans, status
 from holdfast.runtime.report.orphans import Orphan

@@ -9,8 +9,8 @@ import holdfast as hf
 from holdfast.core import canonical
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import Spend
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.report import why
 from tests.operations.world import World, deferred, done, failed, skipped
 

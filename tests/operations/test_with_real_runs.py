@@ -10,8 +10,8 @@ import pytest
 import holdfast as hf
 from holdfast.core.errors import HoldfastError
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import audit, export, operations
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.report import statistics, status, why
 from holdfast.stores.sqlite import SqliteStore
 

@@ -13,8 +13,8 @@ from holdfast.core import canonical, ingest, journal
 from holdfast.core.course import batch_finished, to_note, to_reopen, to_steer
 from holdfast.core.model import Act, Change, Claim, Course, State, Want
 from holdfast.core.states import Transition, move
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.operate.operations import By
 from holdfast.stores import faults
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite import file as sqlite_file

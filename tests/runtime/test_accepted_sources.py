@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.operate.operations import By, redrive
+from holdfast.runtime.acts import By
+from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.scans import follower
 from holdfast.runtime.scans.tick import Ended
 from holdfast.stores.sqlite import SqliteStore

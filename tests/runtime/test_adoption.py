@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.operate.operations import By
 from tests.runtime.support import ONCE, SOON, Calls, codes, outputs, run
 
 

@@ -13,9 +13,9 @@ from holdfast.core import canonical, ingest, journal
 from holdfast.core.limits import BLAME_ENTRIES
 from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Claim, Entry, ItemNo, Want
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
 from holdfast.runtime.operate import audit, resolution
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.report import blame, status, why
 from holdfast.runtime.report.progress import sentence
 from holdfast.stores.base import Store

@@ -10,9 +10,10 @@ from holdfast.core import retry
 from holdfast.core.model import State
 from holdfast.core.outcome import Deferred
 from holdfast.core.retry import Rule
+from holdfast.runtime.acts import By
 from holdfast.runtime.ending.breaker import StageBreaker
 from holdfast.runtime.operate import audit
-from holdfast.runtime.operate.operations import By, redrive
+from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.report import status, why
 from holdfast.runtime.report.orphans import Activity
 from holdfast.stores.base import Idle, Store

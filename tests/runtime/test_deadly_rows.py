@@ -8,7 +8,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.cursor import Cursor
-from holdfast.runtime.operate.operations import By, redrive, resolve
+from holdfast.runtime.acts import By
+from holdfast.runtime.operate.operations import redrive, resolve
 from holdfast.runtime.scans.burial import Burial, Buried
 from holdfast.runtime.scans.isolation import DeadlyGroup
 from holdfast.stores.memory import MemoryStore

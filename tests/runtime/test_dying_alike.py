@@ -387,7 +387,8 @@ def test_a_lost_lease_takes_what_was_withheld_along(book: hf.Pipeline) -> None:
         return number
 
     def source() -> Iterator[int]:
-        from holdfast.runtime.operate.operations import By, reset
+        from holdfast.runtime.acts import By
+        from holdfast.runtime.operate.operations import reset
 
         yield 0
         wait_for(lambda: any(chunk.owner for chunk in book.store.chunks(1)))

@@ -14,8 +14,9 @@ import pytest
 import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.model import Course, State
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import audit, steer
-from holdfast.runtime.operate.operations import By, redrive, reset
+from holdfast.runtime.operate.operations import redrive, reset
 from holdfast.runtime.operate.repair import repair
 from holdfast.stores.base import Store, each_item
 from holdfast.stores.sqlite import SqliteStore

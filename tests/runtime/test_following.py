@@ -17,8 +17,9 @@ from holdfast.core import journal
 from holdfast.core.model import Act, Change, Claim, Want, chain_of_batch
 from holdfast.core.settle import NOTHING
 from holdfast.core.states import Transition, move
+from holdfast.runtime.acts import By
 from holdfast.runtime.define.definition import Patience
-from holdfast.runtime.operate.operations import By, redrive
+from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.scans.follower import Follower
 from holdfast.runtime.scans.redriving import FIRST, Redriving
 from holdfast.runtime.scans.tick import Ended

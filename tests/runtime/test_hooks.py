@@ -11,8 +11,8 @@ import pytest
 import holdfast as hf
 from holdfast.core.limits import REWINDS
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.operate.operations import By
 from tests.runtime.support import ONCE, Calls, run, run_until_all_wait
 
 

@@ -9,7 +9,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.retry import NO_THREAD, host_trouble
-from holdfast.runtime.operate.operations import By, redrive
+from holdfast.runtime.acts import By
+from holdfast.runtime.operate.operations import redrive
 from holdfast.testing.rows import Rows
 from tests.runtime.support import ONCE, App, run
 

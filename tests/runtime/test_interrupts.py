@@ -16,8 +16,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.model import Item, Place
+from holdfast.runtime.acts import By
 from holdfast.runtime.define.context import Context
-from holdfast.runtime.operate.operations import By, redrive
+from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.scans.tick import Ended
 from holdfast.runtime.working import interrupts
 from holdfast.runtime.working.assignment import Assignment

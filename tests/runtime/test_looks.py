@@ -13,9 +13,9 @@ import pytest
 import holdfast as hf
 from holdfast.core.canonical import decode
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import By
 from holdfast.runtime.messages import processing
 from holdfast.runtime.operate import operations, reconcile
-from holdfast.runtime.operate.operations import By
 from holdfast.stores.bucket.store import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.sqlite import SqliteStore

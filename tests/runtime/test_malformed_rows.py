@@ -10,7 +10,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.model import State, StoredItem
-from holdfast.runtime.operate.operations import By, redrive
+from holdfast.runtime.acts import By
+from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.report.why import tell
 from holdfast.stores.base import Store, each_item
 from holdfast.stores.sqlite import SqliteStore

@@ -14,10 +14,10 @@ from holdfast.core.course import Amended, BatchFacts, Decide, to_note, to_steer
 from holdfast.core.errors import Refused
 from holdfast.core.model import BatchId, Course, State, chain_of_batch
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import By
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import operations, reconcile
 from holdfast.runtime.operate.audit import verify
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.report import status
 from holdfast.stores.base import ENTRIES_AT_A_TIME, Store
 from holdfast.stores.memory import MemoryStore

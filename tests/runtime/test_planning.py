@@ -15,6 +15,7 @@ from holdfast.core.changes import Fate
 from holdfast.core.course import to_steer
 from holdfast.core.model import Course
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
 from holdfast.runtime.operate.plan import Plan
 from holdfast.stores import faults
@@ -23,7 +24,7 @@ from holdfast.testing.clock import ManualClock
 from tests.runtime.support import ONCE, Calls, run
 
 Restart = Callable[[Callable[[hf.Pipeline], None]], hf.Pipeline]
-BY = operations.By(actor="ann", reason="try again")
+BY = By(actor="ann", reason="try again")
 
 
 def define(calls: Calls, *, fail: set[int] = frozenset(), factor: int = 10) -> Callable[[hf.Pipeline], None]:  # type: ignore[assignment]

@@ -14,6 +14,7 @@ from holdfast.core.course import to_steer
 from holdfast.core.model import Claim, ItemNo, Want
 from holdfast.core.settle import NOTHING, Holder, commit
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
 from holdfast.runtime.operate.audit import verify
 from holdfast.stores import faults
@@ -141,7 +142,7 @@ def test_a_retry_that_is_not_due_is_left_for_later() -> None:
 def test_what_another_process_holds_is_running(pages: hf.Pipeline, calls: Calls) -> None:
     pages.process(1)
     batch = lookup.batch_named(pages.store, "book")
-    operations.reset(pages.store, batch, operations.By(actor="ann", reason="again"), "1")
+    operations.reset(pages.store, batch, By(actor="ann", reason="again"), "1")
     (chunk,) = pages.store.chunks(batch.id)
     pages.store.claim(Want(batch=batch.id, owner="elsewhere", limit=1, seconds=30.0))
     calls.clear()
@@ -375,7 +376,7 @@ def test_a_commit_after_a_take_over_is_refused(book: hf.Pipeline) -> None:
     def only(n: int) -> int:
         if calls(n) == 1:
             batch = lookup.batch_named(book.store, "book")
-            operations.reset(book.store, batch, operations.By(actor="ann", reason="mine"), str(n))
+            operations.reset(book.store, batch, By(actor="ann", reason="mine"), str(n))
         return n
 
     result = book.process(1)

@@ -16,6 +16,7 @@ from holdfast.core.canonical import decode
 from holdfast.core.model import Claim, State, Want
 from holdfast.core.verify import What
 from holdfast.runtime import ingester, lookup
+from holdfast.runtime.acts import By
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import observe, operations, repair
 from holdfast.runtime.operate import reconcile as source_keys
@@ -26,7 +27,7 @@ from holdfast.stores.memory import MemoryStore
 from tests.runtime.support import Calls, run
 
 COUNT = 40
-BY = operations.By(actor="op", reason="for the test")
+BY = By(actor="op", reason="for the test")
 Pair = tuple[str, Any]
 
 

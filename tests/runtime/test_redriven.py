@@ -12,7 +12,8 @@ import pytest
 import holdfast as hf
 from holdfast.core.course import to_steer
 from holdfast.core.model import Course, State
-from holdfast.runtime.operate.operations import By, redrive
+from holdfast.runtime.acts import By
+from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.report import why
 from holdfast.runtime.scans.redriving import REFRESH_SECONDS, Redriving
 from holdfast.runtime.scans.tick import Ended

@@ -10,6 +10,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo, State
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import audit, operations
 from holdfast.runtime.working import worker as working
 from holdfast.runtime.working.ledger import Ledger
@@ -176,7 +177,7 @@ def test_a_dead_letter_that_was_corrected_and_redriven_is_tried_with_the_new_pay
 
     run(restart(define), [*rows(1, 3), {"id": 3, "v": -1}], key="id")
     book = restart(define)
-    operations.redrive(book.store, book.store.batches()[0], operations.By(actor="ann", reason="corrected"), ["3"])
+    operations.redrive(book.store, book.store.batches()[0], By(actor="ann", reason="corrected"), ["3"])
     calls.clear()
     report = run(book, rounds.slowly([*rows(1, 3), {"id": 3, "v": 7}]), key="id", changed="rerun")
     assert calls.seen == [(3, 7)]

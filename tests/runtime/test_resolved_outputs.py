@@ -11,8 +11,8 @@ from pydantic import BaseModel
 import holdfast as hf
 from holdfast.core import canonical
 from holdfast.core.model import Batch, State
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.operate.operations import By
 
 from .support import run
 

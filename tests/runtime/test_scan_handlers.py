@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.operate.operations import By, reset
+from holdfast.runtime.acts import By
+from holdfast.runtime.operate.operations import reset
 from holdfast.runtime.scans.tick import Ended
 from holdfast.stores.open import open_store
 from holdfast.testing.rows import Rows

@@ -11,10 +11,11 @@ import pytest
 import holdfast as hf
 from holdfast.core import canonical, journal
 from holdfast.core.journal import FLOAT32, pack
+from holdfast.runtime.acts import By
 from holdfast.runtime.cursors.history import history
 from holdfast.runtime.operate import audit, evidence
 from holdfast.runtime.operate.evidence import check
-from holdfast.runtime.operate.operations import By, redrive
+from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.report import statistics, why
 from holdfast.runtime.report.forecast import Past
 from holdfast.stores.sqlite import SqliteStore

@@ -11,6 +11,7 @@ from holdfast.core.canonical import decode
 from holdfast.core.course import to_reopen
 from holdfast.core.model import Batch, Claim, Commit, ItemNo, Output, Want, chain_of_batch
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import By
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import operations
 from holdfast.runtime.operate.reconcile import reconcile
@@ -20,7 +21,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
 from tests.runtime.support import run
 
-BY = operations.By(actor="op", reason="for the test")
+BY = By(actor="op", reason="for the test")
 ITEMS = ["a", "b", "c"]
 
 

@@ -6,8 +6,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.verify import What
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import audit, operations, repair
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.operate.reconcile import repairable, sinks_among
 
 from .support import Calls, run

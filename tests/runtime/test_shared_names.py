@@ -13,9 +13,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.verify import What
+from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
 from holdfast.runtime.operate import audit, operations
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.operate.recover import set_aside
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.names import FOLDER
@@ -512,6 +512,7 @@ PROCESSES = """
 import os
 
 import holdfast as hf
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
 
 p = hf.Pipeline("p", store="state.db")
@@ -523,8 +524,7 @@ def write(key: str, ctx: hf.Context) -> str:
     return open("calls").read()
 
 def again(batch: str, key: str) -> None:
-    operations.reset(p.store, p.store.batch(batch), operations.By(actor="tester", reason="a test"), key,
-                     to_stage="write")
+    operations.reset(p.store, p.store.batch(batch), By(actor="tester", reason="a test"), key, to_stage="write")
 
 if __name__ == "__main__":
     options = {"workers": 1, "progress": False, "tolerate": 1}

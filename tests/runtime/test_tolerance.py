@@ -10,7 +10,8 @@ import pytest
 import holdfast as hf
 from holdfast.core.model import State
 from holdfast.runtime import lookup
-from holdfast.runtime.operate.operations import By, discard
+from holdfast.runtime.acts import By
+from holdfast.runtime.operate.operations import discard
 from holdfast.runtime.report import status
 from tests.runtime.support import App, Calls, run
 

@@ -15,9 +15,9 @@ from holdfast.core.canonical import decode
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import State
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations, reconcile, resolution
 from holdfast.runtime.operate.audit import verify
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.report import status
 from holdfast.stores import faults
 from holdfast.stores.base import each_item

@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.sinks import disk
 from holdfast.stores import faults
 from tests.rights import as_an_ordinary_user

@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.report import why
 from tests.runtime.support import ONCE, SOON, Calls, codes, outputs, run
 

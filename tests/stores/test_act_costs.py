@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.operate.operations import By
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.file import SqliteFile
 from tests.operations.world import Clock, World, failed

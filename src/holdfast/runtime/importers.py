@@ -20,10 +20,10 @@ from holdfast.core.cursor import Cursor, check_like, type_name, value_of
 from holdfast.core.errors import NotOurs, Refused, UsageError
 from holdfast.core.model import Checkpoint, ItemNo, State
 from holdfast.core.state_document import check_version, plain_object
+from holdfast.runtime.acts import By
 from holdfast.runtime.cursors.planting import IMPORTED, Plan, Seed, check_free
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.schema import Invalid
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.operate.recover import Recovery
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.scan import Scan

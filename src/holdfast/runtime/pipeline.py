@@ -11,6 +11,7 @@ from holdfast.core.limits import END_LOOKS, UNDO_SHARE
 from holdfast.core.model import Batch
 from holdfast.core.verify import Reconciliation
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import By, Result
 from holdfast.runtime.define.calls import here
 from holdfast.runtime.define.options import (
     Changed,
@@ -32,7 +33,6 @@ from holdfast.runtime.lifecycle import end
 from holdfast.runtime.messages.processed import Processed
 from holdfast.runtime.messages.processing import Processor
 from holdfast.runtime.operate import plan, reconcile, steer
-from holdfast.runtime.operate.operations import By, Result
 from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.operate.reconcile import sinks_among
 from holdfast.runtime.operate.recover import Recovery, preview, recover

@@ -21,8 +21,8 @@ from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.model import Batch
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.render import remember
+from holdfast.runtime.acts import By, Result
 from holdfast.runtime.lifecycle import end
-from holdfast.runtime.operate.operations import By, Result
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.scan import Scan
 from holdfast.runtime.text import command

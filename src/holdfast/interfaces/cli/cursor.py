@@ -29,6 +29,7 @@ from holdfast.interfaces.cli.common import (
     with_manner,
 )
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import MEANWHILE
 from holdfast.runtime.cursors import acts, audit, document, glance, planting
 from holdfast.runtime.cursors.history import Past, cost_words, history
 from holdfast.runtime.cursors.standing import standings
@@ -250,7 +251,7 @@ def _carry_out(there: Store, found: Batch, plan: acts.Plan, verb: str, manner: M
     by = agreed(what, manner, nothing_to_do=not concerned)
     done = acts.carry_out(there, found, plan, by)
     say_result(done, manner.as_json, "partition")
-    if {acts.MOVED, acts.MEANWHILE} & dict(done.left_alone).keys():
+    if {acts.MOVED, MEANWHILE} & dict(done.left_alone).keys():
         raise typer.Exit(1)
 
 

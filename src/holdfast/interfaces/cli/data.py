@@ -31,6 +31,7 @@ from holdfast.interfaces.cli.common import (
     with_manner,
 )
 from holdfast.runtime import importers, lookup
+from holdfast.runtime.acts import By
 from holdfast.runtime.cursors import acts
 from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.events import Envelope, Envelopes, Undelivered, deliver_all, encode, receiver
@@ -39,7 +40,6 @@ from holdfast.runtime.operate import audit as auditing
 from holdfast.runtime.operate import evidence as bundles
 from holdfast.runtime.operate import export as exporting
 from holdfast.runtime.operate import recover
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.operate.reconcile import reconcile
 from holdfast.runtime.scan import Scan
 from holdfast.runtime.sinks.names import safe_name

@@ -4,8 +4,6 @@ What would be done is made first, as a `Plan` that can be shown; then it is writ
 every partition. What the owner of a partition does meanwhile cannot be committed any more.
 """
 
-import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,11 +11,11 @@ from typing import Any
 from holdfast.core import canonical, cursor, state_document
 from holdfast.core.cursor import Accumulated, Cursor, Shift, Standing, cursor_of
 from holdfast.core.errors import Refused, UsageError
-from holdfast.core.limits import ACT_ITEMS
-from holdfast.core.model import Act, Batch, Change, Checkpoint, Chunk, ItemNo, State
+from holdfast.core.model import Batch, Change, Checkpoint, Chunk, ItemNo, State
 from holdfast.core.state_document import Part
 from holdfast.core.tally import WHOLE, Tally
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import Acts, By, Result
 from holdfast.runtime.cursors.history import history
 from holdfast.runtime.cursors.planting import CLONED, IMPORTED, check_fence, check_free, plant, seed_of
 from holdfast.runtime.cursors.planting import Plan as Planting
@@ -25,14 +23,12 @@ from holdfast.runtime.cursors.standing import chunk_of, identity_of, source_of, 
 from holdfast.runtime.cursors.totals import for_a_clone, remarks, tally_after
 from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.lifecycle import end
-from holdfast.runtime.operate.operations import By, Result
 from holdfast.runtime.report import status
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
 RESET, BROKEN = "reset", "lease_broken"
 NOBODY = "nobody holds it"
-MEANWHILE = "it moved on meanwhile"
 MOVED = "it came further since this was looked at: pause the batch or break its lease, and look again"
 _ANY = ItemNo(0)
 
@@ -206,29 +202,18 @@ def _plain(at: Cursor | None) -> Any:
 def carry_out(store: Store, batch: Batch, plan: Plan, by: By) -> Result:
     """Write what was planned. A partition that moved to another state since is left alone."""
     end.check_goes_on(store, batch)
-    left = Counter[str]()
-    changes: list[Change] = []
     chunks = store.chunks(batch.id)
-    for each in plan.parts:
+
+    def decide(each: Turn) -> Change | str:
         if each.left:  # nobody was asked about it
-            left[each.left] += 1
-            continue
+            return each.left
         item = lookup.item_of(store, batch, each.at.n)
         now = standing_of(store, batch, item) if item is not None else None
-        decided = _decide(plan, each, now if now is not None else each.at, by, is_held(chunks, each.at))
-        if isinstance(decided, str):
-            left[decided] += 1
-        else:
-            changes.append(decided)
-    changed = 0
-    for start in range(0, len(changes), ACT_ITEMS):
-        some = tuple(changes[start : start + ACT_ITEMS])
-        act = Act(id=os.urandom(16), batch=batch.id, kind=plan.kind, actor=by.actor, reason=by.reason, at_items=some,
-                  body=canonical.encode(plan.origin), seize=True, beyond=plan.beyond)  # fmt: skip
-        landed = len(store.act(act))
-        changed += landed
-        left[MEANWHILE] += len(some) - landed
-    return Result(kind=plan.kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()))
+        return _decide(plan, each, now if now is not None else each.at, by, is_held(chunks, each.at))
+
+    body, acts = canonical.encode(plan.origin), Acts(store, batch, by)
+    acts.carry_out(plan.kind, map(decide, plan.parts), seize=True, body=body, beyond=plan.beyond)
+    return acts.result(plan.kind)
 
 
 def _decide(plan: Plan, each: Turn, now: Standing, by: By, held: bool) -> Change | str:

@@ -13,11 +13,10 @@ from holdfast.core import canonical, ingest, journal
 from holdfast.core.course import to_note, to_steer
 from holdfast.core.cursor import go_on_from
 from holdfast.core.errors import Conflict, Refused
-from holdfast.core.limits import ACT_ITEMS
-from holdfast.core.model import Act, Batch, Change, Checkpoint, Course, ItemNo, Key
+from holdfast.core.model import Batch, Change, Checkpoint, Course, ItemNo, Key
+from holdfast.runtime.acts import Acts, By
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.journal import forward
-from holdfast.runtime.operate.operations import By
 from holdfast.runtime.text import command
 from holdfast.stores.base import Store
 
@@ -127,10 +126,8 @@ def _set(store: Store, batch: Batch, plan: Plan, by: By) -> None:
             change = go_on_from(at, to, 1, reason=by.reason, even_so=True)
             assert isinstance(change, Change)
             changes.append(change)
-    for start in range(0, len(changes), ACT_ITEMS):
-        store.act(Act(id=os.urandom(16), batch=batch.id, kind=plan.kind, actor=by.actor, reason=by.reason,
-                      at_items=tuple(changes[start : start + ACT_ITEMS]), body=canonical.encode(plan.origin),
-                      seize=True, beyond=plan.fence))  # fmt: skip
+    body = canonical.encode(plan.origin)
+    Acts(store, batch, by).carry_out(plan.kind, changes, seize=True, body=body, beyond=plan.fence)
 
 
 def _check_set(store: Store, batch: Batch, plan: Plan) -> None:

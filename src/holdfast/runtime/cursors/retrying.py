@@ -3,21 +3,19 @@
 It begins again at its first row only if that is said, and a person may settle it by hand instead.
 """
 
-import os
-from collections import Counter
-
 from holdfast.core import canonical, cursor
 from holdfast.core.cursor import Shift, Standing
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import OUTPUT_BYTES
-from holdfast.core.model import Act, Batch, Change, Chunk, Output, State, StoredItem
+from holdfast.core.model import Batch, Change, Chunk, Output, State, StoredItem
 from holdfast.core.states import ItemFacts, Transition, move
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import MEANWHILE, Acts, By, Result
 from holdfast.runtime.cursors.acts import RESET, Plan, Turn, owner_of, to_beginning
 from holdfast.runtime.cursors.standing import borders, chunk_of, standings
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import reconcile
-from holdfast.runtime.operate.operations import RESOLVED, By, Result
+from holdfast.runtime.operate.operations import RESOLVED
 from holdfast.runtime.text import command
 from holdfast.stores.base import Store
 
@@ -46,21 +44,11 @@ def retry(store: Store, batch: Batch, plan: Plan, by: By, *, named: bool) -> Res
     """Let partitions resume at their checkpoints: attempts at 0, the result cleared, an owner at work fenced off. One
     that is done is left alone unless it is named."""
     end.check_goes_on(store, batch)
-    chunks, left = store.chunks(batch.id), Counter[str]()
-    changes = []
-    for turn in plan.parts:
-        decided = _decide(turn.at, chunk_of(chunks, turn.at.n), by.reason, named=named)
-        if isinstance(decided, str):
-            left[decided] += 1
-        else:
-            changes.append(decided)
-    landed = 0
-    if changes:
-        act = Act(id=os.urandom(16), batch=batch.id, kind=RESET, actor=by.actor, reason=by.reason,
-                  at_items=tuple(changes), body=canonical.encode(plan.origin), seize=True)  # fmt: skip
-        landed = len(store.act(act))
-        left["it moved on meanwhile"] += len(changes) - landed
-    return Result(kind=RESET, batch=batch.name, changed=landed, left_alone=tuple((+left).items()))
+    chunks = store.chunks(batch.id)
+    decided = (_decide(turn.at, chunk_of(chunks, turn.at.n), by.reason, named=named) for turn in plan.parts)
+    return (
+        Acts(store, batch, by).carry_out(RESET, decided, seize=True, body=canonical.encode(plan.origin)).result(RESET)
+    )
 
 
 def _decide(at: Standing, chunk: Chunk, reason: str, *, named: bool) -> Change | str:
@@ -83,7 +71,7 @@ def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | N
     if item.place.state is State.PENDING:
         item = _taken_out(store, batch, by, item)
         if item.place.state is not State.DEAD:
-            return Result(kind=RESOLVED, batch=batch.name, changed=0, left_alone=(("it moved on meanwhile", 1),))
+            return Result(kind=RESOLVED, batch=batch.name, changed=0, left_alone=((MEANWHILE, 1),))
     facts: ItemFacts = {"code": RESOLVED, "reason": by.reason}
     if result is None:
         place = move(item.place, Transition.RESOLVE, to=State.SKIPPED, stages=1, **facts)
@@ -94,12 +82,10 @@ def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | N
             n=item.n, state=item.place.state, epoch=item.place.epoch, place=place,
             output=Output(item.n, 0, place.epoch, result), output_digest=canonical.digest(item.salt, result),
         )  # fmt: skip
-    act = Act(id=os.urandom(16), batch=batch.id, kind=RESOLVED, actor=by.actor, reason=by.reason, at_items=(change,),
-              seize=True)  # fmt: skip
-    landed = len(store.act(act))
-    left = () if landed else (("it moved on meanwhile", 1),)
+    acts = Acts(store, batch, by)
+    acts.write(RESOLVED, [change], seize=True)
     reconcile.look_for_end(store, batch, actor=by.actor)
-    return Result(kind=RESOLVED, batch=batch.name, changed=landed, left_alone=left)
+    return acts.result(RESOLVED)
 
 
 def check_unsettled(batch: Batch, state: State, partition: str) -> None:
@@ -116,8 +102,7 @@ def _taken_out(store: Store, batch: Batch, by: By, item: StoredItem) -> StoredIt
     by hand. A crash after that leaves a dead letter, and the same command again settles it."""
     place = move(item.place, Transition.BURY, stages=1, code=BY_HAND, reason=by.reason)
     change = Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=place)
-    store.act(Act(id=os.urandom(16), batch=batch.id, kind="buried", actor=by.actor, reason=by.reason,
-                  at_items=(change,), seize=True))  # fmt: skip
+    Acts(store, batch, by).write("buried", [change], seize=True)
     found = lookup.item_of(store, batch, item.n)
     assert found is not None
     return found

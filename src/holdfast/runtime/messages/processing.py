@@ -40,6 +40,7 @@ from holdfast.core.settle import NOTHING, Settled, commit, settle, start
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import GoesBack
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import Changed, KeyFrom
 from holdfast.runtime.define.stage import Stage
@@ -220,7 +221,7 @@ class Processor:
         if not isinstance(decision, GoesBack):
             return stored
         sent = back(past.key, n, stored.place, decision.stage, len(self.stages), reason=decision.why)
-        if send_back(self.store, self.batch.id, [sent], reason=decision.why, actor=self.owner).buried:
+        if send_back(self.store, self.batch, [sent], By(actor=self.owner, reason=decision.why)).buried:
             self._tell_failure(n)
         return self._stored(n)
 

@@ -1,15 +1,13 @@
 """Which outputs of a batch were made by the stages of today: replayed from the journal, one byte for each item."""
 
 import logging
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
 
 from holdfast.core import changes, journal
 from holdfast.core.course import stage_count
-from holdfast.core.limits import ACT_ITEMS
-from holdfast.core.model import Act, Batch, Change, Chunk, StoredItem
+from holdfast.core.model import Batch, Change, Chunk, StoredItem
+from holdfast.runtime.acts import Acts, By
 from holdfast.runtime.journal import forward_over
 from holdfast.stores.base import Store, each_item
 
@@ -111,10 +109,8 @@ def _send_back(store: Store, batch: Batch, found: changes.Decision, actor: str) 
     chunks = [chunk for chunk in store.chunks(batch.id) if has_begun(chunk)]
     known = read_makers(store, batch, found.changes, found.definition, chunks)
     for change in found.changes:
-        for group in _groups(_affected(store, batch, chunks, known, change)):
-            act = Act(id=os.urandom(16), batch=batch.id, kind="reset", actor=actor, reason=str(change),
-                      at_items=tuple(group), seize=True)  # fmt: skip
-            moved += len(store.act(act))
+        acts = Acts(store, batch, By(actor=actor, reason=str(change)))
+        moved += acts.carry_out("reset", _affected(store, batch, chunks, known, change), seize=True).changed
     return moved
 
 
@@ -126,8 +122,3 @@ def _affected(
         for item in each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi):
             if known.other(item) is change:
                 yield changes.send_back(item, change.index, stages, reason=str(change))
-
-
-def _groups(found: Iterator[Change]) -> Iterator[Sequence[Change]]:
-    for first in found:
-        yield list(chain([first], islice(found, ACT_ITEMS - 1)))

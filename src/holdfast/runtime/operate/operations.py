@@ -1,11 +1,9 @@
 """What an act would do, before it is done: how many items, who holds them, what was paid for what would go."""
 
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -14,10 +12,11 @@ from holdfast.core import canonical
 from holdfast.core.acts import change_of
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import FLOAT32, unpack
-from holdfast.core.limits import ACT_ITEMS, OUTPUT_BYTES
-from holdfast.core.model import Act, Batch, Change, Chunk, Output, Place, State, StoredItem
+from holdfast.core.limits import OUTPUT_BYTES
+from holdfast.core.model import Batch, Change, Chunk, Output, Place, State, StoredItem
 from holdfast.core.states import ItemFacts, Transition, move
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import Acts, By, Result
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import reconcile
@@ -141,40 +140,6 @@ NO_INPUT = {RESOLVED: "resolved by hand", RECOVERED: "recovered by its output"}
 
 Decide = Callable[[StoredItem], Change | str]
 """What becomes of an item; as text, why nothing does."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class By:
-    """Who acts, and why: the journal keeps both."""
-
-    actor: str
-    reason: str
-
-    def __post_init__(self) -> None:
-        if not self.reason.strip():
-            raise UsageError('the journal keeps the reason of every act: pass reason="…"')
-        if not self.actor.strip():
-            raise UsageError("name who acts: the journal keeps the actor of every act")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What an act did."""
-
-    kind: str
-    batch: str
-    changed: int
-    left_alone: tuple[tuple[str, int], ...] = ()
-    """(why, how many) of the items that were looked at and not changed."""
-    buried: int = 0
-    """Of those changed, how many became dead letters instead, because they had been re-enqueued too often."""
-    warning: str = ""
-    """What keeps the items from going on, and what to do: the end of their batch has come."""
-
-    def as_dict(self) -> dict[str, Any]:
-        plain = {"kind": self.kind, "batch": self.batch, "changed": self.changed, "left_alone": dict(self.left_alone)}
-        more = {"buried": self.buried, "warning": self.warning}
-        return plain | {name: value for name, value in more.items() if value}
 
 
 def redrive(
@@ -330,24 +295,8 @@ def act_on(
     """Decide and write, group by group: memory stays flat, and no transaction is long. `at_end` is told how many items
     changed, before anybody looks whether the batch has come to its end; it returns a warning, or nothing."""
     end.check_open(store, batch)
-    changed, left = 0, Counter[str]()
-    for group in _groups(items):
-        decisions = [decide(item) for item in group]
-        left.update(why for why in decisions if isinstance(why, str))
-        changes = tuple(change for change in decisions if isinstance(change, Change))
-        if changes:
-            act = Act(id=os.urandom(16), batch=batch.id, kind=kind, actor=by.actor, reason=by.reason,
-                      at_items=changes, seize=seize)  # fmt: skip
-            landed = len(store.act(act))
-            changed += landed
-            left["it moved on meanwhile"] += len(changes) - landed
-    in_the_way = end.end_in_the_way(store, batch) if changed and kind in SENT_BACK else ""
-    warning = "; ".join(filter(None, [in_the_way, at_end(changed) if at_end is not None else ""]))
+    acts = Acts(store, batch, by).carry_out(kind, map(decide, items), seize=seize)
+    in_the_way = end.end_in_the_way(store, batch) if acts.changed and kind in SENT_BACK else ""
+    warning = "; ".join(filter(None, [in_the_way, at_end(acts.changed) if at_end is not None else ""]))
     reconcile.look_for_end(store, batch, actor=by.actor)
-    return Result(kind=kind, batch=batch.name, changed=changed, left_alone=tuple((+left).items()), warning=warning)
-
-
-def _groups(items: Iterable[StoredItem]) -> Iterator[list[StoredItem]]:
-    rest = iter(items)
-    for first in rest:
-        yield list(chain([first], islice(rest, ACT_ITEMS - 1)))
+    return acts.result(kind, warning=warning)

@@ -19,6 +19,7 @@ from holdfast.core import canonical
 from holdfast.core.errors import Damaged, Permanent, Refused, SinkError, UsageError
 from holdfast.core.model import Batch, Change, Output, State, StoredItem
 from holdfast.core.states import Transition, move
+from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.calls import Asker, here
 from holdfast.runtime.define.options import Identity, KeyFrom
@@ -104,7 +105,7 @@ def set_aside(path: Path) -> tuple[str, ...]:
 def recover(
     pipeline: "PipelineDefinition",
     items: Iterable[Any],
-    by: operations.By,
+    by: By,
     *,
     batch: str,
     key: KeyFrom,
@@ -160,7 +161,7 @@ def preview(
     with TemporaryDirectory(prefix="holdfast-") as place:
         store = open_store(Path(place) / "state.db")
         try:
-            by = operations.By(actor="preview", reason="a dry run")
+            by = By(actor="preview", reason="a dry run")
             return recover(pipeline, items, by, batch=batch, key=key, identity=identity, store=store)
         finally:
             store.close()

@@ -8,13 +8,12 @@ from itertools import groupby
 from typing import Any
 
 from holdfast.core.errors import Refused
-from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Batch
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import REPAIRABLE, Finding, Reconciliation, is_too_much
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import MEANWHILE, By, Result, grouped
 from holdfast.runtime.lifecycle.end import check_goes_on, end_in_the_way
-from holdfast.runtime.operate.operations import By, Result
 from holdfast.runtime.operate.reconcile import Findings
 from holdfast.runtime.text import many
 from holdfast.runtime.verify.recheck import Back, back, send_back
@@ -78,12 +77,12 @@ def repair(store: Store, batch: Batch, findings: Findings, by: By) -> Result:
     """Send every item back whose output is missing or different, each guarded by the state it was found in."""
     check_goes_on(store, batch)
     stages, changed, moved_on = len(lookup.stage_names(batch)), 0, 0
-    for group in _groups(_by_item(findings)):
+    for group in grouped(_by_item(findings)):
         items = [each for finding in group if (each := _back(store, batch, finding, stages)) is not None]
-        landed = send_back(store, batch.id, items, reason=by.reason, actor=by.actor).changed
+        landed = send_back(store, batch, items, by).changed
         changed += landed
         moved_on += len(group) - landed
-    left = (("it moved on meanwhile", moved_on),) if moved_on else ()
+    left = ((MEANWHILE, moved_on),) if moved_on else ()
     warning = end_in_the_way(store, batch) if changed else ""
     return Result(kind="rewound", batch=batch.name, changed=changed, left_alone=left, warning=warning)
 
@@ -103,14 +102,3 @@ def _by_item(findings: Findings) -> Iterator[Finding]:
     mine = (each for each in findings() if each.what in REPAIRABLE and each.n is not None)
     for _, group in groupby(mine, key=lambda finding: finding.n):
         yield min(group, key=lambda finding: finding.stage if finding.stage is not None else 0)
-
-
-def _groups(findings: Iterator[Finding]) -> Iterator[list[Finding]]:
-    group: list[Finding] = []
-    for finding in findings:
-        group.append(finding)
-        if len(group) == ACT_ITEMS:
-            yield group
-            group = []
-    if group:
-        yield group

@@ -4,11 +4,10 @@ Items of a chunk get stuck together, so they are announced together: the first f
 own, the others with one event for all. A group is told by chunk, kind and the moment since which nothing happened.
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any
 
 from holdfast.core import acts as core
@@ -17,13 +16,13 @@ from holdfast.core.acts import Kind, Strategy, change_of
 from holdfast.core.course import to_note
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import LIFTED
-from holdfast.core.limits import ACT_ITEMS, FOUND_EACH, FOUND_GROUPS
-from holdfast.core.model import Act, Batch, Change, Chunk, Event, ItemNo, Place, State
+from holdfast.core.limits import FOUND_EACH, FOUND_GROUPS
+from holdfast.core.model import Batch, Change, Chunk, Event, ItemNo, Place, State
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import Acts, By, Result, grouped
 from holdfast.runtime.journal import forward
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import reconcile
-from holdfast.runtime.operate.operations import By, Result
 from holdfast.runtime.report import blame, orphans
 from holdfast.runtime.report.orphans import Eye, Orphan, find
 from holdfast.stores.base import Store
@@ -167,24 +166,17 @@ def resolve_orphans(
     store: Store, batch: Batch, by: By, strategy: Strategy = Strategy.REQUEUE, items: Sequence[str] | None = None
 ) -> Result:
     """Resolve the orphans that are named, or all of the batch. What is no orphan, or moved on meanwhile, is left."""
-    changed, buried, left = 0, 0, Counter[str]()
-    for group in _groups(_chosen(store, batch, items, left)):
+    acts, buried = Acts(store, batch, by), 0
+    for group in _groups(_chosen(store, batch, items, acts.left)):
         decided = [(orphan, _decide(batch, orphan, strategy, by.reason)) for orphan in group]
-        left.update(why for _, why in decided if isinstance(why, str))
+        acts.left.update(why for _, why in decided if isinstance(why, str))
         moves = [(orphan, place) for orphan, place in decided if isinstance(place, Place)]
-        for state in (State.PENDING, State.DEAD):
-            some = [(orphan, place) for orphan, place in moves if place.state is state]
-            if some:
-                landed = len(store.act(_act(batch, by, strategy, some)))
-                changed += landed
-                buried += landed if state is State.DEAD and strategy is Strategy.REQUEUE else 0
-                left["it moved on meanwhile"] += len(some) - landed
-    warning = end.end_in_the_way(store, batch) if changed > buried and strategy is Strategy.REQUEUE else ""
+        _write(acts, by, strategy, [move for move in moves if move[1].state is State.PENDING])
+        landed = _write(acts, by, strategy, [move for move in moves if move[1].state is State.DEAD])
+        buried += landed if strategy is Strategy.REQUEUE else 0
+    warning = end.end_in_the_way(store, batch) if acts.changed > buried and strategy is Strategy.REQUEUE else ""
     reconcile.look_for_end(store, batch, actor=by.actor)
-    return Result(
-        kind=KINDS[strategy], batch=batch.name, changed=changed, left_alone=tuple((+left).items()), buried=buried,
-        warning=warning,
-    )  # fmt: skip
+    return acts.result(KINDS[strategy], buried=buried, warning=warning)
 
 
 def context_of(note: bytes, n: int) -> dict[str, Any]:
@@ -214,8 +206,7 @@ def _chosen(store: Store, batch: Batch, items: Sequence[str] | None, left: Count
 def _groups(found: Iterator[Orphan]) -> Iterator[list[Orphan]]:
     """Orphans of one chunk together, so many at a time."""
     for _, same in groupby(found, key=lambda orphan: orphan.chunk):
-        while group := list(islice(same, ACT_ITEMS)):
-            yield group
+        yield from grouped(same)
 
 
 def _decide(batch: Batch, orphan: Orphan, strategy: Strategy, reason: str) -> Place | str:
@@ -223,21 +214,14 @@ def _decide(batch: Batch, orphan: Orphan, strategy: Strategy, reason: str) -> Pl
     return core.resolve_orphan(orphan.place, strategy, stages=stages, reason=reason, course=batch.course)
 
 
-def _act(batch: Batch, by: By, strategy: Strategy, some: list[tuple[Orphan, Place]]) -> Act:
-    buried = some[0][1].state is State.DEAD
+def _write(acts: Acts, by: By, strategy: Strategy, some: list[tuple[Orphan, Place]]) -> int:
+    """Write what becomes of some orphans, all of them with the same state then; return how many changed."""
+    buried = any(place.state is State.DEAD for _, place in some)
     kind = BURIED if buried and strategy is Strategy.REQUEUE else KINDS[strategy]
     note = {"strategy": strategy.value, "items": [_context(orphan) for orphan, _ in some]}
-    return Act(
-        id=os.urandom(16),
-        batch=batch.id,
-        kind=kind,
-        actor=by.actor,
-        reason=by.reason,
-        seize=True,
-        body=canonical.encode(note),
-        at_items=tuple(change_of(ItemNo(orphan.n), orphan.place, place) for orphan, place in some),
-        events=tuple(event for orphan, place in some for event in _resolved_events(by, strategy, orphan, place)),
-    )
+    changes = [change_of(ItemNo(orphan.n), orphan.place, place) for orphan, place in some]
+    events = [event for orphan, place in some for event in _resolved_events(by, strategy, orphan, place)]
+    return len(acts.write(kind, changes, seize=True, body=canonical.encode(note), events=events))
 
 
 def _context(orphan: Orphan) -> dict[str, Any]:
@@ -279,13 +263,11 @@ def lift_blame(store: Store, batch: Batch, by: By) -> Result:
     end.check_goes_on(store, batch)
     carriers = blame.find_carriers(store.chunks(batch.id), now=store.now())
     free = [chunk for chunk in carriers if not orphans.is_live(chunk, store.now())]
-    changed = 0
-    for index in range(0, len(free), ACT_ITEMS):
-        changes = tuple(_naming(store, free[index : index + ACT_ITEMS]))
-        changed += len(store.act(Act(id=os.urandom(16), batch=batch.id, kind=LIFTED, actor=by.actor, reason=by.reason,
-                                     at_items=changes, seize=True, lifts=True)))  # fmt: skip
+    acts = Acts(store, batch, by)
+    for some in grouped(free):
+        acts.write(LIFTED, list(_naming(store, some)), seize=True, lifts=True)
     held = len(carriers) - len(free)
-    return Result(kind=LIFTED, batch=batch.name, changed=changed, left_alone=((AT_WORK, held),) if held else ())
+    return Result(kind=LIFTED, batch=batch.name, changed=acts.changed, left_alone=((AT_WORK, held),) if held else ())
 
 
 def _free(store: Store, batch: Batch) -> list[Chunk]:

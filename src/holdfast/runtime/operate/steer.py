@@ -6,25 +6,23 @@ leaves at its next checkpoint; what a dead one held is taken from it.
 """
 
 import logging
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from holdfast.core import canonical, course, journal
 from holdfast.core.acts import change_of
 from holdfast.core.course import CANCELLED, ENDED, to_note, to_steer
 from holdfast.core.errors import UsageError
-from holdfast.core.limits import ACT_ITEMS, ITEMS
-from holdfast.core.model import Act, Batch, Change, Chunk, Course, State, StoredItem
+from holdfast.core.limits import ITEMS
+from holdfast.core.model import Batch, Change, Course, State, StoredItem
 from holdfast.core.states import Transition, move
 from holdfast.core.verify import Reconciliation
 from holdfast.runtime import lookup
+from holdfast.runtime.acts import Acts, By, Result
 from holdfast.runtime.define.options import Until
 from holdfast.runtime.journal import backward
 from holdfast.runtime.operate import reconcile
-from holdfast.runtime.operate.operations import By, Result
 from holdfast.runtime.operate.reconcile import NO_SINKS, look_for_end
 from holdfast.runtime.report import status
 from holdfast.runtime.sinks.base import Sink
@@ -109,35 +107,26 @@ def preview_cancel(store: Store, batch: Batch, *, at_once: bool = False) -> Canc
 
 def clear(store: Store, batch: Batch, by: By, *, code: str, at_once: bool = False) -> Result:
     """Cancel every pending item that is not in the hands of a live owner; with `at_once`, those too."""
-    changed = in_flight = 0
+    acts, in_flight = Acts(store, batch, by), 0
     for chunk in store.chunks(batch.id):
         if chunk.pending and status.is_live(chunk, store.now()) and not at_once:
             in_flight += chunk.pending
         elif chunk.pending:
-            changed += _clear_chunk(store, batch, chunk, by, code)
+            rest = each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING)
+            _clear_items(acts, batch, rest, by, code, seize=chunk.owner is not None)
     left = ((IN_FLIGHT, in_flight),) if in_flight else ()
-    return Result(kind="cancelled", batch=batch.name, changed=changed, left_alone=left)
+    return Result(kind="cancelled", batch=batch.name, changed=acts.changed, left_alone=left)
 
 
-def _clear_chunk(store: Store, batch: Batch, chunk: Chunk, by: By, code: str) -> int:
-    """In groups: memory stays flat, and no transaction is long. The fence rises where there was an owner."""
-    changed = 0
-    rest = iter(each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING))
-    while group := list(islice(rest, ACT_ITEMS)):
-        changed += _clear_items(store, batch, group, by, code, seize=chunk.owner is not None)
-    return changed
-
-
-def _clear_items(store: Store, batch: Batch, items: list[StoredItem], by: By, code: str, *, seize: bool) -> int:
+def _clear_items(acts: Acts, batch: Batch, items: Iterable[StoredItem], by: By, code: str, *, seize: bool) -> None:
+    """Cancel items. The fence rises where there was an owner."""
     stages = len(lookup.stage_names(batch))
 
     def change(item: StoredItem) -> Change:
         place = move(item.place, Transition.CANCEL, stages=stages, code=code, reason=by.reason)
         return change_of(item.n, item.place, place)
 
-    act = Act(id=os.urandom(16), batch=batch.id, kind="cancelled", actor=by.actor, reason=by.reason,
-              at_items=tuple(map(change, items)), seize=seize)  # fmt: skip
-    return len(store.act(act))
+    acts.carry_out("cancelled", map(change, items), seize=seize)
 
 
 def clear_over(store: Store, batch: Batch, *, actor: str) -> None:
@@ -150,7 +139,8 @@ def clear_one(store: Store, batch: Batch, item: StoredItem, *, actor: str) -> No
     """Cancel one pending item of such a batch. The caller has seen that no live owner has it; a dead one is fenced
     off."""
     code, why_ = _last_word(store, batch)
-    _clear_items(store, batch, [item], By(actor=actor, reason=why_), code, seize=True)
+    by = By(actor=actor, reason=why_)
+    _clear_items(Acts(store, batch, by), batch, [item], by, code, seize=True)
 
 
 def _last_word(store: Store, batch: Batch) -> tuple[str, str]:

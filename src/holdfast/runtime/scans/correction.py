@@ -5,15 +5,14 @@ its end moves. In any other one the correction has to take as many bytes as what
 the partitions behind it, and what they have handled, are bytes of the old file.
 """
 
-import os
-
 import msgspec
 
 from holdfast.core import canonical, cursor
 from holdfast.core.cursor import Cursor, Standing, go_on_from
 from holdfast.core.errors import SourceChanged
 from holdfast.core.ingest import admit
-from holdfast.core.model import Act, Batch, Change, State
+from holdfast.core.model import Batch, Change, State
+from holdfast.runtime.acts import Acts, By
 from holdfast.runtime.cursors.standing import identity_of, standings
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.sources.text_file import LineFile
@@ -40,9 +39,8 @@ def accept_corrected(source: Readable, store: Store, batch: Batch, reason: str, 
             "were handled already. Put the old file back, or scan the new one under a batch name of its own "
             '(batch="NAME")'
         )
-    changes = tuple(_renewed(at, now, more, reason) for at in waiting)
-    store.act(Act(id=os.urandom(16), batch=batch.id, kind="renewed", actor=actor, reason=reason, at_items=changes,
-                  seize=True))  # fmt: skip
+    changes = [_renewed(at, now, more, reason) for at in waiting]
+    Acts(store, batch, By(actor=actor, reason=reason)).write("renewed", changes, seize=True)
 
 
 def _left(source: LineFile, at: Standing) -> tuple[int, int | None]:

@@ -1,6 +1,5 @@
 """An item that came again with another payload, where the user passed `changed="rerun"`: it begins again with it."""
 
-import os
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +13,6 @@ from holdfast.core.acts import change_of
 from holdfast.core.errors import UndoRefused
 from holdfast.core.limits import ACT_ITEMS, LISTED_NAMES
 from holdfast.core.model import (
-    Act,
     Batch,
     BatchId,
     Change,
@@ -30,6 +28,7 @@ from holdfast.core.model import (
 )
 from holdfast.core.states import RESOLVED, Transition, keeps_outputs, move
 from holdfast.core.verify import Decision, GoesBack, Unclear, rewound
+from holdfast.runtime.acts import Acts, By
 from holdfast.runtime.define.options import Level
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.operate.observe import Digests, recorded_digests
@@ -76,18 +75,8 @@ def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, left: LeftAlone,
     reason = _reason(stored.payload, item.payload)
     place = _renewed(stored.place, item.place, stages, reason=reason)
     change = structs.replace(change_of(n, stored.place, place), renewed=item)
-    store.act(
-        Act(
-            id=os.urandom(16),
-            batch=batch.id,
-            kind="renewed",
-            actor=actor,
-            reason=reason,
-            at_items=(change,),
-            seize=True,
-            events=(course.item_dead(n, stored.key, place),) if place.state is State.DEAD else (),
-        )
-    )
+    events = [course.item_dead(n, stored.key, place)] if place.state is State.DEAD else []
+    Acts(store, batch, By(actor=actor, reason=reason)).write("renewed", [change], seize=True, events=events)
     return stored.place.state
 
 
@@ -126,28 +115,24 @@ def back(key: Key, n: ItemNo, place: Place, stage: int, stages: int, *, reason: 
     return key, change_of(n, place, after)
 
 
-def send_back(store: Store, batch: BatchId, items: Sequence[Back], *, reason: str, actor: str) -> Sent:
+def send_back(store: Store, batch: Batch, items: Sequence[Back], by: By) -> Sent:
     """Rewind items in one act, or bury them. An owner at work looks for itself before it goes on."""
-    now = store.now()
-    held = [(chunk.lo, chunk.hi) for chunk in store.chunks(batch) if status.is_live(chunk, now)]
+    acts, now = Acts(store, batch, by), store.now()
+    held = [(chunk.lo, chunk.hi) for chunk in store.chunks(batch.id) if status.is_live(chunk, now)]
     kept: list[Back] = []
     free: list[Back] = []
     for key, change in items:
         (kept if any(lo <= change.n < hi for lo, hi in held) else free).append((key, change))
-    changed = [n for some in (free, kept) if some for n in _send(store, batch, some, reason, actor, seize=some is free)]
+    changed = _send(acts, free, seize=True) + _send(acts, kept, seize=False)
     buried = {change.n for _, change in items if change.place.state is State.DEAD}
     done = {change.n for _, change in items if change.state is State.DONE}
     return Sent(len(changed), [n for n in changed if n in buried], sum(n in done for n in changed))
 
 
-def _send(store: Store, batch: BatchId, items: Sequence[Back], reason: str, actor: str, *, seize: bool) -> list[ItemNo]:
-    buried = [(key, change) for key, change in items if change.place.state is State.DEAD]
-    act = Act(
-        id=os.urandom(16), batch=batch, kind="rewound", actor=actor, reason=reason, seize=seize,
-        at_items=tuple(change for _, change in items),
-        events=tuple(course.item_dead(change.n, key, change.place) for key, change in buried),
-    )  # fmt: skip
-    return store.act(act)
+def _send(acts: Acts, items: Sequence[Back], *, seize: bool) -> list[ItemNo]:
+    dead = [(key, change) for key, change in items if change.place.state is State.DEAD]
+    events = [course.item_dead(change.n, key, change.place) for key, change in dead]
+    return acts.write("rewound", [change for _, change in items], seize=seize, events=events)
 
 
 GROUP = 500
@@ -286,7 +271,7 @@ class Checker:
         return sent + (self._send(group, reason) if group else 0)
 
     def _send(self, group: Sequence[Back], reason: str) -> int:
-        sent = send_back(self.store, self.batch.id, group, reason=reason, actor=self.actor)
+        sent = send_back(self.store, self.batch, group, By(actor=self.actor, reason=reason))
         self.buried += sent.buried
         self.undone += sent.done
         return sent.changed

@@ -6,7 +6,7 @@ import os
 import sys
 
 import holdfast as hf
-from holdfast.runtime.operate import changed_code
+from holdfast.runtime import acts
 
 STORE, EFFECTS, COUNT = "state.db", "effects.jsonl", 6
 
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--edition", type=int, required=True)
     given = parser.parse_args(argv)
-    changed_code.ACT_ITEMS = 4  # type: ignore[misc]
+    acts.ACT_ITEMS = 4  # type: ignore[misc]
     report = build(given.edition).run(range(COUNT), code="rerun", progress=False, workers=2)
     print(json.dumps({result.key: result.output for result in report.results()}))  # noqa: T201 - what the test reads
     return report.exit_code

@@ -189,7 +189,7 @@ def test_a_batch_reset_to_a_later_stage_leaves_earlier_items_alone(world: World)
 
 
 def test_a_batch_reset_works_in_groups(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "ACT_ITEMS", 7)
+    monkeypatch.setattr("holdfast.runtime.acts.ACT_ITEMS", 7)
     world.add(*range(50))
     world.finish()
     assert operations.reset(world.store, world.batch, BY).changed == 50

@@ -12,7 +12,7 @@ from holdfast.core.course import to_steer
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import DEAD_AGE, FOUND_EACH, ORPHAN_GRACE, REQUEUES
 from holdfast.core.model import Course, ItemNo, State, Want, chain_of_batch
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import MEANWHILE, Acts, By
 from holdfast.runtime.operate import operations, resolution
 from holdfast.runtime.operate import resolution as discovery
 from holdfast.runtime.operate.audit import verify
@@ -169,16 +169,15 @@ def test_resolving_twice_or_at_once_does_it_once(world: World, strategy: Strateg
     world.claim()
     world.clock.advance(ORPHAN_GRACE + 1.0)
     first = list(orphans.find(world.store, world.batch))
-    stale = [
-        resolution._act(world.batch, BY, strategy, [(orphan, resolution._decide(world.batch, orphan, strategy, "x"))])
-        for orphan in first
-    ]
+    stale = [(orphan, resolution._decide(world.batch, orphan, strategy, "x")) for orphan in first]
     assert resolution.resolve_orphans(world.store, world.batch, BY, strategy).changed == 2
     events, entries = len(world.store.events()), [chunk.seq for chunk in world.store.chunks(world.id)]
     same = By(actor="eve", reason="x")
     assert resolution.resolve_orphans(world.store, world.batch, same, strategy).changed == 0
     assert resolution.resolve_orphans(world.store, world.batch, same, strategy, ["a", "b"]).changed == 0
-    assert [world.store.act(act) for act in stale] == [[], []]
+    late = Acts(world.store, world.batch, BY)
+    assert [resolution._write(late, BY, strategy, [each]) for each in stale] == [0, 0]
+    assert late.left == {MEANWHILE: 2}
     assert len(world.store.events()) == events
     assert [chunk.seq for chunk in world.store.chunks(world.id)] == entries
     assert [len(acts(world, key)) for key in "ab"] == [1, 1]

@@ -361,7 +361,7 @@ def test_killed_between_going_back_and_remembering_it_comes_to_the_same_end(
     calls = Calls()
     old, new = versions(calls)
     run(restart(pipeline(calls, old)), range(6))
-    monkeypatch.setattr("holdfast.runtime.operate.changed_code.ACT_ITEMS", 4)  # two acts for six items
+    monkeypatch.setattr("holdfast.runtime.acts.ACT_ITEMS", 4)  # two acts for six items
     seen = 0
 
     def strike(reached: str) -> None:

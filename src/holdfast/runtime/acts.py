@@ -98,8 +98,8 @@ class Acts:
                       warning=warning)  # fmt: skip
 
 
-def grouped(each: Iterable[T], size: int = ACT_ITEMS) -> Iterator[list[T]]:
-    """Yield so many at a time, read as they are needed."""
+def grouped(each: Iterable[T]) -> Iterator[list[T]]:
+    """Yield as many at a time as one act may change, read as they are needed."""
     rest = iter(each)
     for first in rest:
-        yield list(chain([first], islice(rest, size - 1)))
+        yield list(chain([first], islice(rest, ACT_ITEMS - 1)))

@@ -1,68 +1,72 @@
 """Batch work that survives anything, and can prove it."""
 
-from holdfast.core.cursor import Cursor
-from holdfast.core.errors import (
-    Bad,
-    ChainBroken,
-    CommitUnknown,
-    Conflict,
-    Damaged,
-    Defer,
-    DefinitionChanged,
-    DiedAlike,
-    FingerprintChanged,
-    HoldfastError,
-    Incomplete,
-    Interrupted,
-    LeaseLost,
-    NotConverged,
-    NotOurs,
-    PayloadChanged,
-    Permanent,
-    Refused,
-    ResourceError,
-    SchemaTooNew,
-    SinkError,
-    Skip,
-    SourceChanged,
-    StoreError,
-    StoreUnavailable,
-    StoreUnusable,
-    Superseded,
-    Transient,
-    UndoRefused,
-    UsageError,
-)  # fmt: skip
-from holdfast.core.verify import Finding, Reconciliation
-from holdfast.runtime.define.context import Context, Segment
-from holdfast.runtime.define.policy import Breaker, Budget, Retry, Tolerance
-from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.functions import lambda_handler
-from holdfast.runtime.messages.processed import Processed
-from holdfast.runtime.operate.plan import Plan
-from holdfast.runtime.pipeline import Pipeline
-from holdfast.runtime.report.report import DeadLetter, Report, Result
-from holdfast.runtime.scan import Scan
-from holdfast.runtime.scans.report import ScanReport
-from holdfast.runtime.scans.tick import Tick
-from holdfast.runtime.scans.walk import Part
-from holdfast.runtime.sinks.files import Files
-from holdfast.runtime.sources import (
-    Csv,
-    File,
-    Folder,
-    JsonLines,
-    Object,
-    Objects,
-    Pages,
-    Parquet,
-    Query,
-    Readable,
-    Reader,
-    Source,
-    Span,
-    Table,
-)  # fmt: skip
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.core.cursor import Cursor
+    from holdfast.core.errors import (
+        Bad,
+        ChainBroken,
+        CommitUnknown,
+        Conflict,
+        Damaged,
+        Defer,
+        DefinitionChanged,
+        DiedAlike,
+        FingerprintChanged,
+        HoldfastError,
+        Incomplete,
+        Interrupted,
+        LeaseLost,
+        NotConverged,
+        NotOurs,
+        PayloadChanged,
+        Permanent,
+        Refused,
+        ResourceError,
+        SchemaTooNew,
+        SinkError,
+        Skip,
+        SourceChanged,
+        StoreError,
+        StoreUnavailable,
+        StoreUnusable,
+        Superseded,
+        Transient,
+        UndoRefused,
+        UsageError,
+    )  # fmt: skip
+    from holdfast.core.verify import Finding, Reconciliation
+    from holdfast.runtime.define.context import Context, Segment
+    from holdfast.runtime.define.policy import Breaker, Budget, Retry, Tolerance
+    from holdfast.runtime.define.stage import Stage
+    from holdfast.runtime.functions import lambda_handler
+    from holdfast.runtime.messages.processed import Processed
+    from holdfast.runtime.operate.plan import Plan
+    from holdfast.runtime.pipeline import Pipeline
+    from holdfast.runtime.report.report import DeadLetter, Report, Result
+    from holdfast.runtime.scan import Scan
+    from holdfast.runtime.scans.report import ScanReport
+    from holdfast.runtime.scans.tick import Tick
+    from holdfast.runtime.scans.walk import Part
+    from holdfast.runtime.sinks.files import Files
+    from holdfast.runtime.sources import (
+        Csv,
+        File,
+        Folder,
+        JsonLines,
+        Object,
+        Objects,
+        Pages,
+        Parquet,
+        Query,
+        Readable,
+        Reader,
+        Source,
+        Span,
+        Table,
+    )  # fmt: skip
 
 __version__ = "0.1.0"
 
@@ -76,3 +80,38 @@ __all__ = [
     "StoreError", "StoreUnavailable", "StoreUnusable", "Superseded", "Table", "Tick", "Tolerance", "Transient",
     "UndoRefused", "UsageError", "lambda_handler",
 ]  # fmt: skip
+
+_HOMES = {
+    "core.cursor": ("Cursor",),
+    "core.verify": ("Finding", "Reconciliation"),
+    "runtime.define.context": ("Context", "Segment"),
+    "runtime.define.policy": ("Breaker", "Budget", "Retry", "Tolerance"),
+    "runtime.define.stage": ("Stage",),
+    "runtime.functions": ("lambda_handler",),
+    "runtime.messages.processed": ("Processed",),
+    "runtime.operate.plan": ("Plan",),
+    "runtime.pipeline": ("Pipeline",),
+    "runtime.report.report": ("DeadLetter", "Report", "Result"),
+    "runtime.scan": ("Scan",),
+    "runtime.scans.report": ("ScanReport",),
+    "runtime.scans.tick": ("Tick",),
+    "runtime.scans.walk": ("Part",),
+    "runtime.sinks.files": ("Files",),
+    "runtime.sources": (
+        *("Csv", "File", "Folder", "JsonLines", "Object", "Objects", "Pages", "Parquet", "Query", "Readable", "Reader"),
+        *("Source", "Span", "Table"),
+    ),
+}
+"""The modules of the public names; `core.errors` has the others. A name is loaded when it is first used."""
+
+if not TYPE_CHECKING:  # to a type checker, a name that is not imported above does not exist
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = next((module for module, names in _HOMES.items() if name in names), "core.errors")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

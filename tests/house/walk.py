@@ -40,14 +40,19 @@ def is_resumed(frame: FrameType) -> bool:
     return bool(frame.f_code.co_code[frame.f_lasti + 1] & 3)
 
 
-def main() -> None:
-    book = hf.Pipeline("book", store=Path(sys.argv[1]) / "state.db")
+def made(file: str) -> hf.Pipeline:
+    book = hf.Pipeline("book", store=Path(sys.argv[1]) / file)
 
     @book.stage
     def shout(word: str) -> str:
         return word.upper()
 
-    tracer = Tracer()
+    return book
+
+
+def main() -> None:
+    made("first.db").run(["word"], progress=False)  # so that all modules are loaded
+    book, tracer = made("state.db"), Tracer()
     threading.setprofile(tracer)
     sys.setprofile(tracer)
     report = book.run(["word"], progress=False)

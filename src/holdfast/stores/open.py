@@ -1,4 +1,4 @@
-"""From what a user writes as `store=` to a store."""
+"""From what a user writes as `store=` to a store; only the kind that is named is loaded."""
 
 import os
 from pathlib import Path
@@ -6,15 +6,8 @@ from pathlib import Path
 from holdfast.core.errors import Refused, UsageError
 from holdfast.stores import filesystem
 from holdfast.stores.base import Capabilities, Store
-from holdfast.stores.bucket import BucketStore
-from holdfast.stores.bucket import root as bucket_root
-from holdfast.stores.bucket.reads import CAPABILITIES
 from holdfast.stores.buckets import places
 from holdfast.stores.buckets.base import Bucket
-from holdfast.stores.buckets.local import LocalBucket
-from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
 
 DEFAULT = ".holdfast/state.db"
 LATER = ("postgresql", "postgres")
@@ -29,6 +22,8 @@ def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = 
         return _open_bucket(str(where), must_exist=must_exist)
     path = _path(str(where))
     if path is None:
+        from holdfast.stores.memory import MemoryStore
+
         return MemoryStore()
     if must_exist and not filesystem.is_there(path):
         if filesystem.is_there(path.parent) and not os.access(path.parent, os.X_OK):
@@ -36,6 +31,8 @@ def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = 
         raise UsageError(
             f"there is no store at {path}: run a pipeline first, or name another with --store or $HOLDFAST_STORE"
         )
+    from holdfast.stores.sqlite import SqliteStore
+
     return SqliteStore(path)
 
 
@@ -51,7 +48,7 @@ def is_there(where: "str | Path | Store | None" = None) -> bool:
     if not isinstance(where, str | Path):
         return True
     if is_bucket(where):
-        return bucket_root.is_there(bucket_at(str(where)))
+        return _is_in_bucket(bucket_at(str(where)))
     path = _path(str(where))
     return path is not None and filesystem.is_there(path)
 
@@ -61,7 +58,11 @@ def capabilities_of(where: "str | Path | Store | None" = None) -> Capabilities:
     where = _named(where)
     if not isinstance(where, str | Path):
         return getattr(where, "capabilities", Capabilities())  # a store of somebody else may be older than the word
-    return CAPABILITIES if is_bucket(where) else Capabilities()
+    if not is_bucket(where):
+        return Capabilities()
+    from holdfast.stores.bucket.reads import CAPABILITIES
+
+    return CAPABILITIES
 
 
 def is_bucket(where: "str | Path | Store | None" = None) -> bool:
@@ -80,17 +81,29 @@ def bucket_at(url: str) -> Bucket:
                 f"{url} is on a network file system ({kind}), where locks of other hosts may not be seen: put it on a "
                 "local disk, or in a bucket"
             )
+        from holdfast.stores.buckets.local import LocalBucket
+
         return LocalBucket(place.path)
+    from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
+
     return ObstoreBucket(url)
 
 
 def _open_bucket(url: str, *, must_exist: bool) -> Store:
     bucket = bucket_at(url)
-    if must_exist and not bucket_root.is_there(bucket):
+    if must_exist and not _is_in_bucket(bucket):
         raise UsageError(
             f"there is no store at {bucket.url}: run a pipeline first, or name another with --store or $HOLDFAST_STORE"
         )
+    from holdfast.stores.bucket import BucketStore
+
     return BucketStore(bucket)
+
+
+def _is_in_bucket(bucket: Bucket) -> bool:
+    from holdfast.stores.bucket import root
+
+    return root.is_there(bucket)
 
 
 def _named(where: "str | Path | Store | None") -> "str | Path | Store":

@@ -8,21 +8,73 @@ run again to continue.
 import os
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from keyword import iskeyword
+from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.main
+from typer.core import TyperGroup
 
 import holdfast
 from holdfast.core.errors import Defer, HoldfastError, StoreUnavailable, StoreUnusable, Transient, UsageError
-from holdfast.interfaces.cli import cursor, data, dead, demo, doctor, reconcile, render, reset, run, status, steer
-from holdfast.interfaces.cli import reconcile as plan
+from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import Declined
 from holdfast.interfaces.cli.render import pasteable, remember, spell_warnings
 
 INTERRUPTED = 75
 
+# fmt: off
+COMMANDS = {
+    "run": "run", "plan": "reconcile", "status": "status", "show": "status", "why": "status", "orphans": "dead",
+    "events": "data", "reset": "reset", "reconcile": "reconcile", "reopen": "reconcile", "expect": "steer",
+    "close": "steer", "pause": "steer", "cancel": "steer", "export": "data", "import": "data", "doctor": "doctor",
+    "faults": "doctor", "demo": "demo", "dead": "dead", "cursor": "cursor", "audit": "data",
+}
+# fmt: on
+"""Every command, in the order of the help, with the module that has it: only what is called is loaded."""
+GROUPS = ("dead", "cursor", "audit")
+
+
+@cache
+def _command(name: str) -> Any:
+    module = import_module(f"holdfast.interfaces.cli.{COMMANDS[name]}")
+    if name in GROUPS:
+        group = typer.main.get_group(module.app)
+        group.name = name
+        return group
+    alone = typer.Typer(add_completion=False)
+    alone.command(name)(getattr(module, f"{name}_" if iskeyword(name) else name))
+    return typer.main.get_command(alone)
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name, loaded when they are asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class _App(TyperGroup):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options | {"commands": _Commands()})
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+
 app = typer.Typer(
+    cls=_App,
     name="holdfast",
     help="Batch work that survives crashes: run it, look at it, ask it why, put it right.",
     no_args_is_help=True,
@@ -30,28 +82,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(run.run)
-app.command("plan")(plan.plan)
-app.command("status")(status.status)
-app.command("show")(status.show)
-app.command("why")(status.why)
-app.command("orphans")(dead.orphans)
-app.add_typer(dead.app, name="dead")
-app.add_typer(cursor.app, name="cursor")
-app.command("events")(data.events)
-app.command("reset")(reset.reset)
-app.command("reconcile")(reconcile.reconcile)
-app.command("reopen")(reconcile.reopen)
-app.command("expect")(steer.expect)
-app.command("close")(steer.close)
-app.command("pause")(steer.pause)
-app.command("cancel")(steer.cancel)
-app.add_typer(data.app, name="audit")
-app.command("export")(data.export)
-app.command("import")(data.import_)
-app.command("doctor")(doctor.doctor)
-app.command("faults")(doctor.faults)
-app.command("demo")(demo.demo)
 
 
 def _version(wanted: bool) -> None:

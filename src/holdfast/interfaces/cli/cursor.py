@@ -22,7 +22,6 @@ from holdfast.interfaces.cli.common import (
     StoreOption,
     agreed,
     goes_on,
-    load_scan,
     opened,
     read_file,
     say_result,
@@ -325,6 +324,8 @@ def audit_(
     as_json: JsonOption = False,
 ) -> None:
     """Compare what the source holds with what was delivered, and name gaps. Ends with 1 if there are any."""
+    from holdfast.interfaces.cli.target import load_scan
+
     scan = load_scan(target)
     with opened(store) as there:
         found = audit.audit(there, lookup.batch_named(there, name), scan.source)

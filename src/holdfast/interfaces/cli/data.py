@@ -23,13 +23,12 @@ from holdfast.interfaces.cli.common import (
     StoreOption,
     agreed,
     goes_on,
-    load,
-    load_scan,
     opened,
     read_file,
     say_result,
     with_manner,
 )
+from holdfast.interfaces.cli.target import load, load_scan
 from holdfast.runtime import importers, lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.cursors import acts

@@ -25,7 +25,6 @@ from holdfast.interfaces.cli.common import (
     StoreOption,
     agreed,
     goes_on,
-    load,
     opened,
     say_result,
     warn_of_end,
@@ -226,6 +225,8 @@ def resolve(
 
 def _last_stage(batch: Batch, source: str, manner: Manner) -> Stage:
     """The last stage as the code has it. What its module prints is not our answer."""
+    from holdfast.interfaces.cli.target import load
+
     with contextlib.redirect_stdout(sys.stderr) if manner.as_json else contextlib.nullcontext():
         pipeline = load(source)
     if pipeline.name != batch.pipeline or not pipeline.stages:

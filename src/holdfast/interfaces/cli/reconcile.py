@@ -21,14 +21,13 @@ from holdfast.interfaces.cli.common import (
     Manner,
     StoreOption,
     agreed,
-    load,
-    load_runnable,
     opened,
     warn_of_end,
     with_manner,
 )
 from holdfast.interfaces.cli.render import all_pasteable, pasteable, remember
 from holdfast.interfaces.cli.status import word_of
+from holdfast.interfaces.cli.target import load, load_runnable
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors import glance
 from holdfast.runtime.define.options import allowed, tolerance_of
@@ -348,7 +347,7 @@ def plan(
         typer.Option("--changed", help="What to do where a known key came with another payload."),
     ] = None,
     code: Annotated[
-        Literal["keep", "rerun", "refuse"] | None,
+        Literal["refuse", "keep", "rerun"] | None,
         typer.Option("--code", help="The code of a stage changed since: keep what is done, or run it again."),
     ] = None,
     store: StoreOption = None,

@@ -14,8 +14,9 @@ from holdfast.core import canonical
 from holdfast.core.course import count_or_share
 from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import JsonOption, StoreOption, load_runnable
+from holdfast.interfaces.cli.common import JsonOption, StoreOption
 from holdfast.interfaces.cli.render import all_pasteable, remember
+from holdfast.interfaces.cli.target import load_runnable
 from holdfast.runtime.define.policy import Budget, Tolerance
 from holdfast.runtime.scan import Scan
 from holdfast.runtime.scans import following
@@ -71,7 +72,7 @@ def run(
         typer.Option("--events", metavar="URL|file:PATH|-", help="Who receives events; may be repeated."),
     ] = None,
     code: Annotated[
-        Literal["keep", "rerun", "refuse"] | None,
+        Literal["refuse", "keep", "rerun"] | None,
         typer.Option("--code", help="The code of a stage changed since: keep what is done, or run it again."),
     ] = None,
     seal: Annotated[bool, typer.Option("--seal", help="Finish it for good, once every item is accounted for.")] = False,

@@ -16,20 +16,16 @@ from rich.text import Text
 from holdfast.core import canonical, course
 from holdfast.core.course import End
 from holdfast.core.model import Batch, Course, State, StoredItem
-from holdfast.interfaces.cli import cursor, render
+from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import BatchArgument, ItemArgument, JsonOption, StoreOption, opened
 from holdfast.interfaces.cli.render import pasteable
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors import glance
 from holdfast.runtime.cursors.standing import is_scan, standing_of
-from holdfast.runtime.cursors.totals import remarks
 from holdfast.runtime.report import statistics
 from holdfast.runtime.report import status as standing
 from holdfast.runtime.report.statistics import StageStatistics, Statistics, Summary
-from holdfast.runtime.report.why import tell, to_the_millisecond
-from holdfast.runtime.scans.convergence import outstanding
 from holdfast.runtime.text import brief, command, unpause, when
-from holdfast.runtime.verify.inspector import OutputReader
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
@@ -172,6 +168,8 @@ def _tell(there: Store, batch: Batch, numbers: bool | None, as_json: bool) -> No
         more: dict[str, Any] = {"state": word_of(there, seen)}
         more |= {} if collected is None else {"statistics": collected.as_dict()}
         if is_scan(batch):
+            from holdfast.runtime.cursors.totals import remarks
+
             parts = list(glance.glances(there, batch))
             more |= {"scan": glance.overview(parts).as_dict(), "partitions": [each.as_dict() for each in parts]}
             more |= {"notes": [each.as_dict() for each in remarks(there, batch)]}
@@ -210,6 +208,9 @@ def _picture(there: Store, seen: standing.Status) -> RenderableType:
     batch = lookup.batch_named(there, seen.batch)
     if not is_scan(batch):
         return picture(seen)
+    from holdfast.interfaces.cli import cursor
+    from holdfast.runtime.cursors.totals import remarks
+
     parts = list(glance.glances(there, batch))
     notes = [("note", Text(render.clean(str(each)), style=render.CARE)) for each in remarks(there, batch)]
     if why := _unconverged(there, seen, batch):
@@ -222,7 +223,11 @@ def _picture(there: Store, seen: standing.Status) -> RenderableType:
 
 def _unconverged(there: Store, seen: standing.Status, batch: Batch) -> str:
     """Why a scan whose partitions are done has no result."""
-    return outstanding(there, batch) if seen.is_complete and is_scan(batch) else ""
+    if not (seen.is_complete and is_scan(batch)):
+        return ""
+    from holdfast.runtime.scans.convergence import outstanding
+
+    return outstanding(there, batch)
 
 
 def _watch(there: Store, batch: str | None, every: float, limit: int) -> None:
@@ -473,6 +478,8 @@ def show(
 
 
 def _show_item(there: Store, batch: Batch, item: StoredItem, as_json: bool) -> None:
+    from holdfast.runtime.verify.inspector import OutputReader
+
     names, reader = lookup.stage_names(batch), OutputReader(batch)
     outputs = {}
     for output in there.outputs(batch.id, lo=item.n, hi=item.n + 1):
@@ -528,6 +535,8 @@ def _json(data: bytes) -> Any:
 
 def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Tell an item's whole story: why it is where it is, what happened to it, what can be done."""
+    from holdfast.runtime.report.why import tell, to_the_millisecond
+
     with opened(store) as there:
         told = tell(there, lookup.batch_named(there, batch), item)
     if as_json:

@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core import canonical
 from holdfast.core.errors import DefinitionChanged, UsageError
 from holdfast.core.limits import DEAD_AGE, ORPHAN_GRACE
 from holdfast.core.model import Batch
-from holdfast.runtime.define.options import Identity, KeyFrom
-from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.text import Duration, seconds
+
+if TYPE_CHECKING:
+    from holdfast.runtime.define.options import Identity, KeyFrom
+    from holdfast.runtime.define.stage import Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,13 @@ CONTENT = "their content"
 NEW = "nothing: every item is new"
 
 
-def describe(pipeline: str, stages: Sequence[Stage], keyed: str, patience: Patience = USUAL) -> bytes:
+def describe(pipeline: str, stages: "Sequence[Stage]", keyed: str, patience: Patience = USUAL) -> bytes:
     """The pipeline as it is kept with a batch: its stages, what identifies its items, and when they are orphans."""
     described = [stage.describe() for stage in stages]
     return canonical.encode({"pipeline": pipeline, "stages": described, "keyed": keyed, **patience.describe()})
 
 
-def keyed_by(key: KeyFrom, identity: Identity) -> str:
+def keyed_by(key: "KeyFrom", identity: "Identity") -> str:
     """What identifies an item, in words."""
     if identity != "key":
         return {"content": CONTENT, "new": NEW}[identity]
@@ -73,7 +75,7 @@ def keyed_by(key: KeyFrom, identity: Identity) -> str:
     return DEFAULT if key is None else FUNCTION
 
 
-def remembered_key(known: Batch | None, key: KeyFrom, identity: Identity) -> KeyFrom:
+def remembered_key(known: Batch | None, key: "KeyFrom", identity: "Identity") -> "KeyFrom":
     """The key to go on with: the one that is given, or the field the batch was begun with."""
     if key is not None or known is None or identity != "key":
         return key
@@ -86,7 +88,7 @@ def remembered(known: Batch) -> str:
     return str(_read(known).get("keyed", DEFAULT))
 
 
-def remembered_identity(known: Batch) -> Identity:
+def remembered_identity(known: Batch) -> "Identity":
     """How the items of a batch were identified when it was last run."""
     keyed = _read(known).get("keyed", DEFAULT)
     if keyed == CONTENT:
@@ -94,7 +96,7 @@ def remembered_identity(known: Batch) -> Identity:
     return "new" if keyed == NEW else "key"
 
 
-def check_key(known: Batch, key: KeyFrom, identity: Identity) -> None:
+def check_key(known: Batch, key: "KeyFrom", identity: "Identity") -> None:
     """Refuse to identify items of a batch by something else than before."""
     before, now = _read(known).get("keyed", DEFAULT), keyed_by(key, identity)
     if before != now:

@@ -17,7 +17,7 @@ from holdfast.runtime.text import Duration, in_utc, moment, seconds
 from holdfast.stores.base import Capabilities
 
 WORKERS = 10_000
-Code = Literal["keep", "rerun", "refuse"]
+Code = Literal["refuse", "keep", "rerun"]
 Level = Literal["none", "quick", "full"]
 Signals = Literal["raise", "report", "ignore"]
 Identity = Literal["key", "content", "new"]

@@ -36,10 +36,11 @@ def is_empty(store: Store, batch: Batch) -> bool:
 def _has_any(store: Store, batch: Batch) -> bool:
     # Here, because both rooms stand on the status of a batch, which stands on this file.
     from holdfast.runtime.cursors.standing import is_scan
-    from holdfast.runtime.scans.burial import is_row
 
     if not batch.admitted or not is_scan(batch):
         return bool(batch.admitted)
+    from holdfast.runtime.scans.burial import is_row
+
     if any(at.rows for at in each_checkpoint(store, batch.id)):
         return True
     return any(is_row(item.key) or item.place.state is not State.DONE for item in each_item(store, batch.id))

@@ -1,6 +1,7 @@
 """Expected, recorded, observed: every difference is found, nothing else is, and the sums hold."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from holdfast.core.verify import (
     Observed,
     Reconciliation,
     Recorded,
+    Seen,
+    Verdict,
     What,
     conclude,
     judge,
@@ -28,46 +31,54 @@ from tests.core.made import PROPERTY, STATES, chunk
 STAGES = 4
 REASONS = st.sampled_from([GONE, "its content differs", "its size differs: 3 bytes, recorded were 9"])
 NUMBERS = st.integers(0, 50)
+DOUBTS = st.sampled_from([Verdict.FAILS, Verdict.UNKNOWN])
+
+
+def as_recorded(stages: Iterable[int]) -> dict[int, Seen]:
+    return {stage: Seen(stage, Verdict.HOLDS) for stage in stages}
 
 
 @st.composite
-def items(draw: st.DrawFn) -> tuple[Place, dict[int, str | None]]:
+def items(draw: st.DrawFn) -> tuple[Place, dict[int, Seen]]:
     """An item with the rows that the store has for it, all of them as recorded; perhaps it went back before."""
     state = draw(STATES)
     stage = STAGES if state is State.DONE else draw(st.integers(0, STAGES - 1))
     furthest = draw(st.integers(stage, STAGES))
     by_hand = draw(st.booleans()) and state is State.DONE
     rows = range(STAGES - 1, STAGES) if by_hand else range(furthest)
-    return Place(state=state, stage=stage), dict.fromkeys(rows)
+    return Place(state=state, stage=stage), as_recorded(rows)
 
 
 @pytest.mark.promise("A14", "P5")
 @PROPERTY
 @given(items())
-def test_an_item_whose_outputs_are_as_recorded_gives_no_finding(one: tuple[Place, dict[int, str | None]]) -> None:
+def test_an_item_whose_outputs_are_as_recorded_gives_no_finding(one: tuple[Place, dict[int, Seen]]) -> None:
     place, rows = one
     assert list(judge(place, STAGES, rows)) == []
 
 
 @pytest.mark.promise("A14", "P5", "A8")
 @PROPERTY
-@given(items(), st.dictionaries(st.integers(0, STAGES - 1), REASONS))
+@given(items(), st.dictionaries(st.integers(0, STAGES - 1), st.tuples(DOUBTS, REASONS)))
 def test_every_planted_difference_is_found_and_nothing_else(
-    one: tuple[Place, dict[int, str | None]], planted: dict[int, str]
+    one: tuple[Place, dict[int, Seen]], planted: dict[int, tuple[Verdict, str]]
 ) -> None:
     place, rows = one
-    planted = {stage: why for stage, why in planted.items() if stage in rows}
-    found = list(judge(place, STAGES, {**rows, **planted}))
+    planted = {stage: said for stage, said in planted.items() if stage in rows}
+    seen = {stage: Seen(stage, verdict, reason=why) for stage, (verdict, why) in planted.items()}
+    found = list(judge(place, STAGES, {**rows, **seen}))
     rests_on = range(place.stage) if place.state is not State.CANCELLED else ()
-    assert {stage: why for stage, _, why in found} == {s: why for s, why in planted.items() if s in rests_on}
-    assert all((what is What.MISSING) == (why == GONE) for _, what, why in found)
+    assert {stage: why for stage, _, why in found} == {s: why for s, (_, why) in planted.items() if s in rests_on}
+    for stage, what, why in found:
+        known = What.MISSING if why == GONE else What.DIFFERENT
+        assert what is (What.UNVERIFIED if planted[stage][0] is Verdict.UNKNOWN else known)
 
 
 @pytest.mark.promise("A14", "P5")
 @pytest.mark.parametrize("state", State)
 def test_an_output_that_the_store_lost_is_missing_from_what_rests_on_it(state: State) -> None:
     stage = STAGES if state is State.DONE else 2
-    rows = dict.fromkeys(range(stage - 1))
+    rows = as_recorded(range(stage - 1))
     found = [(at, what) for at, what, _ in judge(Place(state=state, stage=stage), STAGES, rows)]
     assert found == ([(stage - 1, What.MISSING)] if state in (State.DONE, State.PENDING) else [])
 

@@ -126,7 +126,7 @@ class Vandal:
         path = page(n := next(self.numbers))
         path.unlink()
         path.mkdir()
-        return Counter([("different", n)])
+        return Counter([("unverified", n)])
 
     def rename(self) -> Counter[Pair]:
         page(n := next(self.numbers)).rename(page(9_000 + n))

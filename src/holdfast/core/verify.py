@@ -26,14 +26,30 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Depth(StrEnum):
+    """How closely an output is looked at."""
+
+    QUICK = "quick"
+    """Is it there, with its size?"""
+    FULL = "full"
+    """Are its bytes those that were recorded?"""
+    VERIFIED = "verified"
+    """Does it fit what its stage returns, and does its verifier accept it?"""
+
+
 class Seen(msgspec.Struct, frozen=True):
     """One look at the output of one stage."""
 
     stage: int
     verdict: Verdict
     why: str = ""
+    """The sentence for a person, with the stage and the file."""
     error: BaseException | None = None
     """What a check raised, where it said nothing."""
+    reason: str = ""
+    """The same without the stage and the file."""
+    superseded: bool = False
+    """A newer batch has the name of its file now: it is not made again."""
 
 
 class Stays(msgspec.Struct, frozen=True):
@@ -144,6 +160,8 @@ NEVER_CAME = (
 )
 """What to do about items of which nothing is known but their number."""
 REPAIRABLE = frozenset({What.MISSING, What.DIFFERENT})
+COUNTED = frozenset(What) - {What.UNVERIFIED}
+"""What a machine is told the number of even where there are none."""
 
 
 class Finding(Value, frozen=True, kw_only=True):
@@ -337,15 +355,15 @@ class Reconciliation(Value, frozen=True, kw_only=True):
             "observed": {"how": self.observed.how, "outputs": self.observed.outputs, "files": self.observed.files,
                          "published": self.observed.published, "leftovers": self.observed.leftovers,
                          "superseded": self.observed.superseded},
-            "found": {what.value: self.found.get(what, 0) for what in What if what is not What.UNVERIFIED},
+            "found": {what.value: self.found.get(what, 0) for what in What if self.found.get(what) or what in COUNTED},
             "findings": [finding.as_dict() for finding in self.findings],
             "heads": self.heads,
         }  # fmt: skip
 
 
-def judge(place: Place, stages: int, seen: Mapping[int, str | None]) -> Iterator[tuple[int, What, str]]:
-    """What is wrong with the outputs of an item, stage by stage. `seen` has an entry for every output that the store
-    has a row for: why it no longer counts, or None.
+def judge(place: Place, stages: int, seen: Mapping[int, Seen]) -> Iterator[tuple[int, What, str]]:
+    """Yield what is wrong with the outputs of an item, stage by stage. `seen` has an entry for every output that the
+    store has a row for.
 
     Only outputs that an item keeps are judged, also of one that was skipped or is dead. An output of a stage that the
     item has not passed, since it went back, says nothing any more. Outputs of stages before may be absent, where a
@@ -355,11 +373,17 @@ def judge(place: Place, stages: int, seen: Mapping[int, str | None]) -> Iterator
         return
     reached = stages if place.state is State.DONE else place.stage
     for stage in sorted(seen):
-        why = seen[stage]
-        if stage < reached and why is not None:
-            yield stage, What.MISSING if why == GONE else What.DIFFERENT, why
+        if stage < reached and seen[stage].verdict is not Verdict.HOLDS:
+            yield stage, what_is_wrong(seen[stage]), seen[stage].reason
     if reached > 0 and reached - 1 not in seen and place.state in (State.DONE, State.PENDING):
         yield reached - 1, What.MISSING, "the store has no output of it"
+
+
+def what_is_wrong(seen: Seen) -> What:
+    """Return the kind of finding that an output is which does not hold."""
+    if seen.verdict is Verdict.UNKNOWN:
+        return What.UNVERIFIED
+    return What.MISSING if seen.reason == GONE else What.DIFFERENT
 
 
 def conclude(

@@ -34,11 +34,11 @@ from holdfast.runtime.messages.processed import Processed
 from holdfast.runtime.messages.processing import Processor
 from holdfast.runtime.operate import plan, reconcile, steer
 from holdfast.runtime.operate.plan import Plan
-from holdfast.runtime.operate.reconcile import sinks_among
 from holdfast.runtime.operate.recover import Recovery, preview, recover
 from holdfast.runtime.report.report import Report
 from holdfast.runtime.run import Run
 from holdfast.runtime.text import Duration
+from holdfast.runtime.verify.inspector import sinks_among
 from holdfast.runtime.working import remote
 from holdfast.stores import owners
 from holdfast.stores.open import capabilities_of

@@ -35,12 +35,13 @@ from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import repair
 from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.operate.reconcile import reconcile as look
-from holdfast.runtime.operate.reconcile import repairable, sinks_among
+from holdfast.runtime.operate.reconcile import repairable
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.report import status as standing
 from holdfast.runtime.scan import Scan
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.text import command, when
+from holdfast.runtime.verify.inspector import sinks_among
 from holdfast.stores.base import Store
 
 OF_NUMBER = frozenset({What.NEVER_CREATED, What.UNEXPECTED})

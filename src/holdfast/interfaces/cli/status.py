@@ -478,9 +478,9 @@ def show(
 
 
 def _show_item(there: Store, batch: Batch, item: StoredItem, as_json: bool) -> None:
-    from holdfast.runtime.verify.inspector import OutputReader
+    from holdfast.runtime.verify.inspector import OutputReader, sinks_of
 
-    names, reader = lookup.stage_names(batch), OutputReader(batch)
+    names, reader = lookup.stage_names(batch), OutputReader(sinks_of(batch))
     outputs = {}
     for output in there.outputs(batch.id, lo=item.n, hi=item.n + 1):
         location = reader.location(output)

@@ -213,7 +213,7 @@ class Processor:
         if not looks or not any(stage.sink for stage in self.stages):
             return stored
         outputs = self.store.outputs(self.batch.id, lo=n, hi=n + 1)
-        past = recheck.past_of(self.store, self.batch.id, stored, outputs, fence=0)
+        past = recheck.past_of(stored, outputs, fence=0)
         try:
             decision = self.looker.look_over(past, full=False, digests={})
         except OSError as error:

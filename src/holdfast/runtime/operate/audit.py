@@ -18,9 +18,10 @@ import msgspec
 from holdfast.core import canonical, course, journal
 from holdfast.core.errors import ChainBroken, Damaged, SinkError, Superseded, UsageError
 from holdfast.core.model import Batch, Chunk, ChunkId, Course, Entry, Output, StoredItem, chain_of_batch
+from holdfast.core.verify import Depth
 from holdfast.runtime import lookup
 from holdfast.runtime.operate.replay import Projection, moment
-from holdfast.runtime.verify.inspector import OutputReader
+from holdfast.runtime.verify.inspector import Looker, Past, sinks_of
 from holdfast.stores.base import Store, TellsHistory, each_checkpoint, each_entry, each_item, each_output, find_item
 
 TRIES = 3
@@ -142,7 +143,7 @@ class _Auditor:
     def _read_definition(self, total: _Tally) -> bool:
         try:
             self._stages = lookup.stage_names(self._batch)
-            self._reader = OutputReader(self._batch)
+            self._inspector = Looker(batch=self._batch.name, names=self._stages, sinks=sinks_of(self._batch))
         except (msgspec.DecodeError, TypeError, ValueError, LookupError, UsageError) as error:
             total.find("batch", f"batch {self._batch.name!r}", f"its definition cannot be read ({error})")
             return False
@@ -370,7 +371,7 @@ class _Auditor:
             seen.files_unread += 1
             return
         try:
-            data = self._reader.read(output)
+            data = self._inspector.read(output)
             seen.outputs += 1
         except Superseded:
             seen.superseded += 1
@@ -378,7 +379,7 @@ class _Auditor:
         except (SinkError, OSError) as error:
             seen.find("output", where, f"its output of {name!r} cannot be read: {error}")
             return
-        if canonical.digest(item.salt, data) != digest:
+        if self._inspector.content(Past.of(item, [output]), output.stage, data, Depth.FULL, digest) is not None:
             seen.find("output", where, f"its output of {name!r} is not the one that was recorded")
 
     def _name(self, stage: int) -> str:

@@ -12,9 +12,10 @@ from holdfast.runtime import lookup
 from holdfast.runtime.define.options import KeyFrom, Options, allowed
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.lifecycle import end
-from holdfast.runtime.operate.reconcile import SourceKeys, reconcile, sinks_among
+from holdfast.runtime.operate.reconcile import SourceKeys, reconcile
 from holdfast.runtime.report.status import Status
 from holdfast.runtime.text import command, many, unpause
+from holdfast.runtime.verify.inspector import sinks_among
 from holdfast.stores.base import Store
 
 
@@ -23,6 +24,7 @@ class Closing:
 
     def __init__(self, store: Store, stages: Sequence[Stage], options: Options, actor: str) -> None:
         self._store, self._stages, self._options, self._actor = store, stages, options, actor
+        self._sinks = sinks_among(stages)
         self._heads = b""
         self.warnings: list[str] = []
 
@@ -45,7 +47,7 @@ class Closing:
         has_ended = is_over or (read and batch.ingested_at is not None)
         if not has_ended or any(chunk.pending for chunk in chunks):
             return None
-        return reconcile(self._store, batch, sinks=sinks_among(self._stages), how=self._depth(course.cover(chunks)),
+        return reconcile(self._store, batch, sinks=self._sinks, how=self._depth(course.cover(chunks)),
                          allow_empty=self._options.allow_empty)  # fmt: skip
 
     def _depth(self, heads: bytes) -> How:
@@ -53,7 +55,7 @@ class Closing:
         happened since; and not at all at files that nobody wants to have looked at."""
         if self._options.seal:
             return "quick"
-        if not sinks_among(self._stages) or self._options.verify == "none" or heads == self._heads:
+        if not self._sinks or self._options.verify == "none" or heads == self._heads:
             return "sums"
         return "files"
 
@@ -78,7 +80,7 @@ class Closing:
         """A sealed batch was asked to run and be sealed once more, as after a crash behind the seal: that is fine if
         it is what it was and the source brings nothing new."""
         keys = SourceKeys(self._store, batch, self._stages[0].input, items, key) if items is not None else None
-        found = reconcile(self._store, batch, sinks=sinks_among(self._stages), source=keys)
+        found = reconcile(self._store, batch, sinks=self._sinks, source=keys)
         if found.is_explained:
             return found
         try:

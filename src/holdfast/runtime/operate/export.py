@@ -25,7 +25,7 @@ from holdfast.core.model import Batch, Key, Output, State, StoredItem
 from holdfast.runtime import lookup
 from holdfast.runtime.sinks import disk
 from holdfast.runtime.text import command, printable
-from holdfast.runtime.verify.inspector import OutputReader
+from holdfast.runtime.verify.inspector import OutputReader, sinks_of
 from holdfast.stores.base import Store, each_item, each_output
 
 Again = Callable[[], Iterable[dict[str, Any]]]
@@ -209,7 +209,7 @@ class Summary:
 def results(store: Store, batch: Batch) -> Iterator[Exported]:
     """Every item that is done, in order, with what the last stage made of it."""
     last = len(lookup.stage_names(batch)) - 1
-    reader = OutputReader(batch)
+    reader = OutputReader(sinks_of(batch))
     outputs = iter(each_output(store, batch.id, stage=last))
     output = next(outputs, None)
     for item in each_item(store, batch.id, state=State.DONE):

@@ -4,22 +4,22 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from pathlib import PurePath
 
 from holdfast.core import canonical, journal
-from holdfast.core.errors import SinkError
 from holdfast.core.limits import LOAD_BYTES, NAMES_HELD
 from holdfast.core.model import Batch, Chunk, Output, State, StoredItem
 from holdfast.core.states import keeps_outputs
-from holdfast.core.verify import GONE, Finding, How, What, judge
+from holdfast.core.verify import GONE, Depth, Finding, How, Seen, Verdict, What, judge
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import forward_of
 from holdfast.runtime.sinks import files, names
-from holdfast.runtime.sinks.base import Evidence, Provenance, Sink, TakenOver
+from holdfast.runtime.sinks.base import Evidence, Provenance, Sink
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.verify import ownership
-from holdfast.runtime.verify.inspector import sinks_of
+from holdfast.runtime.verify.inspector import Looker, Past, sinks_of
 from holdfast.stores.base import Store, each_output
 
 Digests = dict[tuple[int, int], bytes]
@@ -75,6 +75,10 @@ class Observer:
         self.at_second_glance = 0
         """Files that were not, at a glance, the ones that were recorded."""
 
+    @cached_property
+    def _inspector(self) -> Looker:
+        return Looker(batch=self._batch.name, names=self._names, sinks=self._sinks)
+
     def findings(self) -> Iterator[Finding]:
         """What is wrong with recorded outputs, in the order of the items."""
         if self._how == "full":
@@ -124,7 +128,7 @@ class Observer:
             return False
         if isinstance(sink, Files):
             return not sink.changed(files, batch=self._batch.name, stage=self._names[stage])
-        return all(sink.check(Evidence.decode(file), full=False) is None for file in files)
+        return all(self._inspector.is_there(row) for row in rows)
 
     # -- one by one -----------------------------------------------------------------------------------------------
 
@@ -132,7 +136,7 @@ class Observer:
         self,
         lo: int,
         hi: int,
-        digests: Mapping[tuple[int, int], bytes] | None = None,
+        digests: Digests | None = None,
         *,
         counted_as_done: bool = False,
     ) -> Iterator[Finding]:
@@ -148,14 +152,14 @@ class Observer:
                     yield Finding(what=What.MISCOUNTED, why=why, n=item.n, key=item.key)
                 yield from self._of(item, rows.get(item.n, []), digests)
 
-    def _of(
-        self, item: StoredItem, rows: Sequence[Output], digests: Mapping[tuple[int, int], bytes] | None
-    ) -> Iterator[Finding]:
-        seen = {row.stage: self._counted(item, row, self._look(item, row, digests)) for row in rows}
+    def _of(self, item: StoredItem, rows: Sequence[Output], digests: Digests | None) -> Iterator[Finding]:
+        past = Past.of(item, rows)
+        seen = {row.stage: self._counted(item, row, self._look(past, item, row, digests)) for row in rows}
         found = list(judge(item.place, len(self._names), seen))
         if found and self._moving:
             item, rows = self._as_it_is_now(item)
-            seen = {row.stage: _unless_taken(self._why(item, row, digests)) for row in rows}
+            past = Past.of(item, rows)
+            seen = {row.stage: self._inspect(past, item, row, digests) for row in rows}
             found = list(judge(item.place, len(self._names), seen))
         files = {row.stage: Evidence.decode(row.file).final for row in rows if row.file is not None}
         for stage, what, why in found:
@@ -167,64 +171,41 @@ class Observer:
         (fresh,) = self._store.items(self._batch.id, lo=item.n, hi=item.n + 1, limit=1)
         return fresh, self._store.outputs(self._batch.id, lo=item.n, hi=item.n + 1)
 
-    def _counted(self, item: StoredItem, row: Output, why: str | None) -> str | None:
+    def _counted(self, item: StoredItem, row: Output, seen: Seen) -> Seen:
         """Count an output that was looked at and was there; those whose names a newer batch has are counted apart."""
-        if isinstance(why, TakenOver):
+        if seen.superseded:
             self.superseded += 1
-            return None
-        if why != GONE and _is_kept(item, row):
+        elif seen.reason != GONE and _is_kept(item, row):
             self.outputs += 1
             self.files += row.file is not None and row.stage in self._sinks
-        return why
+        return seen
 
-    def _look(self, item: StoredItem, row: Output, digests: Mapping[tuple[int, int], bytes] | None) -> str | None:
-        """Why an output does not count, or None."""
+    def _look(self, past: Past, item: StoredItem, row: Output, digests: Digests | None) -> Seen:
+        """Return whether an output counts: a file that is as it was left is not looked at again, unless it is read."""
         sink = self._sinks.get(row.stage)
         if row.file is None or not isinstance(sink, Files):
-            return self._why(item, row, digests)
+            return self._inspect(past, item, row, digests)
         final, stage = Evidence.decode(row.file).final, self._names[row.stage]
         at_a_glance = not sink.changed([row.file], batch=self._batch.name, stage=stage)
         self.at_second_glance += not at_a_glance
-        why = None if at_a_glance and self._how != "full" else self._why(item, row, digests)
-        if not at_a_glance and why is None:
+        is_fine = at_a_glance and self._how != "full"
+        seen = Seen(row.stage, Verdict.HOLDS) if is_fine else self._inspect(past, item, row, digests)
+        if not at_a_glance and seen.verdict is Verdict.HOLDS and not seen.superseded:
             self.published += not sink.changed([row.file], batch=self._batch.name, stage=stage)
         below = final.startswith(sink.pattern(self._batch.name, stage).prefix)
         self.in_place[row.stage] += below and sink.has(final)
-        return why
+        return seen
 
-    def _why(self, item: StoredItem, row: Output, digests: Mapping[tuple[int, int], bytes] | None) -> str | None:
-        if not _is_kept(item, row):
-            return None  # nothing rests on it: it is left as it is, and above all gets no final name now
-        sink = self._sinks.get(row.stage)
-        if row.file is not None and sink is None:
-            return "it is in a file, and the pipeline has no sink at this stage any more that could read it"
-        if row.file is None and row.data is None:
-            return GONE
-        if row.file is not None and sink is not None:
-            why = sink.check(Evidence.decode(row.file), full=self._how == "full")
-            if why is not None or digests is None:
-                return why
-        return None if digests is None else self._content(item, row, digests)
-
-    def _content(self, item: StoredItem, row: Output, digests: Mapping[tuple[int, int], bytes]) -> str | None:
-        sink = self._sinks.get(row.stage)
-        try:
-            data = sink.read(Evidence.decode(row.file)) if row.file is not None and sink is not None else row.data
-        except SinkError as error:
-            return str(error)
-        told = digests.get((item.n, row.stage))
-        assert data is not None
-        if told is not None and canonical.digest(item.salt, data) != told:
-            return "it is not what the journal recorded"
-        return None
+    def _inspect(self, past: Past, item: StoredItem, row: Output, digests: Digests | None) -> Seen:
+        if not _is_kept(item, row):  # nothing rests on it: it is left as it is, and above all gets no final name now
+            return Seen(row.stage, Verdict.HOLDS)
+        if digests is None:
+            return self._inspector.see(past, row.stage, Depth.QUICK)
+        return self._inspector.see(past, row.stage, Depth.FULL, digest=digests.get((item.n, row.stage)))
 
 
 def _is_kept(item: StoredItem, row: Output) -> bool:
     return row.stage < item.place.stage and keeps_outputs(item.place)
-
-
-def _unless_taken(why: str | None) -> str | None:
-    return None if isinstance(why, TakenOver) else why
 
 
 def spans(chunks: Sequence[Chunk]) -> Iterator[Span]:

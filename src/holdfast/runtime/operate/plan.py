@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import astuple
-
 from holdfast.core import canonical, changes, course
 from holdfast.core.changes import Facts, Fate, Outlook, Reason, begins_at, outlook, outlook_of_changed, outlook_of_new
 from holdfast.core.errors import DefinitionChanged, Permanent, SinkError, UsageError
@@ -21,7 +19,7 @@ from holdfast.runtime.operate import changed_code
 from holdfast.runtime.operate.observe import recorded_digests
 from holdfast.runtime.report import status
 from holdfast.runtime.report.forecast import Past, RunForecast, forecast, teacher
-from holdfast.runtime.sinks.base import Evidence, Provenance
+from holdfast.runtime.sinks.base import Provenance
 from holdfast.runtime.text import brief, many, printable, reopen, unpause, usd, when
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.inspector import Findings, Looker
@@ -293,18 +291,10 @@ class _Planner:
 
     def _with_bad_files(self, chunk: Chunk) -> set[ItemNo]:
         """Items of which a file is gone or another: the short way for what is done, which is most of it."""
-        sinks = [stage.sink for stage in self.stages]
         bad: set[ItemNo] = set()
         for lo in range(chunk.lo, chunk.hi, PAGE):
             outputs = self.store.outputs(self.batch.id, lo=lo, hi=min(lo + PAGE, chunk.hi), limit=PAGE * 64)
-            for n, stage, _, _, file in map(astuple, outputs):
-                sink = sinks[stage]
-                if (
-                    file is not None
-                    and sink is not None
-                    and sink.check(Evidence.decode(file), full=False, publish=False)
-                ):
-                    bad.add(n)
+            bad.update(output.n for output in outputs if not self.looker.is_there(output))
         return bad
 
     def _take_as_done(self, chunk: Chunk, bad: set[ItemNo]) -> None:
@@ -354,7 +344,7 @@ class _Planner:
     def _bad(self, item: StoredItem, valid: list[Output], digests: dict[tuple[int, int], bytes]) -> int | None:
         """The stage that an item would go back to. A dead letter stays where it is; what is wrong with it, and what
         cannot be told, is told once, before the source is read."""
-        seen = recheck.past_of(self.store, self.batch.id, item, valid, fence=0)
+        seen = recheck.past_of(item, valid, fence=0)
         decision = self.looker.look_over(seen, full=self.options.verify == "full", digests=digests)
         self._count_looked_at(item, decision)
         is_dead = item.place.state is State.DEAD
@@ -384,7 +374,7 @@ class _Planner:
         if sink is None or not self.staged[at]:
             return False
         try:
-            given = item.payload if at == 0 else self._input(at, outputs)
+            given = self.looker.input_of(recheck.past_of(item, outputs, fence=0), at)
             found = sink.find(self._provenance(item, item.place, given))
             if found is not None:
                 self.stages[at].output.decode(sink.read(found))
@@ -399,19 +389,10 @@ class _Planner:
         asks = self.options.verify == "full" and self.stages[at].adopter is not None
         if not asks or not may_have_been_tried(item.place, resumed=resumed):
             return False
-        seen = self.looker.search(recheck.past_of(self.store, self.batch.id, item, outputs, fence=0), at)
+        seen = self.looker.search(recheck.past_of(item, outputs, fence=0), at)
         if seen.verdict is Verdict.UNKNOWN and not self.read_count:
             self.unclear.add(item.key, item.n, at, seen.why)
         return seen.verdict is Verdict.HOLDS
-
-    def _input(self, at: int, outputs: Sequence[Output]) -> bytes:
-        before = next((output for output in outputs if output.stage == at - 1), None)
-        sink = self.stages[at - 1].sink
-        if before is None:
-            raise SinkError("there is no output to begin from")
-        if before.file is not None and sink is not None:
-            return sink.read(Evidence.decode(before.file))
-        return before.data if before.data is not None else b""
 
     def _provenance(self, item: StoredItem, place: Place, given: bytes) -> Provenance:
         return Provenance(

@@ -18,7 +18,6 @@ from holdfast.runtime.cursors.standing import is_scan
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import KeyFrom
 from holdfast.runtime.define.schema import Schema
-from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.journal import backward
 from holdfast.runtime.lifecycle.end import RECONCILED, conclude_end, is_empty
@@ -27,7 +26,7 @@ from holdfast.runtime.report import status
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.verify import ownership
-from holdfast.runtime.verify.inspector import sinks_of
+from holdfast.runtime.verify.inspector import sinks_among, sinks_of
 from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_item
 from holdfast.stores.seen import Seen
 
@@ -93,11 +92,6 @@ TRIES = 3
 """How often a batch is looked at that changes while it is looked at."""
 Findings = Callable[[], Iterator[Finding]]
 SETTLED = (State.DONE, State.SKIPPED, State.DEAD, State.CANCELLED)
-
-
-def sinks_among(stages: Sequence[Stage]) -> dict[int, Sink]:
-    """The sinks of a pipeline, by stage."""
-    return {index: stage.sink for index, stage in enumerate(stages) if stage.sink is not None}
 
 
 def reconcile(

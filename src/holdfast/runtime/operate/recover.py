@@ -19,9 +19,10 @@ from holdfast.core import canonical
 from holdfast.core.errors import Damaged, Permanent, Refused, SinkError, UsageError
 from holdfast.core.model import Batch, Change, Output, State, StoredItem
 from holdfast.core.states import Transition, move
+from holdfast.core.verify import Depth, Seen, Verdict
 from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
-from holdfast.runtime.define.calls import Asker, here
+from holdfast.runtime.define.calls import CheckFailed
 from holdfast.runtime.define.options import Identity, KeyFrom
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.define.stage import Stage
@@ -29,6 +30,7 @@ from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.operate import operations
 from holdfast.runtime.sinks.base import Evidence, Provenance, Sink
 from holdfast.runtime.verify import ownership
+from holdfast.runtime.verify.inspector import Looker, Past
 from holdfast.runtime.working.control import Control
 from holdfast.runtime.working.explanation import no_answer
 from holdfast.runtime.working.ledger import Ledger
@@ -181,14 +183,14 @@ class _Finder:
 
     def __init__(self, pipeline: str, batch: Batch, stages: list[Stage]) -> None:
         self._pipeline, self._batch, self._stages = pipeline, batch, stages
+        self._inspector = Looker(stages, pipeline=pipeline, batch=batch.name, knows_inputs=False)
         self.recovered = Counter[str]()
         self.pending = self.invalid_count = self.unverified_count = 0
         self.invalid: list[tuple[str, str]] = []
         self.unverified: list[tuple[str, str]] = []
-        self._asker = Asker()
 
     def close(self) -> None:
-        self._asker.close()
+        self._inspector.close()
 
     def decide(self, item: StoredItem) -> Change | str:
         why = "no output is there"
@@ -221,32 +223,24 @@ class _Finder:
                 if evidence is None:
                     return None
                 data = _read(stage.sink, evidence)
-                value = stage.output.decode(data)
+                seen = self._inspector.content(Past.of(item, ()), index, data, Depth.VERIFIED)
             except (Invalid, SinkError, Permanent, UnicodeDecodeError) as error:
                 why = why if why is not None else str(error)
                 continue
-            why = self._objection(item, stage, value)
-            if why is None:
+            if seen is None or seen.verdict is Verdict.UNKNOWN:
+                self._note(item, seen)
                 return self._change(item, index, evidence, data)
+            why = seen.reason
         return f"the output of stage {stage.name!r}: {why}"
 
-    def _objection(self, item: StoredItem, stage: Stage, value: Any) -> str | None:
-        """Return what the verifier has against an output; one that needs more than the output, or gives no answer, has
-        nothing against it."""
-        verifier = stage.verifier
-        if verifier is None or verifier.wants_item:
-            return None
-        here.batch = (self._pipeline, self._batch.name)
-        try:
-            objection: str | None = self._asker.ask(verifier.objection, value, None, None, seconds=verifier.seconds)
-            return objection
-        except Exception as error:  # noqa: BLE001 - a verifier of the user's may raise anything
-            self.unverified_count += 1
-            if len(self.unverified) < SHOWN:
-                self.unverified.append((canonical.key_text(item.key), f"{verifier.what}: {no_answer(error)}"))
-            return None
-        finally:
-            here.batch = None
+    def _note(self, item: StoredItem, seen: Seen | None) -> None:
+        """Count an output whose verifier gave no answer: it has nothing against it."""
+        if seen is None or not isinstance(seen.error, CheckFailed):
+            return
+        self.unverified_count += 1
+        if len(self.unverified) < SHOWN:
+            told = f"{seen.error.what}: {no_answer(seen.error.error)}"
+            self.unverified.append((canonical.key_text(item.key), told))
 
     def _change(self, item: StoredItem, index: int, evidence: Evidence, data: bytes) -> Change:
         stages, reached = len(self._stages), index + 1

@@ -1,23 +1,24 @@
-"""The bytes of stored outputs, wherever they are: in the store, or in the files of a sink."""
+"""Recorded outputs, in the store or in the files of a sink: their bytes, and whether they still hold."""
 
 import errno
+import threading
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
 from holdfast.core import canonical
 from holdfast.core.errors import Refused, SinkError
 from holdfast.core.limits import FINDINGS_LISTED, STAGES
-from holdfast.core.model import Batch, BatchId, Item, ItemNo, Key, Output, Place, StoredItem
+from holdfast.core.model import Batch, BatchId, Item, Key, Output, Place, StoredItem
 from holdfast.core.states import RESOLVED
-from holdfast.core.verify import Decision, Finding, Seen, Verdict, What, decide, next_to_ask
+from holdfast.core.verify import GONE, Decision, Depth, Finding, Seen, Verdict, What, decide, next_to_ask
 from holdfast.runtime.define.calls import Asker, Verifier, here
 from holdfast.runtime.define.context import Context
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.sinks.base import Evidence, Obstructed, TakenOver
+from holdfast.runtime.sinks.base import Evidence, Obstructed, Sink, TakenOver
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.text import command
 from holdfast.runtime.working.explanation import SinkTrouble, no_answer
@@ -33,6 +34,11 @@ def sinks_of(batch: Batch) -> dict[int, Files]:
         for stage, sink in enumerate(sinks)
         if sink is not None and sink.get("kind") == "files"
     }
+
+
+def sinks_among(stages: Sequence[Stage]) -> dict[int, Sink]:
+    """Return the sinks of a pipeline, by stage."""
+    return {index: stage.sink for index, stage in enumerate(stages) if stage.sink is not None}
 
 
 def value_of(stage: Stage, output: Output, batch: str, item: StoredItem) -> Any:
@@ -55,25 +61,25 @@ def value_of(stage: Stage, output: Output, batch: str, item: StoredItem) -> Any:
 
 
 class OutputReader:
-    """Reads outputs without the pipeline's code, by what the batch remembers of its sinks."""
+    """Reads outputs, wherever they are. Paths of files begin at the current folder, as they did in the run."""
 
-    def __init__(self, batch: Batch) -> None:
-        self._files = sinks_of(batch)
+    def __init__(self, sinks: Mapping[int, Sink]) -> None:
+        self._sinks = sinks
 
     def read(self, output: Output) -> bytes:
-        """The JSON bytes of an output. Paths of files begin at the current folder, as they did in the run."""
-        if output.file is None:
+        """Return the JSON bytes of an output. Raise `SinkError` where they are gone or others, `OSError` where the disk
+        gave no answer."""
+        if output.file is None or output.data:
             if output.data is None:
                 raise SinkError("the store has lost its bytes")
             return output.data
-        sink = self._files.get(output.stage)
-        evidence = Evidence.decode(output.file)
+        sink, evidence = self._sinks.get(output.stage), Evidence.decode(output.file)
         if sink is None:
             raise SinkError(f"{evidence.final}: the pipeline has no file sink at this stage any more")
         return sink.read(evidence)
 
     def location(self, output: Output) -> str | None:
-        """The path of the file that holds an output; None where the store does."""
+        """Return the path of the file that holds an output; None where the store does."""
         return None if output.file is None else Evidence.decode(output.file).final
 
 
@@ -120,7 +126,7 @@ class Past:
     """What is recorded of one item, read from the store as far as it is needed."""
 
     def __init__(
-        self, store: Store, batch: BatchId, item: Item, fence: int, *, outputs: Sequence[Output] = (),
+        self, store: Store | None, batch: BatchId, item: Item, fence: int, *, outputs: Iterable[Output] = (),
         payload: bytes | None = None, whole: bool = False,
     ) -> None:  # fmt: skip
         self._store, self._batch = store, batch
@@ -130,9 +136,16 @@ class Past:
         self._whole = whole
         """All of its outputs are at hand."""
 
+    @classmethod
+    def of(cls, item: StoredItem, outputs: Iterable[Output], *, fence: int = 0) -> "Past":
+        """Return an item with all that is recorded of it at hand."""
+        held = Item(item.n, item.key, item.salt, b"", item.place, False)
+        return cls(None, BatchId(0), held, fence, outputs=outputs, payload=item.payload, whole=True)
+
     def output(self, stage: int) -> Output | None:
         if stage not in self.outputs and not self._whole:
             self._whole = True
+            assert self._store is not None
             found = self._store.outputs(self._batch, lo=self.n, hi=self.n + 1)
             self.outputs = {output.stage: output for output in found} | self.outputs
         return self.outputs.get(stage)
@@ -140,19 +153,29 @@ class Past:
     @property
     def payload(self) -> bytes:
         if self._payload is None:
+            assert self._store is not None
             self._payload = self._store.items(self._batch, lo=self.n, hi=self.n + 1)[0].payload
         return self._payload
 
 
 class Looker:
-    """Looks at outputs on behalf of one run."""
+    """Answers whether recorded outputs still hold, for whoever asks: a run, its plan, a reconciliation, an audit, a
+    recovery. Without the stages of a pipeline, by what its batch remembers, it cannot ask verifiers."""
 
-    def __init__(self, stages: Sequence[Stage], *, pipeline: str, batch: str, publishes: bool = True) -> None:
+    def __init__(
+        self, stages: Sequence[Stage] = (), *, batch: str, pipeline: str = "", names: Sequence[str] = (),
+        sinks: Mapping[int, Sink] | None = None, publishes: bool = True, knows_inputs: bool = True,
+    ) -> None:  # fmt: skip
         self.stages = stages
         self.pipeline = pipeline
         self.batch = batch
         self.publishes = publishes
         """Whether outputs that were never published get their final names on the way."""
+        self._knows_inputs = knows_inputs
+        """Whether it is on record what outputs were made from: else a verifier that wants to see it is not asked."""
+        self._names = names or [stage.name for stage in stages]
+        self._sinks = sinks if sinks is not None else sinks_among(stages)
+        self._reader = OutputReader(self._sinks)
         self.asker = Asker()
 
     def close(self) -> None:
@@ -161,13 +184,14 @@ class Looker:
     def before_going_on(self, past: Past, seen: list[Seen]) -> Decision:
         """Whether a pending item may go on: asked from its stage downward, until something holds."""
         while (stage := next_to_ask(past.place.stage, seen)) is not None:
-            seen.append(self.see(past, stage, full=False, asks=True))
+            seen.append(self.see(past, stage, Depth.QUICK, asks=True))
         return decide(seen)
 
     def look_over(self, past: Past, *, full: bool, digests: Mapping[tuple[int, int], bytes]) -> Decision:
         """Every recorded output of an item; `full` reads all of it and asks verifiers, `digests` are the journal's."""
+        depth = Depth.VERIFIED if full else Depth.QUICK
         seen = [
-            self.see(past, stage, full=full, asks=full, digest=digests.get((past.n, stage)))
+            self.see(past, stage, depth, digest=digests.get((past.n, stage)), asks=full)
             for stage in sorted(past.outputs)
         ]
         return decide([*seen, *self._gaps(past, seen)])
@@ -179,71 +203,88 @@ class Looker:
         below = takewhile(lambda stage: past.output(stage) is None, reversed(range(lowest)))
         return [self._fails(stage, "it was never recorded") for stage in below]
 
-    def see(self, past: Past, stage: int, *, full: bool, asks: bool, digest: bytes | None = None) -> Seen:
-        """One look at one output. `full` reads every byte, `asks` asks the verifier; `digest` is the journal's."""
+    def see(self, past: Past, stage: int, depth: Depth, *, digest: bytes | None = None, asks: bool = False) -> Seen:
+        """Return whether one output holds. `digest` is the journal's; `asks` has its verifier asked."""
         output = past.output(stage)
         if output is None:
             return self._fails(stage, "it is gone")
         try:
-            return (
-                self._file(stage, output, full=full)
-                or (self._content(past, stage, output, digest) if full else None)
-                or (self._asked(past, stage, output) if asks else None)
-                or Seen(stage, Verdict.HOLDS)
-            )
+            wrong = self._name(stage, output, full=depth is not Depth.QUICK)
+            if wrong is None and depth is not Depth.QUICK:
+                wrong = self.content(past, stage, self.read(output), depth, digest)
+            elif wrong is None and asks and self.stages[stage].verifier is not None:
+                wrong = self._asked(past, stage, self.read(output))
+            return wrong or Seen(stage, Verdict.HOLDS)
         except (Invalid, SinkError) as error:
             return self._fails(stage, str(error))
         except OSError as error:
             if error.errno not in IN_THE_WAY:
                 raise
             return Seen(stage, Verdict.UNKNOWN, f"it cannot be read: {error}; see to the file, then run again",
-                        SinkTrouble(f"the output of stage {self.stages[stage].name!r} for item {past.key!r} cannot be "
-                                    f"read: {error}"))  # fmt: skip
+                        SinkTrouble(f"the output of stage {self._names[stage]!r} for item {past.key!r} cannot be "
+                                    f"read: {error}"), reason=f"it cannot be read: {error}")  # fmt: skip
 
-    def _file(self, stage: int, output: Output, *, full: bool) -> Seen | None:
-        sink = self.stages[stage].sink
-        if sink is None or output.file is None:
-            return None
-        evidence = Evidence.decode(output.file)
+    def is_there(self, output: Output) -> bool:
+        """Return whether a quick look confirms that the file of an output is there, where it is in one."""
+        sink = self._sinks.get(output.stage)
+        if output.file is None or sink is None:
+            return True
+        return sink.check(Evidence.decode(output.file), full=False, publish=self.publishes) is None
+
+    def read(self, output: Output) -> bytes:
+        """Return the JSON bytes of an output, as `OutputReader.read`."""
+        return self._reader.read(output)
+
+    def content(self, past: Past, stage: int, data: bytes, depth: Depth, digest: bytes | None = None) -> Seen | None:
+        """Return what is wrong with the bytes of an output, wherever they are; None where nothing is. Raise `Invalid`
+        where they do not fit what the stage returns."""
+        if digest is not None and canonical.digest(past.salt, data) != digest:
+            return self._fails(stage, OTHER)
+        return self._asked(past, stage, data) if depth is Depth.VERIFIED else None
+
+    def input_of(self, past: Past, stage: int) -> bytes:
+        """Return what a stage is given: the output of the stage before it, or the payload. Raise `SinkError` where
+        that is gone."""
+        if stage == 0:
+            return past.payload
+        before = past.output(stage - 1)
+        if before is None:
+            raise SinkError(f"the output of stage {self._names[stage - 1]!r}, which it was made from, is gone")
+        return self.read(before)
+
+    def _name(self, stage: int, output: Output, *, full: bool) -> Seen | None:
+        """Return what is wrong with where an output is kept; None where it is there, or was made and waits there."""
+        if output.file is None:
+            return None if output.data is not None else self._fails(stage, GONE)
+        sink, evidence = self._sinks.get(stage), Evidence.decode(output.file)
+        if sink is None:
+            return self._fails(stage, NO_SINK)
         reason = sink.check(evidence, full=full, publish=self.publishes)
         if isinstance(reason, TakenOver):
-            return Seen(stage, Verdict.HOLDS, reason)  # its item keeps what it was: nothing is made again
+            return Seen(stage, Verdict.HOLDS, reason, superseded=True)
         if isinstance(reason, Obstructed):
             why = f"{evidence.final}: {reason}; put that right, then run again"
-            return Seen(stage, Verdict.UNKNOWN, why, SinkTrouble(why))
-        return None if reason is None else self._fails(stage, f"{evidence.final}: {reason}")
+            return Seen(stage, Verdict.UNKNOWN, why, SinkTrouble(why), reason)
+        return None if reason is None else self._fails(stage, reason, evidence.final)
 
-    def _content(self, past: Past, stage: int, output: Output, digest: bytes | None) -> Seen | None:
-        data = self._bytes(stage, output)
-        if digest is not None and canonical.digest(past.salt, data) != digest:
-            return self._fails(stage, "it is not what the journal recorded")
-        self.stages[stage].output.decode(data)
-        return None
-
-    def _bytes(self, stage: int, output: Output) -> bytes:
-        sink = self.stages[stage].sink
-        if output.data:
-            return output.data
-        if output.file is None or sink is None:
-            raise SinkError("it is gone")
-        return sink.read(Evidence.decode(output.file))
-
-    def _asked(self, past: Past, stage: int, output: Output) -> Seen | None:
-        verifier = self.stages[stage].verifier
-        if verifier is None:
+    def _asked(self, past: Past, stage: int, data: bytes) -> Seen | None:
+        """Return what is wrong with an output by the code of its stage: its schema, and its verifier."""
+        out, verifier, given, ctx = self.stages[stage].output.decode(data), self.stages[stage].verifier, None, None
+        if verifier is None or (verifier.wants_item and not self._knows_inputs):
             return None
-        out, given, ctx = self.stages[stage].output.decode(self._bytes(stage, output)), None, None
         if verifier.wants_item:
             try:
-                data = self._input(past, stage)
-                given = self.stages[stage].input.decode(data)
+                made_from = self.input_of(past, stage)
+                given = self.stages[stage].input.decode(made_from)
             except (Invalid, SinkError) as error:
                 return self._unknown(verifier, stage, error)
-            ctx = self._context(past, stage, data)
+            ctx = self._context(past, stage, made_from)
         try:
             here.batch = (self.pipeline, self.batch)
             objection = self.asker.ask(verifier.objection, out, given, ctx, seconds=verifier.seconds)
-        except BaseException as error:  # noqa: BLE001 - the user's; it says nothing about the output
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise
             return self._unknown(verifier, stage, error)
         finally:
             here.batch = None
@@ -257,7 +298,7 @@ class Looker:
             return self._fails(stage, "it has no adopter")
         try:
             here.batch = (self.pipeline, self.batch)
-            data = self._input(past, stage)
+            data = self.input_of(past, stage)
             given, ctx = at.input.decode(data), self._context(past, stage, data)
             found = self.asker.ask(adopter.find, given, ctx, seconds=adopter.seconds)
         except BaseException as error:  # noqa: BLE001 - the user's; it says nothing about what there is
@@ -269,19 +310,10 @@ class Looker:
         if found is None:
             return self._fails(stage, "its adopter found none")
         try:
-            made = Output(ItemNo(past.n), stage, past.place.epoch, at.output.encode(found))
+            made = at.output.encode(found)
         except Invalid as error:
             return self._fails(stage, f"what its adopter found is none: {error}")
         return self._asked(past, stage, made) or Seen(stage, Verdict.HOLDS)
-
-    def _input(self, past: Past, stage: int) -> bytes:
-        """What the stage made its output from: the output of the stage before it, or the payload."""
-        if stage == 0:
-            return past.payload
-        before = past.output(stage - 1)
-        if before is None:
-            raise SinkError(f"the output of stage {self.stages[stage - 1].name!r}, which it was made from, is gone")
-        return self._bytes(stage - 1, before)
 
     def _context(self, past: Past, stage: int, data: bytes) -> Context:
         place = Place(stage=stage, epoch=past.place.epoch, rewinds=past.place.rewinds)
@@ -290,8 +322,14 @@ class Looker:
             stage=self.stages[stage].name, fence=past.fence, timeout=None, stopping=lambda: False, metrics=None,
         )  # fmt: skip
 
-    def _fails(self, stage: int, reason: str) -> Seen:
-        return Seen(stage, Verdict.FAILS, f"the output of stage {self.stages[stage].name!r}: {reason}")
+    def _fails(self, stage: int, reason: str, file: str = "") -> Seen:
+        told = f"{file}: {reason}" if file else reason
+        return Seen(stage, Verdict.FAILS, f"the output of stage {self._names[stage]!r}: {told}", reason=reason)
 
     def _unknown(self, verifier: Verifier, stage: int, error: BaseException) -> Seen:
-        return Seen(stage, Verdict.UNKNOWN, f"its verifier gave no answer: {no_answer(error)}", verifier.failed(error))
+        why = f"its verifier gave no answer: {no_answer(error)}"
+        return Seen(stage, Verdict.UNKNOWN, why, verifier.failed(error), why)
+
+
+OTHER = "it is not what the journal recorded"
+NO_SINK = "it is in a file, and the pipeline has no sink at this stage any more that could read it"

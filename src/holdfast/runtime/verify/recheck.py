@@ -14,10 +14,8 @@ from holdfast.core.errors import UndoRefused
 from holdfast.core.limits import ACT_ITEMS, LISTED_NAMES
 from holdfast.core.model import (
     Batch,
-    BatchId,
     Change,
     Chunk,
-    Item,
     ItemNo,
     Key,
     NewItem,
@@ -243,7 +241,7 @@ class Checker:
             return []
         found = self.store.items(self.batch.id, lo=lo, hi=hi, limit=hi - lo)
         return [
-            past_of(self.store, self.batch.id, item, outputs[item.n], chunk.fence)
+            past_of(item, outputs[item.n], chunk.fence)
             for item in found
             if keeps_outputs(item.place) and item.n in outputs
         ]
@@ -301,11 +299,9 @@ def left_alone(batch: str) -> str:
     )
 
 
-def past_of(store: Store, batch: BatchId, item: StoredItem, outputs: Iterable[Output], fence: int) -> Past:
-    """An item with the outputs of the stages that it has passed."""
-    held = Item(item.n, item.key, item.salt, b"", item.place, False)
-    valid = [output for output in outputs if output.stage < item.place.stage]
-    return Past(store, batch, held, fence, outputs=valid, payload=item.payload, whole=True)
+def past_of(item: StoredItem, outputs: Iterable[Output], fence: int) -> Past:
+    """Return an item with the outputs of the stages that it has passed."""
+    return Past.of(item, [output for output in outputs if output.stage < item.place.stage], fence=fence)
 
 
 def publish_leftovers(store: Store, batch: Batch, stages: Sequence[Stage], findings: Findings) -> None:

@@ -5,6 +5,7 @@ import pytest
 from holdfast.core.model import Claim, Want
 from holdfast.core.settle import NOTHING, Holder, commit
 from holdfast.runtime.report import status
+from holdfast.stores import owners
 from holdfast.stores.base import Idle
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket
@@ -102,7 +103,7 @@ def test_who_has_just_arrived_waits_a_whole_lease_but_not_for_a_process_known_to
 def told_of(host: Host) -> bool:
     """Whether an operator on that host is told that somebody holds the chunk."""
     (chunk,) = host.store.chunks(host.store.batches()[0].id)
-    return status.is_live(chunk, host.store.now(), is_dead=lambda _: False)
+    return owners.is_live(chunk, host.store.now(), is_dead=lambda _: False)
 
 
 @pytest.mark.parametrize("skew", [-HOUR, 0.0, HOUR])

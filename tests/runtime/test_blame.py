@@ -16,8 +16,9 @@ from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
 from holdfast.runtime.operate import audit, resolution
-from holdfast.runtime.report import blame, status, why
+from holdfast.runtime.report import orphans, status, why
 from holdfast.runtime.report.progress import sentence
+from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket
@@ -82,7 +83,7 @@ def test_what_three_dead_owners_held_is_run_with_full_concurrency(store: Store) 
     assert (report.counts.done, report.counts.dead) == (48, 0)
     assert seen == set(range(48))
     assert not together.broken
-    assert blame.of(store, batch, store.chunks(batch.id), now=store.now()) is None
+    assert orphans.blame_of(store, batch, store.chunks(batch.id), now=store.now()) is None
     assert any("the last 3 owners of a part died before a commit" in each for each in report.warnings)
     assert audit.verify(store, lookup.batch_named(store, "book"), full=True).holds
 
@@ -105,7 +106,7 @@ def test_a_batch_that_carries_blame_is_not_claimed_ahead(store: Store) -> None:
     def look() -> None:
         for _ in range(WORKERS):
             assert inside.acquire(timeout=30)
-        held.append(sum(chunk.pending for chunk in store.chunks(batch.id) if status.is_live(chunk, store.now())))
+        held.append(sum(chunk.pending for chunk in store.chunks(batch.id) if owners.is_live(chunk, store.now())))
         go.set()
 
     watcher = threading.Thread(target=look)
@@ -189,7 +190,7 @@ def test_a_person_lifts_the_blame_on_every_store(folder: Path) -> None:
         assert shown.items == 16
         result = resolution.lift_blame(store, batch, BY)
         assert (result.kind, result.changed) == ("blame_lifted", shown.parts)
-        assert blame.of(store, batch, store.chunks(batch.id), now=store.now()) is None
+        assert orphans.blame_of(store, batch, store.chunks(batch.id), now=store.now()) is None
         assert [item.place for item in store.items(batch.id)] == before
         assert resolution.lift_blame(store, batch, BY).changed == 0
         answer = store.claim(Want(batch=batch.id, owner="ann", limit=48, seconds=30.0, at_once=4))
@@ -220,5 +221,5 @@ def test_the_deaths_of_a_part_are_counted_without_reading_all_that_its_parent_di
     parent = Chunk(id=ChunkId(1), batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(9), seq=1_000_000)
     child = Chunk(id=ChunkId(2), batch=BatchId(1), lo=ItemNo(9), hi=ItemNo(10), seq=3, parent=ChunkId(1))
     store: Any = LongJournal()
-    assert blame.deaths(store, child, {parent.id: parent, child.id: child}, now=0.0) == 3
+    assert orphans.count_deaths(store, child, {parent.id: parent, child.id: child}, now=0.0) == 3
     assert sum(read) <= BLAME_ENTRIES

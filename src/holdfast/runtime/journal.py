@@ -17,42 +17,21 @@ T = TypeVar("T", bound=journal.Body)
 
 
 class JournalEntry:
-    """One entry of a chain. Its header and its body are decoded once, when they are asked for."""
+    """One entry of a chain. Its body is decoded once, when it is asked for."""
 
-    __slots__ = ("_body", "_header", "stored")
+    __slots__ = ("_body", "actor", "at", "header", "kind", "seq", "stored")
 
     def __init__(self, stored: Entry) -> None:
-        self.stored = stored
-        self._header: journal.Header | None = None
+        self.stored, self.seq = stored, stored.seq
+        self.header: journal.Header = journal.decode_header(stored.head)
+        self.kind, self.at, self.actor = self.header.kind, self.header.at, self.header.actor
         self._body: journal.Body | None = None
-
-    @property
-    def header(self) -> journal.Header:
-        if self._header is None:
-            self._header = journal.decode_header(self.stored.head)
-        return self._header
 
     @property
     def body(self) -> journal.Body:
         if self._body is None:
             self._body = journal.decode_body(self.stored.body)
         return self._body
-
-    @property
-    def seq(self) -> int:
-        return self.stored.seq
-
-    @property
-    def kind(self) -> str:
-        return self.header.kind
-
-    @property
-    def at(self) -> float:
-        return self.header.at
-
-    @property
-    def actor(self) -> str:
-        return self.header.actor
 
     @property
     def name(self) -> str:
@@ -74,15 +53,20 @@ def forward(
     store: Store, whose: Chained, *kinds: str, after: int = 0, upto: int | None = None
 ) -> Iterator[JournalEntry]:
     """Yield the entries of a chain, oldest first: those of some kinds or all, behind one number and up to another."""
-    return _of_kinds(each_entry(store, _chain(whose), after=after, upto=upto), kinds)
+    for stored in each_entry(store, _chain(whose), after=after, upto=upto):
+        entry = JournalEntry(stored)
+        if not kinds or entry.kind in kinds:
+            yield entry
 
 
 def backward(store: Store, whose: Chained, *kinds: str, most: int | None = None) -> Iterator[JournalEntry]:
     """Yield the entries of a chain, newest first from the one that `whose` knows as its last. No more is read than is
     asked for, nor more than the `most` newest entries of whatever kind."""
-    upto = whose.seq
-    least = 0 if most is None else max(0, upto - most)
-    return _of_kinds(newest_entries(store, _chain(whose), upto, least=least), kinds)
+    least = 0 if most is None else max(0, whose.seq - most)
+    for stored in newest_entries(store, _chain(whose), whose.seq, least=least):
+        entry = JournalEntry(stored)
+        if not kinds or entry.kind in kinds:
+            yield entry
 
 
 def forward_over(store: Store, chunks: Sequence[Chunk], *kinds: str) -> Iterator[JournalEntry]:
@@ -111,10 +95,3 @@ def first_hash(store: Store, batch: Batch) -> str:
 
 def _chain(whose: Chained) -> int:
     return chain_of_batch(whose.id) if isinstance(whose, Batch) else whose.id
-
-
-def _of_kinds(entries: Iterator[Entry], kinds: Sequence[str]) -> Iterator[JournalEntry]:
-    for stored in entries:
-        entry = JournalEntry(stored)
-        if not kinds or entry.kind in kinds:
-            yield entry

@@ -23,16 +23,15 @@ from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.report.report import Report
 from holdfast.runtime.scans import following, planned
 from holdfast.runtime.scans.convergence import Convergence, Gathered, gather
-from holdfast.runtime.scans.correction import accept_corrected
 from holdfast.runtime.scans.following import Following
 from holdfast.runtime.scans.handler import NOTHING, Handler
 from holdfast.runtime.scans.handling import Stop
 from holdfast.runtime.scans.interval import Every, Said
+from holdfast.runtime.scans.planned import Sought
 from holdfast.runtime.scans.report import ScanReport
-from holdfast.runtime.scans.sought import Sought
 from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.scans.tick import Tick
-from holdfast.runtime.scans.unchanged import grown, refuse_changed_batch
+from holdfast.runtime.scans.unchanged import accept_corrected, grown, refuse_changed_batch
 from holdfast.runtime.sources import base
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.sources.text_file import LineFile

@@ -7,8 +7,13 @@ ours and no process has that pid and that start time; of all others nothing is k
 import os
 import secrets
 import socket
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+
+from holdfast.core.model import Chunk
+
+IsDead = Callable[[str], bool]
 
 
 def new_owner() -> str:
@@ -27,6 +32,11 @@ def is_dead(owner: str) -> bool:
     if boot != _boot() or namespace != _namespace() or not pid.isdigit():
         return False
     return _start_of(int(pid)) != start
+
+
+def is_live(chunk: Chunk, now: float, is_dead: IsDead = is_dead) -> bool:
+    """Return whether somebody holds the chunk: under a lease that has not ended, in a process not known to be dead."""
+    return chunk.owner is not None and chunk.expires >= now and not is_dead(chunk.owner)
 
 
 def short(owner: str) -> str:

@@ -23,7 +23,6 @@ from holdfast.runtime.cursors.standing import chunk_of, identity_of, source_of, 
 from holdfast.runtime.cursors.totals import for_a_clone, remarks, tally_after
 from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.lifecycle import end
-from holdfast.runtime.report import status
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
@@ -189,7 +188,7 @@ def _plan(store: Store, batch: Batch, partition: str | None, kind: str, aim: Aim
 
 def owner_of(chunk: Chunk, now: float) -> str | None:
     """Who is at work on a chunk, in short; None where nobody is."""
-    return owners.short(chunk.owner) if chunk.owner is not None and status.is_live(chunk, now) else None
+    return owners.short(chunk.owner) if chunk.owner is not None and owners.is_live(chunk, now) else None
 
 
 def _plain(at: Cursor | None) -> Any:

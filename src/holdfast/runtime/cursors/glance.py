@@ -12,7 +12,6 @@ from holdfast.core.cursor import BYTE, Cursor, Standing
 from holdfast.core.model import Batch, Chunk, State, StoredItem
 from holdfast.runtime.cursors.standing import ROW, chunk_of, is_scan, standing_of, standings
 from holdfast.runtime.journal import backward
-from holdfast.runtime.report import status
 from holdfast.runtime.text import brief, many
 from holdfast.stores import owners
 from holdfast.stores.base import Store
@@ -114,7 +113,7 @@ def glances(store: Store, batch: Batch) -> Iterator[Glance]:
 
 def glance(store: Store, at: Standing, chunk: Chunk, now: float) -> Glance:
     place = at.place
-    is_live = place.state is State.PENDING and status.is_live(chunk, now)
+    is_live = place.state is State.PENDING and owners.is_live(chunk, now)
     where = at.cursor
     share = _share(at)
     return Glance(

@@ -12,8 +12,8 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, Chunk, StoredItem
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import backward
-from holdfast.runtime.report import status
 from holdfast.runtime.text import command
+from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item
 
 ROW = "row "
@@ -117,5 +117,5 @@ def lease_of(store: Store, chunk: Chunk) -> Lease:
         heartbeat = chunk.expires - (entry.told(journal.Claimed).expires - entry.at)
         break
     return Lease(owner=chunk.owner, fence=chunk.fence, acquired_at=acquired, heartbeat_at=heartbeat,
-                 expires_at=chunk.expires, is_live=status.is_live(chunk, store.now()),
+                 expires_at=chunk.expires, is_live=owners.is_live(chunk, store.now()),
                  by_its_clock=not store.capabilities.one_clock)  # fmt: skip

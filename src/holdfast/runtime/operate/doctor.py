@@ -26,7 +26,7 @@ from holdfast.runtime.report import status
 from holdfast.runtime.sinks import names
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.text import in_words, many
-from holdfast.stores import filesystem
+from holdfast.stores import filesystem, owners
 from holdfast.stores.base import SetBack, Store
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.bucket import root as bucket_root
@@ -295,7 +295,7 @@ def check_wal(path: Path) -> Check:
 
 def check_leases(store: Store, found: Sequence[Chunk], now: float) -> Check:
     """Leases that nobody lives behind, and items that nobody has looked at for long."""
-    stale = [chunk for chunk in found if chunk.owner is not None and chunk.pending and not status.is_live(chunk, now)]
+    stale = [chunk for chunk in found if chunk.owner is not None and chunk.pending and not owners.is_live(chunk, now)]
     of_batch: dict[BatchId, list[Chunk]] = {}
     for chunk in found:
         of_batch.setdefault(chunk.batch, []).append(chunk)

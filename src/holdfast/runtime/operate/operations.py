@@ -21,7 +21,6 @@ from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import reconcile
 from holdfast.runtime.operate.by_hand import OutputByHand, fitted
-from holdfast.runtime.report import status
 from holdfast.runtime.report.attempts import Reader
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item, lineage
@@ -71,7 +70,7 @@ def preview_reset(store: Store, batch: Batch, item: str | None = None, *, to_sta
 
 def _of_batch(store: Store, batch: Batch, name: str, target: int, chunks: list[Chunk]) -> ResetPreview:
     now = store.now()
-    held = [chunk for chunk in chunks if chunk.pending and status.is_live(chunk, now)]
+    held = [chunk for chunk in chunks if chunk.pending and owners.is_live(chunk, now)]
     if target == 0:
         spent = sum(chunk.counts.spent for chunk in chunks)
         seconds = sum(chunk.counts.seconds for chunk in chunks)
@@ -98,7 +97,7 @@ def _of_item(
     store: Store, batch: Batch, item: StoredItem, line: list[Chunk], *, name: str, target: int
 ) -> ResetPreview:
     now, state = store.now(), item.place.state
-    held = [chunk for chunk in line[-1:] if state is State.PENDING and status.is_live(chunk, now)]
+    held = [chunk for chunk in line[-1:] if state is State.PENDING and owners.is_live(chunk, now)]
     spent, seconds = _cost(Reader(store, line), target, item.n)
     return ResetPreview(
         batch=batch.name,
@@ -212,7 +211,7 @@ def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_sta
         if target > found.place.stage:
             here, there = (lookup.stage_title(lookup.stage_names(batch), at) for at in (found.place.stage, target))
             raise UsageError(f"item {found.key!r} stands at {here!r}: a reset leads back, not on to {there!r}")
-        held = any(chunk.lo <= found.n < chunk.hi and status.is_live(chunk, store.now()) for chunk in chunks)
+        held = any(chunk.lo <= found.n < chunk.hi and owners.is_live(chunk, store.now()) for chunk in chunks)
         decide = _Reset(store, batch, target, by, in_flight=held)
         return act_on(store, batch, [found], decide, kind="reset", by=by, seize=True)
     parts = [_reset_chunk(store, batch, by, target, chunk) for chunk in chunks if may_have_begun(chunk)]
@@ -226,7 +225,7 @@ def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_sta
 
 
 def _reset_chunk(store: Store, batch: Batch, by: By, target: int, chunk: Chunk) -> Result:
-    decide = _Reset(store, batch, target, by, in_flight=status.is_live(chunk, store.now()))
+    decide = _Reset(store, batch, target, by, in_flight=owners.is_live(chunk, store.now()))
     items = each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi)
     return act_on(store, batch, items, decide, kind="reset", by=by, seize=True)
 

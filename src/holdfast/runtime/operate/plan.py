@@ -17,12 +17,12 @@ from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.ingester import Ingester, none_given
 from holdfast.runtime.operate import changed_code
 from holdfast.runtime.operate.observe import recorded_digests
-from holdfast.runtime.report import status
 from holdfast.runtime.report.forecast import Past, RunForecast, forecast, teacher
 from holdfast.runtime.sinks.base import Provenance
 from holdfast.runtime.text import brief, many, printable, reopen, unpause, usd, when
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.inspector import Findings, Looker
+from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.seen import Seen
@@ -279,7 +279,7 @@ class _Planner:
             if self._is_plainly_done(chunk):
                 self._take_as_done(chunk, self._with_bad_files(chunk) if self.verifies else set())
                 continue
-            held = status.is_live(chunk, self.now)
+            held = owners.is_live(chunk, self.now)
             digests = recorded_digests(self.store, self.chunks, chunk) if self.options.verify == "full" else {}
             for item, outputs in self._pages(chunk):
                 self.tally.add(self._outlook(item, outputs, digests, held, resumed=chunk.fence > 0), item.key)
@@ -436,7 +436,7 @@ class _Planner:
         chunk = next(chunk for chunk in self.chunks if chunk.lo <= n < chunk.hi)
         outputs = self.store.outputs(self.batch.id, lo=n, hi=n + 1)
         digests = recorded_digests(self.store, self.chunks, chunk) if self.options.verify == "full" else {}
-        before = self._outlook(stored, outputs, digests, status.is_live(chunk, self.now), resumed=chunk.fence > 0)
+        before = self._outlook(stored, outputs, digests, owners.is_live(chunk, self.now), resumed=chunk.fence > 0)
         after = outlook_of_changed(item, before, self.options.changed)
         if after == before:
             self.kept += 1

@@ -23,8 +23,9 @@ from holdfast.runtime.acts import Acts, By, Result, grouped
 from holdfast.runtime.journal import forward
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import reconcile
-from holdfast.runtime.report import blame, orphans
+from holdfast.runtime.report import orphans
 from holdfast.runtime.report.orphans import Eye, Orphan, find
+from holdfast.stores import owners
 from holdfast.stores.base import Store
 
 KIND = "orphans_found"
@@ -253,16 +254,16 @@ WARNINGS = {
 AT_WORK = "an owner that is alive has it: what it commits takes the blame away"
 
 
-def preview_lift(store: Store, batch: Batch) -> blame.Blame | None:
+def preview_lift(store: Store, batch: Batch) -> orphans.Blame | None:
     """The blame that `lift` would take away; None where there is none. Nothing is changed."""
-    return blame.of(store, batch, _free(store, batch), now=store.now())
+    return orphans.blame_of(store, batch, _free(store, batch), now=store.now())
 
 
 def lift_blame(store: Store, batch: Batch, by: By) -> Result:
     """Take the blame from every part that nobody holds; nothing becomes of its items."""
     end.check_goes_on(store, batch)
-    carriers = blame.find_carriers(store.chunks(batch.id), now=store.now())
-    free = [chunk for chunk in carriers if not orphans.is_live(chunk, store.now())]
+    carriers = orphans.find_carriers(store.chunks(batch.id), now=store.now())
+    free = [chunk for chunk in carriers if not owners.is_live(chunk, store.now())]
     acts = Acts(store, batch, by)
     for some in grouped(free):
         acts.write(LIFTED, list(_naming(store, some)), seize=True, lifts=True)
@@ -271,7 +272,7 @@ def lift_blame(store: Store, batch: Batch, by: By) -> Result:
 
 
 def _free(store: Store, batch: Batch) -> list[Chunk]:
-    return [chunk for chunk in store.chunks(batch.id) if not orphans.is_live(chunk, store.now())]
+    return [chunk for chunk in store.chunks(batch.id) if not owners.is_live(chunk, store.now())]
 
 
 def _naming(store: Store, chunks: list[Chunk]) -> Iterator[Change]:

@@ -24,7 +24,6 @@ from holdfast.runtime.define.options import Until
 from holdfast.runtime.journal import backward
 from holdfast.runtime.operate import reconcile
 from holdfast.runtime.operate.reconcile import NO_SINKS, look_for_end
-from holdfast.runtime.report import status
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.text import command, in_utc
 from holdfast.stores import owners
@@ -90,7 +89,7 @@ class CancelPreview:
 def preview_cancel(store: Store, batch: Batch, *, at_once: bool = False) -> CancelPreview:
     """What `cancel` would do. Nothing is changed."""
     chunks, now = store.chunks(batch.id), store.now()
-    held = [chunk for chunk in chunks if chunk.pending and status.is_live(chunk, now)]
+    held = [chunk for chunk in chunks if chunk.pending and owners.is_live(chunk, now)]
     pending, in_flight = (sum(chunk.pending for chunk in some) for some in (chunks, held))
     return CancelPreview(
         batch=batch.name,
@@ -109,7 +108,7 @@ def clear(store: Store, batch: Batch, by: By, *, code: str, at_once: bool = Fals
     """Cancel every pending item that is not in the hands of a live owner; with `at_once`, those too."""
     acts, in_flight = Acts(store, batch, by), 0
     for chunk in store.chunks(batch.id):
-        if chunk.pending and status.is_live(chunk, store.now()) and not at_once:
+        if chunk.pending and owners.is_live(chunk, store.now()) and not at_once:
             in_flight += chunk.pending
         elif chunk.pending:
             rest = each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING)

@@ -20,8 +20,8 @@ from holdfast.runtime.define.policy import Tolerance
 from holdfast.runtime.operate import closing
 from holdfast.runtime.operate.reconcile import reconcile
 from holdfast.runtime.report import statistics, status
-from holdfast.runtime.report.blame import Blame
 from holdfast.runtime.report.forecast import Past
+from holdfast.runtime.report.orphans import Blame
 from holdfast.runtime.report.statistics import read_savings
 from holdfast.runtime.report.status import Counts
 from holdfast.runtime.scans.burial import is_row

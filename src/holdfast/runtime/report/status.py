@@ -20,12 +20,12 @@ from holdfast.runtime import lookup
 from holdfast.runtime.journal import forward
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.lifecycle.end import Seal
-from holdfast.runtime.report import blame, orphans, statistics
-from holdfast.runtime.report.blame import Blame
+from holdfast.runtime.report import orphans, statistics
 from holdfast.runtime.report.forecast import Past
-from holdfast.runtime.report.orphans import Activity
+from holdfast.runtime.report.orphans import Activity, Blame
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item
+from holdfast.stores.owners import IsDead
 
 RATE_ENTRIES = 200
 
@@ -223,10 +223,6 @@ class Status:
         }
 
 
-IsDead = orphans.IsDead
-is_live = orphans.is_live
-
-
 def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> Status:
     """The batch as it stands now."""
     chunks, now = store.chunks(batch.id), store.now()
@@ -261,7 +257,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         ),
         dead_codes=MappingProxyType(dict(codes.most_common())),
         dead_codes_complete=counts.dead <= DEAD_SEEN,
-        blame=blame.of(store, batch, chunks, now=now, is_dead=is_dead) if counts.pending else None,
+        blame=orphans.blame_of(store, batch, chunks, now=now, is_dead=is_dead) if counts.pending else None,
         seal=end.seal_of(store, batch),
         expected=batch.expected,
         closed_at=batch.closed_at,
@@ -329,7 +325,7 @@ def _held(chunk: Chunk, now: float, is_dead: IsDead, one_clock: bool) -> Held:
         fence=chunk.fence,
         pending=chunk.pending,
         expires_in=chunk.expires - now,
-        is_live=is_live(chunk, now, is_dead),
+        is_live=owners.is_live(chunk, now, is_dead),
         by_its_clock=not one_clock,
     )
 
@@ -373,8 +369,9 @@ def recent_commits(store: Store, chunks: Sequence[Chunk], entries: int) -> Itera
         after = max(0, chunk.seq - max(CHUNK_ENTRIES, entries // 2))
         entries -= chunk.seq - after
         for entry in forward(store, chunk, after=after, upto=chunk.seq):
-            if isinstance(entry.body, journal.Checkpointed):
-                yield Committed(entry.at, entry.actor, entry.body)
+            body = entry.body
+            if isinstance(body, journal.Checkpointed):
+                yield Committed(entry.at, entry.actor, body)
 
 
 def _work_left(store: Store, batch: Batch, chunks: Sequence[Chunk], left: int) -> dict[int, int]:

@@ -24,7 +24,7 @@ from holdfast.runtime.cursors.standing import borders, is_scan, standing_of
 from holdfast.runtime.journal import forward
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate.resolution import context_of
-from holdfast.runtime.report import blame, status
+from holdfast.runtime.report import orphans
 from holdfast.runtime.report.attempts import was_run
 from holdfast.runtime.report.orphans import Eye, Orphan, last_grant
 from holdfast.runtime.scans.burial import is_row
@@ -126,7 +126,7 @@ def _pending(store: Store, batch: Batch, item: StoredItem, chunk: Chunk, at: str
     stuck = Eye(store, batch).at(item)
     if isinstance(stuck, Orphan):
         return _orphaned(batch, item, stuck, now, at)
-    if status.is_live(chunk, now):
+    if owners.is_live(chunk, now):
         assert chunk.owner is not None
         grant = last_grant(store, chunk)
         since = "" if grant is None else f" since {when(grant.at)}"
@@ -148,7 +148,7 @@ def _pending(store: Store, batch: Batch, item: StoredItem, chunk: Chunk, at: str
 
 def _blamed(store: Store, batch: Batch, chunk: Chunk, found: Outlook) -> Outlook:
     """The same, with the deaths that are held against the part of the batch that has the item."""
-    told = blame.of(store, batch, store.chunks(batch.id), now=store.now(), only=chunk.id)
+    told = orphans.blame_of(store, batch, store.chunks(batch.id), now=store.now(), only=chunk.id)
     if told is None or batch.course is Course.CANCELLED:
         return found
     lift = command("reset", batch.name, options="--blame --reason …")

@@ -1,29 +1,61 @@
-"""What a run of a scan would do, looked up without changing anything."""
+"""What a run of a scan would do, looked up without changing anything; how far the search for its borders has come."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import changes
+from holdfast.core import canonical, changes, journal
+from holdfast.core.course import to_note
 from holdfast.core.errors import FingerprintChanged, SourceChanged
 from holdfast.core.limits import MONEY_DIGITS
 from holdfast.core.model import Batch
 from holdfast.runtime.cursors import glance
 from holdfast.runtime.cursors.standing import standings
+from holdfast.runtime.journal import backward
 from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.report.forecast import RunForecast
 from holdfast.runtime.report.statistics import totals
 from holdfast.runtime.scans import following
-from holdfast.runtime.scans.sought import Sought
 from holdfast.runtime.scans.stage import payload_of
 from holdfast.runtime.scans.unchanged import refuse_changed_batch
 from holdfast.runtime.sources.base import Outage, Span, asked
 from holdfast.runtime.sources.text_file import LineFile
 from holdfast.runtime.text import brief, many, usd
+from holdfast.stores import owners
 from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
     from holdfast.runtime.scan import Scan
+
+
+KIND = "borders_sought"
+"""The kind of the entry that tells it."""
+TELL_SECONDS = 10.0
+"""How often it is written down."""
+
+
+class Sought:
+    """The search of one batch, written down now and then."""
+
+    def __init__(self, store: Store, batch: str) -> None:
+        self._store, self._name = store, batch
+        self._told_at = time.monotonic()
+        self._owner = owners.new_owner()
+
+    def last(self) -> dict[str, Any] | None:
+        """How far a run before this one came; None where none did."""
+        batch = self._store.batch(self._name)
+        return None if batch is None else next((each.note for each in backward(self._store, batch, KIND)), None)
+
+    def tell(self, so_far: dict[str, Any]) -> None:
+        """Write it down, if it is time."""
+        batch = self._store.batch(self._name) if time.monotonic() - self._told_at >= TELL_SECONDS else None
+        if batch is None:
+            return
+        self._told_at = time.monotonic()
+        body = journal.Acted(reason=f"borders are sought: at byte {so_far['at']:,}", note=canonical.encode(so_far))
+        self._store.amend(batch.id, to_note(KIND, journal.encode_body(body)), actor=self._owner)
 
 
 def plan(scan: "Scan", batch: str, *, workers: int | None = None, **options: Any) -> Plan:

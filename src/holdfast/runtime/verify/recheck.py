@@ -30,11 +30,11 @@ from holdfast.runtime.acts import Acts, By
 from holdfast.runtime.define.options import Level
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.operate.observe import Digests, recorded_digests
-from holdfast.runtime.report import status
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.text import command
 from holdfast.runtime.verify.inspector import IN_THE_WAY, Findings, Looker, Past
+from holdfast.stores import owners
 from holdfast.stores.base import Store, each_output
 
 
@@ -116,7 +116,7 @@ def back(key: Key, n: ItemNo, place: Place, stage: int, stages: int, *, reason: 
 def send_back(store: Store, batch: Batch, items: Sequence[Back], by: By) -> Sent:
     """Rewind items in one act, or bury them. An owner at work looks for itself before it goes on."""
     acts, now = Acts(store, batch, by), store.now()
-    held = [(chunk.lo, chunk.hi) for chunk in store.chunks(batch.id) if status.is_live(chunk, now)]
+    held = [(chunk.lo, chunk.hi) for chunk in store.chunks(batch.id) if owners.is_live(chunk, now)]
     kept: list[Back] = []
     free: list[Back] = []
     for key, change in items:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from holdfast.core.model import Batch, Chunk, Claim
-from holdfast.runtime.report import blame
+from holdfast.runtime.report import orphans
 from holdfast.runtime.working.ledger import Ledger
 from holdfast.stores.base import Store
 
@@ -40,7 +40,7 @@ class Caution:
 
     def _judge(self, chunks: Sequence[Chunk]) -> None:
         began = time.monotonic()
-        found = blame.of(self._store, self._batch, chunks, now=self._store.now())
+        found = orphans.blame_of(self._store, self._batch, chunks, now=self._store.now())
         self._is_careful = found is not None
         self._ledger.careful = "" if found is None else found.brief
         if found is not None and found.is_suspected and found.note not in self._ledger.notes:

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from holdfast.core.errors import UsageError
-from holdfast.testing.exhaustive import Counterexample, Scope, explore
-from holdfast.testing.exhaustive.shelf import Shelf
-from holdfast.testing.mutants import BY_EXPLORING, BY_SIMULATION, Mutant
+from tests.model.exhaustive import Counterexample, Scope, explore
+from tests.model.exhaustive.shelf import Shelf
+from tests.model.mutants import BY_EXPLORING, BY_SIMULATION, Mutant
 
 EVERYTHING = pytest.mark.promise(
     "A1", "A4", "A7", "B7", "C1", "C3", "C8", "C10", "C11", "C12", "C13", "E12", "P1", "P8"
@@ -215,6 +215,6 @@ def test_a_word_that_means_nothing_is_refused() -> None:
 
 
 def test_a_world_can_be_explored_from_the_command_line() -> None:
-    command = [sys.executable, "-m", "holdfast.testing.exhaustive", "--stages", "1", "--letters", "1", "--most", "2000"]
+    command = [sys.executable, "-m", "tests.model.exhaustive", "--stages", "1", "--letters", "1", "--most", "2000"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert told.startswith("the first 2,00")

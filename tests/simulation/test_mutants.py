@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.testing.mutants import BY_CONFORMANCE, BY_SIMULATION, catch, checks_failed
+from tests.model.mutants import BY_CONFORMANCE, BY_SIMULATION, catch, checks_failed
 
 SEEDS = 4000
 """Several times what the most hidden mutant needs."""

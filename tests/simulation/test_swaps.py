@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.core.errors import UsageError
-from holdfast.testing.exhaustive import Counterexample, explore_swaps
-from holdfast.testing.mutants import BY_EXPLORING, BY_SIMULATION, BY_SWAPPING, Mutant, catch
 from holdfast.testing.simulator import Failure, on_a_bucket, search, simulate
+from tests.model.exhaustive import Counterexample, explore_swaps
+from tests.model.mutants import BY_EXPLORING, BY_SIMULATION, BY_SWAPPING, Mutant, catch
 from tests.simulation.conftest import seeds_of_this_commit
 
 SWAPPED = pytest.mark.promise(
@@ -176,6 +176,6 @@ def test_a_small_world_without_workers_is_refused() -> None:
 
 
 def test_documents_can_be_explored_from_the_command_line() -> None:
-    command = [sys.executable, "-m", "holdfast.testing.exhaustive", "--swaps", "--resets", "0"]
+    command = [sys.executable, "-m", "tests.model.exhaustive", "--swaps", "--resets", "0"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert told.startswith("all 7,")

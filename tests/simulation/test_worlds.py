@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.mutants import BY_SIMULATION
 from holdfast.testing.simulator import Failure, in_folders, search, simulate
 from holdfast.testing.simulator.world import MakeStore
+from tests.model.mutants import BY_SIMULATION
 from tests.simulation.conftest import seeds_of_this_commit
 
 EVERYTHING = pytest.mark.promise(

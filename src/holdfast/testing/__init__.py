@@ -1,4 +1,4 @@
-"""For tests of Holdfast, and of what is built on it: a clock, the suite every store passes, a simulator, small worlds.
+"""For tests of Holdfast, and of what is built on it: a clock, the suite every store passes, a simulator.
 
 The names below need nothing but Holdfast. Two more modules need what tests are run with: `holdfast.testing.conformance`
 (pytest) has the checks that every store passes, `holdfast.testing.comparison` (hypothesis) holds a store against the
@@ -7,22 +7,16 @@ memory store. How to prove a store of your own is told in docs/stores.md.
 
 from holdfast.stores.faults import POINTS, arm, parse, reach
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.exhaustive import Counterexample, Explored, Scope, explore, explore_swaps
 from holdfast.testing.replay import Violation, compare, replay
 from holdfast.testing.simulator import Failure, in_folders, in_memory, on_a_bucket, search, simulate
 
 __all__ = [
     "POINTS",
-    "Counterexample",
-    "Explored",
     "Failure",
     "ManualClock",
-    "Scope",
     "Violation",
     "arm",
     "compare",
-    "explore",
-    "explore_swaps",
     "in_folders",
     "in_memory",
     "on_a_bucket",

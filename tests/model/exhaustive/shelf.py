@@ -36,9 +36,9 @@ from holdfast.core.model import (
 from holdfast.stores.base import Receipt, has_landed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import START
-from holdfast.testing.exhaustive.scope import Scope
 from holdfast.testing.replay import Violation, compare, replay
 from holdfast.testing.simulator.watch import Seal
+from tests.model.exhaustive.scope import Scope
 
 LEASE = 30.0
 OWNER = "worker"

@@ -22,8 +22,8 @@ from holdfast.stores.bucket.seal import BucketSeal
 from holdfast.stores.bucket.shelf import Held, Raced, Shelf
 from holdfast.stores.bucket.sight import Seen, Sight
 from holdfast.stores.buckets.base import WriteLost, WriteUnknown
-from holdfast.testing.mutants.register import Patch, answering, swapping, wrapped
 from holdfast.testing.simulator.vault import Vault
+from tests.model.mutants.register import Patch, answering, swapping, wrapped
 
 replace = msgspec.structs.replace
 

@@ -8,7 +8,7 @@ import msgspec
 from holdfast.core import acts, journal, lease
 from holdfast.core.model import Chunk, Commit, Counts, Lease, Want
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.mutants.register import Patch, answering, committing, conformance, simulation, wrapped
+from tests.model.mutants.register import Patch, answering, committing, conformance, simulation, wrapped
 
 replace = msgspec.structs.replace
 

@@ -9,7 +9,7 @@ from holdfast.core import course
 from holdfast.core.model import Batch, BatchId, Commit, Course, Tolerance
 from holdfast.stores.base import has_landed
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.mutants.register import Patch, answering, committing, conformance, simulation, wrapped
+from tests.model.mutants.register import Patch, answering, committing, conformance, simulation, wrapped
 
 replace = msgspec.structs.replace
 

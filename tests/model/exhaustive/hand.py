@@ -14,9 +14,9 @@ from holdfast.core.model import BatchId, ChunkId, Claim, Commit, Item, ItemNo, S
 from holdfast.core.outcome import Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.settle import Holder
 from holdfast.testing.clock import START
-from holdfast.testing.exhaustive.scope import Scope
-from holdfast.testing.exhaustive.shelf import LEASE, Raised
 from holdfast.testing.replay import Violation
+from tests.model.exhaustive.scope import Scope
+from tests.model.exhaustive.shelf import LEASE, Raised
 
 replace = msgspec.structs.replace
 

@@ -10,11 +10,11 @@ import msgspec
 from holdfast.core import acts, settle, verify
 from holdfast.core.model import Act, Change, Chunk, Course, Place, State
 from holdfast.core.outcome import Done, Lost
-from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped
 from holdfast.testing.simulator import verification
 from holdfast.testing.simulator.outside import Effect, Outside
 from holdfast.testing.simulator.process import Process
 from holdfast.testing.simulator.world import World
+from tests.model.mutants.register import Patch, answering, conformance, simulation, wrapped
 
 replace = msgspec.structs.replace
 

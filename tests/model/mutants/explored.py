@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from holdfast.core.model import Commit
-from holdfast.testing.exhaustive import documents, swapper, swaps
-from holdfast.testing.exhaustive import hand as hands
-from holdfast.testing.exhaustive.hand import Hand, Phase
-from holdfast.testing.exhaustive.swapper import Swapper
-from holdfast.testing.mutants.register import Patch, answering, exploring, wrapped
+from tests.model.exhaustive import documents, swapper, swaps
+from tests.model.exhaustive import hand as hands
+from tests.model.exhaustive.hand import Hand, Phase
+from tests.model.exhaustive.swapper import Swapper
+from tests.model.mutants.register import Patch, answering, exploring, wrapped
 
 replace = msgspec.structs.replace
 

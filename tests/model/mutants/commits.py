@@ -9,8 +9,8 @@ from holdfast.core.model import Chunk, Commit
 from holdfast.runtime.working.writing import Sending
 from holdfast.stores.base import Receipt, has_landed
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.mutants.register import Patch, answering, committing, conformance, simulation, wrapped
 from holdfast.testing.simulator.process import Process
+from tests.model.mutants.register import Patch, answering, committing, conformance, simulation, wrapped
 
 replace = msgspec.structs.replace
 Writing = Generator[float, None, list[Receipt]]

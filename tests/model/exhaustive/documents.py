@@ -30,9 +30,9 @@ from holdfast.stores.bucket.documents import ChunkDocument
 from holdfast.stores.bucket.shelf import Held
 from holdfast.stores.buckets.base import Mark
 from holdfast.testing.clock import START
-from holdfast.testing.exhaustive.swapper import Request, Swapper
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.ranges import checkpoint_at, folded
+from tests.model.exhaustive.swapper import Request, Swapper
 
 replace = msgspec.structs.replace
 LEASE = 30.0

@@ -9,8 +9,8 @@ import msgspec
 from holdfast.core import acts, ingest, journal, retry, settle, states
 from holdfast.core.model import Admitted, Chunk, ItemNo, NewItem, Place
 from holdfast.core.states import Transition
-from holdfast.testing.mutants.register import Patch, answering, conformance, simulation, wrapped
 from holdfast.testing.simulator.hand import Hand
+from tests.model.mutants.register import Patch, answering, conformance, simulation, wrapped
 
 replace = msgspec.structs.replace
 

@@ -1,17 +1,17 @@
-"""See all of a small world: `python -m holdfast.testing.exhaustive --items 2 --letters 1`."""
+"""See all of a small world: `python -m tests.model.exhaustive --items 2 --letters 1`."""
 
 import argparse
 import sys
 import time
 
-from holdfast.testing.exhaustive import Counterexample, Scope, explore, explore_swaps
-from holdfast.testing.exhaustive.scope import ON_BATCH, ON_ITEMS
+from tests.model.exhaustive import Counterexample, Scope, explore, explore_swaps
+from tests.model.exhaustive.scope import ON_BATCH, ON_ITEMS
 
 SWAPS = {"chunks": 1, "workers": 2, "rows": 2, "requests": 2, "resets": 1}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m holdfast.testing.exhaustive", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.model.exhaustive", description=__doc__)
     for name in ("items", "limit", "stages", "attempts", "act_count", "letters"):
         default = Scope.__struct_defaults__[Scope.__struct_fields__.index(name)]
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)

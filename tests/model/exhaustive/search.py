@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from holdfast.testing.exhaustive.breadth import Breadth, Explored
-from holdfast.testing.exhaustive.hand import Phase
-from holdfast.testing.exhaustive.moves import Moves
-from holdfast.testing.exhaustive.scope import Scope
+from tests.model.exhaustive.breadth import Breadth, Explored
+from tests.model.exhaustive.hand import Phase
+from tests.model.exhaustive.moves import Moves
+from tests.model.exhaustive.scope import Scope
 
 World = tuple[int, int, int, int, int]
 """A store, two workers in the order of their numbers, the letters on their way, an operator: each by its number."""

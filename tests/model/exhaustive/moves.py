@@ -12,11 +12,11 @@ from holdfast.core.acts import change_of, requeued
 from holdfast.core.limits import REQUEUES
 from holdfast.core.model import Act, BatchId, Change, Commit, Course, Place, State, StoredItem
 from holdfast.core.states import Transition, move
-from holdfast.testing.exhaustive import hand as hands
-from holdfast.testing.exhaustive.hand import IDLE, Hand, Phase
-from holdfast.testing.exhaustive.scope import ON_BATCH, Scope
-from holdfast.testing.exhaustive.shelf import Raised, Shelf
 from holdfast.testing.replay import Violation
+from tests.model.exhaustive import hand as hands
+from tests.model.exhaustive.hand import IDLE, Hand, Phase
+from tests.model.exhaustive.scope import ON_BATCH, Scope
+from tests.model.exhaustive.shelf import Raised, Shelf
 
 replace = msgspec.structs.replace
 P = TypeVar("P")

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from holdfast.core.errors import UsageError
-from holdfast.testing.exhaustive.breadth import Breadth, Explored
-from holdfast.testing.exhaustive.documents import Documents
-from holdfast.testing.exhaustive.swapper import IDLE, Move, Request, Swapper, Table, behind, moves, stale, succeeds
 from holdfast.testing.replay import Violation
+from tests.model.exhaustive.breadth import Breadth, Explored
+from tests.model.exhaustive.documents import Documents
+from tests.model.exhaustive.swapper import IDLE, Move, Request, Swapper, Table, behind, moves, stale, succeeds
 
 World = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
 """The documents, the workers and the requests on their way, each by number; how often the operator may still act."""

@@ -10,11 +10,11 @@ from holdfast.core import journal, settle
 from holdfast.core.model import Checkpoint, Commit, Item, Output
 from holdfast.stores.base import has_landed
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.mutants.register import Patch, answering, committing, simulation, wrapped
 from holdfast.testing.simulator import ranges
 from holdfast.testing.simulator.hand import Hand
 from holdfast.testing.simulator.process import Process
 from holdfast.testing.simulator.ranges import Walk
+from tests.model.mutants.register import Patch, answering, committing, simulation, wrapped
 
 replace = msgspec.structs.replace
 

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.testing.replay import Violation
 
 if TYPE_CHECKING:
-    from holdfast.testing.exhaustive.documents import Documents
+    from tests.model.exhaustive.documents import Documents
 
 replace = msgspec.structs.replace
 P = TypeVar("P")
@@ -175,7 +175,7 @@ def _beat(worker: Swapper, document: int, documents: "Documents") -> Iterator[Mo
     yield Move("renews its lease", False, stale(worker, worker.chunk), beats=True)
 
 
-def silence(worker: Swapper, documents: "Documents") -> Swapper:  # noqa: ARG001 - who believes silence needs them
+def silence(worker: Swapper, documents: "Documents") -> Swapper:
     """Nothing follows from a conflict or from silence but to read back."""
     return replace(worker, phase=Phase.READING)
 

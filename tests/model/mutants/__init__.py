@@ -12,10 +12,10 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.mutants import commits, decisions, endings, explored, leases, returns, scanning, swapping
-from holdfast.testing.mutants.register import BY_CONFORMANCE, BY_EXPLORING, BY_SIMULATION, BY_SWAPPING, Mutant
 from holdfast.testing.simulator import in_memory, simulate
 from holdfast.testing.simulator.world import MakeStore
+from tests.model.mutants import commits, decisions, endings, explored, leases, returns, scanning, swapping
+from tests.model.mutants.register import BY_CONFORMANCE, BY_EXPLORING, BY_SIMULATION, BY_SWAPPING, Mutant
 
 __all__ = [
     "BY_CONFORMANCE",

@@ -16,15 +16,15 @@ what follows is remembered. What cannot make a difference is left out, so that t
 no time but before and after the end of a lease, fences are current or outdated, and workers have no names.
 
 A violation is told as `Counterexample`, with the shortest way to it.
-`python -m holdfast.testing.exhaustive --items 2 --letters 1` explores a world from the command line.
+`python -m tests.model.exhaustive --items 2 --letters 1` explores a world from the command line.
 
 `explore_swaps(workers=3)` does the same for leases and commits on the documents of a bucket, where a write lands only
-if nobody else has written since (see `swaps`); `python -m holdfast.testing.exhaustive --swaps --workers 3`.
+if nobody else has written since (see `swaps`); `python -m tests.model.exhaustive --swaps --workers 3`.
 """
 
-from holdfast.testing.exhaustive.breadth import Counterexample, Explored
-from holdfast.testing.exhaustive.scope import Scope
-from holdfast.testing.exhaustive.search import explore
-from holdfast.testing.exhaustive.swaps import explore_swaps
+from tests.model.exhaustive.breadth import Counterexample, Explored
+from tests.model.exhaustive.scope import Scope
+from tests.model.exhaustive.search import explore
+from tests.model.exhaustive.swaps import explore_swaps
 
 __all__ = ["Counterexample", "Explored", "Scope", "explore", "explore_swaps"]

@@ -26,10 +26,10 @@ from holdfast.core.errors import CommitUnknown
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
+from holdfast.runtime.engine.control import Control
+from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.operate import operations
-from holdfast.runtime.working.control import Control
-from holdfast.runtime.working.ledger import Ledger
 from holdfast.stores import faults
 from holdfast.stores.open import open_store
 from holdfast.stores.sqlite import file as sqlite_file

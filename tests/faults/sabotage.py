@@ -11,7 +11,7 @@ from holdfast.core import journal
 from holdfast.core import lease as leases
 from holdfast.core.errors import CommitUnknown
 from holdfast.core.model import Chunk, Commit
-from holdfast.runtime.working.worker import Worker
+from holdfast.runtime.engine.worker import Worker
 from holdfast.stores.base import Receipt
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite import store as sqlite
@@ -82,8 +82,8 @@ def no_read_back() -> None:
             return self.store.commit(commits)
         except CommitUnknown:
             ahead = [replace(each, id=each.id[::-1], version=each.version + 1) for each in commits]
-            for holding in self.holdings:
-                holding.version += any(each.chunk == holding.lease.chunk for each in ahead)
+            for hold in self.desk.holds:
+                hold.version += any(each.chunk == hold.lease.chunk for each in ahead)
             return self.store.commit(ahead)
 
     Worker._write = write  # type: ignore[method-assign]

@@ -10,11 +10,10 @@ import pytest
 import holdfast as hf
 from holdfast.core.model import Item, ItemNo, Place
 from holdfast.runtime import event_loop
-from holdfast.runtime.working import loop as loop_module
-from holdfast.runtime.working.assignment import Assignment
-from holdfast.runtime.working.loop import LOOK_LONGEST, Loop
-from holdfast.runtime.working.pools import Finished
-from holdfast.runtime.working.runner import StageRunner
+from holdfast.runtime.engine import pools as loop_module
+from holdfast.runtime.engine.assignment import Assignment
+from holdfast.runtime.engine.pools import LOOK_LONGEST, Finished, Loop
+from holdfast.runtime.engine.runner import StageRunner
 
 LIMIT = 62.0
 

@@ -16,7 +16,7 @@ from holdfast.core.canonical import decode
 from holdfast.core.model import State
 from holdfast.core.outcome import Deferred, Failed
 from holdfast.core.retry import Rule
-from holdfast.runtime.ending.breaker import StageBreaker
+from holdfast.runtime.engine.dispatch import StageBreaker
 from holdfast.stores.base import each_item
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.clock import ManualClock

@@ -14,7 +14,7 @@ import holdfast as hf
 from holdfast.core.journal import Spend
 from holdfast.core.model import Counts
 from holdfast.core.settle import NOTHING
-from holdfast.runtime.working.ledger import Ledger
+from holdfast.runtime.engine.dispatch import Purse
 from tests.runtime.support import App, Calls, run
 
 
@@ -189,10 +189,10 @@ def test_a_budget_that_was_used_up_when_the_process_died_pauses_the_next_run_at_
 @pytest.mark.promise("P13")
 def test_what_is_set_aside_for_an_item_is_the_most_that_one_has_cost() -> None:
     """However cheap the last one was."""
-    ledger = Ledger([], cap=1_000)
+    purse = Purse(1_000)
     for usd in (10, 100, 1):
         spent = replace(NOTHING, counts=Counts(done=1, spent=usd), spends=[(0, Spend(0, usd=usd))])
-        ledger.add(spent)
-    assert ledger.reserve() == 100
-    ledger.add(replace(NOTHING, counts=Counts(spent=30), spends=[(1, Spend(0, usd=30)), (1, Spend(1, usd=2))]))
-    assert ledger.reserve() == 130, "an item goes through all stages"
+        purse.add(spent)
+    assert purse.reserve() == 100
+    purse.add(replace(NOTHING, counts=Counts(spent=30), spends=[(1, Spend(0, usd=30)), (1, Spend(1, usd=2))]))
+    assert purse.reserve() == 130, "an item goes through all stages"

@@ -11,7 +11,7 @@ from holdfast.core.model import State
 from holdfast.core.outcome import Deferred
 from holdfast.core.retry import Rule
 from holdfast.runtime.acts import By
-from holdfast.runtime.ending.breaker import StageBreaker
+from holdfast.runtime.engine.dispatch import StageBreaker
 from holdfast.runtime.operate import audit
 from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.report import status, why

@@ -19,9 +19,9 @@ from holdfast.core.outcome import Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, commit, settle
 from holdfast.interfaces.cli.app import call
+from holdfast.runtime.engine import withheld
 from holdfast.runtime.operate import audit
 from holdfast.runtime.report import why
-from holdfast.runtime.working import withheld
 from holdfast.testing.rows import Rows
 from tests.runtime.support import ONCE, Calls, codes, run, wait_for
 
@@ -176,13 +176,13 @@ def test_deaths_of_many_kinds_are_believed_and_memory_stays_bounded(
     book: hf.Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = [0]
-    hold = withheld.Withheld._hold
+    hold = withheld.WithheldDeaths._hold
 
-    def noted(self: withheld.Withheld, *args: Any) -> None:
+    def noted(self: withheld.WithheldDeaths, *args: Any) -> None:
         hold(self, *args)
         most[0] = max(most[0], len(self._held))
 
-    monkeypatch.setattr(withheld.Withheld, "_hold", noted)
+    monkeypatch.setattr(withheld.WithheldDeaths, "_hold", noted)
 
     @book.stage(timeout=60)
     def read(number: int, ctx: hf.Context) -> int:

@@ -64,8 +64,8 @@ if __name__ == "__main__":
 """
     at_start = """
 from multiprocessing import resource_tracker
-from holdfast.runtime.working import child
-child.FAREWELL_SECONDS = 40.0
+from holdfast.runtime.engine import processes
+processes.FAREWELL_SECONDS = 40.0
 """
     process = App(folder, HEAD + at_start + stage).start()
     out, err = process.communicate(timeout=30)  # less than the time it would be waited for
@@ -85,8 +85,8 @@ def read(number: int) -> int:
     return number
 
 if __name__ == "__main__":
-    from holdfast.runtime.working import child
-    child.FAREWELL_SECONDS = 0.2
+    from holdfast.runtime.engine import processes
+    processes.FAREWELL_SECONDS = 0.2
     report = book.run(range(4), workers=1, progress=False)
     assert not multiprocessing.active_children(), "nothing of them is left"
     sys.exit(report.exit_code)

@@ -19,11 +19,11 @@ from holdfast.core.settle import NOTHING
 from holdfast.core.states import Transition, move
 from holdfast.runtime.acts import By
 from holdfast.runtime.define.definition import Patience
+from holdfast.runtime.engine.driver import LoneHold
 from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.scans.follower import Follower
 from holdfast.runtime.scans.redriving import FIRST, Redriving
 from holdfast.runtime.scans.tick import Ended
-from holdfast.runtime.working.holding import Holding
 from holdfast.stores.base import Store, each_entry
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows
@@ -717,14 +717,14 @@ def test_a_tick_does_not_wait_for_a_handler_whose_lease_is_lost(
 ) -> None:
     counting = Counting(store)
     scan, _ = follow([1], counting)
-    held: list[Holding] = []
+    held: list[LoneHold] = []
     over = threading.Event()
     waited: list[bool] = []
     beside = Follower.beside
 
-    def noted(self: Follower, runner: Any, holding: Holding, item: Any, **more: Any) -> Any:
-        held.append(holding)
-        return beside(self, runner, holding, item, **more)
+    def noted(self: Follower, runner: Any, hold: LoneHold, item: Any, **more: Any) -> Any:
+        held.append(hold)
+        return beside(self, runner, hold, item, **more)
 
     monkeypatch.setattr(Follower, "beside", noted)
 
@@ -747,10 +747,10 @@ def test_no_further_redriven_row_is_begun_once_the_lease_of_the_range_is_lost(
     scan, given = follow(["poison", 1, "poison"], store, isolate=True, every=1)
     assert scan.tick().dead == 2
     redrive(store, store.batches()[0], By(actor="ann", reason="again"))
-    held: list[Holding] = []
+    held: list[LoneHold] = []
     handle = Redriving.handle
 
-    def noted(self: Redriving, rows: Any, over: Holding) -> Any:
+    def noted(self: Redriving, rows: Any, over: LoneHold) -> Any:
         held.append(over)
         return handle(self, rows, over)
 

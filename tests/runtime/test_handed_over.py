@@ -7,17 +7,18 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast as hf
 from holdfast.core.limits import SUSPECT
 from holdfast.core.model import BatchId, ChunkId, Claim, Commit, Item, ItemNo, Lease, Place, Want
-from holdfast.runtime.working.assignment import PATIENCE as PATIENCE_TOGETHER
-from holdfast.runtime.working.assignment import Assignment
-from holdfast.runtime.working.holding import Holding
-from holdfast.runtime.working.runner import CARRIED_BYTES, StageRunner
-from holdfast.runtime.working.worker import Worker
+from holdfast.runtime.engine.assignment import PATIENCE as PATIENCE_TOGETHER
+from holdfast.runtime.engine.assignment import Assignment
+from holdfast.runtime.engine.desk import Desk
+from holdfast.runtime.engine.hold import Hold
+from holdfast.runtime.engine.runner import CARRIED_BYTES, StageRunner
 from holdfast.stores import owners
 from holdfast.stores.base import Receipt
 from holdfast.stores.sqlite import SqliteStore
@@ -88,13 +89,13 @@ def test_after_an_interrupt_nothing_of_what_travels_together_is_begun(
     restart: Callable[..., hf.Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls, told = Calls(), threading.Event()
-    drop = Worker._drop_what_is_ready
+    drop = Desk._drop_what_is_ready
 
-    def dropped(worker: Worker) -> None:
-        drop(worker)
+    def dropped(desk: Desk) -> Any:
+        yield from drop(desk)
         told.set()
 
-    monkeypatch.setattr(Worker, "_drop_what_is_ready", dropped)
+    monkeypatch.setattr(Desk, "_drop_what_is_ready", dropped)
 
     def define(book: hf.Pipeline) -> None:
         @book.stage(timeout=PATIENCE)
@@ -215,11 +216,11 @@ def test_beside_an_item_on_trial_the_worker_waits_and_does_not_spin(
     restart: Callable[..., hf.Pipeline], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    looked, patience = threading.Event(), Worker._patience
+    looked, patience = threading.Event(), Desk._patience
 
-    def noted(worker: Worker) -> float:
-        found = patience(worker)
-        if any(holding.alone and holding.running and not holding.outcomes for holding in worker.holdings):
+    def noted(desk: Desk) -> float:
+        found = patience(desk)
+        if any(hold.alone and hold.running and not hold.outcomes for hold in desk.holds):
             waits.append(found)
             looked.set()
         return found
@@ -241,7 +242,7 @@ def test_beside_an_item_on_trial_the_worker_waits_and_does_not_spin(
     store = SqliteStore(folder / "state.db")
     for _ in range(SUSPECT + 1):
         assert isinstance(store.claim(Want(batch=BatchId(1), owner=dead_owner(), limit=9, seconds=30.0)), Claim)
-    monkeypatch.setattr(Worker, "_patience", noted)
+    monkeypatch.setattr(Desk, "_patience", noted)
     assert run(restart(define), range(2), workers=2).is_complete
     assert waits
     assert min(waits) > 0.0
@@ -252,18 +253,19 @@ def test_an_item_that_waited_in_the_store_past_its_first_stage_is_verified_when_
         lease=Lease(chunk=ChunkId(1), fence=2, owner="ann", expires=0.0),
         batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(2), version=0, pending=2, blame=0,
     )  # fmt: skip
-    holding = Holding(claim, 2, 30.0, 0, guarded=frozenset({1}), adopting=frozenset({1}))
-    holding.take_in(
+    hold = Hold(claim, 2, 30.0, moment=0.0, guarded=frozenset({1}), adopting=frozenset({1}))
+    hold.take_in(
         [Item(ItemNo(n), str(n), b"", b"1", Place(stage=1, due=due), False) for n, due in enumerate((0.0, 5.0))],
         now=1.0,
+        moment=0.0,
         from_store=True,
     )
-    holding.wake(6.0)
-    assert [item.n for item in holding.unasked] == [0, 1]
-    assert holding.ready[1].count == 0
-    assert holding.resumed == {0, 1}
-    holding.clear_for_stage([holding.unasked.popleft()])
-    assert holding.ready[1].count == 1
+    hold.wake(6.0, 5.0)
+    assert [item.n for item in hold.unasked] == [0, 1]
+    assert hold.ready[1].count == 0
+    assert hold.resumed == {0, 1}
+    hold.clear_for_stage([hold.unasked.popleft()], 5.0)
+    assert hold.ready[1].count == 1
 
 
 @pytest.mark.parametrize("kind", ["threads", "loop"])
@@ -271,13 +273,13 @@ def test_a_large_input_from_a_file_does_not_stay_in_memory_while_its_item_waits(
     book: hf.Pipeline, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     sizes: list[int] = []
-    take_in, calls = Holding.take_in, Calls()
+    take_in, calls = Hold.take_in, Calls()
 
-    def noted(holding: Holding, items: Sequence[Item], now: float, *, from_store: bool) -> None:
+    def noted(hold: Hold, items: Sequence[Item], now: float, moment: float, *, from_store: bool) -> None:
         sizes.extend(len(item.input) for item in items if item.place.stage == 1)
-        take_in(holding, items, now, from_store=from_store)
+        take_in(hold, items, now, moment, from_store=from_store)
 
-    monkeypatch.setattr(Holding, "take_in", noted)
+    monkeypatch.setattr(Hold, "take_in", noted)
 
     @book.stage(sink=hf.Files(folder / "{key}.txt"))
     def write(number: int) -> str:

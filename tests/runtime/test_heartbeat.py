@@ -6,10 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.model import BatchId, ChunkId, Claim, ItemNo, Lease
-from holdfast.runtime.working import heartbeat as heartbeat_module
-from holdfast.runtime.working.heartbeat import FAILURES, Heartbeat
-from holdfast.runtime.working.holding import Holding
+from holdfast.core.model import ChunkId, Lease
+from holdfast.runtime.engine import heartbeat as heartbeat_module
+from holdfast.runtime.engine.heartbeat import FAILURES, Heartbeat
 from holdfast.stores.memory import MemoryStore
 
 
@@ -27,10 +26,8 @@ class Shaky(MemoryStore):
         return [lease for lease in leases if lease.chunk not in self.lost]
 
 
-def held(chunk: int) -> Holding:
-    lease = Lease(chunk=ChunkId(chunk), fence=1, owner="ann", expires=0.0)
-    claim = Claim(lease=lease, batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(1), version=0, pending=1, blame=0)
-    return Holding(claim, 1, 30.0, 0)
+def lease_of(chunk: int) -> Lease:
+    return Lease(chunk=ChunkId(chunk), fence=1, owner="ann", expires=0.0)
 
 
 @pytest.fixture
@@ -46,7 +43,7 @@ def store() -> Shaky:
 @pytest.fixture
 def heartbeat(store: Shaky, troubles: list[str]) -> Heartbeat:
     made = Heartbeat(store, 30.0, grace=7200.0, on_trouble=troubles.append)
-    made.add(held(1))
+    made.add(lease_of(1))
     return made
 
 
@@ -74,7 +71,7 @@ def test_the_trouble_is_told_once_though_whoever_hears_of_it_looks_again_at_once
 ) -> None:
     """A worker that is woken by it renews what ran out: told each time, it would go round for ever without a pause."""
     for _ in range(10):
-        heartbeat.catch_up(now=1e12)
+        heartbeat.beat()
     assert len(troubles) == 1
     store.failing = False
     heartbeat.beat()
@@ -86,12 +83,17 @@ def test_the_trouble_is_told_once_though_whoever_hears_of_it_looks_again_at_once
 
 @pytest.mark.promise("C7")
 def test_only_the_lease_that_is_gone_is_lost(heartbeat: Heartbeat, store: Shaky, troubles: list[str]) -> None:
-    kept, gone = held(2), held(3)
-    heartbeat.add(kept)
-    heartbeat.add(gone)
+    kept, gone = heartbeat.add(lease_of(2)), heartbeat.add(lease_of(3))
     store.failing, store.lost = False, {3}
     heartbeat.beat()
     assert (kept.lost, gone.lost, troubles) == (False, True, [])
+    news = heartbeat.news()
+    assert news is not None
+    assert ([lease.chunk for lease in news.kept], [lease.chunk for lease in news.lost]) == ([1, 2], [3])
+    assert heartbeat.news() is None, "what was told is not told again"
+    kept.lost = True
+    heartbeat.beat()
+    assert kept.lost, "what was given up stays lost, whatever a renewal says"
 
 
 @pytest.mark.promise("A15")
@@ -100,9 +102,7 @@ def test_a_chunk_without_progress_for_the_grace_period_is_renewed_no_more(
 ) -> None:
     """A handler that hangs for ever does not hold it for ever; one that committed something since may go on."""
     store.failing = False
-    hangs, works = held(2), held(3)
-    heartbeat.add(hangs)
-    heartbeat.add(works)
+    _, works = heartbeat.add(lease_of(2)), heartbeat.add(lease_of(3))
     later = time.monotonic() + 7200.0 + 1.0
     works.progressed_at = later
     monkeypatch.setattr(heartbeat_module.time, "monotonic", lambda: later)
@@ -110,15 +110,12 @@ def test_a_chunk_without_progress_for_the_grace_period_is_renewed_no_more(
     monkeypatch.setattr(store, "renew", lambda leases, _: asked.extend(lease.chunk for lease in leases) or leases)
     heartbeat.beat()
     assert asked == [3]
-    assert heartbeat.keeps == {3}, "what hangs may be granted again, to whomever"
 
 
 @pytest.mark.promise("C7")
 def test_letting_go_of_an_old_grant_keeps_the_new_one_of_the_same_chunk(heartbeat: Heartbeat, store: Shaky) -> None:
     store.failing = False
-    old, new = held(2), held(2)
-    heartbeat.add(old)
-    heartbeat.add(new)
+    old, new = heartbeat.add(lease_of(2)), heartbeat.add(lease_of(2))
     heartbeat.remove(old)
     store.lost = {2}
     heartbeat.beat()

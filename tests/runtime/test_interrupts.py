@@ -18,10 +18,10 @@ import holdfast as hf
 from holdfast.core.model import Item, Place
 from holdfast.runtime.acts import By
 from holdfast.runtime.define.context import Context
+from holdfast.runtime.engine import control
+from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.scans.tick import Ended
-from holdfast.runtime.working import interrupts
-from holdfast.runtime.working.assignment import Assignment
 from holdfast.testing.rows import Rows
 from tests.runtime.support import ONCE, App, Calls, run, wait_for
 
@@ -123,10 +123,10 @@ def test_what_fails_after_another_reason_to_stop_counts(book: hf.Pipeline) -> No
 @pytest.mark.parametrize("error", [killed(2), killed(15), subprocess.CalledProcessError(130, ["sh"])], ids=str)
 def test_a_program_that_a_signal_ended_is_judged_once_ours_is_here(error: Exception) -> None:
     looks = iter([False, False, True])
-    interrupts.await_stop(error, lambda: next(looks))
+    control.await_stop(error, lambda: next(looks))
     assert next(looks, None) is None, "it waited until the run was told to stop"
     looks = iter([False, False, True])
-    asyncio.run(interrupts.await_stop_async(RuntimeError("wrapped", error), lambda: next(looks)))
+    asyncio.run(control.await_stop_async(RuntimeError("wrapped", error), lambda: next(looks)))
     assert next(looks, None) is None
 
 
@@ -135,8 +135,8 @@ def test_nothing_else_waits(error: Exception) -> None:
     def never() -> bool:
         raise AssertionError("it was looked whether the run stops")
 
-    interrupts.await_stop(error, never)
-    asyncio.run(interrupts.await_stop_async(error, never))
+    control.await_stop(error, never)
+    asyncio.run(control.await_stop_async(error, never))
 
 
 # -- who called run() ------------------------------------------------------------------------------------------------
@@ -277,8 +277,8 @@ def test_it_can_be_pickled() -> None:
 def test_an_uncaught_one_ends_the_program_with_130_and_others_end_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
     monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: shown.append(error))
-    error = interrupts.interrupted("stop", None)
-    interrupts.interrupted("again", None)
+    error = control.interrupted("stop", None)
+    control.interrupted("again", None)
     with pytest.raises(SystemExit) as ended:
         sys.excepthook(type(error), error, None)
     assert ended.value.code == 130

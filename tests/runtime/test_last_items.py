@@ -8,7 +8,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.model import Claim, Want
-from holdfast.runtime.working.control import Control
+from holdfast.runtime.engine.control import Control
 from holdfast.stores.base import Idle
 from holdfast.stores.memory import MemoryStore
 from tests.runtime.support import run

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.core.model import START, Checkpoint, ItemNo, Place, State, StoredItem
-from holdfast.runtime import run as run_module
+from holdfast.runtime.engine import run as run_module
+from holdfast.runtime.engine.ledger import Ledger, Letters
 from holdfast.runtime.run import Run
-from holdfast.runtime.working.ledger import Ledger, Letters
 from tests.runtime.support import App
 
 APP = """

@@ -13,10 +13,10 @@ import pytest
 import holdfast as hf
 from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo
 from holdfast.runtime import lookup
+from holdfast.runtime.engine.ledger import Figures, Ledger
 from holdfast.runtime.operate.audit import verify
 from holdfast.runtime.report import status as standing
 from holdfast.runtime.report.progress import sentence
-from holdfast.runtime.working.ledger import Figures, Ledger
 from holdfast.testing.rows import Rows
 from tests.runtime.support import run, wait_for
 

@@ -3,8 +3,8 @@
 import threading
 from typing import Any
 
-from holdfast.runtime.working.assignment import Assignment
-from holdfast.runtime.working.pools import Finished, Threads
+from holdfast.runtime.engine.assignment import Assignment
+from holdfast.runtime.engine.pools import Finished, Threads
 
 
 class Hanging:

@@ -197,9 +197,9 @@ def test_two_threads_with_the_same_message_run_it_once(book: hf.Pipeline) -> Non
 def test_an_item_of_a_batch_that_was_read_from_a_source(pages: hf.Pipeline, calls: Calls) -> None:
     """It stands in a chunk with others, which are not run."""
     from holdfast.runtime.define import definition
+    from holdfast.runtime.engine.control import Control
+    from holdfast.runtime.engine.ledger import Ledger
     from holdfast.runtime.ingester import Ingester
-    from holdfast.runtime.working.control import Control
-    from holdfast.runtime.working.ledger import Ledger
 
     described = definition.describe("book", pages.stages, definition.keyed_by(None, "key"))
     batch = pages.store.open_batch("book", "book", described, actor="reader")

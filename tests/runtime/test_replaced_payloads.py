@@ -4,16 +4,19 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
 
 import holdfast as hf
 from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo, State
+from holdfast.runtime import run as runs
 from holdfast.runtime.acts import By
+from holdfast.runtime.engine.desk import Desk
+from holdfast.runtime.engine.exchange import Rules
+from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.operate import audit, operations
-from holdfast.runtime.working import worker as working
-from holdfast.runtime.working.ledger import Ledger
 from tests.runtime.support import Calls, outputs, run, run_until, wait_for
 
 Restart = Callable[..., hf.Pipeline]
@@ -40,14 +43,14 @@ class Rounds:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        look_after = working.Worker._free_slots
+        look_after = Desk._free_slots
 
-        def counted(worker: working.Worker) -> None:
+        def counted(desk: Desk) -> None:
             self.count += 1
-            look_after(worker)
+            look_after(desk)
 
-        monkeypatch.setattr(working.Worker, "_free_slots", counted)
-        monkeypatch.setattr(working, "IDLE_SECONDS", 0.001)
+        monkeypatch.setattr(Desk, "_free_slots", counted)
+        monkeypatch.setattr(runs, "Rules", partial(Rules, idle_seconds=0.001))
 
     def slowly(self, items: Iterable[Any]) -> Iterator[Any]:
         for item in items:

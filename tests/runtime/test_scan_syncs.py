@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.runtime.engine.assignment import Latch
 from holdfast.runtime.scans.tick import Ended
-from holdfast.runtime.working.saving import Saving
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows
 from tests.runtime.support import wait_for
@@ -76,7 +76,7 @@ def test_a_tick_with_nothing_new_is_one_read_of_one_statement_and_touches_no_fil
 class Gathering:
     """A store whose first write of checkpoints waits until every range has come to its own."""
 
-    def __init__(self, store: SqliteStore, waiting: list[Saving]) -> None:
+    def __init__(self, store: SqliteStore, waiting: list[Latch]) -> None:
         self._store, self._waiting = store, waiting
         self.groups: list[int] = []
         self.transactions: list[int] = []
@@ -98,14 +98,14 @@ def test_five_partitions_that_come_to_their_checkpoints_at_once_share_their_sync
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever is first is written at once; what comes while that is on its way is one transaction more, not four."""
-    waiting: list[Saving] = []
-    real = Saving.wait
+    waiting: list[Latch] = []
+    real = Latch.wait
 
-    def wait(self: Saving) -> bool:
+    def wait(self: Latch) -> bool:
         waiting.append(self)
         return real(self)
 
-    monkeypatch.setattr(Saving, "wait", wait)
+    monkeypatch.setattr(Latch, "wait", wait)
     store = SqliteStore(folder / "state.db")
     gathering = Gathering(store, waiting)
     scan = hf.Scan("totals", Rows(list(range(PARTS * 10)), page=10), store=gathering, every=5, partitions=PARTS)  # type: ignore[arg-type]

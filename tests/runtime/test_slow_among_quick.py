@@ -18,13 +18,14 @@ from holdfast.core.errors import StoreError
 from holdfast.core.model import Claim, Commit, Item, Want
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import NOTHING, Holder, commit
-from holdfast.runtime.working import lane, pace, role
-from holdfast.runtime.working.appetite import Appetite
-from holdfast.runtime.working.assignment import Answer, Assignment
-from holdfast.runtime.working.control import Control
-from holdfast.runtime.working.heartbeat import Heartbeat
-from holdfast.runtime.working.runner import StageRunner
-from holdfast.runtime.working.worker import Worker
+from holdfast.runtime.engine import dispatch, role
+from holdfast.runtime.engine.assignment import Answer, Assignment
+from holdfast.runtime.engine.control import Control
+from holdfast.runtime.engine.desk import Desk
+from holdfast.runtime.engine.dispatch import Appetite
+from holdfast.runtime.engine.heartbeat import Heartbeat
+from holdfast.runtime.engine.runner import StageRunner
+from holdfast.runtime.engine.stages import StageDriver
 from holdfast.stores.base import Receipt
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import Calls, Crowd, outputs, run, wait_for
@@ -102,7 +103,7 @@ class Scene:
         assert set(self.begun.seen) == self.slow
 
 
-class Quick(pace.Pace):
+class Quick(dispatch.Pace):
     """A pace that stays what it is."""
 
     def __init__(self) -> None:
@@ -123,7 +124,7 @@ def store(tmp_path: Path) -> Iterator[Told]:
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """All handlers are taken for quick from the beginning, however slow the machine is."""
-    monkeypatch.setattr(lane, "Pace", Quick)
+    monkeypatch.setattr(dispatch, "Pace", Quick)
 
 
 @pytest.fixture
@@ -147,18 +148,18 @@ def _made(monkeypatch: pytest.MonkeyPatch, where: str, kind: type[Any]) -> list[
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Over every run of this file: one thread drives at a time, and every item is in exactly one answer."""
     crowd, told = Crowd(), dict[int, tuple[Assignment, list[int]]]()
-    commits, finish = Worker._commit, Worker._finish
+    commits, finish = Desk._commit, Desk._finish
 
-    def watched(worker: Worker) -> None:
+    def watched(desk: Desk) -> Any:
         with crowd:
-            commits(worker)
+            yield from commits(desk)
 
-    def noted(worker: Worker, work: Assignment, outcomes: list[Outcome], unrun: Sequence[Item] = ()) -> None:
+    def noted(desk: Desk, work: Assignment, outcomes: list[Outcome], unrun: Sequence[Item] = ()) -> Any:
         told.setdefault(id(work), (work, []))[1].extend([o.item.n for o in outcomes] + [item.n for item in unrun])
-        finish(worker, work, outcomes, unrun)
+        yield from finish(desk, work, outcomes, unrun)
 
-    monkeypatch.setattr(Worker, "_commit", watched)
-    monkeypatch.setattr(Worker, "_finish", noted)
+    monkeypatch.setattr(Desk, "_commit", watched)
+    monkeypatch.setattr(Desk, "_finish", noted)
     yield
     assert crowd.most <= 1
     for work, numbers in told.values():
@@ -188,8 +189,8 @@ def test_while_items_are_slow_all_others_are_durable(store: Told, slow: set[int]
 def test_an_item_that_is_slow_on_a_thread_holds_up_none_that_travel_with_it(
     store: Told, monkeypatch: pytest.MonkeyPatch, given: int | None
 ) -> None:
-    monkeypatch.setattr(pace.Pace, "quick", False)
-    monkeypatch.setattr(pace.Pace, "slice", lambda self, inline: 50)
+    monkeypatch.setattr(dispatch.Pace, "quick", False)
+    monkeypatch.setattr(dispatch.Pace, "slice", lambda self, inline: 50)
     monkeypatch.setattr(Appetite, "portion", lambda self: COUNT)
     options: dict[str, Any] = {"workers": 2} if given is None else {"executor": ThreadPoolExecutor(given), "workers": 2}
     with Scene(store, {60}, **options) as scene:
@@ -304,7 +305,7 @@ def test_a_lease_that_is_lost_meanwhile_costs_the_slow_outcome_and_nothing_else(
         assert isinstance(claim, Claim)
         beats[0].beat()
         scene.may_end.set()
-        wait_for(lambda: not beats[0].keeps, PATIENCE)
+        wait_for(lambda: not beats[0]._held, PATIENCE)
         holder = Holder(batch=batch.id, chunk=claim.lease.chunk, fence=claim.lease.fence, version=0, seconds=30)
         other.commit([commit(holder, NOTHING, commit_id=b"0" * 16, release=True)])
         assert scene.wait().is_complete
@@ -343,7 +344,7 @@ def test_trouble_of_our_own_is_never_swallowed(store: Told, monkeypatch: pytest.
     if when == "watching":
         monkeypatch.setattr(Assignment, "split", fail)
     elif when == "taking over":
-        monkeypatch.setattr(lane.Lane, "handed_on", fail)
+        monkeypatch.setattr(StageDriver, "handed_on", fail)
     else:
         monkeypatch.setattr(StageRunner, "run", fail_late)
     with Scene(store, {7}) as scene:

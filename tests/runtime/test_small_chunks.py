@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import holdfast as hf
 from holdfast.core import ingest
 from holdfast.core.model import START, BatchId, ChunkId, Claim, Commit, Item, ItemNo, Lease, Want
 from holdfast.core.outcome import Outcome
-from holdfast.runtime.working import lane, pace, worker
-from holdfast.runtime.working.holding import Holding, adjoining, by_holding
+from holdfast.runtime import run as runs
+from holdfast.runtime.engine import desk, dispatch, exchange, worker
+from holdfast.runtime.engine.hold import Hold, adjoining, by_hold
 from holdfast.stores.base import Idle, Receipt
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import Calls, outputs, run
@@ -45,7 +47,7 @@ class Counted(SqliteStore):
         return super().commit(commits)
 
 
-class Quick(pace.Pace):
+class Quick(dispatch.Pace):
     """A pace that stays what it is."""
 
     def __init__(self) -> None:
@@ -80,8 +82,8 @@ def doubled(store: SqliteStore, calls: Callable[[int], Any] = lambda number: Non
 
 @pytest.mark.promise("P7")
 def test_what_chunks_cost_does_not_grow_with_their_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "Pace", Quick)
-    monkeypatch.setattr(worker, "INLINE_SECONDS", 60.0)
+    monkeypatch.setattr(dispatch, "Pace", Quick)
+    monkeypatch.setattr(desk, "INLINE_SECONDS", 60.0)
     asked: dict[int, Counter[str]] = {}
     for chunks in (10, 150):
         store, calls = Counted(tmp_path / f"{chunks}.db"), Calls()
@@ -100,9 +102,9 @@ def test_what_chunks_cost_does_not_grow_with_their_number(tmp_path: Path, monkey
 
 
 def test_a_slice_spans_chunks_and_is_not_longer_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "Pace", Quick)
-    monkeypatch.setattr(pace, "SLICE_ITEMS", 35)
-    monkeypatch.setattr(worker, "INLINE_SECONDS", 60.0)
+    monkeypatch.setattr(dispatch, "Pace", Quick)
+    monkeypatch.setattr(dispatch, "SLICE_ITEMS", 35)
+    monkeypatch.setattr(desk, "INLINE_SECONDS", 60.0)
     sizes: list[int] = []
     store = Counted(tmp_path / "state.db")
     pipeline = doubled(store)
@@ -133,8 +135,11 @@ def test_small_chunks_of_slow_items_share_the_workers(tmp_path: Path, workers: i
 def test_pages_may_end_anywhere_in_the_chunks_that_are_read_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, of: str
 ) -> None:
-    monkeypatch.setattr(lane, "Pace", Quick)
-    monkeypatch.setattr(worker, f"LOAD_{of.upper()}", most)
+    monkeypatch.setattr(dispatch, "Pace", Quick)
+    if of == "bytes":
+        monkeypatch.setattr(worker, "LOAD_BYTES", most)
+    else:
+        monkeypatch.setattr(runs, "Rules", partial(exchange.Rules, page=most))
     store, calls = Counted(tmp_path / "state.db"), Calls()
     pipeline = doubled(store, calls)
     chunked(pipeline, 4)
@@ -147,16 +152,16 @@ def item(n: int) -> Item:
     return Item(ItemNo(n), str(n), b"salt", b"1", START, True)
 
 
-def held(lo: int, hi: int, *, pending: int | None = None) -> Holding:
+def held(lo: int, hi: int, *, pending: int | None = None) -> Hold:
     lease = Lease(chunk=ChunkId(lo + 1), fence=1, owner="ann", expires=0.0)
     claim = Claim(lease=lease, batch=BatchId(1), lo=ItemNo(lo), hi=ItemNo(hi), version=0, blame=0,
                   pending=hi - lo if pending is None else pending)  # fmt: skip
-    return Holding(claim, 1, 30.0, 0)
+    return Hold(claim, 1, 30.0, moment=0.0)
 
 
 def test_what_was_redriven_behind_a_grant_is_left_for_the_next() -> None:
     some = [held(0, 5, pending=2), held(5, 9, pending=2), held(9, 12, pending=1)]
-    pages = by_holding([item(n) for n in (0, 2, 4, 6, 7)], some)
+    pages = by_hold([item(n) for n in (0, 2, 4, 6, 7)], some)
     assert [[each.n for each in page] for page in pages] == [[0, 2], [6, 7], []]
 
 
@@ -166,5 +171,5 @@ def test_only_first_pages_of_chunks_side_by_side_are_read_as_one() -> None:
     read = held(20, 30)
     read.read([item(n) for n in range(20, 30)])
     some = [held(0, 10), held(10, 20), read, begun, held(40, 50), held(60, 70), held(70, 85), held(85, 90)]
-    spans = [[holding.claim.lo for holding in group] for group in adjoining(some, 20)]
+    spans = [[hold.claim.lo for hold in group] for group in adjoining(some, 20)]
     assert spans == [[0, 10], [30], [40], [60], [70, 85]]

@@ -10,9 +10,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.runtime.define.definition import DEFAULT, describe
+from holdfast.runtime.engine.control import Control
+from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.ingester import Ingester
-from holdfast.runtime.working.control import Control
-from holdfast.runtime.working.ledger import Ledger
 from tests.runtime.support import Calls, run
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.outcome import Deferred, Failed
-from holdfast.runtime.ending.breaker import StageBreaker
-from holdfast.runtime.working.explanation import explain
+from holdfast.runtime.engine.dispatch import StageBreaker
+from holdfast.runtime.engine.runner import explain
 from holdfast.stores.base import each_item
 from holdfast.stores.sqlite import SqliteStore
 from tests.core.made import NOW, done, item

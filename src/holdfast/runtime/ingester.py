@@ -16,12 +16,12 @@ from holdfast.core.limits import INGEST_BYTES, INGEST_FIRST_GROUP, INGEST_GROUP,
 from holdfast.core.model import Admitted, Batch, ItemNo, Key, NewItem, State
 from holdfast.runtime.define.options import Changed, Identity, KeyFrom
 from holdfast.runtime.define.schema import Invalid, Schema, raw_bytes
+from holdfast.runtime.engine.control import Control
+from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.sources.base import Malformed, Notice, Outage
 from holdfast.runtime.sources.listing import Folder
 from holdfast.runtime.sources.parquet import Parquet
 from holdfast.runtime.sources.text_file import LineFile
-from holdfast.runtime.working.control import Control
-from holdfast.runtime.working.ledger import Ledger
 from holdfast.stores.base import Store
 
 SALTS = 512

@@ -27,6 +27,7 @@ from holdfast.runtime.define.options import (
 from holdfast.runtime.define.pipeline import PipelineDefinition, check_name
 from holdfast.runtime.define.policy import Budget, Tolerance
 from holdfast.runtime.define.stage import Where
+from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.events import Target, delivering, receivers
 from holdfast.runtime.lifecycle import end
@@ -39,7 +40,6 @@ from holdfast.runtime.report.report import Report
 from holdfast.runtime.run import Run
 from holdfast.runtime.text import Duration
 from holdfast.runtime.verify.inspector import sinks_among
-from holdfast.runtime.working import remote
 from holdfast.stores import owners
 from holdfast.stores.open import capabilities_of
 

@@ -5,8 +5,9 @@ and deadlines reach both through the control.
 """
 
 import logging
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,21 @@ from holdfast.runtime.cursors.standing import expected_rows
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import KeyFrom, Options
 from holdfast.runtime.define.policy import Tolerance
+from holdfast.runtime.engine.assignment import Assignment
+from holdfast.runtime.engine.control import ENDED_FOR_GOOD, BrokenOff, Control, Interrupts
+from holdfast.runtime.engine.desk import Desk
+from holdfast.runtime.engine.dispatch import Appetite, Purse
+from holdfast.runtime.engine.driver import new_commit_id
+from holdfast.runtime.engine.exchange import Rules
+from holdfast.runtime.engine.heartbeat import Heartbeat
 from holdfast.runtime.engine.hooks import FailureHooks, complete_stages, hook_failure
+from holdfast.runtime.engine.ledger import Ledger, Letters
+from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.resources import Resources
+from holdfast.runtime.engine.role import HandedOn, Role
+from holdfast.runtime.engine.stages import StageDriver, open_stages
+from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns, has_success
+from holdfast.runtime.engine.worker import Worker, look_for_blame
 from holdfast.runtime.ingester import Ingester, none_given
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import changed_code, steer
@@ -34,15 +48,6 @@ from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.gate import Gate
 from holdfast.runtime.verify.inspector import Findings, Looker
 from holdfast.runtime.verify.ownership import Ownership
-from holdfast.runtime.working.caution import Caution
-from holdfast.runtime.working.control import ENDED_FOR_GOOD, Control
-from holdfast.runtime.working.heartbeat import Heartbeat
-from holdfast.runtime.working.interrupts import BrokenOff, Interrupts
-from holdfast.runtime.working.lanes import open_lanes
-from holdfast.runtime.working.ledger import Ledger, Letters
-from holdfast.runtime.working.pools import Finished
-from holdfast.runtime.working.role import HandedOn, Role
-from holdfast.runtime.working.worker import Worker
 from holdfast.stores import owners
 from holdfast.stores.base import each_checkpoint, each_item
 
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.runtime.define.pipeline import PipelineDefinition
+
 
 log = logging.getLogger("holdfast.run")
 
@@ -105,7 +111,7 @@ class Run:
     def _go(self, items: Iterable[Any] | None) -> Report:
         batch = steer.set_end(self.store, self._open(items), self.options.until, actor=self.owner)
         chunks = self.store.chunks(batch.id)
-        ledger = Ledger(chunks, cap=self.options.cap, item_cost=self.options.item_cost)
+        ledger = Ledger(chunks)
         if batch.sealed_at is not None:
             found = self.closing.again(batch, items, self.key)
             ledger.ingested = True
@@ -125,14 +131,12 @@ class Run:
             return self._finish(batch, ledger)
         heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, every=self.options.heartbeat,
                               on_trouble=lambda why: self._halt(heartbeat, why))  # fmt: skip
-        opened = open_lanes(self.pipeline, self.options, self.control, self.finished, ledger, self.resources)
-        with self.interrupts.heeded(), opened as lanes:
+        opened = open_stages(self.pipeline, self.options, self.control, self.finished, ledger, self.resources)
+        with self.interrupts.heeded(), opened as stages:
             self.pipeline.hooks.before.call(batch.name)
-            gate = Gate(self.store, self.looker, self.options.verify, workers=self.options.workers,
-                        allowed=self.options.undo, control=self.control, finished=self.finished)  # fmt: skip
-            worker = Worker(self.store, lanes, self.control, ledger, heartbeat, self.finished, self._want(batch), gate,
-                            Caution(self.store, batch, ledger, chunks),
-                            believes=self.options.tolerates_all)  # fmt: skip
+            gate = Gate(self.store, self.looker, self.finished)
+            desk = self._desk(batch, stages, ledger, grace)
+            worker = Worker(self.store, batch, desk, stages, self.control, ledger, heartbeat, self.finished, gate)
             role = Role(partial(self._work, worker), at_end=self.interrupts.break_in, on_trouble=self.control.fail)
             worker.serve(role)
             progress = Progress(batch.name, ledger, self.options.progress, lambda: self.store.chunks(batch.id),
@@ -197,6 +201,27 @@ class Run:
 
     def _is_over(self, batch: Batch) -> bool:
         return course.barrier(batch, self.store.now()) in ENDED_FOR_GOOD
+
+    def _desk(self, batch: Batch, stages: Sequence[StageDriver], ledger: Ledger, grace: float) -> Desk:
+        options, chunks, request = self.options, ledger.began_with, self._want(batch)
+        queues = [stage.queue for stage in stages]
+        takes_ranges, is_open = queues[0].facts.takes_ranges, options.verify == "none"
+        after = [stage.verifier is not None for stage in self.pipeline.stages[:-1]]
+        guarded = frozenset() if is_open else frozenset(n for n, asks in enumerate(after, 1) if asks)
+        deaths = WithheldDeaths(
+            batch.name, [queue.facts.name for queue in queues], options.workers, has_cap=options.cap is not None,
+            active=not (options.tolerates_all or takes_ranges or has_success(chunks)), tolerance=request.tolerance,
+        )  # fmt: skip
+        returns = WithheldReturns(
+            is_open=is_open, allowed=options.undo, workers=options.workers,
+            refusal=lambda bad, asked, lost: recheck.refusal(batch.name, bad, asked, lost.item.key, lost.why),
+        )  # fmt: skip
+        return Desk(
+            Rules(request=request, name=batch.name, grace=grace, guarded=guarded), queues, self.control,
+            Purse(options.cap, options.item_cost, chunks), Appetite(queues, options.workers, time.monotonic()),
+            deaths, returns, new_id=new_commit_id, portion=Assignment,
+            careful=look_for_blame(self.store, batch, chunks, ledger),
+        )  # fmt: skip
 
     def _want(self, batch: Batch) -> Want:
         return Want(

@@ -31,7 +31,7 @@ class Letter(msgspec.Struct, frozen=True):
     behind: int
 
 
-class Desk(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorDesk(msgspec.Struct, frozen=True, kw_only=True):
     """An operator: how often he may still act, and what he has decided to do."""
 
     left: int
@@ -75,12 +75,12 @@ class Moves:
         self.scope = scope
         self.shelf = Shelf(scope)
         self.hands: Table[Hand] = Table()
-        self.desks: Table[Desk] = Table()
+        self.desks: Table[OperatorDesk] = Table()
         self.letters: Table[Letter] = Table()
         self.posts: Table[tuple[int, ...]] = Table()
         self.hands.number(IDLE)
         self.posts.number(())
-        self.desks.number(Desk(left=scope.act_count if scope.acts else 0))
+        self.desks.number(OperatorDesk(left=scope.act_count if scope.acts else 0))
         self.trying = ""
         """What is being worked out: the last line of the story where it goes wrong."""
         self._items_of: dict[int, tuple[StoredItem, ...]] = {}
@@ -219,19 +219,19 @@ class Moves:
                 if place is not None:
                     change = change_of(row.n, row.place, place)
                     kind, seize = word.rstrip("!"), word.endswith("!")
-                    after = self.desks.number(Desk(left=desk.left - 1, kind=kind, change=change, seize=seize))
+                    after = self.desks.number(OperatorDesk(left=desk.left - 1, kind=kind, change=change, seize=seize))
                     told = f"decides to {kind} item {row.n}{', seizing it' if seize else ''}"
                     found.append(Move(told, False, store, after))
         return tuple(found)
 
-    def _act(self, store: int, desk: Desk) -> Move:
+    def _act(self, store: int, desk: OperatorDesk) -> Move:
         assert desk.change is not None
         self.trying = "the operator does it"
         after, changed, raised = self.shelf.act(store, _act(desk.kind, desk.change, seize=desk.seize))
         told = f"does it: {'done' if changed else 'the item moved on meanwhile'}"
-        return Move(told, True, after, self.desks.number(Desk(left=desk.left)), raised)
+        return Move(told, True, after, self.desks.number(OperatorDesk(left=desk.left)), raised)
 
-    def _of_batch(self, store: int, desk: Desk) -> list[Move]:
+    def _of_batch(self, store: int, desk: OperatorDesk) -> list[Move]:
         """What may be done to the batch as a whole. A pause always ends, and what is left of a batch that was stopped
         is always cancelled: these need nobody's leave."""
         shelf, own, found = self.shelf, self.desks.number(desk), list[Move]()

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core import acts, ingest, journal, retry, settle, states
 from holdfast.core.model import Admitted, Chunk, ItemNo, NewItem, Place
 from holdfast.core.states import Transition
-from holdfast.testing.simulator.hand import Hand
+from holdfast.runtime.engine.hold import Hold
 from tests.model.mutants.register import Patch, answering, conformance, simulation, wrapped
 
 replace = msgspec.structs.replace
@@ -84,7 +84,9 @@ def what_is_permanent_is_tried_again() -> Patch:
 
 @simulation
 def a_waiting_item_is_run_before_it_is_due() -> Patch:
-    return wrapped(Hand, "take_in", lambda take_in, hand, items, _now: take_in(hand, items, 1e18))
+    return wrapped(
+        Hold, "take_in", lambda take_in, hold, items, _now, moment, **named: take_in(hold, items, 1e18, moment, **named)
+    )
 
 
 # -- totals -------------------------------------------------------------------------------------------------------

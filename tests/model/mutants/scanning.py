@@ -8,11 +8,12 @@ import msgspec
 
 from holdfast.core import journal, settle
 from holdfast.core.model import Checkpoint, Commit, Item, Output
+from holdfast.runtime.engine.desk import Desk
+from holdfast.runtime.engine.exchange import CheckpointReached, Effect, Reply
+from holdfast.runtime.engine.hold import Hold
 from holdfast.stores.base import has_landed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.simulator import ranges
-from holdfast.testing.simulator.hand import Hand
-from holdfast.testing.simulator.process import Process
 from holdfast.testing.simulator.ranges import Walk
 from tests.model.mutants.register import Patch, answering, committing, simulation, wrapped
 
@@ -83,24 +84,21 @@ def a_walk_does_not_end_where_its_range_does() -> Patch:
 
 @simulation
 def a_walk_goes_on_before_its_checkpoint_is_durable() -> Patch:
-    def hasty(walk_on: Any, process: Process, hand: Hand, item: Item) -> Generator[float, None, None]:
-        yield from walk_on(process, hand, item)
-        waiting = [(walk, reached) for walk, reached in hand.savings if walk.item.n == item.n]
-        for walk, reached in waiting:
-            walk.is_saved(reached)
-            yield from walk_on(process, hand, walk.item)
+    def hasty(_save: Any, _desk: Desk, event: CheckpointReached) -> Generator[Effect, Any, None]:
+        yield Reply([event.saving], landed=True)
 
-    return wrapped(Process, "_walk", hasty)
+    return wrapped(Desk, "_save", hasty)
 
 
 @simulation
 def a_walk_begins_where_it_stood_when_its_chunk_was_claimed() -> Patch:
-    def forgetful(are_durable: Any, hand: Hand) -> None:
-        claimed = dict(hand.checkpoints)
-        are_durable(hand)
-        hand.checkpoints = claimed
+    def forgetful(came_further: Any, hold: Hold) -> Any:
+        claimed = dict(hold.checkpoints)
+        rows = came_further(hold)
+        hold.checkpoints = claimed
+        return rows
 
-    return wrapped(Hand, "are_durable", forgetful)
+    return wrapped(Hold, "_came_further", forgetful)
 
 
 @simulation
@@ -163,8 +161,8 @@ def a_checkpoint_is_kept_as_the_result() -> Patch:
 
 @simulation
 def the_end_of_a_range_is_no_checkpoint() -> Patch:
-    def dropped(commit_of: Any, process: Process, hand: Hand, *args: Any, **named: Any) -> Any:
-        hand.last.clear()
-        return commit_of(process, hand, *args, **named)
+    def dropped(commit: Any, hold: Hold, *args: Any, **named: Any) -> Any:
+        hold.reached.clear()
+        return commit(hold, *args, **named)
 
-    return wrapped(Process, "_commit_of", dropped)
+    return wrapped(Hold, "commit", dropped)

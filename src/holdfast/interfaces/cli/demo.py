@@ -28,11 +28,11 @@ from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption
 from holdfast.interfaces.cli.status import picture
 from holdfast.runtime import lookup
+from holdfast.runtime.engine.remote import load_file
 from holdfast.runtime.operate import audit
 from holdfast.runtime.operate.reconcile import reconcile
 from holdfast.runtime.report import statistics
 from holdfast.runtime.report import status as standing
-from holdfast.runtime.working.remote import load_file
 from holdfast.stores.base import Store
 from holdfast.stores.open import DEFAULT, open_store
 

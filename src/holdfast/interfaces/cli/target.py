@@ -8,9 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.runtime.engine.remote import load_file
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.scan import Scan
-from holdfast.runtime.working.remote import load_file
 
 Runnable = Pipeline | Scan
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from holdfast.core.outcome import Outcome
 from holdfast.runtime.define.calls import here
+from holdfast.runtime.engine.assignment import Assignment, clock
 from holdfast.runtime.engine.resources import Resources
-from holdfast.runtime.working.assignment import Assignment, clock
-from holdfast.runtime.working.runner import StageRunner
+from holdfast.runtime.engine.runner import StageRunner
 
 TURN_SECONDS = 0.5
 """How long a coroutine that was given up may keep the loop from turning before the loop is left to it."""

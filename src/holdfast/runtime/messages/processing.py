@@ -11,32 +11,17 @@ import os
 import random
 import threading
 import time
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 from holdfast.core import course, ingest, retry
-from holdfast.core import lease as leases
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.course import Barrier
 from holdfast.core.errors import HoldfastError, Refused, StoreError, Superseded
-from holdfast.core.limits import LOAD_BYTES, ORPHAN_GRACE, SUSPECT
-from holdfast.core.model import (
-    Admitted,
-    Batch,
-    Claim,
-    Commit,
-    CommitRefusal,
-    Item,
-    ItemNo,
-    NewItem,
-    State,
-    StoredItem,
-    Want,
-)
+from holdfast.core.model import Admitted, Batch, Claim, CommitRefusal, Item, ItemNo, NewItem, State, StoredItem
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
-from holdfast.core.settle import NOTHING, Settled, commit, settle, start
+from holdfast.core.settle import Settled
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import GoesBack
 from holdfast.runtime import lookup
@@ -44,7 +29,10 @@ from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import Changed, KeyFrom
 from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.engine.assignment import clock
+from holdfast.runtime.engine.driver import HoldDriver, LoneHold
 from holdfast.runtime.engine.resources import Resources
+from holdfast.runtime.engine.runner import StageRunner
 from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.messages import processed
 from holdfast.runtime.messages.inline import Inline
@@ -57,13 +45,8 @@ from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.gate import ask
 from holdfast.runtime.verify.inspector import Looker
 from holdfast.runtime.verify.recheck import back, send_back
-from holdfast.runtime.working.assignment import Assignment, clock
-from holdfast.runtime.working.heartbeat import Heartbeat
-from holdfast.runtime.working.holding import Holding
-from holdfast.runtime.working.runner import StageRunner
-from holdfast.runtime.working.writing import write
 from holdfast.stores import owners
-from holdfast.stores.base import Idle
+from holdfast.stores.base import Idle, Receipt
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -103,11 +86,9 @@ class Processor:
         self.inline = Inline(self.resources)
         self.looker = Looker(self.stages, pipeline=pipeline.name, batch=batch)
         self.runners = [self._runner(index) for index in range(len(self.stages))]
-        self._heartbeat: Heartbeat | None = None
-        self._holding: Holding | None = None
+        self.driver = HoldDriver(self.store, self.batch, owner=self.owner, seconds=lease, stages=len(self.stages))
         self._has_written = False
         """Whether anything was written for the item at hand."""
-        self._trouble = ""
         self._slowest: dict[int, float] = {}
 
     def __enter__(self) -> Self:
@@ -116,8 +97,7 @@ class Processor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
+        self.driver.close()
         self.owned.close()
         self.looker.close()
         for runner in self.runners:
@@ -250,73 +230,47 @@ class Processor:
         return processed.describe(stored, self.stages, state=AGAIN, why="its time was up")
 
     def _claim(self, n: ItemNo) -> Claim | Idle:
-        """The chunk of the item; of a suspect, the item alone. What stands before it there comes first, and is given
-        back: it is cut off then."""
-        want = Want(batch=self.batch.id, owner=self.owner, limit=1, seconds=self.lease, only=n)
-        while isinstance(answer := self.store.claim(want), Claim) and answer.hi <= n:
-            others = Holding(answer, len(self.stages), self.lease, 0)
-            self._write(others, commit(others.holder, NOTHING, commit_id=others.new_commit_id(), release=True))
+        """Claim the chunk of the item; of a suspect, the item alone. What stands before it there comes first, and is
+        given back: it is cut off then."""
+        while isinstance(answer := self.driver.claim(n), Claim) and answer.hi <= n:
+            self.driver.give_back(answer)
         return answer
 
     def _work(self, claim: Claim, n: ItemNo) -> str:
-        """Run what is due of a claimed item; returns why it is no longer ours, where it is not."""
-        holding = self._hold(claim)
-        try:
-            item = self._load(claim, n)
-            resumed = item is not None and (item.place.stage > 0 or claim.lease.fence > 1)
-            while item is not None and not holding.lost:
-                lost = ask(self.looker, self.store, item, holding, random.random()) if resumed else None  # noqa: S311
-                outcome = lost if lost is not None else self._outcome(item, holding, resumed)
-                if outcome is None:
-                    break
-                item, resumed = self._commit(holding, outcome), isinstance(outcome, Lost)
-            return self._lost(holding)
-        finally:
-            self._let_go(holding)
-
-    def _hold(self, claim: Claim) -> Holding:
-        self._trouble = ""
-        holding = self._holding = Holding(claim, len(self.stages), self.lease, 0)
-        if self._heartbeat is None:
-            self._heartbeat = Heartbeat(self.store, self.lease, grace=ORPHAN_GRACE, on_trouble=self._in_trouble)
-            self._heartbeat.start()
-        self._heartbeat.add(holding)
+        """Run what is due of a claimed item; return why it is no longer ours, where it is not."""
         for stage in self.stages:
             if stage.sink is not None:
                 stage.sink.look_again()
-        return holding
+        with self.driver.held(claim) as hold:
+            item = hold.load(n)
+            resumed = item is not None and (item.place.stage > 0 or claim.lease.fence > 1)
+            while item is not None and not hold.lost:
+                lost = ask(self.looker, self.store, item, hold.hold, random.random()) if resumed else None  # noqa: S311
+                outcome = lost if lost is not None else self._outcome(item, hold, resumed)
+                if outcome is None:
+                    break
+                item, resumed = self._commit(hold, outcome), isinstance(outcome, Lost)
+            return self._lost(hold)
 
-    def _in_trouble(self, why: str) -> None:
-        log.warning("the lease cannot be kept: %s", why)
-        self._trouble = why
-        if self._holding is not None:
-            self._holding.lose()
-
-    def _lost(self, holding: Holding) -> str:
-        """Why nothing more of it can be recorded here; whether somebody else goes on with it, the next call says."""
-        if not holding.lost:
+    def _lost(self, hold: LoneHold) -> str:
+        """Return why nothing more of it can be recorded here; whether somebody else goes on with it, the next call
+        says."""
+        if not hold.lost:
             return ""
-        how = f"its lease could not be kept: {self._trouble}" if self._trouble else "it was taken over meanwhile"
+        trouble = self.driver.trouble
+        how = f"its lease could not be kept: {trouble}" if trouble else "it was taken over meanwhile"
         return f"{how}; what was done since its last checkpoint is not recorded"
 
-    def _load(self, claim: Claim, n: ItemNo) -> Item | None:
-        items = self.store.load(claim, ItemNo(n - 1), 1, LOAD_BYTES)
-        return items[0] if items and items[0].n == n else None
-
-    def _outcome(self, item: Item, holding: Holding, resumed: bool) -> Outcome | None:
-        claim, at = holding.claim, item.place.stage
-        if leases.condemned(claim.pending, claim.blame):
-            text = f"its process died {claim.blame - SUSPECT} times while it was handled alone"
-            return Failed(item, False, "killed_process", text, 0.0, 0.0, 0.0)
-        if holding.on_trial:
-            holding.on_trial = False
-            self._write(holding, start(holding.holder, commit_id=holding.new_commit_id()))
-        if holding.lost:
+    def _outcome(self, item: Item, hold: LoneHold, resumed: bool) -> Outcome | None:
+        at = item.place.stage
+        if hold.hold.is_condemned:
+            return hold.hold.condemned(item)
+        self._check(hold.start())
+        if hold.lost:
             return None
         self.runners[at].handed.open()
         self._begin(self.stages[at])
-        began = clock()
-        work = Assignment(at, [item], holding.lease.fence, began, holding, resumed)
+        began, work = clock(), hold.assign(at, item, resumed=resumed)
         outcome = self.inline.run(self.runners[at], work, self.deadline)
         self._slowest[at] = max(self._slowest.get(at, 0.0), clock() - began)
         if isinstance(outcome, Failed) and outcome.code == "KeyboardInterrupt" and _is_main():
@@ -336,48 +290,32 @@ class Processor:
 
     # -- committing ---------------------------------------------------------------------------------------------
 
-    def _commit(self, holding: Holding, outcome: Outcome) -> Item | None:
-        """Make it durable; returns the item where it goes on at once. The last commit gives the chunk back."""
+    def _commit(self, hold: LoneHold, outcome: Outcome) -> Item | None:
+        """Make it durable; return the item where it goes on at once. The last commit gives the chunk back."""
+        settled = hold.settle([outcome], self.policies)
         now = self.store.now()
-        settled = settle([outcome], stages=len(self.stages), policies=self.policies, now=now)
         onward = next((item for item in settled.onward if item.place.due <= now), None)
         again = isinstance(outcome, Lost) and any(move.place.state is State.PENDING for move in settled.moves)
         goes_on = again or (onward is not None and self._has_time(onward.place.stage))
-        waits = settled.onward[0].place.due if settled.onward and onward is None and holding.left == 1 else 0.0
+        waits = settled.onward[0].place.due if settled.onward and onward is None and hold.hold.left == 1 else 0.0
         self._sync(settled)
-        self._write(
-            holding,
-            commit(
-                holding.holder,
-                settled,
-                commit_id=holding.new_commit_id(),
-                release=not goes_on,
-                due=waits,
-                makers=self.makers,
-            ),
-        )
-        if holding.lost:
+        self._check(hold.write(settled, release=not goes_on, due=waits, makers=self.makers))
+        if hold.lost:
             return None
         self._publish(settled)
-        if not goes_on:
-            self._forget(holding)
         if settled.events:
             self._tell_failure(outcome.item.n)
         if isinstance(outcome, Deferred) and outcome.trouble:
             raise StoreError(f"{outcome.why}, then hand the item over again")
         if not goes_on:
             return None
-        return self._load(holding.claim, outcome.item.n) if again else onward
+        return hold.load(outcome.item.n) if again else onward
 
-    def _write(self, holding: Holding, written: Commit) -> None:
-        (receipt,) = write(self.store, [written])
-        if receipt.landed:
-            self._has_written = True
-            holding.version += 1
-            holding.progressed_at = time.monotonic()
+    def _check(self, receipt: Receipt | None) -> None:
+        """Refuse to go on where the batch was sealed meanwhile."""
+        if receipt is None:
             return
-        self._forget(holding)
-        holding.lose()
+        self._has_written = self._has_written or receipt.landed
         if receipt.reason is CommitRefusal.SEALED:
             raise Refused(f"batch {self.batch.name!r} was sealed meanwhile: what was done is not recorded")
 
@@ -398,20 +336,6 @@ class Processor:
     def _evidence(self, settled: Settled) -> list[tuple[Stage, Evidence]]:
         found = [(self.stages[output.stage], output.file) for output in settled.outputs]
         return [(stage, Evidence.decode(file)) for stage, file in found if file is not None and stage.sink is not None]
-
-    def _let_go(self, holding: Holding) -> None:
-        """Give the chunk back, if it was not with the last commit: nobody shall have to wait for a lease to run out."""
-        if self._holding is not holding:
-            return
-        self._forget(holding)
-        if not holding.lost:
-            with suppress(HoldfastError):  # perhaps the store is what failed: then the lease must run out
-                self._write(holding, commit(holding.holder, NOTHING, commit_id=holding.new_commit_id(), release=True))
-
-    def _forget(self, holding: Holding) -> None:
-        self._holding = None
-        if self._heartbeat is not None:
-            self._heartbeat.remove(holding)
 
     # -- answering ----------------------------------------------------------------------------------------------
 

@@ -26,14 +26,14 @@ from holdfast.runtime.define.calls import CheckFailed
 from holdfast.runtime.define.options import Identity, KeyFrom
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.engine.control import Control
+from holdfast.runtime.engine.ledger import Ledger
+from holdfast.runtime.engine.runner import no_answer
 from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.operate import operations
 from holdfast.runtime.sinks.base import Evidence, Provenance, Sink
 from holdfast.runtime.verify import ownership
 from holdfast.runtime.verify.inspector import Looker, Past
-from holdfast.runtime.working.control import Control
-from holdfast.runtime.working.explanation import no_answer
-from holdfast.runtime.working.ledger import Ledger
 from holdfast.stores import filesystem
 from holdfast.stores.base import Store, each_item
 from holdfast.stores.open import open_store

@@ -11,8 +11,8 @@ from typing import Any
 from holdfast.core import canonical
 from holdfast.core.errors import HoldfastError
 from holdfast.core.model import Chunk
+from holdfast.runtime.engine.ledger import Figures, Ledger
 from holdfast.runtime.text import in_words, many
-from holdfast.runtime.working.ledger import Figures, Ledger
 
 log = logging.getLogger("holdfast.progress")
 

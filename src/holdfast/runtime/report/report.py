@@ -17,6 +17,7 @@ from holdfast.runtime import lookup
 from holdfast.runtime.cursors.standing import is_scan
 from holdfast.runtime.define.options import allowed as allowed_dead
 from holdfast.runtime.define.policy import Tolerance
+from holdfast.runtime.engine.ledger import Figures
 from holdfast.runtime.operate import closing
 from holdfast.runtime.operate.reconcile import reconcile
 from holdfast.runtime.report import statistics, status
@@ -27,7 +28,6 @@ from holdfast.runtime.report.status import Counts
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.text import command, in_words, many, naming_store, printable, usd, when
 from holdfast.runtime.verify.inspector import Findings, value_of
-from holdfast.runtime.working.ledger import Figures
 from holdfast.stores.base import Store, each_item
 
 if TYPE_CHECKING:

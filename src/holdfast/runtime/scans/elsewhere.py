@@ -18,6 +18,12 @@ from holdfast.core.errors import HoldfastError, ResourceError
 from holdfast.core.model import Checkpoint, Item, NewItem
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.settle import Reached, further
+from holdfast.runtime.engine import remote
+from holdfast.runtime.engine.assignment import Assignment, Latch, clock
+from holdfast.runtime.engine.exchange import CheckpointReached
+from holdfast.runtime.engine.hold import Saving
+from holdfast.runtime.engine.pools import Finished, Refusal
+from holdfast.runtime.engine.processes import FAREWELL_SECONDS, GONE, Child, stop_sign
 from holdfast.runtime.engine.resources import Handed, Resources
 from holdfast.runtime.event_loop import Loan
 from holdfast.runtime.scans.burial import Burial, Buried, dead_letter
@@ -30,11 +36,6 @@ from holdfast.runtime.scans.stage import RangeStage, span_of
 from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Walk
 from holdfast.runtime.sources.base import SourceAway
-from holdfast.runtime.working import remote
-from holdfast.runtime.working.assignment import Assignment, clock
-from holdfast.runtime.working.child import FAREWELL_SECONDS, GONE, Child, stop_sign
-from holdfast.runtime.working.pools import Finished
-from holdfast.runtime.working.saving import Refusal, Saving
 
 LOOK_SECONDS = 0.1
 """How often the lease is looked at while a process is at work."""
@@ -112,7 +113,7 @@ class ProcessRunner(RangeRunner):
         if self.may_not_begin(work):
             return
         began = work.started = clock()
-        at = self._at if self._follows else work.holding.checkpoints.get(work.items[0].n)
+        at = self._at if self._follows else work.hold.checkpoints.get(work.items[0].n)
         try:
             work.fence = self.fence(work)
         except HoldfastError as error:  # the store does not answer
@@ -193,9 +194,9 @@ class ProcessRunner(RangeRunner):
 
     def _answer(self, message: Message, work: Assignment) -> Any:
         if message.reached is not None:
-            saving = Saving(work, message.reached)
-            self._finished.put(saving)
-            landed = saving.wait()
+            latch = Latch(work)
+            self._finished.put(CheckpointReached(work, Saving(message.reached, latch)))
+            landed = latch.wait()
             if landed:
                 work.items[0] = further(message.reached.item)
             return landed
@@ -253,11 +254,11 @@ class _Line:
             self._pipe.send_bytes(_encode(message))
             return msgspec.msgpack.decode(self._pipe.recv_bytes())
 
-    def put(self, said: Saving | Refusal) -> None:
+    def put(self, said: CheckpointReached | Refusal) -> None:
         if isinstance(said, Refusal):
             self.ask(Message(refused=str(said.error), away=isinstance(said.error, SourceAway)))
         else:
-            said.answer(bool(self.ask(Message(reached=said.reached))))
+            said.saving.waiter.answer(bool(self.ask(Message(reached=said.saving.reached))))
 
 
 class _RemoteBurial(Burial):

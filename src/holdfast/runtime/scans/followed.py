@@ -5,14 +5,14 @@ from typing import Any
 
 from holdfast.core.model import Checkpoint, Item
 from holdfast.core.outcome import Done
+from holdfast.runtime.engine.assignment import Assignment
+from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.scans.burial import Burial
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.interval import Careful, Interval
 from holdfast.runtime.scans.runner import RangeRunner
 from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.scans.walk import Walk
-from holdfast.runtime.working.assignment import Assignment
-from holdfast.runtime.working.pools import Finished
 
 
 class FollowRunner(RangeRunner):

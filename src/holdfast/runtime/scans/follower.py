@@ -13,10 +13,14 @@ from holdfast.core import changes, retry
 from holdfast.core import cursor as cursors
 from holdfast.core.course import Barrier
 from holdfast.core.cursor import Cursor
-from holdfast.core.limits import BLAME, LOAD_BYTES, SUSPECT
-from holdfast.core.model import Batch, Checkpoint, Item, State, Want
+from holdfast.core.limits import BLAME, SUSPECT
+from holdfast.core.model import Batch, Checkpoint, Item, State
 from holdfast.core.outcome import Outcome
-from holdfast.core.settle import NOTHING, settle, start
+from holdfast.core.settle import NOTHING
+from holdfast.runtime.engine import remote
+from holdfast.runtime.engine.assignment import Assignment
+from holdfast.runtime.engine.driver import LoneHold, new_commit_id
+from holdfast.runtime.engine.hold import killed_text
 from holdfast.runtime.scans.elsewhere import ProcessRunner
 from holdfast.runtime.scans.feed import Feed
 from holdfast.runtime.scans.followed import FollowRunner
@@ -27,9 +31,6 @@ from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.scans.tick import Ended, Tick
 from holdfast.runtime.sources.base import Final, Followable
 from holdfast.runtime.text import command, many, unpause
-from holdfast.runtime.working import remote
-from holdfast.runtime.working.assignment import Assignment
-from holdfast.runtime.working.holding import Holding
 from holdfast.stores.base import Idle, Store
 
 log = logging.getLogger("holdfast.follow")
@@ -75,11 +76,11 @@ class Follower(Handling):
         return self._claimed(self._checkpoint(), Final(nothing=True), None, rows).redriven
 
     def _claimed(self, at: Checkpoint | None, final: Final, feed: Feed | None, rows: list[Waiting]) -> Tick:
-        answer = self.store.claim(Want(batch=self.batch.id, owner=self.owner, limit=1, seconds=self.lease, only=FIRST))
+        answer = self.claim(FIRST)
         if isinstance(answer, Idle):
             return self._not_ours(answer, at, final)
-        with self.held(answer) as holding:
-            return self._work(holding, at, final, feed, rows)
+        with self.held(answer) as hold:
+            return self._work(hold, at, final, feed, rows)
 
     def _is_any_due(self, rows: list[Waiting]) -> bool:
         return any(each.due <= self.store.now() for each in rows)
@@ -129,10 +130,10 @@ class Follower(Handling):
 
     # -- working ------------------------------------------------------------------------------------------------
 
-    def _work(self, holding: Holding, before: Checkpoint | None, final: Final, feed: Feed | None,
+    def _work(self, hold: LoneHold, before: Checkpoint | None, final: Final, feed: Feed | None,
               rows: list[Waiting]) -> Tick:  # fmt: skip
-        items = self.store.load(holding.claim, None, 1, LOAD_BYTES)
-        if not items or items[0].n != FIRST:
+        item = hold.load(FIRST)
+        if item is None:
             return self._told(Ended.HELD, before, before, final)
         self._refuse_another_source()
         at = self._checkpoint()
@@ -143,21 +144,21 @@ class Follower(Handling):
             told = self._told(Ended.NOTHING_NEW, at, at, final, why=final.why if final.nothing else "")
         else:
             buried = self.burial.count
-            work = self._walk(holding, items[0], at, feed, final)
-            ended, why, due = self._settle(holding, work, release=not rows)
+            work = self._walk(hold, item, at, feed, final)
+            ended, why, due = self._settle(hold, work, release=not rows)
             now = self._checkpoint()
             told = self._told(ended, before, now, final, why=why, due=due, dead=self.burial.count - buried)
         if told.ended in DONE and rows:
-            return self._with_redriven(told, self._redriving.handle(rows, holding))
+            return self._with_redriven(told, self._redriving.handle(rows, hold))
         return told
 
-    def _walk(self, holding: Holding, item: Item, at: Checkpoint | None, feed: Feed, final: Final) -> Assignment:
+    def _walk(self, hold: LoneHold, item: Item, at: Checkpoint | None, feed: Feed, final: Final) -> Assignment:
         """Handle what is new, from the checkpoint on."""
-        blame = holding.claim.blame
+        blame = hold.claim.blame
         if blame >= SUSPECT:
             log.warning("batch %s: %s ended in a dead process: its rows are handled one at a time", self.batch.name,
                         many(blame, "tick"))  # fmt: skip
-            self.put(holding, start(holding.holder, commit_id=holding.new_commit_id()))
+            hold.put(hold.hold.start(new_commit_id()))
         told: dict[str, Any] = {
             "pipeline": self.pipeline, "batch": self.batch.name, "finished": self.finished, "burial": self.burial,
             "stopping": lambda: self.stop.now, "now": self.store.now,
@@ -165,34 +166,33 @@ class Follower(Handling):
         if self.stage.executor == "processes":
             child = ProcessRunner(self.stage, target=remote.address(self.stage.home), follows=True, at=at,
                                   until=final.until, **told)  # fmt: skip
-            return self.beside(child, holding, item)
-        condemned = f"its process died {BLAME} times while it was handled alone" if blame >= SUSPECT + BLAME else ""
+            return self.beside(child, hold, item)
+        condemned = killed_text(BLAME) if blame >= SUSPECT + BLAME else ""
         runner = FollowRunner(self.stage, feed=feed, at=at, careful=blame >= SUSPECT, condemned=condemned, **told)
-        return self.beside(runner, holding, item)
+        return self.beside(runner, hold, item)
 
     # -- settling -----------------------------------------------------------------------------------------------
 
-    def _settle(self, holding: Holding, work: Assignment, *, release: bool) -> tuple[Ended, str, float | None]:
+    def _settle(self, hold: LoneHold, work: Assignment, *, release: bool) -> tuple[Ended, str, float | None]:
         """Write how it ended, with the last checkpoint, and give the chunk back, where nothing else is to be done under
         its lease: one commit."""
-        if holding.lost:
+        if hold.lost:
             return Ended.LOST, LOST, None
         if work.abandoned:
             return Ended.TIME_UP, "the handler did not come to a checkpoint in time: it is handled again", None
         if work.outcomes:
-            return self._failed(holding, work.outcomes[0])
+            return self._failed(hold, work.outcomes[0])
         if work.reached is None:
             return (Ended.STOPPED if self.stop.was_said else Ended.TIME_UP), "", None
-        if not self.write(holding, NOTHING, reached=work.reached, release=release):
+        if not self.write(hold, NOTHING, reached=work.reached, release=release):
             return Ended.LOST, LOST, None
         return Ended.CAUGHT_UP, "", None
 
-    def _failed(self, holding: Holding, outcome: Outcome) -> tuple[Ended, str, float | None]:
-        settled = settle([self.stop.fairly(outcome)], stages=1, policies=[self.stage.policy], now=self.store.now())
+    def _failed(self, hold: LoneHold, outcome: Outcome) -> tuple[Ended, str, float | None]:
+        settled = hold.settle([self.stop.fairly(outcome)], [self.stage.policy])
         place = settled.moves[0].place
         waits = place.due if place.state is State.PENDING else 0.0
-        holding.left -= settled.counts.settled
-        if not self.write(holding, settled, release=True, due=waits):
+        if not self.write(hold, settled, release=True, due=waits):
             return Ended.LOST, LOST, None
         refuse_trouble(outcome)
         why = f"{place.code}: {place.reason}"

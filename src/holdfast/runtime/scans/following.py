@@ -21,6 +21,7 @@ from holdfast.core.model import Batch, State
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import Signals
+from holdfast.runtime.engine.control import give_back, handled, interrupted
 from holdfast.runtime.engine.hooks import FailureHooks
 from holdfast.runtime.report.report import Report
 from holdfast.runtime.scans.convergence import Gathered
@@ -30,7 +31,6 @@ from holdfast.runtime.scans.stage import RangeStage, payload_of
 from holdfast.runtime.scans.tick import Ended, Tick
 from holdfast.runtime.sources.base import UNAVAILABLE, Span
 from holdfast.runtime.text import brief, command, many
-from holdfast.runtime.working.interrupts import give_back, handled, interrupted
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 

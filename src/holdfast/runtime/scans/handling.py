@@ -9,25 +9,21 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import contextmanager
 
-from holdfast.core.errors import HoldfastError, StoreError
-from holdfast.core.limits import ORPHAN_GRACE
-from holdfast.core.model import Batch, Claim, Commit, Item, ItemNo
+from holdfast.core.errors import StoreError
+from holdfast.core.model import Batch, Claim, Item, ItemNo
 from holdfast.core.outcome import Deferred, Outcome, excuse
-from holdfast.core.settle import NOTHING, Reached, commit
+from holdfast.core.settle import NOTHING, Reached, Settled
+from holdfast.runtime.engine.assignment import Assignment
+from holdfast.runtime.engine.driver import HoldDriver, LoneHold
+from holdfast.runtime.engine.exchange import Answer, CheckpointReached
+from holdfast.runtime.engine.pools import Finished, Refusal
 from holdfast.runtime.scans.burial import Burial
 from holdfast.runtime.scans.runner import RangeRunner
 from holdfast.runtime.scans.stage import RangeStage
-from holdfast.runtime.working.assignment import Answer, Assignment, clock
-from holdfast.runtime.working.heartbeat import Heartbeat
-from holdfast.runtime.working.holding import Holding
-from holdfast.runtime.working.pools import Finished
-from holdfast.runtime.working.saving import Refusal, Saving
-from holdfast.runtime.working.writing import write
 from holdfast.stores import owners
-from holdfast.stores.base import Store
+from holdfast.stores.base import Idle, Store
 
 log = logging.getLogger("holdfast.follow")
 
@@ -85,7 +81,6 @@ class Handling:
 
     def __init__(self, store: Store, stage: RangeStage, *, pipeline: str, batch: Batch, lease: float,
                  heartbeat: float | None = None) -> None:  # fmt: skip
-        self.heartbeat = heartbeat
         self.store, self.stage, self.pipeline, self.batch, self.lease = store, stage, pipeline, batch, lease
         self.owner = owners.new_owner()
         self.finished: Finished = Finished()
@@ -93,39 +88,36 @@ class Handling:
         """What was buried and nobody has heard of yet."""
         self.burial = Burial(store, batch.name, lambda admitted: self.buried.extend(admitted.dead))
         self.stop = Stop()
+        self._driver = HoldDriver(store, batch, owner=self.owner, seconds=lease, stages=1, every=heartbeat)
+        self._holds = 0
 
     # -- holding ------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def held(self, claim: Claim) -> Iterator[Holding]:
-        """A lease: renewed beside, given back whatever happens."""
-        holding = Holding(claim, 1, self.lease, 0)
-        heartbeat = Heartbeat(self.store, self.lease, grace=max(ORPHAN_GRACE, self.lease),
-                              on_trouble=lambda why: self._in_trouble(holding, why), every=self.heartbeat)  # fmt: skip
-        heartbeat.add(holding)
-        heartbeat.start()
-        try:
-            yield holding
-        finally:
-            heartbeat.stop()
-            if not holding.lost and holding.left:
-                with suppress(HoldfastError):  # perhaps the store is what failed: then the lease must run out
-                    self.write(holding, NOTHING, release=True)
+    def claim(self, n: ItemNo) -> Claim | Idle:
+        return self._driver.claim(n)
 
-    def _in_trouble(self, holding: Holding, why: str) -> None:
-        log.warning("batch %s: the lease cannot be kept: %s", self.batch.name, why)
-        holding.lose()
+    @contextmanager
+    def held(self, claim: Claim) -> Iterator[LoneHold]:
+        """Hold a claim: its lease is renewed beside, and it is given back whatever happens."""
+        self._holds += 1
+        try:
+            with self._driver.held(claim) as hold:
+                yield hold
+        finally:
+            self._holds -= 1
+            if not self._holds:
+                self._driver.close()
 
     # -- a handler beside -----------------------------------------------------------------------------------------
 
-    def beside(self, runner: RangeRunner, holding: Holding, item: Item, *, fence: int | None = None) -> Assignment:
+    def beside(self, runner: RangeRunner, hold: LoneHold, item: Item, *, fence: int | None = None) -> Assignment:
         """Run the handler on a thread, and write its checkpoints here, until it comes to an end or must be left. It
         sees the fence of its lease, where no other is said."""
-        work = Assignment(0, [item], holding.lease.fence if fence is None else fence, clock(), holding)
+        work = hold.assign(0, item, fence=fence)
         thread = threading.Thread(target=self._run, args=(runner, work), name="holdfast-follow", daemon=True)
         thread.start()
         try:
-            while not self._is_over(holding, work):
+            while not self._is_over(hold, work):
                 pass
         except BaseException:
             work.abandoned = True  # the store failed, or somebody interrupts: the handler's thread shall end, too
@@ -142,50 +134,36 @@ class Handling:
         else:
             self.finished.put(Answer(work, work.outcomes))
 
-    def _is_over(self, holding: Holding, work: Assignment) -> bool:
+    def _is_over(self, hold: LoneHold, work: Assignment) -> bool:
         try:
             message = self.finished.get(timeout=LOOK_SECONDS)
         except queue.Empty:
             message = None
-        if isinstance(message, Saving):
+        if isinstance(message, CheckpointReached):
             if message.work is work:
-                message.answer(self.write(holding, NOTHING, reached=message.reached))
+                landed = self.write(hold, NOTHING, reached=message.saving.reached)
+                message.saving.waiter.answer(landed)
         elif isinstance(message, Refusal) and message.work is work:
             raise message.error
         elif isinstance(message, Answer) and message.work is work:
             return True
-        if self.stop.at_once or holding.lost:
+        if self.stop.at_once or hold.lost:
             work.abandoned = True  # a thread gets LeaseLost at its next row; whatever it still does is not committed
         return work.abandoned
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    def write(self, holding: Holding, settled: Any, *, reached: Reached | None = None, release: bool = False,
+    def write(self, hold: LoneHold, settled: Settled, *, reached: Reached | None = None, release: bool = False,
               due: float = 0.0) -> bool:  # fmt: skip
-        """Commit something under the lease, and perhaps give it back; whether that landed."""
-        if holding.lost:
+        """Commit something under the lease, and perhaps give it back; return whether that landed."""
+        if hold.lost:
             return False
-        landed = self.put(
-            holding,
-            commit(holding.holder, settled, commit_id=holding.new_commit_id(), release=release, due=due,
-                   reached=[] if reached is None else [reached]),
-        )  # fmt: skip
-        if release:
-            holding.left = 0
-        if landed:
-            self.buried += [ItemNo(each.n) for each in settled.attempts if each.outcome == "bury"]
-        return landed
-
-    def put(self, holding: Holding, written: Commit) -> bool:
-        """Write one commit; the lease is lost where it is refused."""
-        (receipt,) = write(self.store, [written])
-        if receipt.landed:
-            holding.version += 1
-            holding.progressed_at = time.monotonic()
-        else:
+        receipt = hold.write(settled, release=release, due=due, reached=reached)
+        if not receipt.landed:
             log.warning("batch %s: a commit was refused (%s)", self.batch.name, receipt.reason)
-            holding.lose()
-        return receipt.landed
+            return False
+        self.buried += [ItemNo(each.n) for each in settled.attempts if each.outcome == "bury"]
+        return True
 
 
 def refuse_trouble(outcome: Outcome) -> None:

@@ -12,11 +12,11 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Defer, Skip, UsageError
 from holdfast.core.limits import BLAME, DEADLY_ROWS
 from holdfast.core.retry import Policy, classify, host_trouble
+from holdfast.runtime.engine.control import await_stop
+from holdfast.runtime.engine.runner import with_place
 from holdfast.runtime.scans.burial import Burial, Buried
 from holdfast.runtime.scans.misuse import MISTAKES
 from holdfast.runtime.scans.walk import Parked, RangeLost, Walk
-from holdfast.runtime.working.explanation import with_place
-from holdfast.runtime.working.interrupts import await_stop
 
 Tries = Generator[tuple[list[Any], bytes | None], Any, bytes | None]
 """Asks for calls with some rows and what was accumulated before them; gets the answer, or what the handler raised."""

@@ -9,18 +9,16 @@ import math
 import time
 from typing import Any, NamedTuple
 
-from holdfast.core import lease as leases
 from holdfast.core import retry
-from holdfast.core.limits import LOAD_BYTES, SUSPECT
-from holdfast.core.model import Claim, Item, ItemNo, Key, Place, State, Want
-from holdfast.core.outcome import Failed, Outcome
-from holdfast.core.settle import Reached, settle, start
+from holdfast.core.model import Claim, Item, ItemNo, Key, Place, State
+from holdfast.core.outcome import Outcome
+from holdfast.core.settle import Reached
+from holdfast.runtime.engine import remote
+from holdfast.runtime.engine.driver import LoneHold
 from holdfast.runtime.scans.burial import GONE
 from holdfast.runtime.scans.elsewhere import ProcessRunner
 from holdfast.runtime.scans.handling import Handling, refuse_trouble
 from holdfast.runtime.scans.runner import RangeRunner
-from holdfast.runtime.working import remote
-from holdfast.runtime.working.holding import Holding
 from holdfast.stores.base import each_item
 
 FIRST = ItemNo(0)
@@ -102,7 +100,7 @@ class Redriving:
             return True
         return time.monotonic() - self._looked > REFRESH_SECONDS
 
-    def handle(self, rows: list[Waiting], over: Holding) -> Again:
+    def handle(self, rows: list[Waiting], over: LoneHold) -> Again:
         """Handle those that are due, each as a range of one row, under the fence of the range that is held."""
         handling, told = self._with, Again()
         for row in rows:
@@ -111,29 +109,28 @@ class Redriving:
             if row.due > handling.store.now():
                 told = _waits(told, row.due)
                 continue
-            told = self._again(row.n, over.lease.fence, told)
+            told = self._again(row.n, over.hold.lease.fence, told)
         return told
 
     def _again(self, n: ItemNo, fence: int, told: Again) -> Again:
         handling = self._with
-        want = Want(batch=handling.batch.id, owner=handling.owner, limit=1, seconds=handling.lease, only=n)
-        claim = handling.store.claim(want)
+        claim = handling.claim(n)
         if not isinstance(claim, Claim):  # in the hands of a process that was killed, until its lease has run out
             return _waits(told, claim.next_due)
-        with handling.held(claim) as holding:
-            items = handling.store.load(claim, ItemNo(n - 1), 1, LOAD_BYTES)
-            if items and items[0].n == n:
-                return self._settled(holding, items[0], fence, told)
+        with handling.held(claim) as hold:
+            item = hold.load(n)
+            if item is not None:
+                return self._settled(hold, item, fence, told)
         return _waits(told, None)  # what stands before it in a suspect was granted: next time it comes alone
 
-    def _settled(self, holding: Holding, item: Item, fence: int, told: Again) -> Again:
+    def _settled(self, hold: LoneHold, item: Item, fence: int, told: Again) -> Again:
         handling = self._with
-        outcomes, reached = self._tried(holding, item, fence)
+        outcomes, reached = self._tried(hold, item, fence)
         if not outcomes:
             return told._replace(left=True) if handling.stop.now else _waits(told, None)
         outcomes = [handling.stop.fairly(outcome) for outcome in outcomes]
-        settled = settle(outcomes, stages=1, policies=[handling.stage.policy], now=handling.store.now())
-        if not handling.write(holding, settled, reached=reached if settled.counts.done else None, release=True):
+        settled = hold.settle(outcomes, [handling.stage.policy])
+        if not handling.write(hold, settled, reached=reached if settled.counts.done else None, release=True):
             return _waits(told, None)
         for outcome in outcomes:
             refuse_trouble(outcome)
@@ -147,15 +144,12 @@ class Redriving:
             return _waits(told, place.due)._replace(why=why)
         return told._replace(buried=told.buried + 1, why=why)
 
-    def _tried(self, holding: Holding, item: Item, fence: int) -> tuple[list[Outcome], Reached | None]:
+    def _tried(self, hold: LoneHold, item: Item, fence: int) -> tuple[list[Outcome], Reached | None]:
         """What came of an attempt. A row whose process died too often while it was handled is not tried again."""
-        handling, claim = self._with, holding.claim
-        if leases.condemned(claim.pending, claim.blame):
-            text = f"its process died {claim.blame - SUSPECT} times while it was handled alone"
-            return [Failed(item, False, "killed_process", text, 0.0, 0.0, 0.0)], None
-        if leases.on_trial(claim.pending, claim.blame):
-            handling.put(holding, start(holding.holder, commit_id=holding.new_commit_id()))
-        work = handling.beside(self._runner(), holding, item, fence=fence)
+        if hold.hold.is_condemned:
+            return [hold.hold.condemned(item)], None
+        hold.start()
+        work = self._with.beside(self._runner(), hold, item, fence=fence)
         return ([] if work.abandoned else work.outcomes), work.reached
 
     def _runner(self) -> RangeRunner:

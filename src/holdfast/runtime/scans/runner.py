@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from holdfast.core import canonical, cursor
-from holdfast.core import lease as leases
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Skip, UsageError
 from holdfast.core.limits import BLAME, SUSPECT
@@ -14,7 +13,11 @@ from holdfast.core.model import Checkpoint, Item
 from holdfast.core.outcome import Done, Failed
 from holdfast.runtime.define.calls import here
 from holdfast.runtime.define.schema import Invalid
+from holdfast.runtime.engine.assignment import Assignment, clock
+from holdfast.runtime.engine.hold import killed_text
+from holdfast.runtime.engine.pools import Finished, Refusal
 from holdfast.runtime.engine.resources import Handed
+from holdfast.runtime.engine.runner import StageRunner, with_place
 from holdfast.runtime.event_loop import Loan, this_thread
 from holdfast.runtime.scans.burial import GONE, Burial, is_row
 from holdfast.runtime.scans.feed import Feed, feed_of
@@ -27,11 +30,6 @@ from holdfast.runtime.scans.unchanged import refuse_changed
 from holdfast.runtime.scans.walk import Parked, RangeLost, Walk
 from holdfast.runtime.sources.base import Notice, Outage, SourceAway, asked, is_away
 from holdfast.runtime.sources.text_file import LineFile
-from holdfast.runtime.working.assignment import Assignment, clock
-from holdfast.runtime.working.explanation import with_place
-from holdfast.runtime.working.pools import Finished
-from holdfast.runtime.working.runner import StageRunner
-from holdfast.runtime.working.saving import Refusal
 
 
 class RangeRunner(StageRunner):
@@ -98,7 +96,7 @@ class RangeRunner(StageRunner):
         return self.ranges.handler.handed(self.handed)
 
     def _walk(self, work: Assignment, item: Item, ctx: Any) -> Walk:
-        stage, span, at = self.ranges, span_of(item.input), work.holding.checkpoints.get(item.n)
+        stage, span, at = self.ranges, span_of(item.input), work.hold.checkpoints.get(item.n)
         refuse_changed(stage.source, span, f"range {item.key}")
         begun = at is not None and bool(at.cursor)
         after = cursor.decode(at.cursor) if begun else span.after
@@ -128,7 +126,7 @@ class RangeRunner(StageRunner):
     def fence(self, work: Assignment) -> int:
         """What a handler sees. A row that was redriven has a lease of its own: it is shown no lower fence than its
         range had, so that whoever keeps the largest takes it; and no higher one, because its range may be at work."""
-        if self._burial is None or work.holding is None or not is_row(work.items[0].key):
+        if self._burial is None or work.hold is None or not is_row(work.items[0].key):
             return work.fence
         return max(work.fence, self._burial.highest_fence())
 
@@ -138,11 +136,10 @@ class RangeRunner(StageRunner):
 
     def _blame(self, work: Assignment) -> tuple[int, str]:
         """How often its process died, and why its first row is buried for that; where rows are isolated."""
-        if not self.isolates(work.items[0]) or work.holding is None:
+        if not self.isolates(work.items[0]) or work.hold is None:
             return 0, ""
-        claim = work.holding.claim
-        text = f"its process died {BLAME} times while it was handled alone"
-        return claim.blame, text if leases.condemned(claim.pending, claim.blame) else ""
+        claim = work.hold.claim
+        return claim.blame, killed_text(BLAME) if work.hold.is_condemned else ""
 
     def walk_over(self, feed: Feed, interval: Interval, work: Assignment, ctx: Any, at: Checkpoint | None, *,
                   condemned: str = "") -> Walk:  # fmt: skip

@@ -12,6 +12,9 @@ from holdfast.core.model import Item
 from holdfast.core.settle import Reached, further
 from holdfast.runtime.define.context import Context, Segment
 from holdfast.runtime.define.schema import Invalid
+from holdfast.runtime.engine.assignment import Assignment, Latch, clock
+from holdfast.runtime.engine.exchange import CheckpointReached
+from holdfast.runtime.engine.hold import Saving
 from holdfast.runtime.event_loop import Loan
 from holdfast.runtime.scans.burial import Burial, Seen, malformed
 from holdfast.runtime.scans.feed import Feed
@@ -20,8 +23,6 @@ from holdfast.runtime.scans.interval import Interval
 from holdfast.runtime.scans.misuse import Misuse
 from holdfast.runtime.scans.stage import span_of
 from holdfast.runtime.sources.base import Outage, is_away
-from holdfast.runtime.working.assignment import Assignment, clock
-from holdfast.runtime.working.saving import Saving
 
 FOLD_ROWS = 500
 """The most rows a fold is given at once: what it has in hand stays near the processor. A checkpoint of 10,000 rows that
@@ -76,7 +77,7 @@ class Walk:
     """One attempt at one range."""
 
     def __init__(self, handler: Handler, interval: Interval, work: Assignment, ctx: Context, feed: Feed, *,
-                 acc: bytes | None, send: Callable[[Saving], None], stopping: Callable[[], bool], loan: Loan,
+                 acc: bytes | None, send: Callable[[CheckpointReached], None], stopping: Callable[[], bool], loan: Loan,
                  burial: Burial | None = None, outage: Outage | None = None) -> None:  # fmt: skip
         self._outage = outage
         """How long a source that is away is waited for; without it that is a failed attempt."""
@@ -213,9 +214,9 @@ class Walk:
 
     def _save(self, *, is_last: bool = False) -> None:
         began = clock()
-        saving = Saving(self._work, self.reached(is_last=is_last))
-        self._send(saving)
-        if not saving.wait():
+        latch = Latch(self._work)
+        self._send(CheckpointReached(self._work, Saving(self.reached(is_last=is_last), latch)))
+        if not latch.wait():
             raise self._lost()
         self.item = further(self.item)
         self._ctx.attempt = self.item.place.attempt + 1

@@ -18,10 +18,10 @@ from holdfast.runtime.define.calls import Asker, Verifier, here
 from holdfast.runtime.define.context import Context
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.engine.runner import SinkTrouble, no_answer
 from holdfast.runtime.sinks.base import Evidence, Obstructed, Sink, TakenOver
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.text import command
-from holdfast.runtime.working.explanation import SinkTrouble, no_answer
 from holdfast.stores.base import Store
 
 

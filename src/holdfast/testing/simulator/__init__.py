@@ -79,13 +79,13 @@ def in_folders(make_store: Callable[..., Store], place: Path) -> MakeStore:
     return make
 
 
-def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] | None = None) -> World:
-    """Run the world of one seed and check it. Raises where a promise was broken."""
-    world = (
-        BucketWorld(draw_on_a_bucket(seed), trace)
-        if make_store is on_a_bucket
-        else World(draw(seed), make_store, trace)
-    )
+def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] | None = None,
+             chunks: int | None = None) -> World:  # fmt: skip
+    """Run the world of one seed and check it. Raises where a promise was broken. `chunks` are claimed in one write at
+    most, where another number is wanted than the plan has: with 1, every store tells the same story."""
+    plan = draw_on_a_bucket(seed) if make_store is on_a_bucket else draw(seed)
+    plan = plan if chunks is None else msgspec.structs.replace(plan, chunks=chunks)
+    world = BucketWorld(plan, trace) if make_store is on_a_bucket else World(plan, make_store, trace)
     world.ranges = Ranges(world)
     try:
         for number in range(world.plan.ingesters):

@@ -28,8 +28,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     page: int
     slice: int
-    hands: int
-    """How many chunks a worker holds at once."""
+    chunks: int
+    """How many chunks a worker may claim in one write."""
     same_host: bool
     """Whether a dead process is known to be dead."""
     faults_until: float
@@ -159,7 +159,7 @@ def _drawn(seed: int, rng: Random) -> Plan:
         limit=1 + int(rng.random() * 6),
         page=1 + int(rng.random() * 4),
         slice=1 + int(rng.random() * 3),
-        hands=1 + some(0.4),
+        chunks=1 + 4 * some(0.4),
         same_host=bool(some(0.5)),
         faults_until=LEASE + rng.random() * 4 * LEASE,
         crash=some(0.5) * rng.random() * 0.04,

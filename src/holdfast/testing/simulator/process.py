@@ -1,24 +1,42 @@
-"""A worker process as the runtime has it: claim, load, run, settle, commit together, go on, wait or let go.
+"""A worker process: it drives the desk of the runtime in virtual time, with handlers beside it, and meets every fault.
 
-It keeps everything in memory and loses all of it when it crashes. A paused process knows nothing of the time that
-passed: it goes on where it stood, with leases that others may have taken over.
+A process is one run: it keeps everything in memory and loses all of it when it crashes. A paused process knows nothing
+of the time that passed: it goes on where it stood, with leases that others may have taken over. When a run is over and
+the world is not, another one begins.
 """
 
-from collections.abc import Generator
-from typing import NoReturn
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import Any, NoReturn
 
-from holdfast.core import canonical, lease, settle
+import msgspec
+
+from holdfast.core import canonical, journal, settle
 from holdfast.core.errors import StoreError
+from holdfast.core.lease import carries_blame
 from holdfast.core.limits import BLAME
-from holdfast.core.model import Commit, Course, Item, Want
+from holdfast.core.model import Claim, Commit, Course, Item, Want
 from holdfast.core.outcome import Done, Failed, Lost, Outcome
-from holdfast.core.settle import Holder, Settled
-from holdfast.runtime.working.writing import Sending
+from holdfast.runtime.engine import exchange as ex
+from holdfast.runtime.engine.desk import Desk
+from holdfast.runtime.engine.dispatch import (
+    Appetite,
+    PoolKind,
+    PoolLoad,
+    Purse,
+    Slots,
+    StageBreaker,
+    StageFacts,
+    StageQueue,
+)
+from holdfast.runtime.engine.hold import Hold, Saving
+from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
+from holdfast.runtime.engine.writing import Sending
 from holdfast.stores.base import Idle, Receipt
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator.hand import Hand
 from holdfast.testing.simulator.handling import handle, seconds_of
-from holdfast.testing.simulator.plan import LEASE, most_per_item
+from holdfast.testing.simulator.outside import Effect
+from holdfast.testing.simulator.plan import LEASE, Plan, most_per_item
 from holdfast.testing.simulator.ranges import Walk, length_of
 from holdfast.testing.simulator.watch import check_waits
 from holdfast.testing.simulator.wire import Wire
@@ -26,18 +44,48 @@ from holdfast.testing.simulator.world import Actor, Died, World, output_of
 
 BEATS = 3
 MISSED_BEATS = 3
-GRID = 0.1
+GRACE = 7200.0
+
+
+class DrawnAppetite(Appetite):
+    """Claims as many items as the plan of the world says."""
+
+    def __init__(self, plan: Plan, queues: Sequence[StageQueue], moment: float) -> None:
+        super().__init__(queues, plan.slice, moment)
+        self._most = plan.limit
+
+    def portion(self) -> int:
+        return min(super().portion(), self._most) if self._takes_ranges else self._most
+
+
+def desk_of(world: World, owner: str) -> Desk:
+    """Return the desk of a run in a world, as a run of the runtime has it."""
+    plan, slots = world.plan, Slots(2 * world.plan.slice, one_by_one=world.cap is not None)
+    load = PoolLoad(PoolKind.THREADS)
+    facts = [StageFacts(name=str(n), policy=policy, adopts=plan.adopts, takes_ranges=plan.every > 0)
+             for n, policy in enumerate(plan.policies)]  # fmt: skip
+    queues = [StageQueue(n, each, load, slots, StageBreaker(each.name, None)) for n, each in enumerate(facts)]
+    request = Want(batch=world.batch.id, owner=owner, limit=plan.limit, seconds=LEASE, cap=world.cap,
+                   tolerance=world.tolerance)  # fmt: skip
+    deaths = WithheldDeaths(world.batch.name, [each.name for each in facts], plan.slice, active=not plan.every,
+                            has_cap=world.cap is not None, tolerance=world.tolerance)  # fmt: skip
+    returns = WithheldReturns(is_open=False, allowed=1.0, workers=plan.slice, refusal=lambda *_: Violation("too many"))
+    moment = world.clock.now
+    rules = ex.Rules(request=request, name=world.batch.name, grace=GRACE, page=plan.page, chunks=plan.chunks,
+                  guarded=frozenset(range(1, len(facts))) if plan.checks or plan.lost else frozenset(),
+                  idle_seconds=20 + 30 * world.chance(), look_seconds=20.0)  # fmt: skip
+    return Desk(
+        rules, queues, ex.Orders(plan.slice), Purse(world.cap, most_per_item(plan) if world.cap is not None else None),
+        DrawnAppetite(plan, queues, moment), deaths, returns, new_id=world.new_id,
+    )  # fmt: skip
 
 
 class Process:
-    """One life of a worker."""
+    """One run of a worker."""
 
     def __init__(self, world: World, number: int, life: int = 1) -> None:
         self.world, self.number, self.life = world, number, life
         self.name = f"w{number}.{life}"
-        self.hands: list[Hand] = []
-        self.asked_at_end = False
-        """Whether it was told that there is nothing to claim when the source had been read: an answer may be old."""
         self.alive = True
         self.beating = False
         self.asleep_until = 0.0
@@ -50,9 +98,31 @@ class Process:
         self.skew = (world.chance() * 2 - 1) * world.plan.skew
         self.store = world.connect(self)
         self.wire = Wire(world, self.store)
+        self.desk = desk_of(world, self.name)
+        self.effects: dict[Hold, list[Effect]] = {}
+        """Handlers that were begun and whose outcome is not committed, for each chunk that is held."""
+        self._inbox: list[ex.Event] = []
+        self._sleep = 0
+        """Grows with every sleep, so that nobody is woken from one that is over."""
+        self._is_asleep = False
+        self._main: Actor = self._live(self._work())
+        self._carry_out: dict[type, Callable[[Any], Any]] = {
+            ex.AskFor: self._ask_for,
+            ex.Begin: self._begin,
+            ex.Inspect: lambda effect: world.begin(self._live(self._inspect(effect.question)), world.chance()),
+            ex.Leave: self._leave,
+            ex.LookAt: self._look_at,
+            ex.Read: self._read,
+            ex.ReadCheckpoints: lambda effect: self._checkpoints,
+            ex.Renew: lambda _: self._renew(),
+            ex.Reply: self._reply,
+            ex.StopRun: self._stop,
+            ex.Taken: self._taken,
+        }
+        self._checkpoints: Sequence[Any] = ()
 
     def start(self) -> None:
-        self.world.begin(self._live(self._work()))
+        self._resume(self._sleep)
 
     def now(self) -> float:
         """Its own clock, which is not the store's."""
@@ -68,9 +138,27 @@ class Process:
 
     # -- living and dying ---------------------------------------------------------------------------------------
 
+    def _resume(self, sleep: int) -> None:
+        """Let the run go on, unless something else woke it before."""
+        if sleep != self._sleep:
+            return
+        self._sleep += 1
+        delay = next(self._main, None)
+        if delay is not None:
+            self.world.begin(partial(self._resume, self._sleep), delay)
+
+    def tell(self, *events: ex.Event) -> None:
+        """Something happened beside the run: wake it, if it waits for that."""
+        self._inbox += events
+        if self._is_asleep:
+            self._is_asleep = False
+            self.world.begin(partial(self._resume, self._sleep))
+
     def _live(self, actor: Actor) -> Actor:
         """What an actor of this process does, until the process dies; with pauses."""
         world, plan = self.world, self.world.plan
+        if self.is_gone():
+            return
         try:
             for delay in actor:
                 yield delay
@@ -93,13 +181,17 @@ class Process:
         world = self.world
         world.say(self.name, how)
         world.counts["crashes"] += 1
-        self.alive = False
-        for hand in self.hands:
-            self._excuse(hand)
-        if world.plan.same_host:
-            world.dead.add(self.name)
-        world.begin(Process(world, self.number, self.life + 1).start, 0.5 + world.chance() * LEASE)
+        for hold in self.effects:
+            self._excuse(hold)
+        self._end(0.5 + world.chance() * LEASE)
         raise Died
+
+    def _end(self, after: float) -> None:
+        """It is gone; its successor begins after some seconds."""
+        self.alive = False
+        if self.world.plan.same_host:
+            self.world.dead.add(self.name)
+        self.world.begin(Process(self.world, self.number, self.life + 1).start, after)
 
     def sleep(self) -> None:
         seconds = world_pause(self.world.chance())
@@ -107,226 +199,173 @@ class Process:
         self.world.counts["pauses"] += 1
         self.asleep_until, self.shaken = self.world.clock.now + seconds, True
 
-    def _excuse(self, hand: Hand) -> None:
-        self.world.excused.update(hand.effects)
-
-    def _drop(self, hand: Hand, why: str) -> None:
-        """Somebody else has the chunk, or may have: forget all of it. Without a reason it must not happen."""
-        self.world.say(self.name, f"drops chunk {hand.chunk}: {why}")
-        self.world.counts["leases lost"] += 1
-        if not self.is_shaken and not self.world.is_seized(hand.claim):
-            raise Violation(f"{self.name} lost chunk {hand.chunk} ({why}), though nothing had happened to it")
-        self._excuse(hand)
-        self.hands.remove(hand)
+    def _excuse(self, hold: Hold) -> None:
+        self.world.excused.update(self.effects[hold])
 
     def _beat(self) -> Actor:
-        """The heartbeat, while anything is held: renew all leases in one write; stop the process when that fails."""
+        """The heartbeat, while anything is held: renew all leases in one write; stop the run when that fails."""
         world, failures = self.world, 0
-        while self.hands:
-            live = [hand for hand in self.hands if not hand.lost]
+        while self.desk.holds:
             if world.goes_wrong(world.plan.missed_beat):
                 failures += 1
                 world.counts["beats missed"] += 1
             else:
-                failures = 0 if self._renew(live) else failures + 1
+                failures = 0 if (beats := self._renew()) else failures + 1
+                if any(beat.lost for beat in beats):
+                    self.tell(*beats)
+                else:
+                    self._inbox += beats
             if failures:
                 self.shaken = True
             if failures == MISSED_BEATS:
+                self._stop(ex.StopRun("trouble"))
+            if failures > 2 * MISSED_BEATS:
                 self.die("stops: its heartbeat failed too often")
             yield LEASE / BEATS
         self.beating = False
 
-    def _renew(self, live: list[Hand]) -> bool:
-        """False where the store cannot say whether the leases are still held."""
+    def _renew(self) -> list[ex.Beat]:
+        """Nothing where the store cannot say whether the leases are still held."""
+        leases = [hold.lease for hold in self.desk.holds if not hold.lost]
         try:
-            kept = {renewed.chunk for renewed in self.store.renew([hand.claim.lease for hand in live], LEASE)}
+            kept = self.store.renew(leases, LEASE)
         except StoreError:
-            return False
-        for hand in live:
-            hand.lost = hand.chunk not in kept
-        return True
+            return []
+        chunks = {lease.chunk for lease in kept}
+        return [ex.Beat(kept, [lease for lease in leases if lease.chunk not in chunks])]
 
-    # -- the round ----------------------------------------------------------------------------------------------
+    # -- the run ------------------------------------------------------------------------------------------------
 
     def _work(self) -> Actor:
-        world, hurry = self.world, 0.05
+        desk, world = self.desk, self.world
+        answer: Any = None
+        asked = desk.work()
+        yield 0.05 * world.chance()
         while True:
-            yield hurry * world.chance()
-            if self.hands:
-                yield from self._commit()
-                now = self.now()
-                for hand in self.hands:
-                    hand.wake(now)
-            idle = self._top_up()
-            if self._something_ready():
-                yield from self._run_some()
-                continue
-            if self.hands:
-                yield from self._let_go()
-                if any(hand.outcomes for hand in self.hands):
-                    continue
-            elif idle is not None and self._at_end(idle):
-                self.alive = False
-                return
-            yield self._patience(idle)
+            desk.at(self.now(), world.clock.now)
+            desk.orders.ingested = not world.ingesting
+            try:
+                effect = asked.send(answer)
+            except StopIteration:
+                break
+            if isinstance(effect, ex.Wait):
+                answer = yield from self._wait(effect.seconds)
+            elif isinstance(effect, ex.Write):
+                answer = yield from self._write_group(effect.group)
+            else:
+                answer = self._carry_out[type(effect)](effect) if type(effect) in self._carry_out else ()
+        self._is_over()
 
-    def _something_ready(self) -> bool:
-        for hand in self.hands:  # noqa: SIM110 - this runs two hundred times in every world
-            if hand.ready:
-                return True
-        return False
-
-    def _at_end(self, idle: Idle) -> bool:
+    def _is_over(self) -> None:
         world = self.world
-        at_rest = not world.faulty and not world.underway and self.asked_at_end and idle.pending == 0
-        return at_rest and (world.course is Course.CANCELLED or not world.outside.all_that_do_not_hold())
+        is_pending = world.faulty or world.underway or world.ingesting or world.is_pending()
+        if is_pending or (world.course is not Course.CANCELLED and world.outside.all_that_do_not_hold()):
+            self._end(5.0 + world.chance() * 2 * LEASE)
+        self.alive = False
 
-    def _patience(self, idle: Idle | None) -> float:
-        """How long to wait: until an own item is due, or the store said that something may be claimable."""
-        now, longest = self.now(), 20 + 30 * self.world.chance()
-        waits = [due - now for hand in self.hands if (due := hand.next_due()) is not None]
-        if idle is not None and idle.next_due is not None and idle.why is None:
-            waits.append(idle.next_due - self.store.now() + 0.01)
-        return max(0.05, min(longest, *waits)) if waits else longest
+    def _wait(self, seconds: float) -> Generator[float, None, list[ex.Event]]:
+        if not self._inbox:
+            self._is_asleep = True
+            yield max(seconds, 0.01 + 0.05 * self.world.chance())
+            self._is_asleep = False
+        events, self._inbox = self._inbox, []
+        return events
 
-    def _top_up(self) -> Idle | None:
-        """Load what is held, a page at a time; claim more while there is room, but nothing beside a suspect."""
-        idle: Idle | None = None
-        for hand in self.hands:
-            if not hand.loaded_all and not hand.ready:
-                self._load(hand)
-            if hand.exclusive or hand.ready:
-                return None
+    def _stop(self, effect: ex.StopRun) -> None:
+        if effect.error is not None:
+            raise effect.error
+        orders = self.desk.orders
+        if not orders.stopping:
+            self.world.say(self.name, "stops:", effect.reason)
+            self.world.counts["stops"] += 1
+            orders.stopping, orders.at_once = True, self.world.chance() < 0.2
+            self.tell()
+
+    # -- claim and load -----------------------------------------------------------------------------------------
+
+    def _ask_for(self, effect: ex.AskFor) -> Claim | Idle | None:
+        world, request = self.world, effect.request
+        began = world.standing()
         try:
-            while len(self.hands) < self.world.plan.hands:
-                claimed = self._claim()
-                if isinstance(claimed, Idle):
-                    idle = claimed
-                    break
-                self._load(claimed)
-                if claimed.exclusive:
-                    break
+            answer = self.store.claim(request)
         except StoreError as error:
             self.unsure = True
-            self.world.say(self.name, f"cannot claim: {error}")
-        return idle
+            world.say(self.name, f"cannot claim: {error}")
+            return None
+        claims = (answer, *answer.more) if isinstance(answer, Claim) else ()
+        world.check_held(
+            self, {int(hold.lease.chunk) for hold in self.desk.holds} | {int(c.lease.chunk) for c in claims}
+        )
+        for claim in claims:
+            self._check_claim(claim, request, began)
+        return answer
 
-    def _claim(self) -> Hand | Idle:
-        world, plan = self.world, self.world.plan
-        limit = 1 + int(world.chance() * plan.limit) if plan.every else plan.limit
-        keeps = frozenset(hand.chunk for hand in self.hands if not hand.lost)
-        want = Want(batch=world.batch.id, owner=self.name, limit=limit, seconds=LEASE, at_once=plan.slice,
-                    cap=world.cap, reserve=self._reserve(), tolerance=world.tolerance, keeps=keeps)  # fmt: skip
-        began, self.asked_at_end = world.standing(), not world.ingesting
-        answer = self.store.claim(want)
-        held = {int(hand.chunk) for hand in self.hands}
-        world.check_held(self, held if isinstance(answer, Idle) else held | {int(answer.lease.chunk)})
-        if isinstance(answer, Idle):
-            return answer
-        if answer.lease.chunk in keeps:
-            raise Violation(f"{self.name} was granted chunk {answer.lease.chunk} again, which it had in its hands")
+    def _check_claim(self, claim: Claim, request: Want, began: Any) -> None:
+        world = self.world
+        if any(claim.lease.chunk == hold.lease.chunk and not hold.lost for hold in self.desk.holds):
+            raise Violation(f"{self.name} was granted chunk {claim.lease.chunk} again, which it had in its hands")
         if world.trace is not None:
-            given = f"chunk {answer.lease.chunk} fence {answer.lease.fence}, items {answer.lo} to {answer.hi - 1}"
-            world.say(self.name, "claims", given, f"blame {answer.blame}")
-        world.granted(answer, began)
-        hand = Hand(answer)
-        self.hands.append(hand)
+            given = f"chunk {claim.lease.chunk} fence {claim.lease.fence}, items {claim.lo} to {claim.hi - 1}"
+            world.say(self.name, "claims", given, f"blame {claim.blame}")
+        world.granted(claim, began)
+
+    def _taken(self, effect: ex.Taken) -> None:
+        self.effects[effect.hold] = []
         if not self.beating:
             self.beating = True
-            world.begin(self._live(self._beat()), LEASE / BEATS)
-        return hand
+            self.world.begin(self._live(self._beat()), LEASE / BEATS)
 
-    def _reserve(self) -> int:
-        return most_per_item(self.world.plan) if self.world.cap is not None else 0
-
-    def _load(self, hand: Hand) -> None:
-        world = self.world
-        claim = hand.claim
+    def _read(self, effect: ex.Read) -> Sequence[Item] | None:
+        claim = effect.claim
         try:
-            items = self.store.load(claim, hand.loaded_to, min(world.plan.page, hand.unseen), 1 << 20)
-            if world.plan.every:
-                found = self.store.checkpoints(claim.batch, lo=claim.lo, hi=claim.hi)
-                hand.checkpoints = {at.n: at for at in found}
-        except StoreError as error:
-            world.say(self.name, f"cannot load chunk {hand.chunk}: {error}")
-            return
-        if items:
-            hand.loaded_to = items[-1].n
-            hand.unseen -= len(items)
-        if not items or not hand.unseen:
-            hand.loaded_all = True
-        if lease.condemned(hand.claim.pending, hand.claim.blame):
-            for item in items:
-                self._condemn(hand, item)
-        else:
-            hand.take_in(items, self.now())
-
-    def _condemn(self, hand: Hand, item: Item) -> None:
-        plan, n, place = self.world.plan, int(item.n), item.place
-        if not (plan.crash or plan.pause or plan.missed_beat or plan.unsent) and plan.killer != (item.key, place.stage):
-            raise Violation(f"item {n} is condemned, but it never killed a process")
-        effect = (n, place.stage, place.epoch)
-        if len(self.world.trials[effect]) < BLAME:
-            raise Violation(f"item {n} is condemned, but it was not started {BLAME} times alone and in vain")
-        self.world.condemned[effect] += 1
-        hand.outcomes.append(Failed(item, False, "killed_process", "its process died too often", 0.0, 0.0, 0.0))
-
-    # -- running ------------------------------------------------------------------------------------------------
-
-    def _run_some(self) -> Actor:
-        """A slice of what is ready; a suspect's items come first, and one at a time."""
-        hand = next((hand for hand in self.hands if hand.alone and hand.ready), None)
-        if hand is not None and hand.on_trial and not (yield from self._note_start(hand)):
-            return
-        for _ in range(1 if hand is not None else self.world.plan.slice):
-            busy = hand if hand is not None else next((h for h in self.hands if h.ready), None)
-            if busy is None:
-                return
-            item = busy.ready.pop(0)
+            items = self.store.load(claim, effect.after, effect.most, 1 << 20)
             if self.world.plan.every:
-                yield from self._walk(busy, item)
-                continue
-            found = self._look(item)
-            if found is not None:
-                busy.outcomes.append(found)
-                continue
-            busy.effects.append(self.world.about_to_run(item, self.now()))
-            seconds = seconds_of(self.world)
-            yield seconds
-            busy.outcomes.append(handle(self, item, seconds))
+                self._checkpoints = self.store.checkpoints(claim.batch, lo=claim.lo, hi=claim.hi)
+        except StoreError as error:
+            self.world.say(self.name, f"cannot load chunk {claim.lease.chunk}: {error}")
+            self._stop(ex.StopRun("trouble"))
+            return None
+        return items
 
-    def _walk(self, hand: Hand, item: Item) -> Actor:
-        """A range up to its next checkpoint, or to its end."""
-        world, n = self.world, int(item.n)
-        walk = hand.walks.get(n)
-        if walk is None:
-            walk = hand.walks[n] = Walk(item, hand.checkpoints.get(n), length_of(world, n), world.plan.every)
-            hand.effects.append(world.about_to_run(item, self.now()))
-            world.ranges.begins(walk)
-        world.ranges.goes_on(walk, hand.claim.lease.fence)
-        seconds = seconds_of(self.world)
-        yield seconds
-        world.ranges.handled(walk, walk.go_on())
-        if not walk.at_end and not world.goes_wrong(world.plan.transient):
-            hand.savings.append((walk, walk.reached()))
-            return
-        del hand.walks[n]
-        if walk.at_end:
-            outcome = handle(self, walk.item, seconds, walk.result())
-        else:
-            outcome = Failed(walk.item, True, "http_503", "no answer", world.chance(), 0.1, seconds)
-        if isinstance(outcome, Done):
-            hand.last.append(walk.reached())
-        hand.outcomes.append(outcome)
+    def _look_at(self, effect: ex.LookAt) -> Any:
+        batch = self.world.batch
+        try:
+            if effect.what is ex.Look.BATCH:
+                return self.store.batch(batch.name)
+            chunks = self.store.chunks(batch.id)
+        except StoreError:
+            return None if effect.what is not ex.Look.BLAME else self.desk.careful
+        if effect.what is ex.Look.BLAME:
+            return any(carries_blame(c, is_held=self.world.is_live(c, self.world.clock.now)) for c in chunks)
+        return chunks
+
+    # -- handlers -----------------------------------------------------------------------------------------------
+
+    def _begin(self, effect: ex.Begin) -> None:
+        work: ex.Portion = effect.work
+        actor = self._begin_walk(work) if self.world.plan.every else self._handle(work)
+        self.world.begin(self._live(actor))
+
+    def _handle(self, work: ex.Portion) -> Actor:
+        outcomes: list[Outcome] = []
+        for item in work.items:
+            if work.hold.lost or self.desk.orders.stopping:
+                break
+            found = self._look(item)
+            if found is None:
+                self.effects[work.hold].append(self.world.about_to_run(item, self.now()))
+                seconds = seconds_of(self.world)
+                yield seconds
+                found = handle(self, item, seconds)
+            outcomes.append(found)
+        self.tell(ex.Answer(work, outcomes, work.items[len(outcomes) :]))
 
     def _look(self, item: Item) -> Outcome | None:
         """Before anything is run: whether its input is still there, and whether its output is there already."""
         world, (n, place) = self.world, (int(item.n), item.place)
         broken = world.outside.broken_below(n, place.stage) if world.outside.broken else None
-        if broken is None and place.stage and world.goes_wrong(world.plan.lost):
-            broken = place.stage - 1
-        if broken is not None:
-            return Lost(item, broken, "its input is gone")
+        if broken is not None or (place.stage and world.goes_wrong(world.plan.lost)):
+            return Lost(item, place.stage - 1, "its input is gone")
         effect = (n, place.stage, place.epoch)
         if not world.plan.adopts or not world.outside.has(effect):
             return None
@@ -335,57 +374,126 @@ class Process:
         spend = world.outside.made[effect]
         return Done(item, output, canonical.digest(item.salt, output), 0.0, 0.0, spend, adopted=True)
 
-    def _note_start(self, hand: Hand) -> Generator[float, None, bool]:
-        """An item on trial is run only after that is durable."""
-        (item,) = hand.ready
-        hand.on_trial = False
-        self.world.trials[int(item.n), item.place.stage, item.place.epoch].append(hand.claim.lease.fence)
-        receipts = yield from self._write([settle.start(self._holder(hand), commit_id=self.world.new_id())])
-        if not receipts[0].landed:
-            self._drop(hand, f"its start was refused ({receipts[0].reason})")
-            return False
-        hand.version += 1
-        return True
+    def _inspect(self, question: ex.Question) -> Actor:
+        """Ask the verifiers: how far an item must go back whose input does not hold."""
+        yield self.world.chance()
+        cleared: list[Item] = []
+        outcomes: list[Outcome] = []
+        for item in question.items:
+            broken = self.world.outside.broken_below(item.n, item.place.stage)
+            if broken is None and item.n in question.known_lost:
+                broken = item.place.stage - 1
+            if broken is None:
+                cleared.append(item)
+            else:
+                outcomes.append(Lost(item, broken, "its input is gone"))
+        self.tell(ex.Passed(question, cleared, outcomes))
+
+    # -- ranges -------------------------------------------------------------------------------------------------
+
+    def _begin_walk(self, work: ex.Portion) -> Actor:
+        world, (item,) = self.world, work.items
+        if work.hold.lost or self.desk.orders.stopping:
+            self.tell(ex.Answer(work, [], work.items))
+            return
+        n = int(item.n)
+        walk = Walk(item, work.hold.checkpoints.get(n), length_of(world, n), world.plan.every)
+        self.effects[work.hold].append(world.about_to_run(item, self.now()))
+        world.ranges.begins(walk)
+        yield from self._walk(work, walk)
+
+    def _walk(self, work: ex.Portion, walk: Walk) -> Actor:
+        """Walk a range up to its next checkpoint, or to its end."""
+        world = self.world
+        world.ranges.goes_on(walk, work.fence)
+        seconds = seconds_of(world)
+        yield seconds
+        world.ranges.handled(walk, walk.go_on())
+        if not walk.at_end and not world.goes_wrong(world.plan.transient):
+            self.tell(ex.CheckpointReached(work, Saving(walk.reached(), (work, walk))))
+            return
+        if walk.at_end:
+            outcome = handle(self, walk.item, seconds, walk.result())
+        else:
+            outcome = Failed(walk.item, True, "http_503", "no answer", world.chance(), 0.1, seconds)
+        if isinstance(outcome, Done):
+            work.reached = walk.reached()
+        self.tell(ex.Answer(work, [outcome]))
+
+    def _reply(self, effect: ex.Reply) -> None:
+        """Walks whose checkpoint is durable go on; where the run stops, they are left there."""
+        for saving in effect.savings:
+            work, walk = saving.waiter
+            if not effect.landed:
+                self.tell(ex.Answer(work, [], [walk.item]))
+                continue
+            walk.is_saved(saving.reached)
+            if self.desk.orders.stopping:
+                self._park(work, walk)
+            else:
+                self.world.begin(self._live(self._walk(work, walk)))
+
+    def _park(self, work: ex.Portion, walk: Walk) -> None:
+        effect = _effect(walk.item)
+        self.effects[work.hold].remove(effect)
+        self.world.excused[effect] += 1
+        self.tell(ex.Answer(work, [], [walk.item]))
 
     # -- settling and committing --------------------------------------------------------------------------------
 
-    def _commit(self) -> Actor:
+    def _write_group(self, group: Sequence[ex.Written]) -> Generator[float, None, list[Receipt]]:
         """Everything that is finished, in one write; each chunk with its own guard."""
-        for hand in [hand for hand in self.hands if hand.lost]:
-            self._drop(hand, "the heartbeat found it lost")
-        ripe = [hand for hand in self.hands if hand.outcomes or hand.savings]
-        if not ripe:
-            return
-        settled = [self._settle(hand) for hand in ripe]
-        commits = [self._commit_of(hand, what) for hand, what in zip(ripe, settled, strict=True)]
-        receipts = yield from self._write(commits)
-        for hand, what, commit, receipt in zip(ripe, settled, commits, receipts, strict=True):
-            if receipt.landed:
-                self._go_on(hand, what, commit.release)
-            else:
-                self._drop(hand, f"its commit was refused ({receipt.reason})")
+        for written in group:
+            self._check_written(written)
+        receipts = yield from self._write([self._lingering(written) for written in group])
+        for written, receipt in zip(group, receipts, strict=True):
+            if receipt.landed and written.commit.kind != journal.STARTED:
+                self._are_durable(written)
+        return receipts
 
-    def _settle(self, hand: Hand) -> Settled:
-        outcomes, hand.outcomes, now = hand.outcomes, [], self.now()
-        settled = settle.settle(outcomes, stages=self.world.stages, policies=self.world.plan.policies, now=now)
-        check_waits(outcomes, settled, self.world.plan.policies, now)
-        return settled
+    def _lingering(self, written: ex.Written) -> Commit:
+        """Return the commit; now and then one that does not give a finished chunk back yet: that comes later."""
+        world, commit, hold = self.world, written.commit, written.hold
+        if not commit.release or not written.settled.counts.settled or not world.goes_wrong(world.plan.lingers):
+            return commit
+        kept = settle.commit(hold.holder, written.settled, commit_id=commit.id, reached=hold.all_reached())
+        after = msgspec.structs.replace(hold.holder, version=hold.version + 1)
+        release = settle.commit(after, settle.NOTHING, commit_id=world.new_id(), release=True)
+        late = Wire(world, world.store)
+        world.begin(lambda: late.deliver("late", [release]), (0.5 + world.chance()) * LEASE)
+        self.unsure = True
+        return kept
 
-    def _commit_of(self, hand: Hand, settled: Settled, *, release: bool = False, due: float = 0.0) -> Commit:
-        left = hand.left + len(settled.onward)
-        lingers = self.world.goes_wrong(self.world.plan.lingers)
-        release = release or (hand.loaded_all and not left and not lingers)
-        reserved = self._reserve() * max(0, hand.claim.pending)
-        return settle.commit(
-            self._holder(hand), settled, commit_id=self.world.new_id(), release=release, due=due, reserved=reserved,
-            reached=hand.reached,
-        )  # fmt: skip
+    def _check_written(self, written: ex.Written) -> None:
+        """Waits are kept; who is condemned was tried often enough; who is on trial is known."""
+        hold, now = written.hold, self.desk.now
+        check_waits(hold.in_write, written.settled, self.world.plan.policies, now)
+        if written.commit.kind == journal.STARTED:
+            (item,) = [*hold.unasked, *(item for queue in hold.ready for item in queue.items())]
+            self.world.trials[_effect(item)].append(hold.lease.fence)
+        for outcome in hold.in_write if written.settled.attempts else ():
+            if isinstance(outcome, Failed) and outcome.code == "killed_process":
+                self._check_condemned(outcome.item)
 
-    def _holder(self, hand: Hand) -> Holder:
-        claim = hand.claim
-        return Holder(batch=claim.batch, chunk=hand.chunk, fence=claim.lease.fence, version=hand.version, seconds=LEASE)
+    def _check_condemned(self, item: Item) -> None:
+        plan, effect = self.world.plan, _effect(item)
+        may_die = plan.crash or plan.pause or plan.missed_beat or plan.unsent
+        if not may_die and plan.killer != (item.key, item.place.stage):
+            raise Violation(f"item {item.n} is condemned, but it never killed a process")
+        if len(self.world.trials[effect]) < BLAME:
+            raise Violation(f"item {item.n} is condemned, but it was not started {BLAME} times alone and in vain")
+        self.world.condemned[effect] += 1
 
-    def _write(self, commits: list[Commit]) -> Generator[float, None, list[Receipt]]:
+    def _are_durable(self, written: ex.Written) -> None:
+        """What was committed is told, and nobody in the chunk is on trial any more."""
+        hold = written.hold
+        told = {_effect(outcome.item) for outcome in hold.in_write}
+        self.effects[hold] = [effect for effect in self.effects[hold] if effect not in told]
+        for effect, trials in self.world.trials.items():
+            if hold.claim.lo <= effect[0] < hold.claim.hi:  # who slept hears late, and others may have begun since
+                trials[:] = [fence for fence in trials if fence > hold.lease.fence]
+
+    def _write(self, commits: list[Any]) -> Generator[float, None, list[Receipt]]:
         """Write, and after a lost reply look every commit up; what did not land is sent again as it is."""
         sending = Sending(commits)
         while sending.left:
@@ -399,39 +507,26 @@ class Process:
         self.unsure = self.unsure or not all(receipt.landed for receipt in receipts)
         return receipts
 
-    def _go_on(self, hand: Hand, settled: Settled, released: bool) -> None:
-        """What is durable may go on."""
-        hand.version += 1
-        for effect in hand.effects:
-            trials = self.world.trials[effect]  # who slept hears of it late, and others may have begun since
-            trials[:] = [fence for fence in trials if fence > hand.claim.lease.fence]
-        hand.are_durable()
-        if released:
-            self.hands.remove(hand)
-        else:
-            hand.take_in(settled.onward, self.now())
+    def _leave(self, effect: ex.Leave) -> None:
+        """A chunk was given back, or is dropped because somebody else has it, or may have: without a reason that must
+        not happen."""
+        hold = effect.hold
+        if effect.why:
+            self.world.say(self.name, f"drops chunk {hold.lease.chunk}: {effect.why}")
+            self.world.counts["leases lost"] += 1
+            if not self.is_shaken and not self.world.is_seized(hold.claim):
+                raise Violation(
+                    f"{self.name} lost chunk {hold.lease.chunk} ({effect.why}), though nothing had happened"
+                )
+        if effect.why or self.desk.orders.at_once:
+            self._excuse(hold)
+            self.effects[hold] = []
 
-    def _let_go(self) -> Actor:
-        """Release what only waits for longer than half a lease; now and then later."""
-        if self.world.goes_wrong(self.world.plan.lingers):
-            return
-        now = self.now()
-        for hand in [h for h in self.hands if h.loaded_all and not h.ready and not h.outcomes and not h.lost]:
-            due = hand.next_due()
-            if due is None or due - now > LEASE / 2:
-                commit = self._commit_of(hand, settle.NOTHING, release=True, due=_grid(due, now))
-                self.hands.remove(hand)
-                yield from self._write([commit])
+
+def _effect(item: Item) -> Effect:
+    return int(item.n), item.place.stage, item.place.epoch
 
 
 def world_pause(chance: float) -> float:
     """Shorter than a lease, or much longer."""
     return LEASE * (0.3 + 3 * chance)
-
-
-def _grid(due: float | None, now: float) -> float:
-    """Releases wait on a grid, so that items due at about the same time are claimed together."""
-    if due is None:
-        return 0.0
-    grid = max(1.0, (due - now) * GRID)
-    return now + -(-(due - now) // grid) * grid

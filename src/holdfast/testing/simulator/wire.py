@@ -31,15 +31,15 @@ class Wire:
         if world.goes_wrong(plan.unsent):
             late = world.chance() * 4 * LEASE
             if late < 3 * LEASE:
-                world.begin(lambda: self._deliver("late", commits), late)
+                world.begin(lambda: self.deliver("late", commits), late)
             world.say(who, "hears nothing: the commit did not arrive", *map(_told, commits))
             world.counts["commits late or lost"] += 1
             yield 1.0 + world.chance() * 5
             return None
         yield 0.005
-        receipts = self._deliver(who, commits)
+        receipts = self.deliver(who, commits)
         if world.goes_wrong(plan.doubled):
-            world.begin(lambda: self._deliver("twice", commits), world.chance() * 2 * LEASE)
+            world.begin(lambda: self.deliver("twice", commits), world.chance() * 2 * LEASE)
             world.counts["commits doubled"] += 1
         if world.goes_wrong(plan.unheard):
             world.say(who, "hears nothing: the reply was lost")
@@ -54,7 +54,7 @@ class Wire:
         world = self.world
         yield 0.005
         try:
-            receipts = self._deliver(who, commits)
+            receipts = self.deliver(who, commits)
         except StoreError as error:
             if isinstance(error, StoreUnavailable) and self._sent.isdisjoint(commit.id for commit in commits):
                 for commit in commits:
@@ -67,7 +67,7 @@ class Wire:
         yield 0.005
         if world.goes_wrong(world.plan.doubled):
             with suppress(StoreError):
-                receipts = self._deliver("twice", commits)
+                receipts = self.deliver("twice", commits)
         return receipts
 
     def asked(self, commit: Commit) -> bool:
@@ -86,7 +86,7 @@ class Wire:
             self.world.landed.add(commit.id)
         return landed
 
-    def _deliver(self, who: str, commits: Sequence[Commit]) -> list[Receipt]:
+    def deliver(self, who: str, commits: Sequence[Commit]) -> list[Receipt]:
         world = self.world
         sealed = world.sealed
         receipts = self.store.commit(commits)

@@ -22,10 +22,10 @@ import msgspec
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
+from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.resources import Resources, close_kept
+from holdfast.runtime.engine.runner import StageRunner
 from holdfast.runtime.sinks.base import Identity
-from holdfast.runtime.working.assignment import Assignment
-from holdfast.runtime.working.runner import StageRunner
 
 
 class Parcel(msgspec.Struct):

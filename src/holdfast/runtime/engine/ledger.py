@@ -1,4 +1,4 @@
-"""What this run has done so far, and what an item costs: the figures behind progress, budget and report."""
+"""What this run has done so far: the figures behind progress and report."""
 
 import threading
 import time
@@ -69,7 +69,7 @@ class Letters:
 class Ledger:
     """Adds up what lands. Written by the worker and the ingester, read by anyone."""
 
-    def __init__(self, chunks: list[Chunk], *, cap: int | None = None, item_cost: int | None = None) -> None:
+    def __init__(self, chunks: list[Chunk]) -> None:
         self.began_with = chunks
         """The chunks as they were before the run."""
         self.before = Counts()
@@ -87,7 +87,6 @@ class Ledger:
         self.adopted = 0
         self.elsewhere = Counts()
         self.looking = ""
-        self.cap = cap
         self.began = time.monotonic()
         self.buried: list[ItemNo] = []
         """Items this run buried and nobody has heard of yet."""
@@ -105,9 +104,6 @@ class Ledger:
         self._asked = False
         self.notes: list[str] = []
         """What the report shall mention."""
-        self._item_cost = item_cost
-        self._dearest: dict[int, int] = {}
-        self._cheapest: dict[int, int] = {}
         self._begun = self._ended = 0
         """Writes that this run has begun, and those that it has added up."""
         self._lock = threading.Lock()
@@ -116,10 +112,6 @@ class Ledger:
         """Outcomes that are durable."""
         with self._lock:
             self.now = self.now.plus(settled.counts)
-        if self.cap is not None:
-            for stage, spend in settled.spends:
-                self._dearest[stage] = max(self._dearest.get(stage, 0), spend.usd)
-                self._cheapest[stage] = min(self._cheapest.get(stage, spend.usd), spend.usd)
         for group in settled.advanced:
             self.adopted += len(group.items) if group.adopted else 0
         if self._redriven:
@@ -221,49 +213,6 @@ class Ledger:
     def _ask_for_rows(self) -> None:
         if self.counts_rows and self.ingested and not self._asked:
             self._asked, self._rows_expected = True, self._expected()
-
-    # -- money ----------------------------------------------------------------------------------------------------
-
-    @property
-    def spent(self) -> int:
-        return self.before.spent + self.now.spent
-
-    @property
-    def broke(self) -> bool:
-        return self.cap is not None and self.spent >= self.cap
-
-    def most_at_once(self) -> int | None:
-        """How many items may be claimed while nothing is known of what they cost: as many as were tried before, so
-        that the first dear ones are met by few."""
-        if self.cap is None or self._cost():
-            return None
-        return max(1, self.now.settled)
-
-    def reserve(self) -> int:
-        """What to set aside for each claimed item: what the user said one can cost, else the most one has cost. While
-        nothing is known, all that is left; at the end, too, while it would pay for a cheap one."""
-        if self.cap is None:
-            return 0
-        left, most, cost = max(1, self.cap - self.spent), self.most_at_once(), self._cost()
-        if most is not None:
-            return max(1, left // most)
-        return left if self._item_cost is None and self._least() <= left < cost else cost
-
-    def _cost(self) -> int:
-        """The most that an item has cost, or is likely to; 0 while nothing is known."""
-        if self._item_cost is not None:
-            return self._item_cost
-        if self._dearest:
-            return sum(self._dearest.values())
-        return 3 * self._mean_before()
-
-    def _least(self) -> int:
-        """The least that an item has cost."""
-        return sum(self._cheapest.values()) if self._cheapest else self._mean_before()
-
-    def _mean_before(self) -> int:
-        settled = sum(chunk.counts.done + chunk.counts.dead for chunk in self.began_with)
-        return self.before.spent // settled if settled else 0
 
 
 def _at_least_nothing(counts: Counts) -> Counts:

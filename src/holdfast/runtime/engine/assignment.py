@@ -3,50 +3,42 @@
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.core.model import Item
-from holdfast.core.outcome import Outcome
-from holdfast.core.settle import Reached
 from holdfast.runtime.define.context import Context
+from holdfast.runtime.engine.exchange import Answer, Portion
+from holdfast.runtime.engine.heartbeat import HeldLease
 from holdfast.runtime.sinks.base import Identity
 
-clock = time.perf_counter
+clock = time.monotonic
 
 NOTHING: Mapping[int, Identity] = MappingProxyType({})
 
 PATIENCE = 0.05
 """Items travel together where they take a few milliseconds: after this time they are not as quick as they were taken
 for, and those that were not begun are left."""
+LATCH_SECONDS = 1.0
+"""How often whoever waits looks whether its work was given up."""
 
 
-class Assignment:
-    """Some items of one stage under one fence, on their way through an executor and back."""
+class Assignment(Portion):
+    """A portion in the hands of the threads of a run: some items on their way through an executor and back."""
 
     __slots__ = (
         "_answered",
         "_lock",
         "_told",
         "abandoned",
+        "came_back",
         "contexts",
         "ctx",
         "cut",
-        "fence",
-        "fresh",
-        "holding",
-        "items",
-        "left",
-        "lone",
-        "outcomes",
+        "lease",
         "patience",
-        "reached",
-        "ready_at",
         "replaces",
-        "resumed",
-        "slots",
-        "stage",
         "staging",
         "started",
         "told",
@@ -54,38 +46,25 @@ class Assignment:
     )
 
     def __init__(
-        self, stage: int, items: list[Item], fence: int, ready_at: float, holding: Any, resumed: bool = False
+        self, stage: int, items: list[Item], fence: int, ready_at: float, hold: Any, resumed: bool = False
     ) -> None:
-        self.stage = stage
-        self.items = items
-        self.fence = fence
-        self.ready_at = ready_at
-        self.holding = holding
-        self.resumed = resumed
-        """The items were read from the store, not handed on by this run: what they rest on is verified first."""
-        self.outcomes: list[Outcome] = []
-        self.left = len(items)
-        """Items the worker has not had back."""
-        self.slots = 0
-        """Slots it holds until they are committed; none on the committing thread, which is done before it commits."""
+        super().__init__(stage, items, fence, ready_at, hold, resumed)
+        self.lease: HeldLease | None = None
+        """The lease it is run under, as all threads see it; None in a worker process, which has none."""
         self.started = 0.0
         """When the item at hand was begun; 0 while none is."""
         self.ctx: Context | None = None
         """The context of the item at hand, where its stage takes one: what it cost is known even if it hangs."""
         self.contexts: dict[int, Context] = {}
         """The same for coroutines, by the number of their item."""
-        self.fresh = False
-        """A process died under its one item, which gets a new one."""
-        self.lone = False
-        """And nothing else is in flight beside it: if that process dies, too, its item is to blame."""
         self.staging: set[int] = set()
         """Items whose output is on its way into a file, or is there."""
         self.told: set[int] = set()
         """Items that were given up, and whose cost goes on record without an output."""
+        self.came_back = 0
+        """Items that the worker has had back."""
         self.abandoned = False
         """Given up by the worker: whatever still comes is ignored."""
-        self.reached: Reached | None = None
-        """How far its item had come at the end, where that is a range: written with its outcome."""
         self.replaces: Mapping[int, Identity] = NOTHING
         """Number -> the older file of an item that was sent back, in a worker process: it has no record to ask."""
         self.patience = PATIENCE
@@ -102,7 +81,7 @@ class Assignment:
     @property
     def is_vain(self) -> bool:
         """Whether nothing that still comes of it can be committed: it was given up, or its lease was lost."""
-        return self.abandoned or (self.holding is not None and self.holding.lost)
+        return self.abandoned or (self.lease is not None and self.lease.lost)
 
     def may_stage(self, item: Item) -> bool:
         """Return whether the output of an item may become a file, which carries what it cost: not once that was told
@@ -131,7 +110,7 @@ class Assignment:
         """Whether all that is owed of it was handed in, or is on its way."""
         return self._answered
 
-    def split(self) -> "Answer | None":
+    def split(self) -> Answer | None:
         """Take from under a slow handler what is finished and what was not begun; None if it has answered, or was split
         before. Whoever runs it looks at `cut` before each item: at most the one behind those finished is running."""
         with self._lock:
@@ -141,7 +120,7 @@ class Assignment:
             self._told = told = len(self.outcomes)
         return Answer(self, self.outcomes[:told], self.items[told + 1 :])
 
-    def answer(self) -> "Answer | None":
+    def answer(self) -> Answer | None:
         """Everything that came of it, or after it was split the rest; None where nothing is left."""
         with self._lock:
             self._answered = True
@@ -161,13 +140,28 @@ class Assignment:
 
     def is_late(self, now: float) -> bool:
         """Whether its lease ran out before it was begun: another process may have its items by now."""
-        return self.holding is not None and now > max(self.valid, self.holding.lease.expires)
+        return self.lease is not None and now > max(self.valid, self.lease.lease.expires)
 
 
-class Answer(NamedTuple):
-    """Outcomes on their way back to the worker: of a whole assignment or of a part of it."""
+class Latch:
+    """Where the thread of a handler waits until its checkpoint is durable; whoever commits answers."""
 
-    work: Assignment
-    outcomes: list[Outcome]
-    unrun: Sequence[Item] = ()
-    """Items that come back as they went: they were not begun."""
+    __slots__ = ("_landed", "_lock", "_work")
+
+    def __init__(self, work: Assignment) -> None:
+        self._work = work
+        self._landed = False
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def wait(self) -> bool:
+        """Return whether it is durable; not, where the lease was lost or the run ends without it."""
+        while not self._lock.acquire(timeout=LATCH_SECONDS):
+            if self._work.is_vain:
+                return False
+        return self._landed
+
+    def answer(self, landed: bool) -> None:
+        """Let the handler's thread go on."""
+        self._landed = landed
+        self._lock.release()

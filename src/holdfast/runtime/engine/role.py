@@ -13,10 +13,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.limits import SLOW_SECONDS, WATCH_SECONDS
-from holdfast.runtime.working.assignment import Assignment, clock
+from holdfast.runtime.engine.assignment import Assignment, clock
 
 if TYPE_CHECKING:
-    from holdfast.runtime.working.lane import Lane
+    from holdfast.runtime.engine.stages import StageDriver
 
 
 class HandedOn(BaseException):
@@ -26,7 +26,7 @@ class HandedOn(BaseException):
 class Slice(NamedTuple):
     """Items that the driver runs itself, and since when."""
 
-    lane: "Lane"
+    driver: "StageDriver"
     work: Assignment
     began: float
 
@@ -63,9 +63,9 @@ class Role:
     def is_mine(self) -> bool:
         return self._driver == threading.get_ident()
 
-    def lend(self, lane: "Lane", work: Assignment) -> None:
+    def lend(self, driver: "StageDriver", work: Assignment) -> None:
         """The driver begins a slice: from now on the spare thread may take the role."""
-        self._slice = Slice(lane, work, clock())
+        self._slice = Slice(driver, work, clock())
         if self._spare is None:
             self._spare = threading.Thread(target=self._stand_by, name="holdfast-spare", daemon=True)
             with suppress(RuntimeError):  # the system gives no more threads: then nobody can take over
@@ -112,6 +112,6 @@ class Role:
             answer = found.work.split()
             if answer is not None:
                 self._slice = self._spare = None
-                lane, work = found.lane, found.work
-                return lambda: lane.handed_on(work, answer)
+                driver, work = found.driver, found.work
+                return lambda: driver.handed_on(work, answer)
         return None

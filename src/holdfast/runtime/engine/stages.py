@@ -1,31 +1,40 @@
-"""A lane: one stage on its way through a pool, with its pace, its share of the workers and what is in flight."""
+"""The stages of a run as its threads see them: each with its runner, its pool, what is in flight, and its outputs."""
 
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NoReturn
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.core.errors import StoreError, UsageError
 from holdfast.core.limits import SLOW_SECONDS
-from holdfast.core.model import Item
-from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Settled
+from holdfast.runtime.define.options import Options
 from holdfast.runtime.define.policy import Breaker
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.ending.breaker import StageBreaker
+from holdfast.runtime.engine import remote
+from holdfast.runtime.engine.assignment import Assignment, clock
+from holdfast.runtime.engine.control import Control
+from holdfast.runtime.engine.dispatch import PoolKind, PoolLoad, Slots, StageBreaker, StageFacts, StageQueue
+from holdfast.runtime.engine.exchange import Answer
+from holdfast.runtime.engine.ledger import Ledger
+from holdfast.runtime.engine.pools import BorrowedProcesses, BorrowedThreads, Finished, Loop, Pool, Threads, Unable
+from holdfast.runtime.engine.processes import Processes
+from holdfast.runtime.engine.resources import Handed, Resources
+from holdfast.runtime.engine.role import HandedOn, Role
+from holdfast.runtime.engine.runner import StageRunner
+from holdfast.runtime.scans.burial import Burial
+from holdfast.runtime.scans.elsewhere import ProcessRunner
+from holdfast.runtime.scans.runner import RangeRunner
+from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.sinks.base import Evidence
-from holdfast.runtime.working.assignment import Answer, Assignment, clock
-from holdfast.runtime.working.control import Control
-from holdfast.runtime.working.executors import BorrowedProcesses, BorrowedThreads
-from holdfast.runtime.working.holding import Holding
-from holdfast.runtime.working.loop import Loop
-from holdfast.runtime.working.pace import Pace
-from holdfast.runtime.working.pools import Finished, Pool, Threads, Unable
-from holdfast.runtime.working.processes import Processes
-from holdfast.runtime.working.role import HandedOn, Role
-from holdfast.runtime.working.runner import StageRunner
 
-log = logging.getLogger("holdfast.lane")
+if TYPE_CHECKING:
+    from holdfast.runtime.define.pipeline import PipelineDefinition
+
+log = logging.getLogger("holdfast.stages")
 
 INLINE_PATIENCE = SLOW_SECONDS / 2
 """After this time on the committing thread, handlers are not as quick as they were taken for."""
@@ -33,108 +42,53 @@ LOOP_PATIENCE = 2.0
 """What the event loop may be late by before a handler is said to block it."""
 
 
-class Slots:
-    """How many assignments, or items on the event loop, may be handed over and not committed, over all stages."""
-
-    def __init__(self, size: int, *, one_by_one: bool = False) -> None:
-        self.free = size
-        self.one_by_one = one_by_one
-        """With a budget items travel alone: what each cost is known before the next is begun."""
-        self.most: int | None = None
-        """With a tolerance no more items travel together than may still die."""
-
-
-class Lane:
-    """One stage and everything that decides how its items are run."""
+class StageDriver:
+    """One stage: hands portions to its pool, watches what is in flight, sees to its outputs."""
 
     def __init__(
-        self, index: int, runner: StageRunner, pool: Pool, slots: Slots, control: Control, finished: Finished,
+        self, queue: StageQueue, runner: StageRunner, pool: Pool, control: Control, finished: Finished,
         open_resources: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        self.index = index
+        self.queue = queue
+        self.index = queue.index
         self.runner = runner
         self.stage: Stage = runner.stage
         self.pool = pool
-        self.slots = slots
         self.control = control
         self.finished = finished
         self.open_resources = open_resources
         """Opens those of all stages, before the first item of the run: what cannot be opened costs nothing then."""
-        self.pace = Pace()
         runner.is_too_late = self._is_too_late
-        said = self.stage.breaker
-        rule = said.rule() if isinstance(said, Breaker) else None
-        self.breaker = StageBreaker(self.stage.name, rule, self.stage.policy.defer_within)
-        self.used = 0
-        """Slots this lane holds."""
         self.active: dict[int, Assignment] = {}
         self.role: Role | None = None
         """Moves on where a handler on the committing thread is slow."""
-        self._surprised = False
-        """One was: none of this stage is run there again in this run."""
         self._begun = False
         self._unpublished = False
         """Some outputs did not get their final names; that was said once, and the end of the run says it again."""
 
     # -- starting -------------------------------------------------------------------------------------------------
 
-    def can_start(self, holding: Holding) -> bool:
-        if holding.lost or not holding.ready[self.index].count or self._free() < 1:
-            return False
-        if self.breaker.until and self.breaker.blocks(self.runner.now(), self.used):
-            return False
-        if self._is_too_late():
-            return False
-        if holding.alone:
-            return holding.running == 0 and self.used == 0
-        return not holding.suspects or not holding.is_accused or self._pool_is_idle()
-
-    def _is_too_late(self) -> bool:
-        """Return whether a handler that begins now would be cut off by the deadline, and paid for nothing. Before the
-        pace is known, the last one that ended is believed."""
-        seconds = self.pace.mean if self.pace.known else self.runner.took
-        return not self.stage.takes_ranges and self.control.ends_within(seconds)
-
-    def room(self, holdings: Sequence[Holding]) -> int:
-        """How many more items could be begun here at once, beside what is at hand; slots beyond the workers do not
-        count, because what waits in them is not begun."""
-        at_hand = sum(h.running + h.ready_count + len(h.unasked) for h in holdings)
-        here = sum(h.ready[self.index].count for h in holdings)
-        limit = self.stage.concurrency
-        free = self.control.workers - at_hand
-        return free if limit is None else min(free, limit - self.used - here)
-
-    def start(self, holding: Holding) -> float:
-        """Hand over some items, or run them at once on this thread; returns how much that is of all that is run there
-        between two commits."""
+    def start(self, work: Assignment) -> None:
+        """Hand items over to the pool, or run them at once on this thread."""
         if not self._begun:
             self._begun = True
             self.open_resources()
             self.stage.hooks.before.call(self.runner.batch, self.runner.loan)
-        inline = self._inline(holding)
-        at, items = holding.ready[self.index].take(self._how_many(holding, inline))
-        resumed = False
-        if holding.resumed:
-            resumed = any(item.n in holding.resumed for item in items)
-            holding.resumed.difference_update(item.n for item in items)
-        work = Assignment(self.index, items, holding.lease.fence, at, holding, resumed)
-        deaths = holding.suspects.get(items[0].n, 0)
-        work.fresh, work.lone = deaths > 0, deaths > 1
-        holding.running += len(items)
-        if inline:
+        if work.inline:
             self._run_here(work)
-            return len(items) / self._most_together(inline)
-        self._occupy(work, len(items) if isinstance(self.pool, Loop) else 1)
-        if holding.lease.expires > self.runner.now():
-            work.valid = holding.lease.expires
+            return
+        assert work.lease is not None
+        if work.lease.lease.expires > self.runner.now():
+            work.valid = work.lease.lease.expires
         self.active[id(work)] = work
         self.pool.submit(self.runner, work)
-        return 0.0
 
-    def _occupy(self, work: Assignment, slots: int) -> None:
-        work.slots = slots
-        self.used += slots
-        self.slots.free -= slots
+    def _is_too_late(self) -> bool:
+        """Return whether a handler that begins now would be cut off by the deadline; asked by the threads of the
+        pool."""
+        pace = self.queue.pace
+        seconds = pace.mean if pace.known else self.runner.took
+        return not self.stage.takes_ranges and self.control.ends_within(seconds)
 
     def _run_here(self, work: Assignment) -> None:
         """Run items on this thread. If they turn out to be slow after all, the rest is left for other threads. If one
@@ -176,8 +130,7 @@ class Lane:
     def handed_on(self, work: Assignment, answer: Answer) -> None:
         """On the thread that took the role: an item is slow. It holds its slot and the place of a worker until it ends,
         and its stage is not run inline again."""
-        self._surprised = True
-        self._occupy(work, 1)
+        self.queue.surprise(work)
         self.active[id(work)] = work
         if isinstance(self.pool, Threads):
             self.pool.lend()
@@ -198,57 +151,13 @@ class Lane:
         oldest = min((work.started for work in self.active.values() if work.is_slow(math.inf)), default=math.inf)
         return oldest + SLOW_SECONDS - clock()
 
-    def _pool_is_idle(self) -> bool:
-        return self.pool.is_idle if isinstance(self.pool, Processes) else self.used == 0
-
-    def _free(self) -> int:
-        limit = self.stage.concurrency
-        return self.slots.free if limit is None else min(self.slots.free, limit - self.used)
-
-    def _inline(self, holding: Holding) -> bool:
-        if self.slots.one_by_one or holding.exclusive or self.stage.timeout is not None or self.runner.asks:
-            return False
-        if self.stage.takes_ranges:  # its checkpoints wait for the committing thread
-            return False
-        return self.is_inline
-
-    @property
-    def is_inline(self) -> bool:
-        """Whether its handlers are so quick that they run on the committing thread."""
-        if not self.runner.handed.is_fixed:  # resources of a thread belong to one that closes them
-            return False
-        return isinstance(self.pool, Threads) and self.pace.quick and not self._surprised
-
-    def _how_many(self, holding: Holding, inline: bool) -> int:
-        ready = holding.ready[self.index].count
-        if holding.alone or holding.suspects or self.breaker.until:
-            return 1
-        if self.slots.one_by_one and not isinstance(self.pool, Loop):
-            return 1
-        if isinstance(self.pool, Loop):
-            return min(ready, self._free())
-        if isinstance(self.pool, Processes | BorrowedProcesses) and self.stage.timeout is not None:
-            return 1
-        share = ready if inline else -(-ready // max(1, self._free()))
-        return max(1, min(share, self._most_together(inline)))
-
-    def _most_together(self, inline: bool) -> int:
-        """How many items travel together; inline, from however many chunks."""
-        size = self.pace.slice(inline)
-        return size if self.slots.most is None else max(1, min(size, self.slots.most))
-
     # -- finishing ------------------------------------------------------------------------------------------------
 
-    def finish(self, work: Assignment, count: int) -> None:
-        """Some items of an assignment came back: give their slots back."""
-        work.left -= count
-        freed = count if isinstance(self.pool, Loop) else work.slots if work.left == 0 else 0
-        self.used -= freed
-        self.slots.free += freed
-        if work.left == 0:
-            self.active.pop(id(work), None)
+    def forget(self, work: Assignment) -> None:
+        """Forget an assignment of which everything came back."""
+        self.active.pop(id(work), None)
 
-    def overdue(self) -> Iterator[tuple[Assignment, list[Outcome], list[Item]]]:
+    def overdue(self) -> Iterator[Answer]:
         """Assignments whose handler does not answer: what they finished, with the item at hand as timed out, and the
         items they did not come to."""
         timeout = self.stage.timeout
@@ -267,9 +176,9 @@ class Lane:
             outcomes = list(work.outcomes)
             if len(outcomes) < last:
                 outcomes.append(self.runner.timed_out(work.items[len(outcomes)], work, work.started))
-            yield work, outcomes[first:], work.items[len(outcomes) : last]
+            yield Answer(work, outcomes[first:], work.items[len(outcomes) : last])
 
-    def cut_off(self) -> Iterator[tuple[Assignment, list[Outcome], list[Item]]]:
+    def cut_off(self) -> Iterator[Answer]:
         """Yield for each assignment of a run that ends at once the outcomes it has, with the cost of the items at hand,
         and the items it did not come to. Nothing is known of processes."""
         for work in list(self.active.values()) if isinstance(self.pool, Loop | Threads | BorrowedThreads) else ():
@@ -277,7 +186,7 @@ class Lane:
             if isinstance(self.pool, Loop):
                 running = self.pool.at_work(work)
                 self.pool.abandon(work)
-                yield work, [self.runner.cut_off(item, work, work.ready_at) for item in running], []
+                yield Answer(work, [self.runner.cut_off(item, work, work.ready_at) for item in running])
                 continue
             if work.is_answered:
                 continue
@@ -286,7 +195,7 @@ class Lane:
             outcomes = list(work.outcomes)
             if len(outcomes) < last and work.started:
                 outcomes.append(self.runner.cut_off(work.items[len(outcomes)], work, work.started))
-            yield work, outcomes[first:], work.items[len(outcomes) : last]
+            yield Answer(work, outcomes[first:], work.items[len(outcomes) : last])
 
     def _watch_loop(self, loop: Loop, timeout: float) -> None:
         """The loop times out its handlers itself, unless one of them keeps it from turning."""
@@ -351,3 +260,145 @@ class Lane:
 
     def _evidence(self, settled: Settled) -> list[Evidence]:
         return [Evidence.decode(o.file) for o in settled.outputs if o.file is not None and o.stage == self.index]
+
+
+AT_ONCE_SECONDS = 1.0
+"""What a resource may take to close where the run was told to end at once."""
+
+
+@contextmanager
+def open_stages(
+    pipeline: "PipelineDefinition",
+    options: Options,
+    control: Control,
+    finished: Finished,
+    ledger: Ledger,
+    resources: Resources,
+) -> Iterator[Sequence[StageDriver]]:
+    """Open the stages of a run; at its end their pools are closed, then its resources."""
+    stages = pipeline.stages
+    if any(isinstance(stage, RangeStage) and stage.follows for stage in stages):
+        raise UsageError(
+            f"{pipeline.name!r} follows its source, which has no end: call tick(), or run(poll=…) of the scan"
+        )
+    kinds = [_kind(stage, options) for stage in stages]
+    needed = _needed_here(stages, kinds, options, resources)
+    pools = {kind: _pool(kind, pipeline, options, finished, resources) for kind in dict.fromkeys(kinds)}
+    ahead = 2 if _may_run_ahead(set(kinds), options) and not stages[0].takes_ranges else 1
+    loads = {kind: PoolLoad(_kind_of_pool(pool)) for kind, pool in pools.items()}
+    slots = Slots(options.workers * ahead, one_by_one=options.cap is not None)
+    drivers = []
+    for index, (stage, kind) in enumerate(zip(stages, kinds, strict=True)):
+        runner: StageRunner
+        told: dict[str, Any] = {"pipeline": pipeline.name, "batch": options.batch, "now": pipeline.store.now,
+                                "stopping": lambda: control.stopping, "loan": resources.loan}  # fmt: skip
+        if isinstance(stage, RangeStage):
+            runner = _range_runner(stage, pipeline, options, finished, ledger, resources.of(stage), told)
+        else:
+            runner = StageRunner(stage, stages[index - 1] if index else None, handed=resources.of(stage), **told)
+        queue = _queue(index, runner, loads[kind], slots)
+        drivers.append(StageDriver(queue, runner, pools[kind], control, finished, partial(resources.open, needed)))
+    try:
+        yield drivers
+    finally:
+        for pool in pools.values():
+            pool.close()
+        for driver in drivers:
+            driver.runner.close()
+        resources.close(*[AT_ONCE_SECONDS] * control.at_once)
+
+
+def _needed_here(stages: Sequence[Stage], kinds: Sequence[str], options: Options, resources: Resources) -> list[str]:
+    """The names of all resources that are opened in this process; worker processes open theirs."""
+    names: list[str] = []
+    for stage, kind in zip(stages, kinds, strict=True):
+        if kind == "executor":
+            _refuse_unclosed(stage, options, resources)
+        names += () if _in_processes(stage, options) else resources.of(stage).names
+    return names
+
+
+def _refuse_unclosed(stage: Stage, options: Options, resources: Resources) -> None:
+    """On an executor of the user's nobody could close what belongs to its threads, or to its processes."""
+    scopes = resources.scopes(stage)
+    if "thread" in scopes or (scopes and not isinstance(options.executor, ThreadPoolExecutor)):
+        raise UsageError(
+            f"stage {stage.name!r} takes resources that nobody could close on an executor of yours: let it run on "
+            "threads or on processes of the run (executor='threads' or 'processes')"
+        )
+
+
+def _range_runner(stage: RangeStage, pipeline: "PipelineDefinition", options: Options, finished: Finished,
+                  ledger: Ledger, handed: Handed, told: dict[str, Any]) -> RangeRunner:  # fmt: skip
+    """Ranges run on threads; those that were asked to be in processes are waited for by a thread each."""
+    burial = Burial(pipeline.store, options.batch, ledger.admit)
+    told = {**told, "finished": finished, "burial": burial, "patience": options.patience}
+    if _in_processes(stage, options):
+        return ProcessRunner(stage, target=remote.address(stage.home), **told)
+    return RangeRunner(stage, handed=handed, **told)
+
+
+def _in_processes(stage: Stage, options: Options) -> bool:
+    chosen = stage.executor if stage.executor is not None else options.executor
+    return chosen == "processes" and not stage.is_async
+
+
+def _may_run_ahead(kinds: set[str], options: Options) -> bool:
+    """Whether a worker that is done with an item finds its next one waiting, so that it need not wait for the disk.
+    Not where what an item cost decides about the next one, and not where pools share their workers."""
+    return kinds in ({"threads"}, {"loop"}) and options.cap is None
+
+
+def _kind(stage: Stage, options: Options) -> str:
+    if stage.is_async:
+        return "loop"
+    if stage.takes_ranges:
+        return "threads"
+    chosen = stage.executor if stage.executor is not None else options.executor
+    if chosen is None or chosen == "threads":
+        return "threads"
+    return "processes" if chosen == "processes" else "executor"
+
+
+def _pool(
+    kind: str, pipeline: "PipelineDefinition", options: Options, finished: Finished, resources: Resources
+) -> Pool:
+    size, given = options.workers, options.executor
+    if kind == "loop":
+        return Loop(size, finished, resources.home)
+    if kind == "threads":
+        return Threads(size, finished, resources.leave_thread)
+    if kind == "executor" and isinstance(given, ThreadPoolExecutor):
+        return BorrowedThreads(given, finished)
+    target = remote.address(pipeline)
+    if kind == "processes":
+        needing = [index for index, stage in enumerate(pipeline.stages)
+                   if _in_processes(stage, options) and resources.of(stage).names]  # fmt: skip
+        return Processes(size, target, finished, needing)
+    assert isinstance(given, Executor)
+    return BorrowedProcesses(given, target, finished)
+
+
+def _kind_of_pool(pool: Pool) -> PoolKind:
+    kinds = {Threads: PoolKind.THREADS, Loop: PoolKind.LOOP, Processes: PoolKind.PROCESSES,
+             BorrowedThreads: PoolKind.BORROWED_THREADS, BorrowedProcesses: PoolKind.BORROWED_PROCESSES}  # fmt: skip
+    return kinds[type(pool)]
+
+
+def _queue(index: int, runner: StageRunner, load: PoolLoad, slots: Slots) -> StageQueue:
+    stage, breaker = runner.stage, runner.stage.breaker
+    facts = StageFacts(
+        name=stage.name,
+        policy=stage.policy,
+        maker="" if stage.takes_ranges else stage.maker,
+        concurrency=stage.concurrency,
+        has_timeout=stage.timeout is not None,
+        asks=runner.asks,
+        is_bound=not runner.handed.is_fixed,
+        adopts=stage.adopter is not None,
+        reads_files=runner.reads_files,
+        takes_ranges=stage.takes_ranges,
+        isolates_rows=stage.takes_ranges and bool(getattr(stage, "isolate", False)),
+    )
+    rule = breaker.rule() if isinstance(breaker, Breaker) else None
+    return StageQueue(index, facts, load, slots, StageBreaker(stage.name, rule, stage.policy.defer_within))

@@ -1,1 +1,0 @@
-"""How a batch ends or pauses: its course, breakers, the comparison at its end, the seal."""

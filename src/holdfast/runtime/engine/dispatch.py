@@ -1,0 +1,443 @@
+"""How much is begun and claimed: the queue of each stage, its measured pace, and what a run wants to have at hand."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.core import retry
+from holdfast.core.limits import BREAKER_PAUSE, CLAIM_ITEMS, DEFERRED_SECONDS, SLICE_ITEMS
+from holdfast.core.model import Chunk
+from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
+from holdfast.core.retry import Circuit, Phase, Policy, Rule
+from holdfast.core.settle import Reached, Settled, booked
+from holdfast.runtime.define.calls import Adopter, Verifier
+from holdfast.runtime.engine.exchange import Portion
+from holdfast.runtime.engine.hold import Hold
+from holdfast.runtime.text import in_words
+
+ENOUGH = 8
+"""Outcomes before a measurement is believed."""
+QUICK = 200e-6
+"""Handlers faster than this are bound by Python, not by waiting: they run on the committing thread."""
+SLICE_SECONDS = 0.01
+INLINE_SECONDS = 0.04
+SAMPLE = 100
+"""Outcomes of a group that are looked at: its mean is known well enough from these."""
+RATE_SECONDS = 0.2
+"""How often the rate of a run is measured."""
+MEMORY = 0.2
+"""Weight of the newest group of outcomes against the older ones."""
+AHEAD_SECONDS = 2.0
+"""A claim covers about as much work as the worker does in this time."""
+CROWDED = 2_000
+"""Items a second from which on handlers and the reading of the source get in each other's way."""
+
+NOT_A_STORM = frozenset({"process_died"})
+"""Transient, but the item's own doing: another service has no part in it."""
+CHECKS = frozenset({Verifier.code, Adopter.code})
+"""A check gave no answer. Where that may pass, it is as if the handler gave none: whoever is asked is away."""
+SAID_NO = frozenset({"unverified"})
+"""The handler answered, and so did the verifier: it is tried again, but nobody is away."""
+
+
+class Pace:
+    """The measured seconds of one stage."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = 0.0
+
+    def learn(self, outcomes: Sequence[Outcome]) -> None:
+        some = outcomes[:: len(outcomes) // SAMPLE + 1]
+        measured = [o.seconds for o in some if not isinstance(o, Lost) and o.seconds > 0]
+        if not measured:
+            return
+        mean = sum(measured) / len(measured)
+        self.mean = mean if not self.count else self.mean + (mean - self.mean) * max(MEMORY, 1 / (self.count + 1))
+        self.count += len(measured)
+
+    @property
+    def known(self) -> bool:
+        return self.count >= ENOUGH
+
+    @property
+    def quick(self) -> bool:
+        return self.known and self.mean < QUICK
+
+    def slice(self, inline: bool) -> int:
+        """Return how many items to hand over at once."""
+        if not self.known:
+            return 1
+        budget = INLINE_SECONDS if inline else SLICE_SECONDS
+        return max(1, min(SLICE_ITEMS, int(budget / max(self.mean, 1e-6))))
+
+
+class Rate:
+    """How many items a run settles in a second."""
+
+    def __init__(self, moment: float) -> None:
+        self.value = 0.0
+        self._since = moment
+        self._count = 0
+
+    def learn(self, count: int, moment: float) -> bool:
+        """Note that so many more were settled; return whether the rate was measured again."""
+        self._count += count
+        elapsed = moment - self._since
+        if elapsed < RATE_SECONDS:
+            return False
+        rate = self._count / elapsed
+        self.value = rate if not self.value else self.value + 0.5 * (rate - self.value)
+        self._since, self._count = moment, 0
+        return True
+
+
+class StageBreaker:
+    """Counts failures in a row; pauses the stage when there are too many."""
+
+    def __init__(self, stage: str, rule: Rule | None, longest: float = DEFERRED_SECONDS) -> None:
+        self.stage = stage
+        self.rule = rule
+        self.circuit = Circuit()
+        self.not_before = 0.0
+        """Until when the other side asked to be left alone; 0 where it did not, or something was answered since."""
+        self.asked = ""
+        """What is to be told of that: the first time it is long."""
+        self._asked_for = 0.0
+        """How long it asked to be left alone."""
+        self._longest, self._told = longest, False
+        self.news: list[str] = []
+        """What is to be told: each time it opens."""
+
+    @property
+    def until(self) -> float:
+        """When the pause ends, or ended, while nothing has been answered; 0 while it is closed."""
+        return max(self.circuit.until, self.not_before)
+
+    def ends(self, now: float) -> float:
+        """Return when the pause ends or has ended, by a clock that may have been set back."""
+        asked = retry.wait_until(self.not_before, self._asked_for, now)
+        return max(retry.wait_until(self.circuit.until, self.circuit.pause, now), asked)
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing failed since the last answer: successes need not be looked at."""
+        return not self.until and not self.circuit.row
+
+    @property
+    def is_hopeless(self) -> bool:
+        return self.rule is not None and retry.breaker_is_hopeless(self.circuit, self.rule)
+
+    def blocks(self, now: float, in_flight: int) -> bool:
+        """Whether nothing may be started: the other side asked for that, it is open, or the one item that is tried has
+        not come back."""
+        if not self._was_left_alone(now):
+            return True
+        phase = retry.breaker_phase(self.circuit, now)
+        return phase is Phase.OPEN or (phase is Phase.HALF_OPEN and in_flight > 0)
+
+    def judge(self, outcomes: Sequence[Outcome], now: float) -> list[Outcome]:
+        """The outcomes as they shall count: while it is not closed, a failure that may pass is only a deferral."""
+        self._listen(outcomes, now)
+        if self.rule is None:
+            return list(outcomes)
+        return [self._judge_one(outcome, self.rule, now) for outcome in outcomes]
+
+    def _listen(self, outcomes: Sequence[Outcome], now: float) -> None:
+        """The longest that was asked for holds for the stage."""
+        if self._was_left_alone(now):
+            self.not_before = 0.0
+        waits = [each.wait for each in outcomes if isinstance(each, Deferred) and each.told]
+        longest = min(max(waits, default=0.0), self._longest)
+        if now + longest > self.not_before and longest:
+            self.not_before, self._asked_for = now + longest, longest
+        if longest >= BREAKER_PAUSE and not self._told:
+            self._told = True
+            how_long = f"stage {self.stage!r} waits for {in_words(longest)}"
+            self.asked = f"{how_long}: the other side asked for it (Retry-After)"
+
+    def _was_left_alone(self, now: float) -> bool:
+        return retry.wait_is_over(self.not_before, self._asked_for, now)
+
+    def _judge_one(self, outcome: Outcome, rule: Rule, now: float) -> Outcome:
+        if isinstance(outcome, Lost | Deferred) or (isinstance(outcome, Done) and outcome.adopted):
+            return outcome
+        if isinstance(outcome, Failed) and _says_nothing(outcome):
+            return outcome
+        if not isinstance(outcome, Failed) or not outcome.transient or outcome.code in SAID_NO:
+            self.circuit = retry.breaker_answered(self.circuit, now)
+            return outcome
+        before = self.circuit
+        self.circuit = retry.breaker_failed(before, outcome.item.n, rule, now)
+        if self.circuit.until != before.until:
+            self.news.append(self._say(outcome, rule))
+        return outcome if not before.until else self._defer(outcome, now)
+
+    def _defer(self, failed: Failed, now: float) -> Deferred:
+        left = max(0.0, self.circuit.until - now, failed.after if failed.after is not None else 0.0)
+        why = f"the breaker of stage {self.stage!r} is open: {failed.code}: {failed.message}"
+        return Deferred(failed.item, left, why, failed.queued, failed.seconds, failed.spend, by_breaker=True)
+
+    def _say(self, failed: Failed, rule: Rule) -> str:
+        """Codes only: messages of handlers may hold anything."""
+        what = "the item that was tried failed again" if self.circuit.pause > rule.pause else (
+            f"{rule.failures} items in a row failed")  # fmt: skip
+        return f"stage {self.stage!r} pauses for {in_words(self.circuit.pause)}: {what}, the last with {failed.code}"
+
+
+def _says_nothing(failed: Failed) -> bool:
+    """Whether nothing was asked of a service, or the check beside the handler is what is broken."""
+    return failed.code in NOT_A_STORM or (failed.code in CHECKS and not failed.transient)
+
+
+class PoolKind(StrEnum):
+    """Where the handlers of a stage run."""
+
+    THREADS = "threads"
+    LOOP = "loop"
+    PROCESSES = "processes"
+    BORROWED_THREADS = "threads of the user's"
+    BORROWED_PROCESSES = "processes of the user's"
+
+
+class PoolLoad:
+    """Items that are in the hands of one pool; stages of one kind share it."""
+
+    def __init__(self, kind: PoolKind) -> None:
+        self.kind = kind
+        self.items = 0
+
+
+class Slots:
+    """How many assignments, or items on the event loop, may be handed over and not committed, over all stages."""
+
+    def __init__(self, size: int, *, one_by_one: bool = False) -> None:
+        self.free = size
+        self.one_by_one = one_by_one
+        """With a budget items travel alone: what each cost is known before the next is begun."""
+        self.most: int | None = None
+        """With a tolerance no more items travel together than may still die."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFacts:
+    """What the desk knows of a stage."""
+
+    name: str
+    policy: Policy
+    maker: str = ""
+    concurrency: int | None = None
+    has_timeout: bool = False
+    asks: bool = False
+    """Something of the user's is asked beside the handler, which may hang."""
+    is_bound: bool = False
+    """Its resources are those of one thread: that one opens and closes them."""
+    adopts: bool = False
+    reads_files: bool = False
+    takes_ranges: bool = False
+    isolates_rows: bool = False
+    """Of a range whose process died again and again, the row is buried, not the range."""
+
+
+class StageQueue:
+    """One stage, and everything that decides how many of its items are begun at once, and where."""
+
+    def __init__(self, index: int, facts: StageFacts, pool: PoolLoad, slots: Slots, breaker: StageBreaker) -> None:
+        self.index, self.facts, self.pool, self.slots, self.breaker = index, facts, pool, slots, breaker
+        self.pace = Pace()
+        self.took = 0.0
+        """Seconds of the attempt that ended last."""
+        self.used = 0
+        """Slots that this stage holds."""
+        self._surprised = False
+        """A handler on the committing thread was slow: none of this stage is run there again in this run."""
+
+    # -- starting -------------------------------------------------------------------------------------------------
+
+    def can_start(self, hold: Hold, now: float, left: float) -> bool:
+        """Whether items of a hold may be begun; `left` is the time until the deadline."""
+        if hold.lost or not hold.ready[self.index].count or self._free() < 1:
+            return False
+        if self.breaker.until and self.breaker.blocks(now, self.used):
+            return False
+        if left != math.inf and self.is_too_late(left):
+            return False
+        if hold.alone:
+            return hold.running == 0 and self.used == 0
+        return not hold.suspects or not hold.is_accused or self._pool_is_idle()
+
+    def is_too_late(self, left: float) -> bool:
+        """Whether a handler that begins now would be cut off by the deadline, and paid for nothing. Before the pace is
+        known, the last one that ended is believed."""
+        return not self.facts.takes_ranges and (self.pace.mean if self.pace.known else self.took) > left
+
+    def room(self, holds: Sequence[Hold], workers: int) -> int:
+        """Return how many more items could be begun here at once, beside what is at hand; slots beyond the workers do
+        not count, because what waits in them is not begun."""
+        at_hand = sum(h.running + h.ready_count + len(h.unasked) for h in holds)
+        here = sum(h.ready[self.index].count for h in holds)
+        limit, free = self.facts.concurrency, workers - at_hand
+        return free if limit is None else min(free, limit - self.used - here)
+
+    def begin(self, work: Portion) -> None:
+        """Note that a portion is handed over."""
+        self.pool.items += len(work.items)
+        if not work.inline:
+            self.occupy(work, len(work.items) if self.pool.kind is PoolKind.LOOP else 1)
+
+    def occupy(self, work: Portion, slots: int) -> None:
+        work.slots = slots
+        self.used += slots
+        self.slots.free -= slots
+
+    def surprise(self, work: Portion) -> None:
+        """Note that a handler on the committing thread is slow: it goes on beside, in a slot."""
+        self._surprised = True
+        self.occupy(work, 1)
+
+    def learn(self, outcomes: Sequence[Outcome]) -> None:
+        """Hear how long attempts took."""
+        self.pace.learn(outcomes)
+        if outcomes and not isinstance(outcomes[-1], Lost):
+            self.took = outcomes[-1].seconds
+
+    def finish(self, work: Portion, count: int) -> None:
+        """Give the slots back of so many items that came back."""
+        work.left -= count
+        freed = count if self.pool.kind is PoolKind.LOOP and work.slots else work.slots if work.left == 0 else 0
+        self.used -= freed
+        self.slots.free += freed
+
+    def _pool_is_idle(self) -> bool:
+        return (self.pool.items if self.pool.kind is PoolKind.PROCESSES else self.used) == 0
+
+    def _free(self) -> int:
+        limit = self.facts.concurrency
+        return self.slots.free if limit is None else min(self.slots.free, limit - self.used)
+
+    def inline(self, hold: Hold) -> bool:
+        """Whether items of a hold run on the committing thread."""
+        facts = self.facts
+        if self.slots.one_by_one or hold.exclusive or facts.has_timeout or facts.asks or facts.takes_ranges:
+            return False
+        return self.is_inline
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether its handlers are so quick that they run on the committing thread."""
+        if self.facts.is_bound or self.pool.kind is not PoolKind.THREADS:
+            return False
+        return self.pace.quick and not self._surprised
+
+    def how_many(self, hold: Hold, inline: bool) -> int:
+        """Return how many items of a hold to hand over at once."""
+        ready, kind = hold.ready[self.index].count, self.pool.kind
+        if hold.alone or hold.suspects or self.breaker.until:
+            return 1
+        if kind is PoolKind.LOOP:
+            return min(ready, self._free())
+        if self.slots.one_by_one:
+            return 1
+        if self.facts.has_timeout and kind in (PoolKind.PROCESSES, PoolKind.BORROWED_PROCESSES):
+            return 1
+        share = ready if inline else -(-ready // max(1, self._free()))
+        return max(1, min(share, self.most_together(inline)))
+
+    def most_together(self, inline: bool) -> int:
+        """Return how many items travel together; inline, from however many chunks."""
+        size = self.pace.slice(inline)
+        return size if self.slots.most is None else max(1, min(size, self.slots.most))
+
+
+class Purse:
+    """What a run may spend, and what an item costs: how much to set aside for what is claimed."""
+
+    def __init__(self, cap: int | None = None, item_cost: int | None = None, chunks: Sequence[Chunk] = ()) -> None:
+        self.cap, self._item_cost = cap, item_cost
+        """Units that the batch may spend in all, and what the user said an item can cost."""
+        self._before = sum(chunk.counts.spent for chunk in chunks)
+        settled = sum(chunk.counts.done + chunk.counts.dead for chunk in chunks)
+        self._mean_before = self._before // settled if settled else 0
+        self._now = self._settled = 0
+        self._dearest: dict[int, int] = {}
+        self._cheapest: dict[int, int] = {}
+
+    def add(self, settled: Settled, reached: Sequence[Reached] = ()) -> None:
+        """Add what is durable, and what ranges cost up to where they have come."""
+        if self.cap is None:
+            return
+        settled = booked(settled, reached)
+        self._now += settled.counts.spent
+        self._settled += settled.counts.settled
+        for stage, spend in settled.spends:
+            self._dearest[stage] = max(self._dearest.get(stage, 0), spend.usd)
+            self._cheapest[stage] = min(self._cheapest.get(stage, spend.usd), spend.usd)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.cap is not None and self._before + self._now >= self.cap
+
+    def most_at_once(self) -> int | None:
+        """Return how many items may be claimed while nothing is known of what they cost: as many as were tried before,
+        so that the first dear ones are met by few."""
+        if self.cap is None or self._cost():
+            return None
+        return max(1, self._settled)
+
+    def reserve(self) -> int:
+        """Return what to set aside for each claimed item: what the user said one can cost, else the most one has cost.
+        While nothing is known, all that is left; at the end, too, while it would pay for a cheap one."""
+        if self.cap is None:
+            return 0
+        left, most, cost = max(1, self.cap - self._before - self._now), self.most_at_once(), self._cost()
+        if most is not None:
+            return max(1, left // most)
+        return left if self._item_cost is None and self._least() <= left < cost else cost
+
+    def _cost(self) -> int:
+        """The most that an item has cost, or is likely to; 0 while nothing is known."""
+        if self._item_cost is not None:
+            return self._item_cost
+        if self._dearest:
+            return sum(self._dearest.values())
+        return 3 * self._mean_before
+
+    def _least(self) -> int:
+        """The least that an item has cost."""
+        return sum(self._cheapest.values()) if self._cheapest else self._mean_before
+
+
+class Appetite:
+    """How many items a worker claims, and when it wants more: as much as it does in a moment, by what it was seen to
+    do."""
+
+    def __init__(self, queues: Sequence[StageQueue], workers: int, moment: float) -> None:
+        self._queues, self._workers = queues, workers
+        self._takes_ranges = queues[0].facts.takes_ranges
+        self._rate = Rate(moment)
+
+    def learn(self, settled: int, moment: float) -> bool | None:
+        """Note that so many more items were settled; return whether handlers and the reading of the source get in each
+        other's way, where that was measured again."""
+        return self._rate.value > CROWDED if self._rate.learn(settled, moment) else None
+
+    def wants(self, holds: Sequence[Hold]) -> float:
+        """Return how many more items should be ready than there are. Ranges are taken as they can be begun: others may
+        want the next one."""
+        if self._takes_ranges:
+            return self._workers - len(holds)
+        ready = sum(h.ready_count + len(h.unasked) for h in holds)
+        return max(self._workers, self._speed() * AHEAD_SECONDS / 8) - ready
+
+    def portion(self) -> int:
+        """Return how many items to claim at once."""
+        if self._takes_ranges:
+            return 1
+        return max(self._workers, min(CLAIM_ITEMS, int(self._speed() * AHEAD_SECONDS)))
+
+    def _speed(self) -> float:
+        """Items per second: measured, or for handlers that take next to no time, what they could do."""
+        if all(queue.pace.quick for queue in self._queues):
+            return max(self._rate.value, 1 / sum(queue.pace.mean for queue in self._queues) / 4)
+        return self._rate.value

@@ -1,0 +1,146 @@
+"""One hold on the calling thread, with a heartbeat beside it: how a message, a tick and a redriven row drive it."""
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.limits import LOAD_BYTES, ORPHAN_GRACE
+from holdfast.core.model import Batch, Claim, Commit, Item, ItemNo, Want
+from holdfast.core.outcome import Outcome
+from holdfast.core.retry import Policy
+from holdfast.core.settle import Reached, Settled
+from holdfast.runtime.engine.assignment import Assignment, clock
+from holdfast.runtime.engine.heartbeat import Heartbeat, HeldLease
+from holdfast.runtime.engine.hold import Hold
+from holdfast.runtime.engine.writing import write
+from holdfast.stores.base import Idle, Receipt, Store
+
+log = logging.getLogger("holdfast.driver")
+
+
+def new_commit_id() -> bytes:
+    return os.urandom(16)
+
+
+class LoneHold:
+    """A hold whose commits are written one by one."""
+
+    def __init__(self, store: Store, hold: Hold, lease: HeldLease) -> None:
+        self._store, self.hold, self.lease = store, hold, lease
+        self.is_over = False
+        """It was given back, or belongs to somebody else."""
+
+    @property
+    def claim(self) -> Claim:
+        return self.hold.claim
+
+    @property
+    def lost(self) -> bool:
+        return self.lease.lost
+
+    def load(self, n: ItemNo) -> Item | None:
+        """Return the item of that number; None where it is not pending under this hold."""
+        items = self._store.load(self.claim, ItemNo(n - 1) if n else None, 1, LOAD_BYTES)
+        return items[0] if items and items[0].n == n else None
+
+    def assign(self, stage: int, item: Item, *, resumed: bool = False, fence: int | None = None) -> Assignment:
+        """Return an assignment of one item; its handler sees the fence of the hold, where no other is said."""
+        own = self.hold.lease.fence
+        work = Assignment(stage, [item], own if fence is None else fence, clock(), self.hold, resumed)
+        work.lease = self.lease
+        return work
+
+    def start(self) -> Receipt | None:
+        """Make durable that the item is about to be run, if it is on trial; else there is nothing to write."""
+        return self.put(self.hold.start(new_commit_id())) if self.hold.on_trial else None
+
+    def settle(self, outcomes: Sequence[Outcome], policies: Sequence[Policy]) -> Settled:
+        """Return what follows from outcomes."""
+        self.hold.outcomes += outcomes
+        return self.hold.settle(policies, self._store.now())
+
+    def write(self, settled: Settled, *, release: bool = False, due: float = 0.0, reached: Reached | None = None,
+              makers: Sequence[str] = ()) -> Receipt:  # fmt: skip
+        """Commit what was settled and reached, and perhaps give the chunk back."""
+        self.hold.reached = [] if reached is None else [reached]
+        written = self.hold.commit(settled, new_commit_id(), makers=makers, release=release, due=due)
+        self.is_over = self.is_over or written.release
+        return self.put(written)
+
+    def put(self, written: Commit) -> Receipt:
+        """Write one commit; the lease is lost where it is refused."""
+        (receipt,) = write(self._store, [written])
+        if receipt.landed:
+            self.hold.written(time.monotonic())
+            self.lease.progressed()
+        else:
+            self.lose()
+        return receipt
+
+    def lose(self) -> None:
+        self.lease.lost = self.is_over = True
+        self.hold.lose()
+
+    def release(self) -> None:
+        """Give the chunk back, if that was not done before: nobody shall have to wait for a lease to run out."""
+        if not self.is_over and not self.lost:
+            self.is_over = True
+            self.put(self.hold.release(new_commit_id()))
+
+
+class HoldDriver:
+    """Claims and holds single items of one batch, on the thread that calls it."""
+
+    def __init__(self, store: Store, batch: Batch, *, owner: str, seconds: float, stages: int,
+                 every: float | None = None) -> None:  # fmt: skip
+        self._store, self._batch, self._owner, self._stages = store, batch, owner, stages
+        self._seconds, self._every = seconds, every
+        self._heartbeat: Heartbeat | None = None
+        self.trouble = ""
+        """Why leases could not be kept."""
+
+    def claim(self, n: ItemNo) -> Claim | Idle:
+        """Claim the chunk of an item; of a suspect, the item alone, or first what stands before it."""
+        return self._store.claim(Want(batch=self._batch.id, owner=self._owner, limit=1, seconds=self._seconds, only=n))
+
+    @contextmanager
+    def held(self, claim: Claim) -> Iterator[LoneHold]:
+        """Hold a claim: its lease is renewed beside, and it is given back whatever happens."""
+        heartbeat, self.trouble = self._beating(), ""
+        lease = heartbeat.add(claim.lease)
+        hold = Hold(claim, self._stages, self._seconds, moment=time.monotonic())
+        lone = LoneHold(self._store, hold, lease)
+        try:
+            yield lone
+        finally:
+            heartbeat.remove(lease)
+            with suppress(HoldfastError):  # perhaps the store is what failed: then the lease must run out
+                lone.release()
+
+    def give_back(self, claim: Claim) -> None:
+        """Give a claim back as it was granted."""
+        with self.held(claim):
+            pass
+
+    def close(self) -> None:
+        """Stop the heartbeat; it begins again with the next hold."""
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+            self._heartbeat = None
+
+    def _beating(self) -> Heartbeat:
+        if self._heartbeat is None:
+            grace = max(ORPHAN_GRACE, self._seconds)
+            self._heartbeat = Heartbeat(self._store, self._seconds, grace=grace, every=self._every,
+                                        on_trouble=self._in_trouble)  # fmt: skip
+            self._heartbeat.start()
+        return self._heartbeat
+
+    def _in_trouble(self, why: str) -> None:
+        log.warning("batch %s: the lease cannot be kept: %s", self._batch.name, why)
+        self.trouble = why
+        if self._heartbeat is not None:
+            self._heartbeat.lose_all()

@@ -1,0 +1,129 @@
+"""Staying alive: one thread renews every lease of this process in one write.
+
+A renewal that finds another owner or fence says that the lease is lost: its handlers are told to stop, and nothing of
+it is committed. Several failed renewals in a row stop the run. A lease under which nothing was committed for the grace
+period is no longer renewed, so that a handler that hangs for ever does not hold its chunk for ever.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from holdfast.core.errors import StoreError
+from holdfast.core.lease import check_times
+from holdfast.core.model import ChunkId, Lease
+from holdfast.runtime.engine.exchange import Beat
+from holdfast.stores.base import Store
+
+log = logging.getLogger("holdfast.heartbeat")
+
+FAILURES = 3
+BEATS_PER_LEASE = 3
+
+
+class HeldLease:
+    """A lease as all threads of a process see it: those that work under it, and the one that renews it."""
+
+    __slots__ = ("lease", "lost", "progressed_at")
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.lost = False
+        self.progressed_at = time.monotonic()
+
+    def progressed(self) -> None:
+        """Note that something was committed under it."""
+        self.progressed_at = time.monotonic()
+
+
+class Heartbeat:
+    """Renews leases until it is stopped."""
+
+    def __init__(self, store: Store, lease: float, *, grace: float, on_trouble: Callable[[str], None],
+                 every: float | None = None) -> None:  # fmt: skip
+        self.every = lease / BEATS_PER_LEASE if every is None else every
+        check_times(lease, self.every)
+        self._store = store
+        self._lease = lease
+        self._grace = grace
+        self._on_trouble = on_trouble
+        self._held: dict[ChunkId, HeldLease] = {}
+        self._news: dict[ChunkId, HeldLease] = {}
+        """What was renewed or lost since it was last asked for."""
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._failures = 0
+        self._told = False
+        """The trouble with these failures was told."""
+        self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def add(self, lease: Lease) -> HeldLease:
+        """Renew a lease from now on."""
+        held = HeldLease(lease)
+        with self._lock:
+            self._held[lease.chunk] = held
+        return held
+
+    def remove(self, held: HeldLease) -> None:
+        """Renew a lease no more."""
+        with self._lock:
+            if self._held.get(held.lease.chunk) is held:
+                del self._held[held.lease.chunk]
+
+    def lose_all(self) -> None:
+        """Give up every lease: their handlers are told to stop, and nothing of them is committed."""
+        with self._lock:
+            for held in self._held.values():
+                held.lost = True
+            self._news |= self._held
+
+    def news(self) -> Beat | None:
+        """Return what was renewed or lost since it was last asked for."""
+        if not self._news:
+            return None
+        with self._lock:
+            news, self._news = list(self._news.values()), {}
+        return Beat([held.lease for held in news if not held.lost], [held.lease for held in news if held.lost])
+
+    def beat(self) -> None:
+        """Renew once. Reading again decides whether a lease is lost: an own commit is no conflict."""
+        with self._lock:
+            live = [held for held in self._held.values() if self._is_live(held)]
+        if not live:
+            return
+        try:
+            kept = {lease.chunk: lease for lease in self._store.renew([held.lease for held in live], self._lease)}
+        except StoreError as error:
+            self._fail(len(live), error)
+            return
+        self._failures, self._told = 0, False
+        with self._lock:
+            for held in live:
+                held.lost = held.lost or held.lease.chunk not in kept
+                held.lease = kept.get(held.lease.chunk, held.lease)
+            self._news |= {held.lease.chunk: held for held in live}
+
+    def _fail(self, count: int, error: StoreError) -> None:
+        self._failures += 1
+        log.warning("renewing %d leases failed (%d in a row): %s", count, self._failures, error)
+        if self._failures >= FAILURES and not self._told:
+            self._told = True  # once: whoever hears of it may look again at once
+            self._on_trouble(f"{self._failures} heartbeats in a row failed: {error}")
+
+    def _is_live(self, held: HeldLease) -> bool:
+        return not held.lost and time.monotonic() - held.progressed_at <= self._grace
+
+    def _run(self) -> None:
+        while not self._stop.wait(self.every):
+            try:
+                self.beat()
+            except Exception as error:  # noqa: BLE001 - a run whose leases nobody renews must not go on unawares
+                self._on_trouble(f"its heartbeat failed: {type(error).__name__}: {error}")
+                return

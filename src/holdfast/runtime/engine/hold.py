@@ -1,0 +1,398 @@
+"""A claimed chunk, sans-IO: what is ready, waiting, running and finished of it, and the commits that follow.
+
+Nothing here reads a clock, waits, draws or calls a store. `now` is the time by the clock of the store, `moment` the
+time by the monotonic clock of this process; both are passed in, as are the ids of commits.
+"""
+
+import heapq
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from holdfast.core import lease as leases
+from holdfast.core import settle as settling
+from holdfast.core.limits import SUSPECT
+from holdfast.core.model import START, Checkpoint, Claim, Commit, Item, ItemNo, Lease
+from holdfast.core.outcome import Failed, Outcome
+from holdfast.core.retry import Policy, wait_is_over
+from holdfast.core.settle import NOTHING, Holder, Reached, Settled
+
+GRID = 0.1
+"""Releases wait on a grid of this share of the wait, so that items due at about the same time are claimed together."""
+
+NONE: frozenset[int] = frozenset()
+_get_n = attrgetter("n")
+
+
+class ReadyQueue:
+    """Items that are ready for a stage, in lots that became ready at the same moment."""
+
+    __slots__ = ("_lots", "count")
+
+    def __init__(self) -> None:
+        self._lots: deque[tuple[float, deque[Item]]] = deque()
+        self.count = 0
+
+    def add(self, item: Item, at: float) -> None:
+        if not self._lots or self._lots[-1][0] != at:
+            self._lots.append((at, deque()))
+        self._lots[-1][1].append(item)
+        self.count += 1
+
+    def extend(self, items: Sequence[Item], at: float) -> None:
+        """Add a lot of its own."""
+        self._lots.append((at, deque(items)))
+        self.count += len(items)
+
+    def put_back(self, items: Sequence[Item], at: float) -> None:
+        """Put items first again that were taken and not run."""
+        self._lots.appendleft((at, deque(items)))
+        self.count += len(items)
+
+    def items(self) -> list[Item]:
+        """Return all of them, in the order in which they are taken."""
+        return [item for _, lot in self._lots for item in lot]
+
+    def take(self, most: int) -> tuple[float, list[Item]]:
+        """Return up to so many items, and the moment the first of them became ready."""
+        taken: list[Item] = []
+        at = self._lots[0][0]
+        while self._lots and len(taken) < most:
+            lot = self._lots[0][1]
+            if len(lot) <= most - len(taken):
+                taken.extend(lot)
+                self._lots.popleft()
+            else:
+                taken.extend(lot.popleft() for _ in range(most - len(taken)))
+        self.count -= len(taken)
+        return at, taken
+
+
+class Saving(NamedTuple):
+    """A checkpoint of a range that its handler waits for; the waiter is known to whoever drives the handler."""
+
+    reached: Reached
+    waiter: Any
+
+
+class Hold:
+    """One claim, from grant to release."""
+
+    def __init__(self, claim: Claim, stages: int, seconds: float, reserve: int = 0, *, moment: float,
+                 guarded: frozenset[int] = NONE, adopting: frozenset[int] = NONE) -> None:  # fmt: skip
+        self.claim = claim
+        self.lease: Lease = claim.lease
+        self.seconds = seconds
+        self.stages = stages
+        self.version = claim.version
+        self.reserve = reserve
+        self.left = claim.pending
+        """Items of the claim that are not settled, loaded or not."""
+        self.unread = claim.pending
+        """Of them, those that were not read into memory."""
+        self.loaded_to: ItemNo | None = None
+        self.loaded_all = False
+        self.ready: list[ReadyQueue] = [ReadyQueue() for _ in range(stages)]
+        self.resumed: set[int] = set()
+        """Numbers of items that another grant may have tried, where their stage has an adopter."""
+        self.unasked: deque[Item] = deque()
+        """Items of which a verifier has to be asked first."""
+        self.known_lost: dict[int, str] = {}
+        """Why the input of some of them is known to be gone."""
+        self._guarded = guarded
+        self._adopting = adopting if claim.lease.fence > 1 else NONE
+        self._to_ask: set[int] = set()
+        self.waiting: list[tuple[float, int, Item]] = []
+        self._woken_at = 0.0
+        self.running = 0
+        self.outcomes: list[Outcome] = []
+        self.in_write: list[Outcome] = []
+        """Those that the commit under way speaks of."""
+        self.withheld = 0
+        """Deaths that are not among the outcomes yet."""
+        self.checkpoints: dict[int, Checkpoint] = {}
+        """How far its items had been read when they were loaded, where they are ranges of a source."""
+        self.savings: list[Saving] = []
+        """Checkpoints that are not written yet, and whose handlers wait for that."""
+        self.reached: list[Reached] = []
+        """How far items had come that are among the outcomes."""
+        self.progressed_at = moment
+        self.lost = False
+        self.exclusive = leases.is_suspect(claim.blame)
+        """A suspect, of which nothing was committed yet: nothing else is held beside it."""
+        self.alone = self.exclusive and claim.pending == 1
+        """The last item of a suspect: nothing else is run beside it."""
+        self.on_trial = leases.on_trial(claim.pending, claim.blame)
+        """A lone suspect that was not started yet."""
+        self.suspects: dict[int, int] = {}
+        """Numbers of items under which worker processes died, and how many: while there are any, items travel alone."""
+
+    # -- its state ------------------------------------------------------------------------------------------------
+
+    @property
+    def holder(self) -> Holder:
+        return Holder(
+            batch=self.claim.batch,
+            chunk=self.lease.chunk,
+            fence=self.lease.fence,
+            version=self.version,
+            seconds=self.seconds,
+        )
+
+    @property
+    def is_accused(self) -> bool:
+        """Whether a process that was new died under one of its items: it is tried with nothing beside it, because
+        processes may also die of each other, where memory is short."""
+        return bool(self.suspects) and max(self.suspects.values()) > 1
+
+    @property
+    def ready_count(self) -> int:
+        count = 0
+        for queue in self.ready:  # asked of every hold in every round: a generator would take twice as long
+            count += queue.count
+        return count
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is ready, running or finished: only waiting items, if any."""
+        return not (self.is_busy or self.outcomes or self.withheld)
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is running, ready, or not read yet."""
+        return bool(self.running or self.unasked or self.ready_count) or not self.loaded_all
+
+    @property
+    def is_ripe(self) -> bool:
+        """Whether something is to be committed."""
+        return bool(self.outcomes or self.savings)
+
+    @property
+    def is_condemned(self) -> bool:
+        """Whether its one item killed its process too often to be run again."""
+        return leases.condemned(self.claim.pending, self.claim.blame)
+
+    def is_kept(self, moment: float, grace: float) -> bool:
+        """Whether its lease is renewed: not once it is lost, nor where nothing was committed for the grace period."""
+        return not self.lost and moment - self.progressed_at <= grace
+
+    def reserved(self) -> int:
+        return self.reserve * self.left
+
+    # -- items come in --------------------------------------------------------------------------------------------
+
+    def read(self, items: Sequence[Item]) -> None:
+        """Note that a page came from the store."""
+        self.unread -= len(items)
+        if items:
+            self.loaded_to = items[-1].n
+        self.loaded_all = not items or self.unread <= 0
+
+    def take_in(self, items: Sequence[Item], now: float, moment: float, *, from_store: bool) -> None:
+        """Sort items into ready and waiting."""
+        if from_store and 0 in self._adopting:
+            self.resumed.update(item.n for item in items if item.place.stage == 0)
+        if items and from_store and all(item.place is START for item in items):
+            self.ready[0].extend(items, moment)
+            return
+        for item in items:
+            if from_store:
+                self._mark(item)
+            if not wait_is_over(item.place.due, item.place.wait, now):
+                heapq.heappush(self.waiting, (item.place.due, item.n, item))
+                continue
+            self._sort_in(item, moment)
+
+    def _mark(self, item: Item) -> None:
+        """Note what has to be known of an item that others may have worked on."""
+        if item.place.stage in self._guarded:
+            self._to_ask.add(item.n)
+        if item.place.stage in self._adopting:
+            self.resumed.add(item.n)
+
+    def _sort_in(self, item: Item, moment: float) -> None:
+        if item.n in self._to_ask:
+            self.unasked.append(item)
+        else:
+            self.ready[item.place.stage].add(item, moment)
+
+    def clear_for_stage(self, items: Sequence[Item], moment: float) -> None:
+        """Make items ready whose inputs were found to hold."""
+        for item in items:
+            self._to_ask.discard(item.n)
+            self.ready[item.place.stage].add(item, moment)
+
+    def condemn(self, items: Sequence[Item]) -> None:
+        """Bury items without running them: their process died too often while they were handled alone."""
+        self.outcomes += [self.condemned(item) for item in items]
+
+    def condemned(self, item: Item) -> Failed:
+        text = killed_text(self.claim.blame - SUSPECT)
+        return Failed(item, False, "killed_process", text, 0.0, 0.0, 0.0)
+
+    def wake(self, now: float, moment: float) -> None:
+        """Move items whose wait is over to the ready ones."""
+        while self.waiting and self.waiting[0][0] <= now:
+            self._sort_in(heapq.heappop(self.waiting)[2], moment)
+        if now < self._woken_at:  # the clock was set back
+            over = [each for each in self.waiting if wait_is_over(each[0], each[2].place.wait, now)]
+            self.waiting = [each for each in self.waiting if each not in over]
+            heapq.heapify(self.waiting)
+            for _, _, item in over:
+                self._sort_in(item, moment)
+        self._woken_at = now
+
+    def park(self, stage: int, until: float) -> None:
+        """Let what is ready for a stage that pauses wait like what is not due yet."""
+        while self.ready[stage].count:
+            for item in self.ready[stage].take(self.ready[stage].count)[1]:
+                heapq.heappush(self.waiting, (until, item.n, item))
+
+    def next_due(self) -> float | None:
+        return self.waiting[0][0] if self.waiting else None
+
+    # -- items are run --------------------------------------------------------------------------------------------
+
+    def take(self, stage: int, most: int) -> tuple[float, list[Item], bool]:
+        """Take up to so many ready items to run them. Return since when the first of them was ready, the items, and
+        whether another grant may have tried some of them."""
+        at, items = self.ready[stage].take(most)
+        resumed = False
+        if self.resumed:
+            resumed = any(item.n in self.resumed for item in items)
+            self.resumed.difference_update(item.n for item in items)
+        self.running += len(items)
+        return at, items, resumed
+
+    def put_back(self, stage: int, items: Sequence[Item], at: float, *, resumed: bool) -> None:
+        """Put items first again that were handed over and not begun."""
+        if items:
+            self.ready[stage].put_back(items, at)
+            if resumed:
+                self.resumed.update(item.n for item in items)
+
+    def suspect(self, numbers: Iterable[int]) -> None:
+        """Note that a process died under one of these."""
+        for n in numbers:
+            self.suspects[n] = self.suspects.get(n, 0) + 1
+
+    def acquit(self, numbers: Iterable[int]) -> None:
+        """Note that these came back."""
+        for n in numbers:
+            self.suspects.pop(n, None)
+
+    def drop_ready(self) -> None:
+        """Forget what was not started: it is pending in the store."""
+        self.unasked.clear()
+        for queue in self.ready:
+            if queue.count:
+                queue.take(queue.count)
+
+    # -- commits ----------------------------------------------------------------------------------------------------
+
+    def settle(self, policies: Sequence[Policy], now: float) -> Settled:
+        """Return what follows from everything that is finished; it is in the write that comes next."""
+        self.in_write, self.outcomes = self.outcomes, []
+        return settling.settle(self.in_write, stages=self.stages, policies=policies, now=now)
+
+    def commit(self, settled: Settled, commit_id: bytes, *, makers: Sequence[str] = (), release: bool = False,
+               due: float = 0.0) -> Commit:  # fmt: skip
+        """Return the commit of what was settled and reached. The chunk is given back with its last item, or where that
+        is asked for, to be claimed from `due` on."""
+        self.left -= settled.counts.settled
+        return settling.commit(self.holder, settled, commit_id=commit_id, release=release or self.left == 0, due=due,
+                               reserved=self.reserved(), reached=self.all_reached(), makers=makers)  # fmt: skip
+
+    def start(self, commit_id: bytes) -> Commit:
+        """Return the commit that has to be durable before an item on trial is run."""
+        self.on_trial = False
+        return settling.start(self.holder, commit_id=commit_id)
+
+    def release(self, commit_id: bytes, due: float = 0.0) -> Commit:
+        """Return the commit that gives the chunk back, to be claimed from `due` on."""
+        return settling.commit(self.holder, NOTHING, commit_id=commit_id, release=True, due=due)
+
+    def release_due(self, now: float) -> float:
+        """Return when the chunk may be claimed again: on a grid, so that waiting items come back in groups."""
+        due = self.next_due()
+        if due is None or self.left > len(self.waiting):
+            return 0.0
+        grid = max(1.0, (due - now) * GRID)
+        return now + -(-(due - now) // grid) * grid
+
+    def written(self, moment: float) -> None:
+        """Note that a commit landed."""
+        self.version += 1
+        self.progressed_at = moment
+
+    def landed(self, settled: Settled, now: float, moment: float) -> int:
+        """Let go on what is durable: it is not a suspect any more. Return how many rows its ranges came further."""
+        self.written(moment)
+        self.exclusive = self.alone = False
+        self.in_write = []
+        rows = self._came_further()
+        if self.left:
+            self.take_in(settled.onward, now, moment, from_store=False)
+        return rows
+
+    def all_reached(self) -> list[Reached]:
+        """How far its items have come that are ranges, to be written down."""
+        return [*(saving.reached for saving in self.savings), *self.reached]
+
+    def _came_further(self) -> int:
+        rows = 0
+        for each in self.all_reached():
+            before = self.checkpoints.get(each.item.n)
+            rows += each.rows - (before.rows if before is not None else 0)
+            self.checkpoints[each.item.n] = each.checkpoint
+        self.reached.clear()
+        return rows
+
+    def answered_savings(self) -> list[Saving]:
+        """Return the savings whose handlers may be answered now, and forget them."""
+        savings, self.savings = self.savings, []
+        return savings
+
+    # -- its lease --------------------------------------------------------------------------------------------------
+
+    def renewed(self, lease: Lease) -> None:
+        self.lease = lease
+
+    def lose(self) -> None:
+        """Note that somebody else has the chunk now: nothing of it may be committed."""
+        self.lost = True
+
+
+def killed_text(times: int) -> str:
+    """Return why an item is buried that was never seen to end."""
+    return f"its process died {times} times while it was handled alone"
+
+
+def adjoining(holds: Iterable[Hold], most: int) -> Iterator[list[Hold]]:
+    """Group those of which something was not read: where chunks follow one another, their first pages can be read as
+    one, of up to so many items."""
+    some: list[Hold] = []
+    room = 0
+    for hold in holds:
+        if hold.loaded_all:
+            continue
+        if some and not (some[-1].claim.hi == hold.claim.lo and some[-1].loaded_to is hold.loaded_to is None
+                         and hold.unread <= room):  # fmt: skip
+            yield some
+            some = []
+        room = (room if some else most) - hold.unread
+        some.append(hold)
+    if some:
+        yield some
+
+
+def by_hold(items: Sequence[Item], holds: Sequence[Hold]) -> Iterator[Sequence[Item]]:
+    """Split a page among the holds it was read for: each gets what was pending at its grant. One that was redriven
+    since is for the next grant."""
+    start = 0
+    for hold in holds:
+        end = bisect_left(items, hold.claim.hi, lo=start, key=_get_n)
+        yield items[start : min(end, start + hold.unread)]
+        start = end

@@ -21,7 +21,8 @@ from holdfast.core.errors import NotOurs, Refused, UsageError
 from holdfast.core.model import Checkpoint, ItemNo, State
 from holdfast.core.state_document import check_version, plain_object
 from holdfast.runtime.acts import By
-from holdfast.runtime.cursors.planting import IMPORTED, Plan, Seed, check_free
+from holdfast.runtime.cursors.history import IMPORTED
+from holdfast.runtime.cursors.planting import Plan, Seed, check_free
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.operate.recover import Recovery

@@ -11,7 +11,7 @@ from typing import Any, overload
 
 from holdfast.core.errors import Interrupted, NotConverged, UsageError
 from holdfast.core.model import Batch
-from holdfast.runtime.cursors.totals import remarks
+from holdfast.runtime.cursors.remarks import remarks
 from holdfast.runtime.define.options import Code, Signals, check_signals, heartbeat_seconds, lease_seconds
 from holdfast.runtime.define.pipeline import AnyFunction, check_name
 from holdfast.runtime.define.policy import Budget, Retry

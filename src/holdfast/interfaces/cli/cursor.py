@@ -30,7 +30,8 @@ from holdfast.interfaces.cli.common import (
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import MEANWHILE
 from holdfast.runtime.cursors import acts, audit, document, glance, planting
-from holdfast.runtime.cursors.history import Past, cost_words, history
+from holdfast.runtime.cursors.history import IMPORTED, Past, cost_words, history
+from holdfast.runtime.cursors.remarks import remarks
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.text import command, when
 from holdfast.stores import owners
@@ -63,20 +64,22 @@ def show(
         if past:
             _tell_history(there, found, partition, as_json)
             return
-        plain = document.document(there, found, partition)
+        plain, notes = document.document(there, found, partition), remarks(there, found, partition)
     if as_json:
         render.document(plain)
         return
-    _tell_state(plain)
+    _tell_state(plain, {str(each.key): str(each) for each in notes})
 
 
-def _tell_state(plain: dict[str, Any]) -> None:
+def _tell_state(plain: dict[str, Any], notes: dict[str, str]) -> None:
     render.show(render.heading(plain["name"], f"version {plain['version']} · {plain['source_fingerprint']}"))
     render.show(render.facts([("source", json.dumps(plain["source"], ensure_ascii=False))]))
     for part in plain["partitions"]:
         render.say()
         render.show(render.heading(f"partition {part['key']}", part["state"]))
         render.show(render.facts(_facts(part)))
+        if note := notes.get(str(part["key"])):
+            render.show(render.facts([("note", Text(render.clean(note), style=render.CARE))]))
 
 
 def _facts(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -229,7 +232,7 @@ def import_(name: NameArgument, file: FileArgument, *, manner: Manner) -> None:
         if found is None or not found.admitted:
             _make(there, acts.from_state(there, data, str(file), name), manner)
         else:
-            plan = acts.to_state(there, found, data, str(file), kind=planting.IMPORTED)
+            plan = acts.to_state(there, found, data, str(file), kind=IMPORTED)
             _carry_out(there, found, plan, "Import", manner)
 
 
@@ -339,8 +342,8 @@ def audit_(
         for gap in found.gaps:
             render.say(f"  {gap}", render.BAD)
         render.say(found.sentence, render.GOOD if found.is_whole else render.BAD)
-        for total in found.totals:
-            render.say(f"  {total}", render.BAD)
+        for note in found.notes:
+            render.say(f"  {note}", render.BAD)
     raise typer.Exit(0 if found.is_whole else 1)
 
 

@@ -21,6 +21,7 @@ from holdfast.interfaces.cli.common import BatchArgument, ItemArgument, JsonOpti
 from holdfast.interfaces.cli.render import pasteable
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors import glance
+from holdfast.runtime.cursors.remarks import remarks
 from holdfast.runtime.cursors.standing import is_scan, standing_of
 from holdfast.runtime.report import statistics
 from holdfast.runtime.report import status as standing
@@ -545,6 +546,7 @@ def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_
         return
     render.show(render.heading(f"item {told.key!r} (number {told.number}) of batch {told.batch!r}", told.state))
     render.show(render.facts([("now", told.now), *([("stands", told.checkpoint)] if told.checkpoint else []),
+                              *([("note", told.note)] if told.note else []),
                               *([("cost", told.cost)] if told.cost else [])]))  # fmt: skip
     render.say()
     render.show(render.facts((to_the_millisecond(event.at), event.text) for event in told.events))

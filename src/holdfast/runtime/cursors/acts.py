@@ -13,14 +13,13 @@ from holdfast.core.cursor import Accumulated, Cursor, Shift, Standing, cursor_of
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import Batch, Change, Checkpoint, Chunk, ItemNo, State
 from holdfast.core.state_document import Part
-from holdfast.core.tally import WHOLE, Tally
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import Acts, By, Result
-from holdfast.runtime.cursors.history import history
-from holdfast.runtime.cursors.planting import CLONED, IMPORTED, check_fence, check_free, plant, seed_of
+from holdfast.runtime.cursors.history import CLONED, IMPORTED, history
 from holdfast.runtime.cursors.planting import Plan as Planting
+from holdfast.runtime.cursors.planting import check_fence, check_free, plant, seed_of
+from holdfast.runtime.cursors.remarks import MISCOUNTS, for_a_clone, remarks
 from holdfast.runtime.cursors.standing import chunk_of, identity_of, source_of, standing_of, standings
-from holdfast.runtime.cursors.totals import for_a_clone, remarks, tally_after
 from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.lifecycle import end
 from holdfast.stores import owners
@@ -45,8 +44,8 @@ class Turn:
     fence: int
     left: str = ""
     """Why it would be left alone."""
-    total: Tally = WHOLE
-    """What its total would leave out and count twice."""
+    miscounts: bool = False
+    """Whether its total may then leave rows out or count them twice."""
 
     def __str__(self) -> str:
         if self.left:
@@ -55,13 +54,9 @@ class Turn:
             return "rows since then are delivered again"
         if self.to is None and self.at.place.state is State.DONE:
             return "its result is cleared, and made again from what is accumulated; rows that are left are read"
-        return "; ".join(each for each in (str(self.shift), self._of_total()) if each)
-
-    def _of_total(self) -> str:
-        """What becomes of the total: nothing to say where there is none, and where it stays whole."""
         if self.to is not None and self.at.acc is not None and not self.to.cursor:
-            return "its total begins at nothing"
-        return self.total.ahead()
+            return f"{self.shift}; its total begins at nothing"
+        return f"{self.shift}; {MISCOUNTS}" if self.miscounts else str(self.shift)
 
     def as_dict(self) -> dict[str, Any]:
         plain = {"partition": self.at.key, "state": self.at.place.state.value, "owner": self.owner,
@@ -70,8 +65,7 @@ class Turn:
         if self.to is not None:
             target = cursor.decode(self.to.cursor) if self.to.cursor else None
             plain |= {"to": spoken(target, self.to.rows), "delivered_again": self.shift.again,
-                      "skipped": self.shift.skipped, "exact": self.shift.exact,
-                      "total": self.total.as_dict()}  # fmt: skip
+                      "skipped": self.shift.skipped, "exact": self.shift.exact}  # fmt: skip
         return plain
 
 
@@ -180,9 +174,9 @@ def _plan(store: Store, batch: Batch, partition: str | None, kind: str, aim: Aim
         to, shift = aim(at)
         chunk = chunk_of(chunks, at.n)
         decided = cursor.go_on_from(at, to, 1, reason="", even_so=to is None or is_held(chunks, at))
-        total = tally_after(store, batch, at, to) if to is not None and to.cursor else WHOLE
+        spoils = "acc" in origin and at.acc is not None and not isinstance(decided, str)
         found.append(Turn(at=at, to=to, shift=shift, owner=owner_of(chunk, now), fence=chunk.fence,
-                          left=decided if isinstance(decided, str) else "", total=total))  # fmt: skip
+                          left=decided if isinstance(decided, str) else "", miscounts=spoils))  # fmt: skip
     return Plan(kind=kind, batch=batch.name, parts=tuple(found), origin=origin, beyond=beyond)
 
 

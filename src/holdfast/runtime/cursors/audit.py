@@ -4,19 +4,20 @@ The source is read once, as a stream, in the stretches between the checkpoints t
 holds more rows than were delivered of it is named.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cmp_to_key
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.core import canonical, cursor
 from holdfast.core.cursor import Cursor, Standing
 from holdfast.core.errors import Refused
 from holdfast.core.limits import FINDINGS_LISTED
 from holdfast.core.model import Batch, State
-from holdfast.core.passes import Pass, Span, in_order, order
-from holdfast.core.tally import WHOLE, Many, Tally, times_in
+from holdfast.runtime.cursors.history import IMPORTED, Past, history
+from holdfast.runtime.cursors.remarks import Remark, remarks
 from holdfast.runtime.cursors.standing import borders, source_of, standings
-from holdfast.runtime.cursors.totals import story_of
 from holdfast.runtime.scans.unchanged import refuse_changed_batch
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.text import many
@@ -68,8 +69,6 @@ class Count:
     """Rows that were handled more than once, counted as often as that was once too much."""
     surplus: int = 0
     """Rows that were handled and are not there any more: deleted, or moved on by an update."""
-    total: Tally = WHOLE
-    """What the total leaves out and counts twice, counted in the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +80,13 @@ class Audit:
     gaps: tuple[Gap, ...]
     dead_rows: int
     """Rows of the scan that are dead letters of their own: delivered, and not done."""
+    notes: tuple[Remark, ...] = ()
+    """Partitions whose total may not be made of every row once."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether every row was delivered, and every total is made of every row once."""
-        return not any(part.missing or part.passed or not part.total.is_whole for part in self.parts)
+        """Whether every row was delivered, and nobody has set a cursor so that a total may be wrong."""
+        return not any(part.missing or part.passed for part in self.parts) and not self.notes
 
     @property
     def sentence(self) -> str:
@@ -107,18 +108,148 @@ class Audit:
         said += [f"{many(self.dead_rows, 'row')} of them in dead letters"] if self.dead_rows else []
         return "; ".join(said) + "."
 
-    @property
-    def totals(self) -> list[str]:
-        """What is amiss with totals, partition by partition."""
-        return [f"partition {part.key}: {part.total.standing()}" for part in self.parts
-                if part.total.of_total and not part.total.is_whole]  # fmt: skip
-
     def as_dict(self) -> dict[str, Any]:
         parts = [{"partition": part.key, "held": part.held, "handled": part.handled, "passed": part.passed,
-                  "missing": part.missing, "twice": part.twice, "surplus": part.surplus,
-                  "total": part.total.as_dict() if part.total.of_total else None} for part in self.parts]  # fmt: skip
-        return {"batch": self.batch, "whole": self.is_whole, "dead_rows": self.dead_rows, "partitions": parts,
-                "gaps": [gap.as_dict() for gap in self.gaps]}  # fmt: skip
+                  "missing": part.missing, "twice": part.twice, "surplus": part.surplus}
+                 for part in self.parts]  # fmt: skip
+        return {
+            "batch": self.batch,
+            "whole": self.is_whole,
+            "dead_rows": self.dead_rows,
+            "partitions": parts,
+            "gaps": [gap.as_dict() for gap in self.gaps],
+            "notes": [note.as_dict() for note in self.notes],
+        }
+
+
+KEPT = 1_000
+"""So many points of a pass are kept at most; of a longer one, every second is dropped again and again."""
+Span = tuple[Cursor | None, Cursor | None]
+"""After one place, up to another and with it."""
+
+
+class Point(NamedTuple):
+    """How many rows a pass had handled up to a place."""
+
+    until: Cursor | None
+    rows: int
+    is_needed: bool = False
+
+
+class Pass:
+    """Rows that were handled one after the other. A person who sets the cursor begins another pass."""
+
+    def __init__(self, after: Cursor | None, *, base: int = 0, counted: bool = True) -> None:
+        self.after, self.counted = after, counted
+        self._base = base
+        self.points: list[Point] = []
+        self._every = self._dropped = 0
+        self._last: Point | None = None
+
+    @property
+    def until(self) -> Cursor | None:
+        return self.points[-1].until if self.points else self.after
+
+    def covers(self, after: Cursor | None, until: Cursor | None) -> bool:
+        """Whether all rows between the two were handled in it."""
+        return _order(self.after, after) <= 0 and _order(until, self.until) <= 0
+
+    def reach(self, place: Cursor | None, rows: int, *, needed: bool) -> None:
+        """It came to a checkpoint. The two on both sides of a place where a person set the cursor are needed."""
+        last = self._last
+        if self.points and self.points[-1] is last and not self._is_kept():
+            self.points.pop()  # it was kept because it was the last
+        if needed and last is not None and (not self.points or self.points[-1] is not last):
+            self.points.append(last._replace(is_needed=True))
+        self._last = Point(place, rows - self._base, needed)
+        self._dropped = 0 if self._is_kept() else self._dropped + 1
+        self.points.append(self._last)
+        if len(self.points) > KEPT:
+            self._every = self._every * 2 + 1
+            thin = [each for i, each in enumerate(self.points) if i % 2 or each.is_needed]
+            self.points = thin if thin[-1] is self._last else [*thin, self._last]
+
+    def _is_kept(self) -> bool:
+        return self._last is not None and (self._last.is_needed or self._dropped >= self._every)
+
+    def rows_at(self, place: Cursor | None) -> tuple[int, int | None] | None:
+        """At least and at most so many rows were handled up to a place; None where it never came there."""
+        if _order(place, self.after) < 0 or _order(place, self.until) > 0:
+            return None
+        if place == self.after:
+            return 0, 0
+        if not self.counted:
+            return 0, None
+        before = [each for each in self.points if _order(each.until, place) <= 0]
+        low = before[-1] if before else Point(self.after, 0)
+        if low.until == place or len(before) == len(self.points):
+            return low.rows, low.rows
+        high = self.points[len(before)]
+        behind, apart = cursor.between(place, low.until), cursor.between(high.until, low.until)
+        if behind is not None and apart in (None, high.rows - low.rows):
+            return low.rows + behind, low.rows + behind
+        return low.rows, high.rows
+
+
+def passes(pasts: Callable[[], Iterable[Past]], at: Standing) -> list[Pass]:
+    """Return the passes over a partition, from its history, which is read twice: first for where a person set the
+    cursor."""
+    targets = _in_order(_place(past, at) for past in pasts() if past.is_act)
+    found, ahead, known = [Pass(at.after)], list(targets), set[tuple[bytes, int]]()
+    before: Past | None = None
+    for past in pasts():
+        place = _place(past, at)
+        if past.is_act:
+            if (past.cursor, past.rows) not in known:
+                found += _elsewhere(found, past, place, before)
+            found.append(Pass(place, base=past.rows))
+            ahead = [each for each in targets if _order(each, place) > 0]
+        else:
+            behind = len(ahead)
+            ahead = [each for each in ahead if _order(each, place) > 0]
+            found[-1].reach(place, past.rows, needed=past.is_end or len(ahead) < behind)
+        if place in targets:
+            known.add((past.cursor, past.rows))
+        before = past
+    return found
+
+
+def _place(past: Past, at: Standing) -> Cursor | None:
+    if past.is_end and at.until is not None:
+        return at.until
+    return cursor.decode(past.cursor) if past.cursor else at.after
+
+
+def _elsewhere(found: list[Pass], past: Past, place: Cursor | None, before: Past | None) -> list[Pass]:
+    """Return what a state from elsewhere says was handled there. A reset that skips rows says so of none."""
+    here = begin = found[-1].until
+    rows = 0 if before is None else before.rows
+    is_uncounted = past.kind == IMPORTED and not past.rows
+    if _order(place, here) <= 0 or not (past.rows > rows or (is_uncounted and before is None)):
+        return []
+    for one in found:
+        if _order(one.after, begin) <= 0 < _order(one.until, begin):
+            begin = one.until
+    if _order(begin, place) >= 0:
+        return []
+    made = Pass(begin, base=rows, counted=begin == here and not is_uncounted)
+    made.reach(place, past.rows, needed=True)
+    return [made]
+
+
+def _order(one: Cursor | None, other: Cursor | None) -> int:
+    """Below, at or above 0 as places follow each other; 0 where only the source knows."""
+    found = cursor.compare(one, other)
+    return 0 if found is None else found
+
+
+def _in_order(places: Iterable[Cursor | None]) -> list[Cursor | None]:
+    """Places as they follow each other, each once."""
+    found: list[Cursor | None] = []
+    for place in places:
+        if place not in found:
+            found.append(place)
+    return sorted(found, key=cmp_to_key(_order))
 
 
 def audit(store: Store, batch: Batch, source: Readable) -> Audit:
@@ -138,31 +269,27 @@ def audit(store: Store, batch: Batch, source: Readable) -> Audit:
         parts.append(found)
         gaps += missed[: FINDINGS_LISTED - len(gaps)]
     dead = sum(borders(item) is None for item in each_item(store, batch.id, state=State.DEAD))
-    return Audit(batch=batch.name, parts=tuple(parts), gaps=tuple(gaps), dead_rows=dead)
+    notes = tuple(note for note in remarks(store, batch) if note.accumulates)
+    return Audit(batch=batch.name, parts=tuple(parts), gaps=tuple(gaps), dead_rows=dead, notes=notes)
 
 
 def _count(store: Store, batch: Batch, source: Readable, at: Standing) -> tuple[Count, list[Gap]]:
     """Stretch by stretch: rows that are missing in one are not made up for by rows that were deleted in another. Where
     rows were handled in several passes, the last one tells what was there."""
-    told = story_of(store, batch, at)
-    found, gaps, left_out, twice = Count(key=at.key), list[Gap](), 0, 0
-    places = [each for one in told.passes for each in (one.after, one.until)]
-    places += [each for span in told.total for each in span]
-    edges = [each for each in in_order(places) if order(each, at.after) >= 0 and order(each, told.reached) <= 0]
+    walked = passes(lambda: history(store, batch, at.n), at)
+    found, gaps, reached = Count(key=at.key), list[Gap](), walked[-1].until
+    places = _in_order(each for one in walked for each in (one.after, one.until))
+    edges = [each for each in places if _order(each, at.after) >= 0 and _order(each, reached) <= 0]
     for edge in pairwise(edges):
-        inside = [one for one in told.passes if one.covers(*edge) and one.after != one.until]
+        inside = [one for one in walked if one.covers(*edge) and one.after != one.until]
         count, some = _stretch(source, at.key, inside[-1] if inside else None, edge)
-        times = times_in(told.total, edge)
-        left_out += 0 if times else count.held
         again = _again(inside, edge, count.held)
-        twice += max(0, times - 1) * again
         gaps += some[: FINDINGS_LISTED - len(gaps)]
         found = replace(found, held=found.held + count.held, handled=found.handled + count.handled,
                         passed=found.passed + count.passed, missing=found.missing + count.missing,
                         surplus=found.surplus + count.surplus,
                         twice=found.twice + max(0, len(inside) - 1) * again)  # fmt: skip
-    total = Tally(Many(left_out, left_out), Many(twice, twice), told.accumulates)
-    return replace(found, total=total), gaps
+    return found, gaps
 
 
 def _stretch(source: Readable, key: Any, one: Pass | None, edge: Span) -> tuple[Count, list[Gap]]:
@@ -171,7 +298,7 @@ def _stretch(source: Readable, key: Any, one: Pass | None, edge: Span) -> tuple[
         held = rows_between(source, *edge)
         gap = Gap(key=key, after=edge[0], until=edge[1], held=held, delivered=0, by_hand=True)
         return Count(key=key, held=held, passed=held), [gap] if held else []
-    inner = [point.until for point in one.points if order(edge[0], point.until) < 0 < order(edge[1], point.until)]
+    inner = [point.until for point in one.points if _order(edge[0], point.until) < 0 < _order(edge[1], point.until)]
     found, gaps = Count(key=key), []
     for begin, end in pairwise([edge[0], *inner, edge[1]]):
         held, delivered = rows_between(source, begin, end), _delivered(one, begin, end)

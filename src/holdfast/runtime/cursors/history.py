@@ -11,6 +11,11 @@ from holdfast.core.model import Batch, Chunk
 from holdfast.runtime.journal import JournalEntry, backward_of, forward, forward_of
 from holdfast.stores.base import Store
 
+BEGUN, PLANTED = "planting", "planted"
+"""Entries of a batch that begins in the middle: before its first item, and when it is whole."""
+CLONED, IMPORTED = "cloned", "imported"
+"""What such a batch is: the other half of one that is here, or one that comes from elsewhere."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:

@@ -15,15 +15,12 @@ from holdfast.core.cursor import go_on_from
 from holdfast.core.errors import Conflict, Refused
 from holdfast.core.model import Batch, Change, Checkpoint, Course, ItemNo, Key
 from holdfast.runtime.acts import Acts, By
+from holdfast.runtime.cursors.history import BEGUN, IMPORTED, PLANTED
 from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.journal import forward
 from holdfast.runtime.text import command
 from holdfast.stores.base import Store
 
-BEGUN, PLANTED = "planting", "planted"
-"""Entries of a batch that is made like this: before its first item, and when it is whole."""
-CLONED, IMPORTED = "cloned", "imported"
-"""What such a batch is: the other half of one that is here, or one that comes from elsewhere."""
 COUNTED = 1 << 44
 """No chunk is granted so often."""
 YEAR_2024 = 1_704_067_200

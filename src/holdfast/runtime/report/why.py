@@ -20,6 +20,7 @@ from holdfast.core.model import Batch, Chunk, Course, Key, Place, State, StoredI
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors.glance import of_a_row, partition_in_words
 from holdfast.runtime.cursors.history import cost_facts, cost_words
+from holdfast.runtime.cursors.remarks import remarks
 from holdfast.runtime.cursors.standing import borders, is_scan, standing_of
 from holdfast.runtime.journal import forward
 from holdfast.runtime.lifecycle import end
@@ -301,6 +302,8 @@ class Story:
     """What a person can type next."""
     checkpoint: str = ""
     """How far it has been read, where it is a range of a source."""
+    note: str = ""
+    """What there is to know of its total, where a person set its cursor."""
     usd: str = "0.00"
     """What all its attempts and checkpoints cost, in dollars."""
     tokens: int = 0
@@ -319,6 +322,8 @@ class Story:
     def __str__(self) -> str:
         lines = [f"item {self.key!r} (number {self.number}) of batch {self.batch!r}", f"Now:  {self.now}", ""]
         lines += [f"  {to_the_millisecond(event.at)}  {event.text}" for event in self.events]
+        if self.note:
+            lines += ["", f"Note: {self.note}"]
         if self.cost:
             lines += ["", f"Cost: {self.cost}"]
         lines += ["", f"Next: {self.next}"]
@@ -352,6 +357,7 @@ def tell(store: Store, batch: Batch, item: str) -> Story:
         next=outlook.next,
         commands=outlook.commands,
         checkpoint=of_a_row(batch, found) if at is None else partition_in_words(at),
+        note="" if at is None else "".join(map(str, remarks(store, batch, canonical.key_text(found.key)))),
         usd=format(canonical.to_usd(teller.spent), "f"),
         tokens=teller.tokens,
     )

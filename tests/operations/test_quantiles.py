@@ -17,6 +17,7 @@ numbers = st.one_of(
     st.lists(st.sampled_from([0.0, 0.0, 0.0, 1.5]), min_size=1, max_size=400),
     st.lists(st.integers(-(2**63) + 1, 2**63 - 1), min_size=1, max_size=400),
     st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=400),
+    st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0]), min_size=1, max_size=20),
 )
 
 

@@ -184,15 +184,15 @@ def keys(block: Sequence[Number], *, whole: bool) -> "array[int] | list[int]":
     if whole:
         return array("q", block)  # type: ignore[arg-type]
     bits = array("q", array("d", block).tobytes())
-    return [each if each >= 0 else each ^ MAGNITUDE for each in bits]
+    return [each if each >= 0 else -(each & MAGNITUDE) for each in bits]  # both zeros have one key
 
 
 def number(key: int, *, whole: bool) -> Number:
     """Return the number of a key."""
     if whole:
         return key
-    found: float = array("d", array("q", [key if key >= 0 else key ^ MAGNITUDE]).tobytes())[0]
-    return found
+    found: float = array("d", array("q", [abs(key)]).tobytes())[0]
+    return found if key >= 0 else -found
 
 
 def close_in(wanted: Sequence[Quantiles], read_again: Callable[[], Iterable[tuple[Column, Block]]]) -> int:

@@ -317,6 +317,8 @@ class Story:
     def as_dict(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("events", "commands")}
         events = [{"at": e.at, "what": e.what, "text": e.text, "entry": e.entry, **e.facts} for e in self.events]
+        if not self.note:
+            del plain["note"]
         return plain | {"events": events, "commands": list(self.commands)}
 
     def __str__(self) -> str:

@@ -3,12 +3,18 @@
 import csv
 import io
 import json
+import math
 import sys
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from pyarrow import parquet
 
+from holdfast.core import canonical
 from holdfast.core.errors import Conflict, UsageError
 from holdfast.core.model import State
 from holdfast.runtime.operate import export
@@ -97,9 +103,67 @@ def test_an_export_that_fails_leaves_the_old_file(
     assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == ["out.jsonl"]
 
 
-def test_a_column_of_mixed_kinds_is_text() -> None:
-    found = export.table_kinds([{"a": 1, "b": 1, "c": True, "d": 1 << 70}, {"a": "x", "b": 0.5, "c": None, "d": 1}])
-    assert found == {"a": export.Kind.TEXT, "b": export.Kind.NUMBER, "c": export.Kind.TRUTH, "d": export.Kind.TEXT}
+MIXED: list[tuple[list[Any], str, list[Any]]] = [
+    ([True, None, False], "bool", [True, None, False]),
+    ([1, None, -(1 << 63)], "int64", [1, None, -(1 << 63)]),
+    ([1, 0.5], "double", [1.0, 0.5]),
+    ([{"$float": "inf"}, 1.5], "double", [math.inf, 1.5]),
+    (
+        [{"$decimal": "1.50"}, {"$decimal": "-12.345"}, 7],
+        "decimal128(22, 3)",
+        [Decimal("1.500"), Decimal("-12.345"), Decimal("7.000")],
+    ),
+    ([{"$decimal": "1E+3"}, None], "decimal128(4, 0)", [Decimal(1000), None]),
+    ([1 << 70, 1], "decimal128(22, 0)", [Decimal(1 << 70), Decimal(1)]),
+    (
+        ["2026-11-17T09:00:00Z", "2026-11-17T10:00:00.25+01:00"],
+        "timestamp[us, tz=UTC]",
+        [datetime(2026, 11, 17, 9, tzinfo=UTC), datetime(2026, 11, 17, 9, 0, 0, 250_000, tzinfo=UTC)],
+    ),
+    (
+        [{"$datetime": "2026-11-17T09:00:00+00:00"}, "2026-11-17T09:00:00Z"],
+        "timestamp[us, tz=UTC]",
+        [datetime(2026, 11, 17, 9, tzinfo=UTC)] * 2,
+    ),
+    ([{"$datetime": "2026-11-17T09:00:00"}], "timestamp[us]", [datetime(2026, 11, 17, 9)]),  # noqa: DTZ001
+    (["x", "2026-11-17T09:00:00Z"], "string", ["x", "2026-11-17T09:00:00Z"]),
+    (["2026-02-30T09:00:00Z"], "string", ["2026-02-30T09:00:00Z"]),
+    (["2026-11-17", "007"], "string", ["2026-11-17", "007"]),
+    ([1, "x"], "string", ["1", "x"]),
+    ([True, 1], "string", ["true", "1"]),
+    ([0.5, {"$decimal": "0.5"}], "string", ["0.5", '{"$decimal":"0.5"}']),
+    ([{"$decimal": "NaN"}], "string", ['{"$decimal":"NaN"}']),
+    ([1 << 300], "string", [str(1 << 300)]),
+    ([{"a": [1]}, [1, 2], {"$uuid": "no"}], "string", ['{"a":[1]}', "[1,2]", '{"$uuid":"no"}']),
+    ([None, None], "string", [None, None]),
+]
+
+
+@pytest.mark.parametrize(("values", "kind", "read"), MIXED)
+def test_a_parquet_column_has_the_type_of_its_values(
+    values: list[Any], kind: str, read: list[Any], tmp_path: Path
+) -> None:
+    target = tmp_path / "out.parquet"
+    with target.open("wb") as stream:
+        rows = [{"key": n, "output": msgspec.Raw(canonical.encode({"it": value}))} for n, value in enumerate(values)]
+        assert export.write_parquet(stream, lambda: rows) == len(values)
+    table = parquet.read_table(target)
+    assert str(table.schema.field("it").type) == kind
+    assert table.column("it").to_pylist() == read
+
+
+def test_a_result_that_is_a_decimal_is_one_column_and_a_key_stays_a_text(tmp_path: Path) -> None:
+    target = tmp_path / "out.parquet"
+    moment = "2026-11-17T09:00:00Z"
+    with target.open("wb") as stream:
+        export.write_parquet(stream, lambda: [{"key": moment, "output": msgspec.Raw(b'{"$decimal":"2.50"}')}])
+    assert parquet.read_table(target).to_pylist() == [{"key": moment, "output": Decimal("2.50")}]
+
+
+def test_a_value_of_another_type_that_appears_between_the_two_readings_is_told(tmp_path: Path) -> None:
+    readings = iter([[{"a": 1}], [{"a": "x"}]])
+    with (tmp_path / "out").open("wb") as stream, pytest.raises(Conflict, match="continued while it was exported"):
+        export.write_parquet(stream, lambda: next(readings))
 
 
 def test_a_column_that_appears_between_the_two_readings_is_not_dropped_in_silence() -> None:

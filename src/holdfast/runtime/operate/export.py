@@ -1,21 +1,25 @@
 """Rows as tables, CSV or Parquet: one column per field, found by a first reading of all rows.
 
-The fields of an output or payload become columns; what is nested in them stands as JSON text. A column whose values
-are of different kinds is text, too.
+The fields of an output or payload become columns; what is nested in them is JSON text. In Parquet a column has the type
+of its values: truth values, whole numbers, floats, decimals, moments or texts. A column whose values are of different
+kinds is text, too.
 """
 
 import csv
 import io
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
 from enum import IntEnum
 from functools import partial
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -33,6 +37,14 @@ COLUMNS = 16_384
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
 """What begins like this is a formula to some spreadsheet, or has the mark that we put before one."""
 GROUP = 5_000
+COMMON_DIGITS, DECIMAL_DIGITS = 38, 76
+"""The most that a decimal in Parquet can have, for any reader and for some."""
+WHOLE_DIGITS = 19
+"""What a whole number of 64 bits may have."""
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)")
+"""A moment as it is stored in an output: with its zone, and to the microsecond at most."""
+OWN = frozenset({"key", "state", "stage", "code", "reason"})
+"""Columns of the item itself: a text in them stays a text, whatever it looks like."""
 
 
 class Kind(IntEnum):
@@ -42,12 +54,39 @@ class Kind(IntEnum):
     TRUTH = 1
     WHOLE = 2
     NUMBER = 3
-    TEXT = 4
+    DECIMAL = 4
+    MOMENT = 5
+    LOCAL = 6
+    """A moment without a zone."""
+    TEXT = 7
+
+
+class ColumnType(NamedTuple):
+    """The type of a column, with the digits that a decimal needs before and after its point."""
+
+    kind: Kind
+    digits: int = 0
+    scale: int = 0
+
+    def both(self, other: "ColumnType") -> "ColumnType":
+        """Return the type of a column that holds both."""
+        kinds = {self.kind, other.kind}
+        wide = (max(self.digits, other.digits), max(self.scale, other.scale))
+        if len(kinds) == 1 or Kind.NOTHING in kinds:
+            return ColumnType(max(kinds), *wide)
+        if kinds == {Kind.WHOLE, Kind.NUMBER}:
+            return ColumnType(Kind.NUMBER)
+        return ColumnType(Kind.DECIMAL, *wide) if kinds == {Kind.WHOLE, Kind.DECIMAL} else ColumnType(Kind.TEXT)
+
+    def settled(self) -> "ColumnType":
+        """Return text where no Parquet type has so many digits."""
+        too_wide = self.kind is Kind.DECIMAL and self.digits + self.scale > DECIMAL_DIGITS
+        return ColumnType(Kind.TEXT) if too_wide else self
 
 
 def write_csv(stream: IO[bytes], again: Again, *, raw: bool = False) -> int:
     """Rows with a header line, UTF-8. Unless `raw`, no text is a formula to a spreadsheet or an order to a terminal."""
-    columns = table_kinds(again())
+    columns = table_columns(again())
     said = _as_it_is if raw else harmless
     text = io.TextIOWrapper(stream, "utf-8", newline="", write_through=True)
     writer = csv.writer(text)
@@ -63,20 +102,32 @@ def write_csv(stream: IO[bytes], again: Again, *, raw: bool = False) -> int:
 
 
 def write_parquet(stream: IO[bytes], again: Again) -> int:
-    """A Parquet file, in groups of rows."""
+    """A Parquet file with typed columns, in groups of rows."""
     pa, parquet = pyarrow()
-    types = {Kind.TRUTH: pa.bool_(), Kind.WHOLE: pa.int64(), Kind.NUMBER: pa.float64()}
-    columns = table_kinds(again())
-    schema = pa.schema([(name, types.get(kind, pa.string())) for name, kind in columns.items()])
+    columns = table_columns(again())
+    schema = pa.schema([(name, _arrow_type(pa, each)) for name, each in columns.items()])
     count = 0
     with parquet.ParquetWriter(stream, schema) as writer:
         for group in _groups(map(flat, again())):
             for row in group:
                 _check_known(row, columns)
-            data = {name: [_typed(row.get(name), kind) for row in group] for name, kind in columns.items()}
-            writer.write_table(pa.table(data, schema=schema))
+            try:
+                data = {name: [_typed(row.get(name), each.kind) for row in group] for name, each in columns.items()}
+                table = pa.table(data, schema=schema)
+            except (ValueError, TypeError) as error:
+                raise Conflict(f"the batch continued while it was exported ({error}): export it again") from None
+            writer.write_table(table)
             count += len(group)
     return count
+
+
+def _arrow_type(pa: Any, column: ColumnType) -> Any:
+    if column.kind is Kind.DECIMAL:
+        width = column.digits + column.scale
+        return (pa.decimal128 if width <= COMMON_DIGITS else pa.decimal256)(width, column.scale)
+    types = {Kind.TRUTH: pa.bool_(), Kind.WHOLE: pa.int64(), Kind.NUMBER: pa.float64(),
+             Kind.MOMENT: pa.timestamp("us", tz="UTC"), Kind.LOCAL: pa.timestamp("us")}  # fmt: skip
+    return types.get(column.kind, pa.string())
 
 
 def pyarrow() -> tuple[Any, Any]:
@@ -87,15 +138,17 @@ def pyarrow() -> tuple[Any, Any]:
         raise errors.missing_extra("Parquet needs", "pyarrow") from None
 
 
-def table_kinds(rows: Iterable[dict[str, Any]]) -> dict[str, Kind]:
-    """Every column of some rows with what it holds, in the order in which they first occur."""
-    found: dict[str, Kind] = {}
+def table_columns(rows: Iterable[dict[str, Any]]) -> dict[str, ColumnType]:
+    """Every column of some rows with its type, in the order in which they first occur."""
+    found: dict[str, ColumnType] = {}
     for row in map(flat, rows):
         for name, value in row.items():
-            found[name] = _both(found.get(name, Kind.NOTHING), _kind(value))
+            found[name] = found.get(name, ColumnType(Kind.NOTHING)).both(_type(name, value))
         if len(found) > COLUMNS:
             raise UsageError(f"the results have more than {COLUMNS:,} different fields: export them as JSON lines")
-    return found if found else {"key": Kind.TEXT, "n": Kind.WHOLE}
+    if not found:
+        return {"key": ColumnType(Kind.TEXT), "n": ColumnType(Kind.WHOLE)}
+    return {name: each.settled() for name, each in found.items()}
 
 
 def flat(row: dict[str, Any]) -> dict[str, Any]:
@@ -109,7 +162,7 @@ def flat(row: dict[str, Any]) -> dict[str, Any]:
             inner = canonical.decode(bytes(value))
         except msgspec.DecodeError:
             inner = bytes(value).decode("utf-8", "replace")
-        if not isinstance(inner, dict):
+        if not isinstance(inner, dict) or _is_tagged(inner):
             plain[name] = inner
             continue
         for field, part in inner.items():
@@ -117,29 +170,57 @@ def flat(row: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _kind(value: Any) -> Kind:
-    if value is None:
-        return Kind.NOTHING
-    if isinstance(value, bool):
-        return Kind.TRUTH
-    if isinstance(value, int):
-        return Kind.WHOLE if -(1 << 63) <= value < 1 << 63 else Kind.TEXT
-    return Kind.NUMBER if isinstance(value, float) else Kind.TEXT
+def _type(name: str, value: Any) -> ColumnType:
+    exact = value if name in OWN else _exact(value)
+    if isinstance(exact, bool):
+        return ColumnType(Kind.TRUTH)
+    if isinstance(exact, int) and -(1 << 63) <= exact < 1 << 63:
+        return ColumnType(Kind.WHOLE, WHOLE_DIGITS)
+    if isinstance(exact, int):
+        return ColumnType(Kind.DECIMAL, len(str(abs(exact))))
+    if isinstance(exact, Decimal):
+        _, digits, exponent = exact.as_tuple()
+        return ColumnType(Kind.DECIMAL, max(1, len(digits) + int(exponent)), max(0, -int(exponent)))
+    if isinstance(exact, datetime):
+        return ColumnType(Kind.LOCAL if exact.tzinfo is None else Kind.MOMENT)
+    if isinstance(exact, float):
+        return ColumnType(Kind.NUMBER)
+    return ColumnType(Kind.NOTHING if value is None else Kind.TEXT)
 
 
-def _both(one: Kind, other: Kind) -> Kind:
-    """What a column holds that holds both."""
-    if one is other or Kind.NOTHING in (one, other):
-        return max(one, other)
-    return Kind.NUMBER if {one, other} == {Kind.WHOLE, Kind.NUMBER} else Kind.TEXT
+def _exact(value: Any) -> Any:
+    """Return the number or the moment that a stored value stands for; any other value as it is."""
+    if isinstance(value, str):
+        if not MOMENT.fullmatch(value):
+            return value
+        try:
+            return datetime.fromisoformat(value)
+        except ValueError:  # there is no such day
+            return value
+    if not _is_tagged(value):
+        return value
+    try:
+        found = canonical.from_plain(value)
+    except UsageError:
+        return value
+    if isinstance(found, Decimal):
+        return found if found.is_finite() else value
+    return found if isinstance(found, int | float | datetime) else value
+
+
+def _is_tagged(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("$")
 
 
 def _typed(value: Any, kind: Kind) -> Any:
     if value is None:
         return None
+    if kind is Kind.TEXT or kind is Kind.NOTHING:
+        return _text(value)
+    exact = _exact(value)
     if kind is Kind.NUMBER:
-        return float(value)
-    return _text(value) if kind is Kind.TEXT else value
+        return float(exact)
+    return Decimal(exact) if kind is Kind.DECIMAL else exact
 
 
 def harmless(text: str) -> str:
@@ -163,7 +244,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else canonical.encode(value).decode()
 
 
-def _check_known(row: dict[str, Any], columns: dict[str, Kind]) -> None:
+def _check_known(row: dict[str, Any], columns: dict[str, ColumnType]) -> None:
     if not row.keys() <= columns.keys():
         new = ", ".join(sorted(row.keys() - columns.keys()))
         raise Conflict(f"the batch continued while it was exported, and brought a new column ({new}): export it again")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.model import START, Checkpoint, ItemNo, Place, State, StoredItem
-from holdfast.runtime.engine import run as run_module
+from holdfast.runtime import run as run_module
 from holdfast.runtime.engine.ledger import Ledger, Letters
 from holdfast.runtime.run import Run
 from tests.runtime.support import App

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.acts import Facts, Kind, Strategy, begun, judge_orphan, resolve_orphan, still_since
+from holdfast.core.acts import OrphanFacts, OrphanKind, Strategy, begun, judge_orphan, resolve_orphan, still_since
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import DEAD_AGE, ORPHAN_GRACE, REQUEUES
 from holdfast.core.model import BatchId, Chunk, ChunkId, Course, ItemNo, Place, State
@@ -16,7 +16,9 @@ STAGES = 3
 whole = st.integers(1, 1_000_000)
 
 
-def kind(facts: Facts, *, now: float = NOW, grace: float = ORPHAN_GRACE, dead_after: float = DEAD_AGE) -> Kind | None:
+def kind(
+    facts: OrphanFacts, *, now: float = NOW, grace: float = ORPHAN_GRACE, dead_after: float = DEAD_AGE
+) -> OrphanKind | None:
     return judge_orphan(facts, now=now, grace=grace, dead_after=dead_after)
 
 
@@ -27,12 +29,12 @@ def test_a_dropped_item_is_an_orphan_past_the_grace_period_and_not_at_it_whateve
 ) -> None:
     """Whole seconds, so that the bound itself is met exactly."""
     began = NOW - 2_000_000
-    facts = Facts(
+    facts = OrphanFacts(
         state=State.PENDING, progressed_at=began, due=began + due, was_claimed=True, written_at=began + written
     )
     assert still_since(facts) == began
     assert kind(facts, now=began + grace, grace=grace) is None
-    assert kind(facts, now=began + grace + over, grace=grace) is Kind.STUCK
+    assert kind(facts, now=began + grace + over, grace=grace) is OrphanKind.STUCK
 
 
 @pytest.mark.promise("A9")
@@ -41,11 +43,11 @@ def test_what_waits_its_turn_or_is_held_is_an_orphan_only_when_nothing_is_writte
     grace: int, over: float, written: int, hands: bool
 ) -> None:
     began = NOW - 2_000_000
-    facts = Facts(
+    facts = OrphanFacts(
         state=State.PENDING, progressed_at=began, was_claimed=hands, is_held=hands, written_at=began + written
     )
     assert kind(facts, now=began + written + grace, grace=grace) is None
-    assert kind(facts, now=began + written + grace + over, grace=grace) is Kind.STUCK
+    assert kind(facts, now=began + written + grace + over, grace=grace) is OrphanKind.STUCK
 
 
 @pytest.mark.promise("A9")
@@ -53,9 +55,9 @@ def test_what_waits_its_turn_or_is_held_is_an_orphan_only_when_nothing_is_writte
 def test_a_planned_wait_is_not_standing_still(grace: int, later: int, dropped: bool) -> None:
     began = NOW - 3 * grace
     moment = began + later
-    facts = Facts(state=State.PENDING, progressed_at=began, due=moment, was_claimed=dropped)
+    facts = OrphanFacts(state=State.PENDING, progressed_at=began, due=moment, was_claimed=dropped)
     assert kind(facts, now=moment + grace, grace=grace) is None
-    assert kind(facts, now=moment + grace + 1, grace=grace) is Kind.STUCK
+    assert kind(facts, now=moment + grace + 1, grace=grace) is OrphanKind.STUCK
 
 
 @pytest.mark.promise("A9")
@@ -73,25 +75,27 @@ def test_begun_is_told_by_the_chain_of_the_chunk_and_never_by_its_fence() -> Non
     idle=st.integers(0, 10**9),
 )
 def test_what_is_settled_is_never_an_orphan(state: State, course: Course, idle: int) -> None:
-    found = kind(Facts(state=state, course=course, progressed_at=NOW - idle))
-    assert found not in (Kind.STUCK, Kind.STRANDED)
+    found = kind(OrphanFacts(state=state, course=course, progressed_at=NOW - idle))
+    assert found not in (OrphanKind.STUCK, OrphanKind.STRANDED)
     assert found is None or state is State.DEAD
 
 
 @pytest.mark.promise("A10")
 @given(age=whole, over=st.floats(0.001, 1e6))
 def test_a_dead_letter_is_unanswered_past_its_age_limit_and_not_at_it(age: int, over: float) -> None:
-    letter = Facts(state=State.DEAD, progressed_at=NOW)
+    letter = OrphanFacts(state=State.DEAD, progressed_at=NOW)
     assert kind(letter, now=NOW + age, dead_after=age) is None
-    assert kind(letter, now=NOW + age + over, dead_after=age) is Kind.UNANSWERED
+    assert kind(letter, now=NOW + age + over, dead_after=age) is OrphanKind.UNANSWERED
 
 
 @pytest.mark.promise("A10")
 def test_in_a_cancelled_batch_what_is_pending_is_stranded_at_once() -> None:
     for held in (False, True):
-        facts = Facts(state=State.PENDING, course=Course.CANCELLED, progressed_at=NOW, is_held=held, written_at=NOW)
-        assert kind(facts) is Kind.STRANDED
-    assert kind(Facts(state=State.PENDING, course=Course.PAUSED, progressed_at=NOW)) is None
+        facts = OrphanFacts(
+            state=State.PENDING, course=Course.CANCELLED, progressed_at=NOW, is_held=held, written_at=NOW
+        )
+        assert kind(facts) is OrphanKind.STRANDED
+    assert kind(OrphanFacts(state=State.PENDING, course=Course.PAUSED, progressed_at=NOW)) is None
 
 
 PLACES = st.builds(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.model import Item, Place
-from holdfast.core.retry import Again, GiveUp, Policy, backoff, deadline, decide, wait_is_over
+from holdfast.core.retry import GiveUp, Policy, TryAgain, backoff, deadline, decide, wait_is_over
 from holdfast.core.settle import settle
 from tests.core.made import DRAWS, NOW, PROPERTY, failed, item
 
@@ -53,12 +53,12 @@ def test_the_cap_grows_from_4_to_30_seconds_and_the_draw_decides_below_it() -> N
 def test_a_wait_the_other_side_asked_for_is_kept_and_only_the_back_off_is_charged(draw: float, after: float) -> None:
     own = backoff(Policy(), 1, draw)
     answer = decide(Place(), failed(item(), draw=draw, after=after), Policy(), spent=0)
-    assert isinstance(answer, Again)
+    assert isinstance(answer, TryAgain)
     assert (answer.wait, answer.charged) == (pytest.approx(max(own, after)), own)
 
 
 def test_waits_that_were_asked_for_end_where_deferrals_end() -> None:
-    assert isinstance(decide(Place(), failed(item(), after=3600.0), Policy(), spent=0), Again)
+    assert isinstance(decide(Place(), failed(item(), after=3600.0), Policy(), spent=0), TryAgain)
     given_up = decide(Place(deferred=86_000.0), failed(item(), after=3600.0), Policy(), spent=0)
     assert isinstance(given_up, GiveUp)
     assert "86400 s" in given_up.why
@@ -79,8 +79,8 @@ def test_the_third_transient_failure_in_a_row_is_the_last() -> None:
         decide(Place(attempt=attempt, used=9.0 if attempt else 0.0), failed(item()), Policy(), spent=0)
         for attempt in range(3)
     )
-    assert isinstance(first, Again)
-    assert isinstance(second, Again)
+    assert isinstance(first, TryAgain)
+    assert isinstance(second, TryAgain)
     assert third == GiveUp("3 of 3 attempts used")
 
 
@@ -96,7 +96,7 @@ def test_a_deadline_is_what_is_left_of_the_time_from_when_the_next_attempt_is_du
 def test_an_attempt_and_its_back_off_may_use_all_of_the_time_and_no_more(late: float, again: bool) -> None:
     place = Place(attempt=1, used=896.0 + late)
     answer = decide(place, failed(item(), draw=0.0, seconds=2.0), Policy(), spent=0)
-    assert isinstance(answer, Again) == again
+    assert isinstance(answer, TryAgain) == again
 
 
 @pytest.mark.promise("E7")
@@ -128,7 +128,7 @@ def test_a_wait_that_a_clock_set_back_makes_longer_than_twice_is_over(due: float
 )
 def test_an_item_whose_money_is_used_up_is_not_tried_again(money: int | None, spent: int, again: bool) -> None:
     answer = decide(Place(), failed(item()), Policy(money=money), spent=spent)
-    assert isinstance(answer, Again) == again
+    assert isinstance(answer, TryAgain) == again
     assert again or "money" in answer.why
 
 

@@ -6,13 +6,9 @@ from collections import defaultdict
 from tests.house.source import modules
 
 TODAY = {
-    "Again": 2, "Audit": 2, "Bucket": 2, "Check": 2, "Cost": 2, "Counts": 2, "Cut": 2, "Event": 2, "Facts": 2,
-    "Fate": 2, "Finding": 2, "Glance": 2, "Group": 2, "Held": 3, "Holder": 2, "Kind": 3, "Lease": 2,
-    "Ledger": 2, "Listed": 2, "Message": 2, "Outlook": 2, "Pages": 2, "Parcel": 2, "Part": 2,
-    "Passed": 2, "Past": 3, "Place": 3, "Plan": 5, "Ranges": 2, "Reached": 2, "Reader": 2, "Result": 2,
-    "RowPage": 2, "Seal": 2, "Seen": 5, "Settled": 2, "Shape": 2, "Standing": 2, "State":
-    2, "Story": 2, "Summary": 3, "Tally": 2, "Tolerance": 2, "Walk": 2, "_Here": 2, "_Process": 2,
-    "_Teller": 2, "_Told": 2
+    "Audit": 2, "Cut": 2, "Held": 2, "Lease": 2, "Ledger": 2, "Pages": 2, "Parcel": 2, "Passed": 2, "Past": 2,
+    "Place": 3, "Plan": 5, "Ranges": 2, "Reached": 2, "Result": 2, "RowPage": 2, "Seal": 2, "Seen": 4, "Shape": 2,
+    "Tolerance": 2, "Walk": 2, "_Here": 2, "_Process": 2, "_Told": 2,
 }  # fmt: skip
 """Names that more than one class has, and how many: never add to it, and take out what is gone."""
 

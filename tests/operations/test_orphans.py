@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core import canonical, journal
-from holdfast.core.acts import Kind, Strategy
+from holdfast.core.acts import OrphanKind, Strategy
 from holdfast.core.course import to_steer
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import DEAD_AGE, FOUND_EACH, ORPHAN_GRACE, REQUEUES
@@ -20,7 +20,7 @@ from holdfast.runtime.operate.doctor import check_leases
 from holdfast.runtime.operate.reconcile import reconcile
 from holdfast.runtime.report import orphans, status
 from holdfast.runtime.report.orphans import Orphan
-from holdfast.runtime.report.why import ACTS, Event, tell
+from holdfast.runtime.report.why import ACTS, StoryEvent, tell
 from holdfast.stores.base import Idle, each_entry
 from tests.operations.world import Clock, World, deferred, done, failed, make_store
 
@@ -40,7 +40,7 @@ def kinds(world: World) -> dict[str, str]:
     return {key: orphan.kind.value for key, orphan in found(world).items()}
 
 
-def acts(world: World, key: str) -> list[Event]:
+def acts(world: World, key: str) -> list[StoryEvent]:
     return [event for event in tell(world.store, world.batch, key).events if event.what in ACTS]
 
 
@@ -123,7 +123,7 @@ def test_a_hung_owner_under_a_long_lease_is_found_and_a_fresh_one_is_not(world: 
     assert found(world) == {}
     world.clock.advance(1.0)
     orphan = found(world)["page"]
-    assert (orphan.kind, orphan.is_held, orphan.owner) == (Kind.STUCK, True, "host-a pid 4711")
+    assert (orphan.kind, orphan.is_held, orphan.owner) == (OrphanKind.STUCK, True, "host-a pid 4711")
     assert status.snapshot(world.store, world.batch, is_dead=nobody_dead).counts.orphaned == 1
 
 

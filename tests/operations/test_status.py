@@ -100,7 +100,7 @@ def test_the_counts_always_add_up(given_chunks: list[Chunk]) -> None:
 
 def test_counts_that_do_not_add_up_cannot_be_made() -> None:
     with pytest.raises(AssertionError):
-        status.Counts(
+        status.StateCounts(
             expected=3, done=1, skipped=0, dead=0, cancelled=0, pending=1, ready=1, running=0, waiting=0, orphaned=0
         )
 

@@ -91,7 +91,7 @@ def same(text: str) -> str:
     return text
 
 
-def permissions(tmp_path: Path) -> list[doctor.Check]:
+def permissions(tmp_path: Path) -> list[doctor.DoctorCheck]:
     checks = doctor.examine_bucket(f"file://{tmp_path}/bucket").checks
     return [check for check in checks if check.name == "permissions"]
 

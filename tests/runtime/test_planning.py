@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core.changes import Fate
+from holdfast.core.changes import PlannedFate
 from holdfast.core.course import to_steer
 from holdfast.core.model import Course
 from holdfast.runtime import lookup
@@ -376,7 +376,7 @@ def test_a_plan_reads_and_nothing_else(restart: Restart) -> None:
     for code in (None, "keep", "rerun", "refuse"):
         for level in ("none", "quick", "full"):
             plan = guarded.plan(rows(*range(3, 9)), key="id", verify=level, code=code)  # type: ignore[arg-type]
-            assert plan.count(Fate.RUN, "new") == 5
+            assert plan.count(PlannedFate.RUN, "new") == 5
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from holdfast.runtime.operate import audit, evidence
 from holdfast.runtime.operate.evidence import check
 from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.report import statistics, why
-from holdfast.runtime.report.forecast import Past
+from holdfast.runtime.report.forecast import PastAttempts
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows
 from tests.runtime.support import SOON, App, wait_for
@@ -141,7 +141,7 @@ def checkpointed(n: int, rows: int, *, ends: bool = False) -> journal.Checkpoint
 
 @pytest.mark.promise("E8")
 def test_a_forecast_knows_what_partitions_have_paid_that_are_half_done() -> None:
-    past = Past.of([checkpointed(0, rows, ends=rows == 250) for rows in (50, 100, 150, 200, 250)])
+    past = PastAttempts.of([checkpointed(0, rows, ends=rows == 250) for rows in (50, 100, 150, 200, 250)])
     assert past.cost({0: 3}) == (3.0, canonical.to_units("1.50"))
     past.learn(checkpointed(1, 50))
     past.learn(checkpointed(1, 100))
@@ -151,7 +151,7 @@ def test_a_forecast_knows_what_partitions_have_paid_that_are_half_done() -> None
 
 
 def test_a_partition_that_died_is_not_half_done_any_more() -> None:
-    past = Past.of([checkpointed(0, 50, ends=True), checkpointed(1, 50), checkpointed(1, 100)])
+    past = PastAttempts.of([checkpointed(0, 50, ends=True), checkpointed(1, 50), checkpointed(1, 100)])
     assert past.cost({0: 2}) == (2.0, 0)
     past.learn(journal.Checkpointed(attempts=[journal.Attempted(1, 0, 1, 0, "bury")]))
     assert past.cost({0: 2}) == (1.0, canonical.to_units("0.30"))

@@ -133,7 +133,7 @@ def _holds(change: Change, place: Place) -> bool:
     return after.stage >= place.stage
 
 
-class Kind(StrEnum):
+class OrphanKind(StrEnum):
     """In which way an item is stuck."""
 
     STUCK = "stuck"
@@ -157,7 +157,7 @@ REVIEW = "review"
 REQUEUED_TOO_OFTEN = "requeued_too_often"
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class OrphanFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about an item when it is judged."""
 
     state: State
@@ -174,7 +174,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """When anything was last written in its batch: a commit, a claim, an admission."""
 
 
-def still_since(facts: Facts) -> float:
+def still_since(facts: OrphanFacts) -> float:
     """Return since when nothing happened that should have: to a dropped item its own progress, to one in line
     anything in its batch. A wait that is planned is not standing still."""
     own = max(facts.progressed_at, facts.due)
@@ -187,15 +187,15 @@ def begun(chunk: Chunk, place: Place) -> bool:
     return chunk.seq > 0 or place != START
 
 
-def judge_orphan(facts: Facts, *, now: float, grace: float, dead_after: float) -> Kind | None:
+def judge_orphan(facts: OrphanFacts, *, now: float, grace: float, dead_after: float) -> OrphanKind | None:
     """In which way an item is stuck, or None. At exactly the bound it is not, yet."""
     if facts.state is State.DEAD:
-        return Kind.UNANSWERED if now - facts.progressed_at > dead_after else None
+        return OrphanKind.UNANSWERED if now - facts.progressed_at > dead_after else None
     if facts.state is not State.PENDING:
         return None
     if facts.course is Course.CANCELLED:
-        return Kind.STRANDED
-    return Kind.STUCK if now - still_since(facts) > grace else None
+        return OrphanKind.STRANDED
+    return OrphanKind.STUCK if now - still_since(facts) > grace else None
 
 
 def resolve_orphan(

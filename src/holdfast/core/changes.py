@@ -158,7 +158,7 @@ def _together(*lists: Sequence[StageChange]) -> list[StageChange]:
     return [found[index] for index in sorted(found)]
 
 
-class Fate(StrEnum):
+class PlannedFate(StrEnum):
     """What a run would do with an item."""
 
     RUN = "run"
@@ -192,15 +192,15 @@ class Reason(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Outlook(msgspec.Struct, frozen=True):
+class PlannedItem(msgspec.Struct, frozen=True):
     """What would become of an item: from which stage on, and why."""
 
-    fate: Fate
+    fate: PlannedFate
     stage: int
     reason: Reason
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class StoredFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a stored item."""
 
     place: Place
@@ -231,48 +231,48 @@ def begins_at(place: Place, rerun: int | None) -> int:
     return rerun if rerun is not None and is_affected(place, rerun) else place.stage
 
 
-def outlook(facts: Facts) -> Outlook:
+def outlook(facts: StoredFacts) -> PlannedItem:
     """What a run would do with a stored item."""
     place = facts.place
     back = facts.rerun is not None and is_affected(place, facts.rerun)
     if facts.held and place.state is State.PENDING and not back:
-        return Outlook(Fate.SKIP, place.stage, Reason.RUNNING)
+        return PlannedItem(PlannedFate.SKIP, place.stage, Reason.RUNNING)
     if facts.bad is not None:
         if place.rewinds >= REWINDS and not back:
-            return Outlook(Fate.BURY, facts.bad, Reason.TOO_OFTEN)
-        return Outlook(Fate.REWIND, facts.bad, Reason.FAILED_VERIFICATION)
+            return PlannedItem(PlannedFate.BURY, facts.bad, Reason.TOO_OFTEN)
+        return PlannedItem(PlannedFate.REWIND, facts.bad, Reason.FAILED_VERIFICATION)
     if back:
-        return Outlook(Fate.RUN, begins_at(place, facts.rerun), Reason.CHANGED_CODE)
+        return PlannedItem(PlannedFate.RUN, begins_at(place, facts.rerun), Reason.CHANGED_CODE)
     if place.state is not State.PENDING:
-        return Outlook(Fate.SKIP, place.stage, SETTLED[place.state])
+        return PlannedItem(PlannedFate.SKIP, place.stage, SETTLED[place.state])
     if facts.staged:
-        return Outlook(Fate.ADOPT, place.stage, Reason.STAGED)
+        return PlannedItem(PlannedFate.ADOPT, place.stage, Reason.STAGED)
     if facts.found:
-        return Outlook(Fate.ADOPT, place.stage, Reason.FOUND)
-    return Outlook(Fate.RUN, place.stage, _why_pending(facts))
+        return PlannedItem(PlannedFate.ADOPT, place.stage, Reason.FOUND)
+    return PlannedItem(PlannedFate.RUN, place.stage, _why_pending(facts))
 
 
-def outlook_of_new(item: NewItem) -> Outlook:
+def outlook_of_new(item: NewItem) -> PlannedItem:
     """What a run would do with an item whose key it does not know."""
     if item.place.state is State.DEAD:
-        return Outlook(Fate.BURY, 0, Reason.INVALID)
-    return Outlook(Fate.RUN, 0, Reason.NEW)
+        return PlannedItem(PlannedFate.BURY, 0, Reason.INVALID)
+    return PlannedItem(PlannedFate.RUN, 0, Reason.NEW)
 
 
-def outlook_of_changed(item: NewItem, before: Outlook, changed: str) -> Outlook:
+def outlook_of_changed(item: NewItem, before: PlannedItem, changed: str) -> PlannedItem:
     """What a run would do with a known item that comes with another payload."""
     if changed == "keep":
         return before
     if changed == "refuse":
-        return Outlook(Fate.REFUSE, 0, Reason.CHANGED_INPUT)
+        return PlannedItem(PlannedFate.REFUSE, 0, Reason.CHANGED_INPUT)
     if before.reason is Reason.DEAD:
         return before
     if item.place.state is State.DEAD:
-        return Outlook(Fate.BURY, 0, Reason.INVALID)
-    return Outlook(Fate.RUN, 0, Reason.CHANGED_INPUT)
+        return PlannedItem(PlannedFate.BURY, 0, Reason.INVALID)
+    return PlannedItem(PlannedFate.RUN, 0, Reason.CHANGED_INPUT)
 
 
-def _why_pending(facts: Facts) -> Reason:
+def _why_pending(facts: StoredFacts) -> Reason:
     place = facts.place
     if not retry.wait_is_over(place.due, place.wait, facts.now):
         return Reason.WAITING

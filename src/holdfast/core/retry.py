@@ -51,7 +51,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that the item may be deferred in all."""
 
 
-class Again(msgspec.Struct, frozen=True):
+class TryAgain(msgspec.Struct, frozen=True):
     """Try again after a wait, of which a part is charged to the time budget."""
 
     wait: float
@@ -64,7 +64,7 @@ class GiveUp(msgspec.Struct, frozen=True):
     why: str
 
 
-def decide(place: Place, failed: Failed, policy: Policy, *, spent: int) -> Again | GiveUp:
+def decide(place: Place, failed: Failed, policy: Policy, *, spent: int) -> TryAgain | GiveUp:
     """What follows a failed attempt. `place.attempt` counts the ones before it; `spent` includes it. The time budget
     counts measured seconds of attempts and back-offs: not what the other side told to wait, not a machine that was
     off or suspended, and not a clock that was set."""
@@ -81,7 +81,7 @@ def decide(place: Place, failed: Failed, policy: Policy, *, spent: int) -> Again
     told = 0.0 if failed.after is None else max(0.0, failed.after - own)
     if told and deferred(place, told) > policy.defer_within:
         return GiveUp(f"it was told to wait beyond the {policy.defer_within:g} s that it may be deferred in all")
-    return Again(own + told, own)
+    return TryAgain(own + told, own)
 
 
 def deferred(place: Place, wait: float) -> float:
@@ -416,7 +416,7 @@ def _open(circuit: Circuit, pause: float, now: float) -> Circuit:
     return Circuit(until=now + pause, pause=pause, waited=circuit.waited + pause)
 
 
-class Kind(NamedTuple):
+class WayToDie(NamedTuple):
     """A way to die: the code, and for an error of Python its place in the code."""
 
     stage: int
@@ -439,9 +439,9 @@ def is_death(outcome: Outcome) -> bool:
     return isinstance(outcome, Failed) and not outcome.transient
 
 
-def kind_of_death(failed: Failed) -> Kind:
+def kind_of_death(failed: Failed) -> WayToDie:
     """Return the way in which an item died."""
-    return Kind(failed.item.place.stage, failed.code, place_in(failed.trace))
+    return WayToDie(failed.item.place.stage, failed.code, place_in(failed.trace))
 
 
 def place_in(trace: str) -> str:

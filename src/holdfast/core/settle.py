@@ -386,7 +386,7 @@ class _Ledger:
         attempt, used = place.attempt + 1, place.used + failed.seconds
         decision = retry.decide(place, failed, policy, spent=spent)
         message, code, trace = _cut(failed.message), storable(failed.code), storable(failed.trace)
-        if isinstance(decision, retry.Again):
+        if isinstance(decision, retry.TryAgain):
             after = move(
                 place, Transition.RETRY, stages=self.stages, attempt=attempt, spent=spent, code=code, reason=message,
                 due=self.now + decision.wait, wait=decision.wait, used=used + decision.charged,

@@ -16,7 +16,7 @@ FORMAT = "holdfast cursor state"
 VERSION = 1
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PartitionDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One partition in a document."""
 
     key: Key
@@ -50,7 +50,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return fence
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StateDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole document."""
 
     format: str
@@ -61,7 +61,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     source_fingerprint: str
     definition: dict[str, Any]
     at: str
-    partitions: list[Part]
+    partitions: list[PartitionDocument]
     digest: str = ""
 
     @property
@@ -80,7 +80,7 @@ def digest_of(plain: dict[str, Any]) -> str:
     return f"sha256:{canonical.digest(b'', canonical.encode(rest)).hex()}"
 
 
-def read(data: bytes, what: str) -> State:
+def read(data: bytes, what: str) -> StateDocument:
     """The state in such a document. Raises Damaged if it is cut off or changed, NotOurs if it is something else, and
     SchemaTooNew if a later version wrote it."""
     plain = plain_object(data, what)
@@ -90,7 +90,7 @@ def read(data: bytes, what: str) -> State:
         )
     check_version(plain, VERSION, what)
     try:
-        state = msgspec.convert(plain, State, strict=True)
+        state = msgspec.convert(plain, StateDocument, strict=True)
     except msgspec.ValidationError as error:
         raise NotOurs(f"{what} is not a state that this version knows: {error}; nothing was changed") from None
     if state.digest != digest_of(plain):
@@ -127,7 +127,7 @@ def check_version(plain: dict[str, Any], known: int, what: str) -> None:
         raise Refused(f"{what} is of version {version}, which nobody knows: nothing was changed")
 
 
-def check_source(state: State, source: Any, name: str, what: str) -> None:
+def check_source(state: StateDocument, source: Any, name: str, what: str) -> None:
     """Refuse a state of another source, and say what differs."""
     if state.source != source:
         raise Refused(
@@ -145,7 +145,7 @@ def _differences(old: Any, new: Any) -> str:
     return ", ".join(f"{name} is {old.get(name)!r} there and {new.get(name)!r} here" for name in names)
 
 
-def check_key(parts: list[Part], what: str) -> None:
+def check_key(parts: list[PartitionDocument], what: str) -> None:
     """Refuse partitions that come twice."""
     keys = [canonical.key_text(part.key) for part in parts]
     if len(set(keys)) != len(keys):

@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 
 from holdfast.core import canonical
-from holdfast.core.acts import Kind, Strategy
+from holdfast.core.acts import OrphanKind, Strategy
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, Course, State, StoredItem
 from holdfast.interfaces.cli import render
@@ -147,7 +147,7 @@ def _content(letter: StoredItem, *, of_scan: bool) -> list[tuple[str, Text]]:
     return [("payload", Text(render.clean(render.one_line(payload, PAYLOAD_SHOWN))))]
 
 
-def _context(told: why.Story) -> dict[str, Any]:
+def _context(told: why.ItemStory) -> dict[str, Any]:
     """What the item was doing when a person buried it as an orphan; empty where nobody did."""
     acted = next((event for event in reversed(told.events) if event.what in why.ACTS), None)
     found: dict[str, Any] = acted.facts.get("context", {}) if acted is not None else {}
@@ -416,7 +416,7 @@ def _look(there: Store, batch: str | None, limit: int, manner: Manner) -> None:
         shown = "" if len(first) == total else f", the first {len(first):,} shown"
         parts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
         render.say(f"\n{render.many(total, 'item')} stuck: {parts}{shown}.")
-        for kind in Kind:
+        for kind in OrphanKind:
             concerned = [each for each, of in found if of[kind.value]]
             for each in concerned[:ADVISED]:
                 render.say(_advice(kind, each), render.FAINT)
@@ -426,7 +426,7 @@ def _look(there: Store, batch: str | None, limit: int, manner: Manner) -> None:
 
 
 def _by_kind(counts: Counter[str]) -> dict[str, int]:
-    return {kind.value: counts[kind.value] for kind in Kind}
+    return {kind.value: counts[kind.value] for kind in OrphanKind}
 
 
 def _orphan_rows(found: list[Orphan], now: float) -> Iterator[tuple[str, ...]]:
@@ -435,17 +435,17 @@ def _orphan_rows(found: list[Orphan], now: float) -> Iterator[tuple[str, ...]]:
         hands = f"{owner}, alive" if orphan.is_held else owner
         yield (
             orphan.batch, canonical.key_text(orphan.key), orphan.stage, orphan.kind.value, in_words(now - orphan.since),
-            "-" if orphan.kind is Kind.UNANSWERED else hands, render.one_line(orphan.error, 60) or "-",
+            "-" if orphan.kind is OrphanKind.UNANSWERED else hands, render.one_line(orphan.error, 60) or "-",
             str(orphan.place.requeues),
         )  # fmt: skip
 
 
-def _advice(kind: Kind, of: Batch) -> str:
+def _advice(kind: OrphanKind, of: Batch) -> str:
     """What to do about what is stuck in this way in a batch."""
     batch = of.name
-    if kind is Kind.STRANDED:
+    if kind is OrphanKind.STRANDED:
         return f"stranded in a cancelled batch: {command('orphans', batch, options='--resolve fail|review --reason …')}"
-    if kind is Kind.UNANSWERED:
+    if kind is OrphanKind.UNANSWERED:
         return f"unanswered dead letters: {command('dead list', batch)}, then redrive, resolve or discard"
     first = f"{unpause(batch)}, then " if of.course is Course.PAUSED else ""
     return (

@@ -382,7 +382,7 @@ def _rows(scan: glance.Overview, pending: int) -> str:
 
 def _leases(seen: standing.Status, noun: str) -> list[tuple[str, str | Text]]:
     """Who holds what: chunks of one owner in one line where there are several."""
-    by_owner: dict[tuple[str, bool], list[standing.Held]] = {}
+    by_owner: dict[tuple[str, bool], list[standing.HeldChunk]] = {}
     for lease in seen.leases:
         by_owner.setdefault((lease.owner, lease.is_live), []).append(lease)
     rows: list[tuple[str, str | Text]] = [("held by", _held(held, noun)) for held in list(by_owner.values())[:8]]
@@ -422,7 +422,7 @@ def _owners(seen: standing.Status) -> str:
     return f"owners that are gone: {command('cancel', seen.batch)} cancels them"
 
 
-def _held(leases: list[standing.Held], noun: str) -> str:
+def _held(leases: list[standing.HeldChunk], noun: str) -> str:
     lease = min(leases, key=lambda each: each.expires_in)
     if lease.is_live:
         ends = f"lease for another {brief(lease.expires_in)}"

@@ -12,7 +12,7 @@ from holdfast.core import canonical, cursor, state_document
 from holdfast.core.cursor import Accumulated, Cursor, Shift, Standing, cursor_of
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import Batch, Change, Checkpoint, Chunk, ItemNo, State
-from holdfast.core.state_document import Part
+from holdfast.core.state_document import PartitionDocument
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import Acts, By, Result
 from holdfast.runtime.cursors.history import CLONED, IMPORTED, history
@@ -254,7 +254,7 @@ def from_state(store: Store, data: bytes, name: str, batch: str) -> Planting:
     return plan
 
 
-def _payload(part: Part) -> bytes:
+def _payload(part: PartitionDocument) -> bytes:
     plain = {"range": part.key, "after": part.after, "until": part.until, "rows": part.expected_rows}
     return canonical.encode(plain if part.identity is None else {**plain, "identity": part.identity})
 

@@ -46,7 +46,7 @@ class WithheldDeaths:
         self._proven: set[int] = set()
         """Stages at which an item succeeded in this run."""
         self._held: list[tuple[Hold, Failed]] = []
-        self._kinds: Counter[retry.Kind] = Counter()
+        self._kinds: Counter[retry.WayToDie] = Counter()
         self._declared = False
         self._quiet_since: float | None = None
 

@@ -149,7 +149,7 @@ class Processor:
         an end that was noted since says enough. What goes wrong here is for the next look: the item is finished."""
         sinks = {index: stage.sink for index, stage in enumerate(self.stages) if stage.sink is not None}
         try:
-            message = reconcile.Message(n, again=not self._has_written)
+            message = reconcile.LastMessage(n, again=not self._has_written)
             reconcile.look_for_end(self.store, self.batch, actor=self.owner, sinks=sinks, message=message)
         except HoldfastError as error:
             log.warning("whether batch %s has come to its end could not be seen: %s", self.batch.name, error)

@@ -29,7 +29,7 @@ FINDINGS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class AuditFinding:
     """Something that does not hold."""
 
     kind: str
@@ -52,7 +52,7 @@ class Audit:
     """Outputs that stand in files and were not read; `full` reads them."""
     busy: int
     """Groups that changed all the time while they were checked; audit again when less is going on."""
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     superseded: int = 0
     """Outputs whose files were replaced by a newer batch, which has their names now."""
     more_findings: bool = False
@@ -79,17 +79,17 @@ def verify(store: Store, batch: Batch, *, full: bool = False, progress: Progress
         raise Damaged(f"{store.url} is damaged: it holds what no store writes ({error}); put back a backup") from error
 
 
-def flaws(store: Store) -> tuple[Finding, ...]:
+def flaws(store: Store) -> tuple[AuditFinding, ...]:
     """What is wrong with the rows of batches that no chain tells of: one that is gone, or has other stages."""
     found = store.flaws() if isinstance(store, TellsHistory) else []
     return tuple(
-        Finding(kind="batch", where=f"batch number {number}", message=f"{what}; put back a backup")
+        AuditFinding(kind="batch", where=f"batch number {number}", message=f"{what}; put back a backup")
         for number, what in found
     )
 
 
 @dataclass(slots=True)
-class _Tally:
+class _AuditTally:
     """What one part of the audit saw."""
 
     chains: int = 0
@@ -98,12 +98,12 @@ class _Tally:
     outputs: int = 0
     files_unread: int = 0
     superseded: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[AuditFinding] = field(default_factory=list)
 
     def find(self, kind: str, where: str, message: str) -> None:
-        self.findings.append(Finding(kind=kind, where=where, message=message))
+        self.findings.append(AuditFinding(kind=kind, where=where, message=message))
 
-    def add(self, other: "_Tally") -> None:
+    def add(self, other: "_AuditTally") -> None:
         for name in ("chains", "entries", "items", "outputs", "files_unread", "superseded"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.findings += other.findings[: FINDINGS + 1 - len(self.findings)]
@@ -114,7 +114,7 @@ class _Auditor:
         self._store, self._batch, self._full, self._progress = store, batch, full, progress
 
     def audit(self) -> Audit:
-        total, busy = _Tally(), 0
+        total, busy = _AuditTally(), 0
         is_readable = self._read_definition(total)
         chunks = self._store.chunks(self._batch.id)
         self._check_ranges(chunks, total)
@@ -140,7 +140,7 @@ class _Auditor:
             set_back=lookup.set_back_note(self._store, self._batch),
         )
 
-    def _read_definition(self, total: _Tally) -> bool:
+    def _read_definition(self, total: _AuditTally) -> bool:
         try:
             self._stages = lookup.stage_names(self._batch)
             self._inspector = Looker(batch=self._batch.name, names=self._stages, sinks=sinks_of(self._batch))
@@ -151,7 +151,7 @@ class _Auditor:
 
     # -- chains -------------------------------------------------------------------------------------------------
 
-    def _groups(self, total: _Tally) -> Iterator[tuple[bytes, journal.Ingested]]:
+    def _groups(self, total: _AuditTally) -> Iterator[tuple[bytes, journal.Ingested]]:
         """The batch's own chain, checked: what was ingested, each with the hash that its chunk starts at."""
         at, opened, admitted, is_ended = chain_of_batch(self._batch.id), None, 0, False
         way = journal.Steered(Course.OPEN, "")
@@ -191,7 +191,7 @@ class _Auditor:
             total.find("seal", f"batch {row.name!r}", "its chains do not end where they ended when it was sealed")
 
     def _chain(
-        self, at: int, start: bytes, head: bytes, seq: int, seen: _Tally
+        self, at: int, start: bytes, head: bytes, seq: int, seen: _AuditTally
     ) -> Iterator[tuple[Entry, journal.Header, journal.Body]]:
         """Every entry of a chain up to `seq` whose link, header and body hold; the others become findings."""
         seen.chains += 1
@@ -226,7 +226,7 @@ class _Auditor:
             )
             seen.find("chain", journal.name(at, seq), message)
 
-    def _check_header(self, header: journal.Header, last_fence: int, is_grant: bool, seen: _Tally) -> None:
+    def _check_header(self, header: journal.Header, last_fence: int, is_grant: bool, seen: _AuditTally) -> None:
         where = journal.name(header.chain, header.seq)
         if header.batch != self._batch.id:
             seen.find("chain", where, f"it belongs to batch number {header.batch}")
@@ -235,7 +235,7 @@ class _Auditor:
                 "chain", where, f"its fence is {header.fence} after {last_fence}: a fence never goes back or repeats"
             )
 
-    def _check_ranges(self, chunks: Sequence[Chunk], total: _Tally) -> None:
+    def _check_ranges(self, chunks: Sequence[Chunk], total: _AuditTally) -> None:
         """Chunks cover every item once."""
         upto = 0
         for chunk in chunks:
@@ -247,7 +247,7 @@ class _Auditor:
 
     # -- one group ----------------------------------------------------------------------------------------------
 
-    def _settled_group(self, start: bytes, group: journal.Ingested, family: list[Chunk]) -> tuple[_Tally, bool]:
+    def _settled_group(self, start: bytes, group: journal.Ingested, family: list[Chunk]) -> tuple[_AuditTally, bool]:
         """Check a group; where something is found, make sure that it was not written while it was read."""
         for _ in range(TRIES):
             seen = self._group(start, group, family)
@@ -260,8 +260,8 @@ class _Auditor:
         seen.findings = [finding for finding in seen.findings if finding.kind == "chain"]
         return seen, True
 
-    def _group(self, start: bytes, group: journal.Ingested, family: list[Chunk]) -> _Tally:
-        seen = _Tally()
+    def _group(self, start: bytes, group: journal.Ingested, family: list[Chunk]) -> _AuditTally:
+        seen = _AuditTally()
         projection = Projection(group, len(self._stages))
         starts = {ChunkId(group.chunk): start}
         for chunk in family:
@@ -283,7 +283,7 @@ class _Auditor:
             self._compare(projection, family, seen)
         return seen
 
-    def _replay(self, projection: Projection, header: journal.Header, body: journal.Body, seen: _Tally) -> None:
+    def _replay(self, projection: Projection, header: journal.Header, body: journal.Body, seen: _AuditTally) -> None:
         try:
             projection.replay(header, body)
         except (IndexError, ValueError) as error:
@@ -291,7 +291,7 @@ class _Auditor:
                 "chain", journal.name(header.chain, header.seq), f"it speaks of what its group does not have ({error})"
             )
 
-    def _compare(self, projection: Projection, family: list[Chunk], seen: _Tally) -> None:
+    def _compare(self, projection: Projection, family: list[Chunk], seen: _AuditTally) -> None:
         """The store against what the journal says it holds."""
         for chunk in family:
             wrong = projection.count_difference(chunk)
@@ -317,7 +317,7 @@ class _Auditor:
         if expected != hi:
             seen.find("payload", f"item {expected}", "the journal admitted it, and the store does not have it")
 
-    def _compare_checkpoints(self, projection: Projection, seen: _Tally) -> None:
+    def _compare_checkpoints(self, projection: Projection, seen: _AuditTally) -> None:
         """How far every range of a source has been read, and what was accumulated."""
         left = dict(projection.positions)
         for held in each_checkpoint(self._store, self._batch.id, lo=projection.lo, hi=projection.hi):
@@ -337,7 +337,7 @@ class _Auditor:
         for n in left:
             seen.find("checkpoint", f"item {n}", "the journal has a checkpoint of it, and the store does not")
 
-    def _compare_item(self, projection: Projection, item: StoredItem, outputs: list[Output], seen: _Tally) -> None:
+    def _compare_item(self, projection: Projection, item: StoredItem, outputs: list[Output], seen: _AuditTally) -> None:
         seen.items += 1
         where = f"item {item.n} ({item.key!r})"
         key = canonical.key_text(item.key)
@@ -354,7 +354,7 @@ class _Auditor:
             self._compare_output(projection, item, output, where, seen)
 
     def _compare_output(
-        self, projection: Projection, item: StoredItem, output: Output, where: str, seen: _Tally
+        self, projection: Projection, item: StoredItem, output: Output, where: str, seen: _AuditTally
     ) -> None:
         told = projection.output_digest(item.n, output.stage)
         name = self._name(output.stage)

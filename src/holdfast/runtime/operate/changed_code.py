@@ -61,7 +61,7 @@ log = logging.getLogger("holdfast.run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class SettledDefinition:
     """What a batch is opened with, and what to tell."""
 
     definition: bytes
@@ -69,20 +69,20 @@ class Settled:
     sent_back: int = 0
 
 
-def settle(store: Store, known: Batch, definition: bytes, choice: str | None, *, actor: str) -> Settled:
+def settle(store: Store, known: Batch, definition: bytes, choice: str | None, *, actor: str) -> SettledDefinition:
     """Do with what is done what the user wants; a batch in which nothing was begun has nothing that could differ."""
     found = look(store, known, definition, choice)
     if found is None:
-        return Settled(definition=definition if known.sealed_at is None else known.definition)
+        return SettledDefinition(definition=definition if known.sealed_at is None else known.definition)
     if found.rerun is not None:
         count = _send_back(store, known, found, actor)
         log.info("%s: %d items go back to it", found.rerun, count)
-        return Settled(definition=found.definition, sent_back=count)
+        return SettledDefinition(definition=found.definition, sent_back=count)
     if choice is None and found.news:
         warning = changes.changes_warning(known.name, found)
         log.warning("batch %s: %s", known.name, warning)
-        return Settled(definition=found.definition, warnings=(warning,))
-    return Settled(definition=found.definition)
+        return SettledDefinition(definition=found.definition, warnings=(warning,))
+    return SettledDefinition(definition=found.definition)
 
 
 def look(store: Store, known: Batch, definition: bytes, choice: str | None) -> changes.Decision | None:

@@ -56,7 +56,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class DoctorCheck:
     """One thing that was looked at."""
 
     name: str
@@ -70,7 +70,7 @@ class Diagnosis:
     """All checks together."""
 
     store: str
-    checks: tuple[Check, ...]
+    checks: tuple[DoctorCheck, ...]
 
     @property
     def level(self) -> Level:
@@ -92,7 +92,7 @@ def _is_file(path: Path) -> bool:
     return filesystem.is_there(path) and path.is_file()
 
 
-def _no_store(path: Path) -> Check:
+def _no_store(path: Path) -> DoctorCheck:
     """A first run makes the file, and the folders above it; it must be allowed to."""
     folder = _nearest_folder(path)
     if not access(folder, R_OK | W_OK | X_OK):
@@ -106,7 +106,7 @@ def _nearest_folder(path: Path) -> Path:
     return next(folder for folder in path.absolute().parents if filesystem.is_there(folder))
 
 
-def _look_inside(path: Path, folders: Sequence[Path], wall: Callable[[], float]) -> Iterator[Check]:
+def _look_inside(path: Path, folders: Sequence[Path], wall: Callable[[], float]) -> Iterator[DoctorCheck]:
     try:
         store = SqliteStore(path)
     except HoldfastError as error:  # it says what to do
@@ -125,19 +125,19 @@ def _look_inside(path: Path, folders: Sequence[Path], wall: Callable[[], float])
         store.close()
 
 
-def _ok(name: str, message: str) -> Check:
-    return Check(name=name, level=Level.OK, message=message)
+def _ok(name: str, message: str) -> DoctorCheck:
+    return DoctorCheck(name=name, level=Level.OK, message=message)
 
 
-def _warn(name: str, message: str, advice: str) -> Check:
-    return Check(name=name, level=Level.WARN, message=message, advice=advice)
+def _warn(name: str, message: str, advice: str) -> DoctorCheck:
+    return DoctorCheck(name=name, level=Level.WARN, message=message, advice=advice)
 
 
-def _unsafe(name: str, message: str, advice: str) -> Check:
-    return Check(name=name, level=Level.UNSAFE, message=message, advice=advice)
+def _unsafe(name: str, message: str, advice: str) -> DoctorCheck:
+    return DoctorCheck(name=name, level=Level.UNSAFE, message=message, advice=advice)
 
 
-def check_library() -> Check:
+def check_library() -> DoctorCheck:
     """SQLite before 3.51.3 can corrupt a write-ahead log."""
     version = apsw.sqlite_lib_version()
     if tuple(map(int, version.split("."))) < SAFE_SQLITE:
@@ -146,7 +146,7 @@ def check_library() -> Check:
     return _ok("sqlite", f"SQLite {version}")
 
 
-def check_file_system(path: Path, kind_of: Callable[[Path], str] = filesystem.kind_of) -> Check:
+def check_file_system(path: Path, kind_of: Callable[[Path], str] = filesystem.kind_of) -> DoctorCheck:
     """A write-ahead log needs memory that processes share, and a disk that outlives them."""
     kind = kind_of(path)
     name = "file system"
@@ -164,7 +164,7 @@ def check_file_system(path: Path, kind_of: Callable[[Path], str] = filesystem.ki
     return _ok(name, kind)
 
 
-def check_permissions(path: Path) -> Iterator[Check]:
+def check_permissions(path: Path) -> Iterator[DoctorCheck]:
     """State files are for their user alone, and nobody else may replace them."""
     name = "permissions"
     wrong = False
@@ -198,11 +198,11 @@ def check_permissions(path: Path) -> Iterator[Check]:
         yield _ok(name, "only you can read the state files, only you can replace them")
 
 
-def check_space(path: Path, usage: Callable[[Path], Any] = shutil.disk_usage) -> Check:
+def check_space(path: Path, usage: Callable[[Path], Any] = shutil.disk_usage) -> DoctorCheck:
     """A full disk loses nothing, and stops everything."""
     free = usage(_nearest_folder(filesystem.behind(path))).free
     level = Level.UNSAFE if free < FREE_UNSAFE else Level.WARN if free < FREE_WARN else Level.OK
-    return Check(
+    return DoctorCheck(
         name="space",
         level=level,
         message=f"{free / MIB:,.0f} MiB free",
@@ -210,7 +210,7 @@ def check_space(path: Path, usage: Callable[[Path], Any] = shutil.disk_usage) ->
     )
 
 
-def check_clock(wall: Callable[[], float] = time.time, pause: float = 0.05) -> Iterator[Check]:
+def check_clock(wall: Callable[[], float] = time.time, pause: float = 0.05) -> Iterator[DoctorCheck]:
     """Leases and waits are judged by the wall clock: it has to be near the truth, and to move evenly."""
     before = (wall(), time.monotonic())
     time.sleep(pause)
@@ -227,13 +227,13 @@ def check_clock(wall: Callable[[], float] = time.time, pause: float = 0.05) -> I
         yield _ok("clock", "it moves evenly")
 
 
-def check_times(chunks: Iterable[Chunk], now: float) -> Check:
+def check_times(chunks: Iterable[Chunk], now: float) -> DoctorCheck:
     """Entries from the future mean that the clock was ahead, or was set back since."""
     ahead = max((chunk.touched_at for chunk in chunks), default=now) - now
     level = Level.UNSAFE if ahead > SKEW_UNSAFE else Level.WARN if ahead > SKEW_WARN else Level.OK
     if level is Level.OK:
-        return Check(name="stored times", level=level, message="no entry is from the future")
-    return Check(
+        return DoctorCheck(name="stored times", level=level, message="no entry is from the future")
+    return DoctorCheck(
         name="stored times",
         level=level,
         message=f"the last progress is {in_words(ahead)} in the future",
@@ -241,7 +241,7 @@ def check_times(chunks: Iterable[Chunk], now: float) -> Check:
     )
 
 
-def check_content(path: Path) -> Iterator[Check]:
+def check_content(path: Path) -> Iterator[DoctorCheck]:
     """The file of a store: how it is written, whether its pages are sound, whether it was set back."""
     file = SqliteFile(path)
     try:
@@ -258,7 +258,7 @@ def check_content(path: Path) -> Iterator[Check]:
     yield check_history(set_back)
 
 
-def check_history(set_back: SetBack | None) -> Check:
+def check_history(set_back: SetBack | None) -> DoctorCheck:
     """A file that knows less than the note beside it is an older one, or has lost its log."""
     if set_back is None:
         return _ok("history", "the file was never set back")
@@ -266,7 +266,7 @@ def check_history(set_back: SetBack | None) -> Check:
     return _warn("history", lookup.set_back_words(set_back), advice)
 
 
-def check_settings(settings: dict[str, Any]) -> Check:
+def check_settings(settings: dict[str, Any]) -> DoctorCheck:
     """What a commit's durability rests on."""
     wanted = {name: {"full": 2, "memory": 2}.get(value, value) for name, value in SETTINGS.items()}
     wanted["journal_mode"] = "wal"
@@ -280,7 +280,7 @@ def check_settings(settings: dict[str, Any]) -> Check:
     return _ok("settings", "write-ahead log, every commit synced")
 
 
-def check_wal(path: Path) -> Check:
+def check_wal(path: Path) -> DoctorCheck:
     """A write-ahead log that keeps growing is held open by a reader that never ends."""
     wal = Path(f"{filesystem.behind(path)}-wal")
     size = wal.stat().st_size if wal.exists() else 0
@@ -293,7 +293,7 @@ def check_wal(path: Path) -> Check:
     return _ok("write-ahead log", f"{size / MIB:,.1f} MiB")
 
 
-def check_leases(store: Store, found: Sequence[Chunk], now: float) -> Check:
+def check_leases(store: Store, found: Sequence[Chunk], now: float) -> DoctorCheck:
     """Leases that nobody lives behind, and items that nobody has looked at for long."""
     stale = [chunk for chunk in found if chunk.owner is not None and chunk.pending and not owners.is_live(chunk, now)]
     of_batch: dict[BatchId, list[Chunk]] = {}
@@ -313,7 +313,7 @@ def check_leases(store: Store, found: Sequence[Chunk], now: float) -> Check:
     return _ok("leases", f"{held:,} held, none stale{judged if held else ''}")
 
 
-def check_leftovers(folders: Iterable[Path], now: float) -> Check:
+def check_leftovers(folders: Iterable[Path], now: float) -> DoctorCheck:
     """Temporary files that no run will ever complete. Staged outputs are not among them: a run adopts those."""
     found = sorted({str(path) for folder in folders for path in leftovers(folder, now)})
     if not found:
@@ -355,50 +355,50 @@ def examine_bucket(url: str, *, wall: Callable[[], float] = time.time) -> Diagno
     return Diagnosis(store=bucket.url, checks=tuple(checks))
 
 
-def _library(url: str) -> Check:
+def _library(url: str) -> DoctorCheck:
     if url.startswith("file:"):
         message = "a directory, with compare-and-swap by link and rename; for processes on one host"
-        return Check(name="bucket", level=Level.OK, message=message)
-    return Check(name="bucket", level=Level.OK, message=f"obstore {metadata.version('obstore')}")
+        return DoctorCheck(name="bucket", level=Level.OK, message=message)
+    return DoctorCheck(name="bucket", level=Level.OK, message=f"obstore {metadata.version('obstore')}")
 
 
-def _permissions(bucket: Bucket) -> Iterator[Check]:
+def _permissions(bucket: Bucket) -> Iterator[DoctorCheck]:
     """Of a directory, whether others on the host may read what is in it."""
     if not isinstance(bucket, LocalBucket):
         return
     folder = bucket.url.removeprefix("file://")
     wide = open_to_others(Path(folder))
     if not wide:
-        yield Check(name="permissions", level=Level.OK, message="only its user may read and write it")
+        yield DoctorCheck(name="permissions", level=Level.OK, message="only its user may read and write it")
         return
     message = f"others on this host may look into it: into {wide}, for example"
     advice = f"payloads and outputs are in it: chmod -R go= {shlex.quote(folder)}"
-    yield Check(name="permissions", level=Level.WARN, message=message, advice=advice)
+    yield DoctorCheck(name="permissions", level=Level.WARN, message=message, advice=advice)
 
 
-def _look(bucket: Bucket, wall: Callable[[], float]) -> Iterator[Check]:
+def _look(bucket: Bucket, wall: Callable[[], float]) -> Iterator[DoctorCheck]:
     try:
         if not bucket_root.is_there(bucket):
             message = f"{bucket.url} can be read, and there is no store in it yet; the first run makes it"
-            yield Check(name="store", level=Level.OK, message=message)
+            yield DoctorCheck(name="store", level=Level.OK, message=message)
             return
         store = BucketStore(bucket)
     except HoldfastError as error:  # it says what to do
-        yield Check(name="store", level=Level.UNSAFE, message=str(error))
+        yield DoctorCheck(name="store", level=Level.UNSAFE, message=str(error))
         return
     yield from _look_inside_bucket(store, wall)
 
 
-def _look_inside_bucket(store: Store, wall: Callable[[], float]) -> Iterator[Check]:
+def _look_inside_bucket(store: Store, wall: Callable[[], float]) -> Iterator[DoctorCheck]:
     try:
         batches = store.batches()
         chunks = [chunk for batch in batches for chunk in store.chunks(batch.id)]
         message = f"{len(batches):,} batches in {many(len(chunks), 'chunk')}; every document could be read"
-        yield Check(name="store", level=Level.OK, message=message)
+        yield DoctorCheck(name="store", level=Level.OK, message=message)
         message = "compare-and-swap was tried when the store was made; no budget and no events on it"
-        yield Check(name="capabilities", level=Level.OK, message=message)
+        yield DoctorCheck(name="capabilities", level=Level.OK, message=message)
         yield check_leases(store, chunks, wall())
     except HoldfastError as error:
-        yield Check(name="store", level=Level.UNSAFE, message=str(error))
+        yield DoctorCheck(name="store", level=Level.UNSAFE, message=str(error))
     finally:
         store.close()

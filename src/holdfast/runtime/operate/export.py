@@ -47,7 +47,7 @@ OWN = frozenset({"key", "state", "stage", "code", "reason"})
 """Columns of the item itself: a text in them stays a text, whatever it looks like."""
 
 
-class Kind(IntEnum):
+class ColumnKind(IntEnum):
     """What a column holds."""
 
     NOTHING = 0
@@ -64,7 +64,7 @@ class Kind(IntEnum):
 class ColumnType(NamedTuple):
     """The type of a column, with the digits that a decimal needs before and after its point."""
 
-    kind: Kind
+    kind: ColumnKind
     digits: int = 0
     scale: int = 0
 
@@ -72,16 +72,20 @@ class ColumnType(NamedTuple):
         """Return the type of a column that holds both."""
         kinds = {self.kind, other.kind}
         wide = (max(self.digits, other.digits), max(self.scale, other.scale))
-        if len(kinds) == 1 or Kind.NOTHING in kinds:
+        if len(kinds) == 1 or ColumnKind.NOTHING in kinds:
             return ColumnType(max(kinds), *wide)
-        if kinds == {Kind.WHOLE, Kind.NUMBER}:
-            return ColumnType(Kind.NUMBER)
-        return ColumnType(Kind.DECIMAL, *wide) if kinds == {Kind.WHOLE, Kind.DECIMAL} else ColumnType(Kind.TEXT)
+        if kinds == {ColumnKind.WHOLE, ColumnKind.NUMBER}:
+            return ColumnType(ColumnKind.NUMBER)
+        return (
+            ColumnType(ColumnKind.DECIMAL, *wide)
+            if kinds == {ColumnKind.WHOLE, ColumnKind.DECIMAL}
+            else ColumnType(ColumnKind.TEXT)
+        )
 
     def settled(self) -> "ColumnType":
         """Return text where no Parquet type has so many digits."""
-        too_wide = self.kind is Kind.DECIMAL and self.digits + self.scale > DECIMAL_DIGITS
-        return ColumnType(Kind.TEXT) if too_wide else self
+        too_wide = self.kind is ColumnKind.DECIMAL and self.digits + self.scale > DECIMAL_DIGITS
+        return ColumnType(ColumnKind.TEXT) if too_wide else self
 
 
 def write_csv(stream: IO[bytes], again: Again, *, raw: bool = False) -> int:
@@ -122,11 +126,11 @@ def write_parquet(stream: IO[bytes], again: Again) -> int:
 
 
 def _arrow_type(pa: Any, column: ColumnType) -> Any:
-    if column.kind is Kind.DECIMAL:
+    if column.kind is ColumnKind.DECIMAL:
         width = column.digits + column.scale
         return (pa.decimal128 if width <= COMMON_DIGITS else pa.decimal256)(width, column.scale)
-    types = {Kind.TRUTH: pa.bool_(), Kind.WHOLE: pa.int64(), Kind.NUMBER: pa.float64(),
-             Kind.MOMENT: pa.timestamp("us", tz="UTC"), Kind.LOCAL: pa.timestamp("us")}  # fmt: skip
+    types = {ColumnKind.TRUTH: pa.bool_(), ColumnKind.WHOLE: pa.int64(), ColumnKind.NUMBER: pa.float64(),
+             ColumnKind.MOMENT: pa.timestamp("us", tz="UTC"), ColumnKind.LOCAL: pa.timestamp("us")}  # fmt: skip
     return types.get(column.kind, pa.string())
 
 
@@ -143,11 +147,11 @@ def table_columns(rows: Iterable[dict[str, Any]]) -> dict[str, ColumnType]:
     found: dict[str, ColumnType] = {}
     for row in map(flat, rows):
         for name, value in row.items():
-            found[name] = found.get(name, ColumnType(Kind.NOTHING)).both(_type(name, value))
+            found[name] = found.get(name, ColumnType(ColumnKind.NOTHING)).both(_type(name, value))
         if len(found) > COLUMNS:
             raise UsageError(f"the results have more than {COLUMNS:,} different fields: export them as JSON lines")
     if not found:
-        return {"key": ColumnType(Kind.TEXT), "n": ColumnType(Kind.WHOLE)}
+        return {"key": ColumnType(ColumnKind.TEXT), "n": ColumnType(ColumnKind.WHOLE)}
     return {name: each.settled() for name, each in found.items()}
 
 
@@ -173,19 +177,19 @@ def flat(row: dict[str, Any]) -> dict[str, Any]:
 def _type(name: str, value: Any) -> ColumnType:
     exact = value if name in OWN else _exact(value)
     if isinstance(exact, bool):
-        return ColumnType(Kind.TRUTH)
+        return ColumnType(ColumnKind.TRUTH)
     if isinstance(exact, int) and -(1 << 63) <= exact < 1 << 63:
-        return ColumnType(Kind.WHOLE, WHOLE_DIGITS)
+        return ColumnType(ColumnKind.WHOLE, WHOLE_DIGITS)
     if isinstance(exact, int):
-        return ColumnType(Kind.DECIMAL, len(str(abs(exact))))
+        return ColumnType(ColumnKind.DECIMAL, len(str(abs(exact))))
     if isinstance(exact, Decimal):
         _, digits, exponent = exact.as_tuple()
-        return ColumnType(Kind.DECIMAL, max(1, len(digits) + int(exponent)), max(0, -int(exponent)))
+        return ColumnType(ColumnKind.DECIMAL, max(1, len(digits) + int(exponent)), max(0, -int(exponent)))
     if isinstance(exact, datetime):
-        return ColumnType(Kind.LOCAL if exact.tzinfo is None else Kind.MOMENT)
+        return ColumnType(ColumnKind.LOCAL if exact.tzinfo is None else ColumnKind.MOMENT)
     if isinstance(exact, float):
-        return ColumnType(Kind.NUMBER)
-    return ColumnType(Kind.NOTHING if value is None else Kind.TEXT)
+        return ColumnType(ColumnKind.NUMBER)
+    return ColumnType(ColumnKind.NOTHING if value is None else ColumnKind.TEXT)
 
 
 def _exact(value: Any) -> Any:
@@ -212,15 +216,15 @@ def _is_tagged(value: Any) -> bool:
     return isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("$")
 
 
-def _typed(value: Any, kind: Kind) -> Any:
+def _typed(value: Any, kind: ColumnKind) -> Any:
     if value is None:
         return None
-    if kind is Kind.TEXT or kind is Kind.NOTHING:
+    if kind is ColumnKind.TEXT or kind is ColumnKind.NOTHING:
         return _text(value)
     exact = _exact(value)
-    if kind is Kind.NUMBER:
+    if kind is ColumnKind.NUMBER:
         return float(exact)
-    return Decimal(exact) if kind is Kind.DECIMAL else exact
+    return Decimal(exact) if kind is ColumnKind.DECIMAL else exact
 
 
 def harmless(text: str) -> str:
@@ -276,7 +280,7 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class ExportSummary:
     """What was exported."""
 
     rows: int
@@ -322,7 +326,7 @@ def rows(store: Store, batch: Batch, state: State) -> Iterator[dict[str, Any]]:
 def export(
     store: Store, batch: Batch, target: Path | IO[bytes], *, form: Format | None = None, state: State = State.DONE,
     raw: bool = False,
-) -> Summary:  # fmt: skip
+) -> ExportSummary:  # fmt: skip
     """Write a batch to a file, atomically, or to an open stream. With `raw`, text in CSV is written as it is, be it a
     formula to a spreadsheet or an order to a terminal."""
     chosen = form if form is not None else _format_of(target)
@@ -331,10 +335,10 @@ def export(
     if not isinstance(target, Path):
         if chosen == "parquet":
             raise UsageError("a Parquet file cannot be written to a stream: name a file with --out")
-        return Summary(rows=_write(store, batch, target, chosen, state, raw), format=chosen, path=None)
+        return ExportSummary(rows=_write(store, batch, target, chosen, state, raw), format=chosen, path=None)
     with whole_or_absent(target) as stream:
         count = _write(store, batch, stream, chosen, state, raw)
-    return Summary(rows=count, format=chosen, path=str(target))
+    return ExportSummary(rows=count, format=chosen, path=str(target))
 
 
 def _write(store: Store, batch: Batch, stream: IO[bytes], chosen: Format, state: State, raw: bool) -> int:

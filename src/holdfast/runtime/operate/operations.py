@@ -21,7 +21,7 @@ from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import reconcile
 from holdfast.runtime.operate.by_hand import OutputByHand, fitted
-from holdfast.runtime.report.attempts import Reader
+from holdfast.runtime.report.attempts import AttemptReader
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item, lineage
 
@@ -75,7 +75,7 @@ def _of_batch(store: Store, batch: Batch, name: str, target: int, chunks: list[C
         spent = sum(chunk.counts.spent for chunk in chunks)
         seconds = sum(chunk.counts.seconds for chunk in chunks)
     else:
-        spent, seconds = _cost(Reader(store, chunks), target)
+        spent, seconds = _cost(AttemptReader(store, chunks), target)
     return ResetPreview(
         batch=batch.name,
         item=None,
@@ -98,7 +98,7 @@ def _of_item(
 ) -> ResetPreview:
     now, state = store.now(), item.place.state
     held = [chunk for chunk in line[-1:] if state is State.PENDING and owners.is_live(chunk, now)]
-    spent, seconds = _cost(Reader(store, line), target, item.n)
+    spent, seconds = _cost(AttemptReader(store, line), target, item.n)
     return ResetPreview(
         batch=batch.name,
         item=str(item.key),
@@ -116,7 +116,7 @@ def _owners(chunks: list[Chunk]) -> tuple[str, ...]:
     return tuple(sorted({owners.short(chunk.owner) for chunk in chunks if chunk.owner is not None}))
 
 
-def _cost(reader: Reader, target: int, n: int | None = None) -> tuple[int, float]:
+def _cost(reader: AttemptReader, target: int, n: int | None = None) -> tuple[int, float]:
     """Money and seconds that the journal has for a stage and those after it; of one item where `n` is given."""
     spent, seconds = 0, 0.0
     for body in reader.checkpoints():

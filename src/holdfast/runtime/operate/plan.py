@@ -6,7 +6,16 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import canonical, changes, course
-from holdfast.core.changes import Facts, Fate, Outlook, Reason, begins_at, outlook, outlook_of_changed, outlook_of_new
+from holdfast.core.changes import (
+    PlannedFate,
+    PlannedItem,
+    Reason,
+    StoredFacts,
+    begins_at,
+    outlook,
+    outlook_of_changed,
+    outlook_of_new,
+)
 from holdfast.core.errors import DefinitionChanged, Permanent, SinkError, UsageError
 from holdfast.core.model import Batch, Chunk, Course, ItemNo, Key, NewItem, Output, Place, State, StoredItem
 from holdfast.core.states import keeps_outputs
@@ -17,7 +26,7 @@ from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.ingester import Ingester, none_given
 from holdfast.runtime.operate import changed_code
 from holdfast.runtime.operate.observe import recorded_digests
-from holdfast.runtime.report.forecast import Past, RunForecast, forecast, teacher
+from holdfast.runtime.report.forecast import PastAttempts, RunForecast, forecast, teacher
 from holdfast.runtime.sinks.base import Provenance
 from holdfast.runtime.text import brief, many, printable, reopen, unpause, usd, when
 from holdfast.runtime.verify import ownership, recheck
@@ -33,14 +42,14 @@ if TYPE_CHECKING:
 
 EXAMPLES = 3
 """Keys that are shown for each row."""
-ORDER = list(Fate)
+ORDER = list(PlannedFate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """Items of which the same would become, for the same reason."""
 
-    fate: Fate
+    fate: PlannedFate
     stage: str
     """Where they would begin; where they stand, of those that are left alone; empty where they are at the end."""
     reason: Reason
@@ -75,10 +84,10 @@ class Plan:
     @property
     def counts(self) -> dict[str, int]:
         """How many items would run, be rewound, adopted, buried, skipped; or be the reason for a refusal."""
-        found: Counter[Fate] = Counter()
+        found: Counter[PlannedFate] = Counter()
         for row in self.rows:
             found[row.fate] += row.count
-        return {str(fate): found[fate] for fate in Fate}
+        return {str(fate): found[fate] for fate in PlannedFate}
 
     def count(self, fate: str, reason: str | None = None) -> int:
         """How many items have that fate, for that reason."""
@@ -87,7 +96,7 @@ class Plan:
     @property
     def is_idle(self) -> bool:
         """Whether a run would find nothing to do."""
-        return not any(row.count for row in self.rows if row.fate is not Fate.SKIP)
+        return not any(row.count for row in self.rows if row.fate is not PlannedFate.SKIP)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -142,30 +151,30 @@ class Plan:
         return (line + rest,)
 
 
-class Tally:
+class PlanTally:
     """Counts outlooks, with a few keys of each."""
 
     def __init__(self) -> None:
-        self._counts: Counter[Outlook] = Counter()
-        self._examples: dict[Outlook, list[Key]] = {}
+        self._counts: Counter[PlannedItem] = Counter()
+        self._examples: dict[PlannedItem, list[Key]] = {}
 
-    def add(self, outlook: Outlook, key: Key) -> None:
+    def add(self, outlook: PlannedItem, key: Key) -> None:
         self._counts[outlook] += 1
         some = self._examples.setdefault(outlook, [])
         if len(some) < EXAMPLES:
             some.append(key)
 
-    def add_many(self, outlook: Outlook, count: int) -> None:
+    def add_many(self, outlook: PlannedItem, count: int) -> None:
         self._counts[outlook] += count
 
-    def lacks_examples(self, outlook: Outlook) -> int:
+    def lacks_examples(self, outlook: PlannedItem) -> int:
         """How many keys more may be shown."""
         return EXAMPLES - len(self._examples.get(outlook, ()))
 
-    def show(self, outlook: Outlook, keys: Sequence[Key]) -> None:
+    def show(self, outlook: PlannedItem, keys: Sequence[Key]) -> None:
         self._examples.setdefault(outlook, []).extend(keys)
 
-    def take_back(self, outlook: Outlook, key: Key) -> None:
+    def take_back(self, outlook: PlannedItem, key: Key) -> None:
         self._counts[outlook] -= 1
         if key in self._examples.get(outlook, ()):
             self._examples[outlook].remove(key)
@@ -174,8 +183,8 @@ class Tally:
         """How many items would be run at each stage."""
         found: Counter[int] = Counter()
         for seen, count in self._counts.items():
-            if seen.fate in (Fate.RUN, Fate.REWIND, Fate.ADOPT):
-                for stage in range(seen.stage + (seen.fate is Fate.ADOPT), stages):
+            if seen.fate in (PlannedFate.RUN, PlannedFate.REWIND, PlannedFate.ADOPT):
+                for stage in range(seen.stage + (seen.fate is PlannedFate.ADOPT), stages):
                     found[stage] += count
         return dict(found)
 
@@ -222,7 +231,7 @@ def make_plan(pipeline: "PipelineDefinition", options: Options, items: Iterable[
         planner.looker.close()
     past, learned_from = planner.past, options.batch
     if not past.costs and store is not None and (other := teacher(store, batch)) is not None:
-        past, learned_from = Past.read(store, store.chunks(other.id)), other.name
+        past, learned_from = PastAttempts.read(store, store.chunks(other.id)), other.name
     return planner.plan(past, learned_from, is_new=known is None)
 
 
@@ -234,14 +243,14 @@ class _Planner:
     ) -> None:
         self.pipeline, self.options, self.store, self.batch = pipeline, options, store, batch
         self.stages = pipeline.stages
-        self.tally = Tally()
+        self.tally = PlanTally()
         self.chunks = store.chunks(batch.id)
-        self.past = Past.read(store, self.chunks)
+        self.past = PastAttempts.read(store, self.chunks)
         self.obstacles: list[str] = _obstacles(batch)
         self.notes: list[str] = []
         self.unclear = Findings([stage.name for stage in self.stages])
         self.now = store.now()
-        self.done = Outlook(Fate.SKIP, len(self.stages), Reason.DONE)
+        self.done = PlannedItem(PlannedFate.SKIP, len(self.stages), Reason.DONE)
         self.read_count = self.kept = self.twice = self.passed = self.looked_at = self.undone = 0
         self.reads = False
         self.example: tuple[Key, str] | None = None
@@ -321,7 +330,7 @@ class _Planner:
     def _outlook(
         self, item: StoredItem, outputs: list[Output], digests: dict[tuple[int, int], bytes], held: bool,
         *, resumed: bool = False,
-    ) -> Outlook:  # fmt: skip
+    ) -> PlannedItem:  # fmt: skip
         place = item.place
         rerun = self._goes_back_to(item)
         stage = begins_at(place, rerun)
@@ -335,7 +344,7 @@ class _Planner:
         waits = goes_on and self._waits(item, valid)
         found = goes_on and not (waits or held) and self._finds(item, valid, resumed=resumed)
         return outlook(
-            Facts(
+            StoredFacts(
                 place=place, now=self.now, rerun=rerun, bad=bad, held=held,
                 staged=waits, found=found, redriven=self.past.was_redriven(item.n, place.stage),
             )
@@ -446,14 +455,14 @@ class _Planner:
 
     # -- the plan -----------------------------------------------------------------------------------------------
 
-    def plan(self, past: Past, learned_from: str, *, is_new: bool) -> Plan:
+    def plan(self, past: PastAttempts, learned_from: str, *, is_new: bool) -> Plan:
         names = [stage.name for stage in self.stages]
         rows = tuple(self.tally.rows(names))
         refused, ends = self.obstacles != _barred(self.batch), bool(_barred(self.batch))
-        self._tell(sum(row.count for row in rows if row.fate is Fate.REFUSE))
+        self._tell(sum(row.count for row in rows if row.fate is PlannedFate.REFUSE))
         if self.example is not None and is_too_much(self.undone, self.looked_at, self.options.undo):
             self.obstacles.append(str(recheck.refusal(self.batch.name, self.undone, self.looked_at, *self.example)))
-        if any(row.fate in (Fate.RUN, Fate.REWIND, Fate.ADOPT) for row in rows):
+        if any(row.fate in (PlannedFate.RUN, PlannedFate.REWIND, PlannedFate.ADOPT) for row in rows):
             at_end = _end_in_the_way(self.batch, self.now)
             self.obstacles += at_end
             ends = ends or bool(at_end)

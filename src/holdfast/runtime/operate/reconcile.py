@@ -259,7 +259,7 @@ _compared: WeakKeyDictionary[Store, _Compared] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class LastMessage:
     """The message that may have settled the last item of a batch, so that messages which come again and again, and
     those beyond the expected number, do not each compare the whole batch."""
 
@@ -269,7 +269,7 @@ class Message:
 
 
 def look_for_end(
-    store: Store, batch: Batch, *, actor: str, sinks: Mapping[int, Sink] = NO_SINKS, message: Message | None = None
+    store: Store, batch: Batch, *, actor: str, sinks: Mapping[int, Sink] = NO_SINKS, message: LastMessage | None = None
 ) -> Reconciliation | None:
     """Reconcile a batch and publish its end, if it has come; None while it may continue. Files are looked at where
     their sinks are given. After a message, most looks are spared."""
@@ -297,7 +297,7 @@ def _has_surplus(batch: Batch) -> bool:
     return batch.expected is not None and batch.admitted > batch.expected and batch.closed_at is None
 
 
-def _warn_of_surplus(store: Store, batch: Batch, message: Message, actor: str) -> None:
+def _warn_of_surplus(store: Store, batch: Batch, message: LastMessage, actor: str) -> None:
     """Tell that no end is told: the log, each time the first one comes that was not expected; others, once."""
     if message.n != batch.expected:
         return
@@ -308,7 +308,7 @@ def _warn_of_surplus(store: Store, batch: Batch, message: Message, actor: str) -
     store.amend(batch.id, to_note(SURPLUS, journal.encode_body(body), once=True, events=[warning]), actor=actor)
 
 
-def _is_known(store: Store, batch: Batch, message: Message | None, *, whole: bool = False) -> bool:
+def _is_known(store: Store, batch: Batch, message: LastMessage | None, *, whole: bool = False) -> bool:
     """Return whether the last word on the batch is its end, and knows of the item. By the heads of chains, never by
     clocks: they may be set back, or differ between hosts. Without `whole`, by those that were compared before."""
     if message is None or not message.again:
@@ -332,7 +332,7 @@ def _last_end(store: Store, batch: Batch) -> str | None:
     return None
 
 
-def _depth(store: Store, batch: Batch, sinks: Mapping[int, Sink], message: Message | None) -> How:
+def _depth(store: Store, batch: Batch, sinks: Mapping[int, Sink], message: LastMessage | None) -> How:
     """How closely to look: at no files where an end was noted before and only new messages came since. Each has seen to
     its own."""
     if not sinks:

@@ -21,7 +21,7 @@ UNKNOWN = 0xFFFFFFFF
 """The epoch of an output whose digest can no longer be computed: its item has another salt now."""
 
 
-class Standing(msgspec.Struct):
+class ReplayedChunk(msgspec.Struct):
     """Who has a chunk, of which items, and since when it may be claimed."""
 
     lo: int
@@ -74,7 +74,7 @@ class Projection:
         self.positions: dict[int, journal.Position] = {}
         """How far the items have been read that are ranges of a source."""
         self._totals: dict[int, Counts] = {}
-        self._standing = {group.chunk: Standing(group.lo, group.hi)}
+        self._standing = {group.chunk: ReplayedChunk(group.lo, group.hi)}
 
     # -- replaying ----------------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class Projection:
         fence, standing.fence = standing.fence, header.fence
         if isinstance(body, journal.Claimed):
             if body.child is not None:
-                self._standing[body.child[0]] = Standing(*body.child[1:], fence, due=standing.due)
+                self._standing[body.child[0]] = ReplayedChunk(*body.child[1:], fence, due=standing.due)
             standing.hi, standing.owner, standing.due, standing.version = body.hi, header.actor, 0.0, 0
         elif isinstance(body, journal.Checkpointed):
             self._checkpointed(header.chain, body)
@@ -224,7 +224,7 @@ class Projection:
         """How range, fence, owner and waiting time on a chunk's row differ from those of the journal, or None."""
         told = self._standing[chunk.id]
         fence = chunk.fence if told.fence is not None else None
-        held = Standing(chunk.lo, chunk.hi, fence, chunk.owner, chunk.due, chunk.version)
+        held = ReplayedChunk(chunk.lo, chunk.hi, fence, chunk.owner, chunk.due, chunk.version)
         return None if held == told else _standing_words(held, told)
 
     def count_difference(self, chunk: Chunk) -> str | None:
@@ -285,7 +285,7 @@ def _trouble_words(held: Trouble, told: Trouble) -> str:
     )
 
 
-def _standing_words(held: Standing, told: Standing) -> str:
+def _standing_words(held: ReplayedChunk, told: ReplayedChunk) -> str:
     """The facts about a chunk that differ, in words."""
     return _differences(
         ("it covers", f"items {held.lo} to {held.hi - 1}", f"items {told.lo} to {told.hi - 1}"),

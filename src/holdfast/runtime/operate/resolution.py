@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.core import acts as core
 from holdfast.core import canonical, course, journal
-from holdfast.core.acts import Kind, Strategy, change_of
+from holdfast.core.acts import OrphanKind, Strategy, change_of
 from holdfast.core.course import to_note
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import LIFTED
@@ -35,7 +35,7 @@ Group = tuple[int, str, float]
 
 
 @dataclass(slots=True)
-class Seen:
+class OrphanCounts:
     """What one look at a batch found."""
 
     total: int = 0
@@ -47,9 +47,9 @@ class Seen:
     sizes: Counter[Group] = field(default_factory=Counter)
 
 
-def look_for_orphans(store: Store, batch: Batch, *, limit: int) -> Seen:
+def look_for_orphans(store: Store, batch: Batch, *, limit: int) -> OrphanCounts:
     """Count what is stuck, keep the first, and see what of it is news."""
-    seen, told = Seen(), None
+    seen, told = OrphanCounts(), None
     for orphan in find(store, batch):
         told = set(_told(store, batch)) if told is None else told  # most batches have none: then it is not read
         seen.total += 1
@@ -57,7 +57,9 @@ def look_for_orphans(store: Store, batch: Batch, *, limit: int) -> Seen:
         if len(seen.first) < limit:
             seen.first.append(orphan)
         group = (orphan.chunk, orphan.kind.value, orphan.since)
-        if group in told or (orphan.kind is Kind.STRANDED and orphan.is_held):  # its owner may still be finishing it
+        if group in told or (
+            orphan.kind is OrphanKind.STRANDED and orphan.is_held
+        ):  # its owner may still be finishing it
             continue
         if group in seen.new or len(seen.new) < FOUND_GROUPS:
             some = seen.new.setdefault(group, [])
@@ -67,7 +69,7 @@ def look_for_orphans(store: Store, batch: Batch, *, limit: int) -> Seen:
     return seen
 
 
-def announce(store: Store, batch: Batch, seen: Seen, *, actor: str) -> bool:
+def announce(store: Store, batch: Batch, seen: OrphanCounts, *, actor: str) -> bool:
     """Write down what is new, with its events, in one commit; says whether there was any."""
     if not seen.new:
         return False
@@ -85,7 +87,7 @@ def _told(store: Store, batch: Batch) -> Iterator[Group]:
             yield chunk, kind, float(since)
 
 
-def _found_events(seen: Seen) -> Iterator[Event]:
+def _found_events(seen: OrphanCounts) -> Iterator[Event]:
     for group, some in seen.new.items():
         _, kind, since = group
         for orphan in some:
@@ -198,7 +200,7 @@ def _chosen(store: Store, batch: Batch, items: Sequence[str] | None, left: Count
     for orphan in found:
         if isinstance(orphan, str):
             left[orphan] += 1
-        elif orphan.kind is Kind.UNANSWERED:
+        elif orphan.kind is OrphanKind.UNANSWERED:
             left[LETTER] += 1
         else:
             yield orphan

@@ -219,7 +219,7 @@ ENDS = frozenset({"skip", "bury"})
 FAILURES = frozenset({"retry", "bury"})
 
 
-class Tally:
+class NamedCounts:
     """What is counted by name, at one stage."""
 
     def __init__(self) -> None:
@@ -233,7 +233,7 @@ class Tally:
         self.attempt_counts: Counter[int] = Counter()
 
     @classmethod
-    def sum(cls, tallies: Iterable["Tally"]) -> "Tally":
+    def sum(cls, tallies: Iterable["NamedCounts"]) -> "NamedCounts":
         whole = cls()
         for tally in tallies:
             whole.runs += tally.runs
@@ -276,14 +276,14 @@ class Tally:
             self.usage[key] = self.usage.get(key, 0) + amount
 
 
-class Reader:
+class AttemptReader:
     """Reads the journal of some chunks up to where it stood at first, so that every pass sees the same."""
 
     def __init__(self, store: Store, chunks: Sequence[Chunk]) -> None:
         self._store = store
         self._chunks = [chunk for chunk in chunks if chunk.seq]
 
-    def read(self, tallies: dict[int, Tally] | None = None) -> Iterator[tuple[int, str, Block]]:
+    def read(self, tallies: dict[int, NamedCounts] | None = None) -> Iterator[tuple[int, str, Block]]:
         """Blocks of (stage, name, numbers): every number once. With `tallies`, what is counted goes there by stage."""
         waiting: dict[tuple[int, str], Block] = {}
         metrics: dict[str, None] = {}
@@ -308,7 +308,7 @@ class Reader:
                     yield entry.body
 
 
-def tally_up(body: journal.Checkpointed, tallies: dict[int, Tally]) -> None:
+def tally_up(body: journal.Checkpointed, tallies: dict[int, NamedCounts]) -> None:
     """Count what is told apart by name."""
     for group in body.advanced:
         _tally_of(group.stage, tallies).advanced(group)
@@ -318,10 +318,10 @@ def tally_up(body: journal.Checkpointed, tallies: dict[int, Tally]) -> None:
         _tally_of(stage, tallies).spent(spend)
 
 
-def _tally_of(stage: int, tallies: dict[int, Tally]) -> Tally:
+def _tally_of(stage: int, tallies: dict[int, NamedCounts]) -> NamedCounts:
     found = tallies.get(stage)
     if found is None:
-        found = tallies[stage] = Tally()
+        found = tallies[stage] = NamedCounts()
     return found
 
 

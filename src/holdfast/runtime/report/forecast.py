@@ -81,7 +81,7 @@ class RunForecast:
 
 
 @dataclass(slots=True)
-class Cost:
+class StageCost:
     """What the attempts at one stage took and cost."""
 
     attempts: int = 0
@@ -108,10 +108,10 @@ class Cost:
 
 
 @dataclass(slots=True)
-class Past:
+class PastAttempts:
     """What the journal of a batch tells about its attempts, in one reading."""
 
-    costs: dict[int, Cost] = field(default_factory=dict)
+    costs: dict[int, StageCost] = field(default_factory=dict)
     _redriven: "array[int]" = field(default_factory=lambda: array("q"))
     """Number and stage of every item that an operator tried again, in order."""
 
@@ -122,9 +122,9 @@ class Past:
         return at < len(self._redriven) and self._redriven[at] == wanted
 
     @staticmethod
-    def of(bodies: Iterable[journal.Checkpointed]) -> "Past":
+    def of(bodies: Iterable[journal.Checkpointed]) -> "PastAttempts":
         """Learn from these commits."""
-        past = Past()
+        past = PastAttempts()
         for body in bodies:
             past.learn(body)
         return past
@@ -139,8 +139,8 @@ class Past:
         return sum(seconds for seconds, _ in each), sum(spent for _, spent in each)
 
     @staticmethod
-    def read(store: Store, chunks: Sequence[Chunk]) -> "Past":
-        past = Past()
+    def read(store: Store, chunks: Sequence[Chunk]) -> "PastAttempts":
+        past = PastAttempts()
         for chunk in chunks:
             for entry in forward(store, chunk) if chunk.seq else ():
                 body = entry.body
@@ -154,12 +154,12 @@ class Past:
     def learn(self, body: journal.Checkpointed) -> None:
         for group in body.advanced:
             if not group.adopted:
-                cost, count = self.costs.setdefault(group.stage, Cost()), len(group.items)
+                cost, count = self.costs.setdefault(group.stage, StageCost()), len(group.items)
                 cost.attempts, cost.ended = cost.attempts + count, cost.ended + count
                 cost.seconds += sum(unpack(FLOAT32, group.seconds))
         excused = {(attempt.stage, attempt.n) for attempt in body.attempts if attempt.excused}
         for attempt in filter(_tells, body.attempts):
-            cost = self.costs.setdefault(attempt.stage, Cost())
+            cost = self.costs.setdefault(attempt.stage, StageCost())
             cost.attempts += 1
             cost.ended += attempt.outcome in ENDS
             cost.seconds += attempt.seconds
@@ -167,7 +167,7 @@ class Past:
         for stage, spend in body.spends:
             if (stage, spend.n) in excused:
                 continue
-            cost = self.costs.setdefault(stage, Cost())
+            cost = self.costs.setdefault(stage, StageCost())
             if spend.n in begun:
                 cost.begun[spend.n] = cost.begun.get(spend.n, 0) + spend.usd
             else:
@@ -187,7 +187,7 @@ def _tells(attempt: journal.Attempted) -> bool:
 
 
 def forecast(
-    stages: Sequence[str], work: Mapping[int, int], past: Past, *, workers: int, learned_from: str | None,
+    stages: Sequence[str], work: Mapping[int, int], past: PastAttempts, *, workers: int, learned_from: str | None,
     together: Sequence[int | None],
 ) -> RunForecast:  # fmt: skip
     """Return what `work`, the number of items at each stage, would take and cost; `together` is how many of a stage may

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.core import acts as core
 from holdfast.core import canonical, journal, lease, retry
-from holdfast.core.acts import Facts, Kind
+from holdfast.core.acts import OrphanFacts, OrphanKind
 from holdfast.core.limits import BLAME_ENTRIES, ORPHAN_GRACE
 from holdfast.core.model import START, Batch, Chunk, ChunkId, Course, Key, Place, State, StoredItem
 from holdfast.runtime import lookup
@@ -110,9 +110,9 @@ class Activity:
             last_grant=lambda chunk: last_grant(store, chunk),
         )  # fmt: skip
 
-    def facts(self, chunk: Chunk, place: Place | None = None) -> Facts:
+    def facts(self, chunk: Chunk, place: Place | None = None) -> OrphanFacts:
         """What is known about the pending items of a chunk, or about the one of them that is at `place`."""
-        return Facts(
+        return OrphanFacts(
             state=State.PENDING,
             course=self._course,
             progressed_at=chunk.touched_at,
@@ -155,7 +155,7 @@ class Orphan:
     n: int
     key: Key
     stage: str
-    kind: Kind
+    kind: OrphanKind
     since: float
     """Since when it stands still: its last progress, the end of its wait, or the last that was written in its batch;
     of a dead letter, when it was buried."""
@@ -217,7 +217,7 @@ class Eye:
         chunk = next(c for c in family if c.lo <= item.n < c.hi)
         if item.place.state is State.DEAD:
             at = self._buried_at(item, self._burials.of(family))
-            found = self._judge(item, chunk, core.Facts(state=State.DEAD, progressed_at=at), "")
+            found = self._judge(item, chunk, core.OrphanFacts(state=State.DEAD, progressed_at=at), "")
             return found if found is not None else "a dead letter: see `holdfast dead`"
         if item.place.state is not State.PENDING:
             return f"{item.place.state}, not pending"
@@ -235,7 +235,7 @@ class Eye:
 
     def _dead(self, chunk: Chunk, buried: dict[int, float]) -> Iterator[Orphan]:
         for item in each_item(self._store, self._batch.id, state=State.DEAD, lo=chunk.lo, hi=chunk.hi):
-            facts = core.Facts(state=State.DEAD, progressed_at=self._buried_at(item, buried))
+            facts = core.OrphanFacts(state=State.DEAD, progressed_at=self._buried_at(item, buried))
             found = self._judge(item, chunk, facts, "")
             if found is not None:
                 yield found
@@ -254,11 +254,11 @@ class Eye:
         grant = last_grant(self._store, chunk)
         return "" if grant is None else grant.owner
 
-    def _kind(self, facts: core.Facts) -> Kind | None:
+    def _kind(self, facts: core.OrphanFacts) -> OrphanKind | None:
         grace, dead_after = self._patience.orphan_after, self._patience.dead_after
         return core.judge_orphan(facts, now=self.now, grace=grace, dead_after=dead_after)
 
-    def _judge(self, item: StoredItem, chunk: Chunk, facts: core.Facts, owner: str) -> Orphan | None:
+    def _judge(self, item: StoredItem, chunk: Chunk, facts: core.OrphanFacts, owner: str) -> Orphan | None:
         kind = self._kind(facts)
         if kind is None:
             return None
@@ -268,7 +268,7 @@ class Eye:
             key=item.key,
             stage=lookup.stage_title(self._names, item.place.stage),
             kind=kind,
-            since=facts.progressed_at if kind is Kind.UNANSWERED else core.still_since(facts),
+            since=facts.progressed_at if kind is OrphanKind.UNANSWERED else core.still_since(facts),
             owner=owners.short(owner),
             is_held=facts.is_held,
             place=item.place,

@@ -21,10 +21,10 @@ from holdfast.runtime.engine.ledger import Figures
 from holdfast.runtime.operate import closing
 from holdfast.runtime.operate.reconcile import reconcile
 from holdfast.runtime.report import statistics, status
-from holdfast.runtime.report.forecast import Past
+from holdfast.runtime.report.forecast import PastAttempts
 from holdfast.runtime.report.orphans import Blame
 from holdfast.runtime.report.statistics import read_savings
-from holdfast.runtime.report.status import Counts
+from holdfast.runtime.report.status import StateCounts
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.text import command, in_words, many, naming_store, printable, usd, when
 from holdfast.runtime.verify.inspector import Findings, value_of
@@ -79,7 +79,7 @@ class Kinds:
         return found
 
 
-def kinds_of(store: Store, batch: Batch, counts: Counts) -> Kinds:
+def kinds_of(store: Store, batch: Batch, counts: StateCounts) -> Kinds:
     """The items of a batch. Those of a scan are read, to tell rows from partitions."""
     mine = {name: getattr(counts, name) for name in STATES}
     if not is_scan(batch):
@@ -191,7 +191,7 @@ class Report:
     interrupted, paused, over tolerance, or open where nothing ran."""
     why: str
     """What to know about the state, and what to do next."""
-    counts: status.Counts
+    counts: status.StateCounts
     totals: statistics.Totals
     forecast: status.Forecast
     this_run: ThisRun
@@ -519,7 +519,7 @@ def _saved(
         kept = read_savings(store, chunks, {chunk.id: chunk.seq for chunk in began_with})
         seconds, spent = kept.sum()
         return Saved(run.before.done, canonical.to_usd(spent), seconds, kept.items != run.before.done)
-    past = Past.of(each.body for each in status.recent_commits(store, began_with, SAVED_ENTRIES))
+    past = PastAttempts.of(each.body for each in status.recent_commits(store, began_with, SAVED_ENTRIES))
     seconds, spent = past.cost({stage: run.before.done for stage in range(stages) if stage in past.costs}) or (0.0, 0)
     return Saved(run.before.done, canonical.to_usd(spent), seconds, about=True)
 

@@ -20,7 +20,16 @@ from holdfast.core.limits import HELD_NUMBERS
 from holdfast.core.model import Batch, Chunk, State
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import forward_over
-from holdfast.runtime.report.attempts import Block, Column, Number, Quantiles, Reader, Room, Tally, close_in
+from holdfast.runtime.report.attempts import (
+    AttemptReader,
+    Block,
+    Column,
+    NamedCounts,
+    Number,
+    Quantiles,
+    Room,
+    close_in,
+)
 from holdfast.stores.base import Store
 
 POINTS = (Fraction(50, 100), Fraction(95, 100))
@@ -36,7 +45,7 @@ Figure = int | float | Decimal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
+class HistogramBin:
     """How many numbers are at most `upto` and above the bucket before; `upto` is None in the last one."""
 
     upto: Figure | None
@@ -54,7 +63,7 @@ class Summary:
     mean: Figure | None
     p50: Figure | None
     p95: Figure | None
-    buckets: tuple[Bucket, ...] = ()
+    buckets: tuple[HistogramBin, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         plain = {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name != "buckets"}
@@ -166,12 +175,12 @@ class _Collector:
 
     def __init__(self, store: Store, batch: Batch, held: int) -> None:
         self._names = lookup.stage_names(batch)
-        self._reader = Reader(store, store.chunks(batch.id))
+        self._reader = AttemptReader(store, store.chunks(batch.id))
         self._room = Room(held)
         self._columns: dict[tuple[int, str], Column] = {}
 
     def statistics(self) -> Statistics:
-        tallies: dict[int, Tally] = {}
+        tallies: dict[int, NamedCounts] = {}
         for stage, name, block in self._reader.read(tallies):
             column = self._columns.get((stage, name))
             if column is None:
@@ -181,10 +190,10 @@ class _Collector:
         wanted = {key: Quantiles(columns, POINTS, self._room) for key, columns in self._groups().items()}
         passes = 1 + close_in(list(wanted.values()), self._read_again)
         stages = tuple(
-            self._stage(name, tallies.get(index, Tally()), {n: q for (s, n), q in wanted.items() if s == index})
+            self._stage(name, tallies.get(index, NamedCounts()), {n: q for (s, n), q in wanted.items() if s == index})
             for index, name in enumerate(self._names)
         )
-        everything = Tally.sum(tallies.values())
+        everything = NamedCounts.sum(tallies.values())
         overall = self._stage(None, everything, {name: each for (stage, name), each in wanted.items() if stage is None})
         return Statistics(stages=stages, overall=overall, passes=passes)
 
@@ -199,7 +208,7 @@ class _Collector:
         for stage, name, block in self._reader.read():
             yield self._columns[stage, name], block
 
-    def _stage(self, name: str | None, tally: Tally, wanted: Mapping[str, Quantiles]) -> StageStatistics:
+    def _stage(self, name: str | None, tally: NamedCounts, wanted: Mapping[str, Quantiles]) -> StageStatistics:
         summaries = {key: summarise(each, exact=key == "usd") for key, each in wanted.items()}
         nothing = Summary(count=0, min=None, max=None, sum=0, mean=None, p50=None, p95=None)
         no_money = Summary(count=0, min=None, max=None, sum=canonical.to_usd(0), mean=None, p50=None, p95=None)
@@ -237,7 +246,9 @@ def summarise(quantiles: Quantiles, *, exact: bool = False) -> Summary:
         mean=shown(Fraction(total, count) if isinstance(total, int) else total / count),
         p50=shown(p50),
         p95=shown(p95),
-        buckets=tuple(Bucket(upto=shown(edge), count=cell) for edge, cell in zip((*edges, None), cells, strict=False)),
+        buckets=tuple(
+            HistogramBin(upto=shown(edge), count=cell) for edge, cell in zip((*edges, None), cells, strict=False)
+        ),
     )
 
 
@@ -284,7 +295,7 @@ def _usd(value: Number | Fraction | None) -> Decimal | None:
     return None if value is None else canonical.to_usd(round(value))
 
 
-def _shares(tally: Tally) -> Mapping[str, Share]:
+def _shares(tally: NamedCounts) -> Mapping[str, Share]:
     return MappingProxyType(
         {
             model: Share(
@@ -303,7 +314,7 @@ def _plain(value: Any) -> Any:
     return format(value, "f") if isinstance(value, Decimal) else value
 
 
-class Cost:
+class ItemCost:
     """What the attempts of one item at one stage took and cost, in its last epoch there."""
 
     __slots__ = ("epoch", "seconds", "spent")
@@ -316,7 +327,7 @@ class Savings:
     """Items that were done before a run and that nobody touched since, with what they cost."""
 
     def __init__(self) -> None:
-        self._costs: dict[int, dict[int, Cost]] = {}
+        self._costs: dict[int, dict[int, ItemCost]] = {}
         self._done: set[int] = set()
 
     @property
@@ -359,11 +370,11 @@ class Savings:
         if group.finished:
             self._done.update(group.items)
 
-    def _at(self, n: int, stage: int, epoch: int) -> Cost:
+    def _at(self, n: int, stage: int, epoch: int) -> ItemCost:
         """Return what is known of an item at a stage; what it cost in an epoch before was made again."""
         stages = self._costs.setdefault(n, {})
         if stage not in stages or stages[stage].epoch != epoch:
-            stages[stage] = Cost(epoch)
+            stages[stage] = ItemCost(epoch)
         return stages[stage]
 
     def _epoch(self, n: int, stage: int) -> int:

@@ -21,7 +21,7 @@ from holdfast.runtime.journal import forward
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.lifecycle.end import Seal
 from holdfast.runtime.report import orphans, statistics
-from holdfast.runtime.report.forecast import Past
+from holdfast.runtime.report.forecast import PastAttempts
 from holdfast.runtime.report.orphans import Activity, Blame
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item
@@ -85,7 +85,7 @@ SAMPLED_ITEMS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class StateCounts:
     """How many items a batch has, by what has become of them. They always add up."""
 
     expected: int
@@ -114,7 +114,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldChunk:
     """A chunk in somebody's hands."""
 
     chunk: int
@@ -160,10 +160,10 @@ class Status:
     """How it ended, or None while it may continue, or where its source gave nothing: that is not an end."""
     progressed_at: float | None
     stages: tuple[str, ...]
-    counts: Counts
+    counts: StateCounts
     totals: statistics.Totals
     forecast: Forecast
-    leases: tuple[Held, ...]
+    leases: tuple[HeldChunk, ...]
     dead_codes: Mapping[str, int]
     dead_codes_complete: bool
     blame: Blame | None = None
@@ -266,7 +266,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
     )
 
 
-def end_of_batch(store: Store, batch: Batch, counts: Counts, now: float) -> End | None:
+def end_of_batch(store: Store, batch: Batch, counts: StateCounts, now: float) -> End | None:
     """How a batch ended; None while it may continue."""
     over = course.has_ended(batch, now)
     looks = over and counts.cancelled and not counts.pending and batch.course is not Course.CANCELLED
@@ -280,17 +280,17 @@ def end_of_batch(store: Store, batch: Batch, counts: Counts, now: float) -> End 
 
 def count_of(
     store: Store, batch: Batch, chunks: Sequence[Chunk], *, now: float, is_dead: IsDead = owners.is_dead
-) -> Counts:
+) -> StateCounts:
     """Every item of a batch once, with the patience that the batch was last run with."""
     return count(chunks, Activity.of(store, batch, chunks, now=now, is_dead=is_dead))
 
 
-def count(chunks: Sequence[Chunk], activity: Activity) -> Counts:
+def count(chunks: Sequence[Chunk], activity: Activity) -> StateCounts:
     """Every item once. The rows of the chunks were read together, so the sum holds."""
     pending: Counter[str] = Counter()
     for chunk in chunks:
         pending[_word(chunk, activity)] += chunk.pending
-    return Counts(
+    return StateCounts(
         expected=sum(chunk.size for chunk in chunks),
         done=sum(chunk.counts.done for chunk in chunks),
         skipped=sum(chunk.counts.skipped for chunk in chunks),
@@ -315,9 +315,9 @@ def _word(chunk: Chunk, activity: Activity) -> str:
     return "waiting" if facts.due > activity.now else "ready"
 
 
-def _held(chunk: Chunk, now: float, is_dead: IsDead, one_clock: bool) -> Held:
+def _held(chunk: Chunk, now: float, is_dead: IsDead, one_clock: bool) -> HeldChunk:
     assert chunk.owner is not None
-    return Held(
+    return HeldChunk(
         chunk=chunk.id,
         lo=chunk.lo,
         hi=chunk.hi,
@@ -334,7 +334,7 @@ class Recent:
     """What the last commits of a batch tell, read once: what items took and cost, how fast they came, when they did."""
 
     def __init__(self, commits: Iterable[Committed]) -> None:
-        self.past = Past()
+        self.past = PastAttempts()
         self.commits: list[Committed] = []
         self._moved: set[float] = set()
         for each in commits:
@@ -350,7 +350,7 @@ class Recent:
         return max([*self._moved, *touched], default=None)
 
 
-def _forecast(store: Store, batch: Batch, chunks: Sequence[Chunk], counts: Counts, recent: Recent) -> Forecast:
+def _forecast(store: Store, batch: Batch, chunks: Sequence[Chunk], counts: StateCounts, recent: Recent) -> Forecast:
     left, past = counts.pending, recent.past
     speed = rate(recent.commits)
     cost = past.cost(_work_left(store, batch, chunks, left)) if past.costs else None

@@ -67,7 +67,7 @@ def _place(plain: dict[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class ItemOutlook:
     """Three answers about one item."""
 
     now: str
@@ -75,7 +75,7 @@ class Outlook:
     commands: tuple[str, ...]
 
 
-def look_ahead(store: Store, batch: Batch, item: StoredItem, chunk: Chunk) -> Outlook:
+def look_ahead(store: Store, batch: Batch, item: StoredItem, chunk: Chunk) -> ItemOutlook:
     """Where the item is now, and what may become of it."""
     place = item.place
     names = lookup.stage_names(batch)
@@ -83,12 +83,12 @@ def look_ahead(store: Store, batch: Batch, item: StoredItem, chunk: Chunk) -> Ou
     reset = _again(batch, item)
     match place.state:
         case State.DONE:
-            return Outlook(f"done{_where(store, batch, item, len(names) - 1)}.", "nothing, it is complete.", reset)
+            return ItemOutlook(f"done{_where(store, batch, item, len(names) - 1)}.", "nothing, it is complete.", reset)
         case State.SKIPPED:
-            return Outlook(f"skipped at {at!r}: {place.reason}.", "nothing, it is settled.", reset)
+            return ItemOutlook(f"skipped at {at!r}: {place.reason}.", "nothing, it is settled.", reset)
         case State.CANCELLED:
             why = f": {place.reason}" if place.reason else ""
-            return Outlook(f"cancelled at {at!r}{why}.", "nothing, it is settled.", reset)
+            return ItemOutlook(f"cancelled at {at!r}{why}.", "nothing, it is settled.", reset)
         case State.DEAD:
             return _dead(batch, item, at)
         case State.PENDING:
@@ -104,7 +104,7 @@ def _again(batch: Batch, item: StoredItem) -> tuple[str, ...]:
     return (f"{command('reset', batch.name, item.key, '--reason …')}        do it again from the start",)
 
 
-def _dead(batch: Batch, item: StoredItem, at: str) -> Outlook:
+def _dead(batch: Batch, item: StoredItem, at: str) -> ItemOutlook:
     def dead(verb: str) -> str:
         return command(f"dead {verb}", batch.name, item.key, "--reason …")
 
@@ -117,12 +117,14 @@ def _dead(batch: Batch, item: StoredItem, at: str) -> Outlook:
     )
     waits = "waits for a review" if place.code == REVIEW else "a dead letter"
     sealed = "; its batch is sealed, so reopen that first" if batch.sealed_at is not None else ""
-    return Outlook(
+    return ItemOutlook(
         f"{waits} at {at!r}: {place.code}: {place.reason}.", f"nothing, until a person decides{sealed}.", commands
     )
 
 
-def _pending(store: Store, batch: Batch, item: StoredItem, chunk: Chunk, at: str, reset: tuple[str, ...]) -> Outlook:
+def _pending(
+    store: Store, batch: Batch, item: StoredItem, chunk: Chunk, at: str, reset: tuple[str, ...]
+) -> ItemOutlook:
     now, place = store.now(), item.place
     stuck = Eye(store, batch).at(item)
     if isinstance(stuck, Orphan):
@@ -137,17 +139,17 @@ def _pending(store: Store, batch: Batch, item: StoredItem, chunk: Chunk, at: str
             f"pending at {at!r}, in the hands of {owners.short(chunk.owner)} under fence {chunk.fence}{since} "
             f"(its lease lasts {in_words(chunk.expires - now)}{by_whose_clock(store)}){waits}."
         )
-        return Outlook(text, "its owner continues with it; if the owner dies, another takes it over.", reset)
+        return ItemOutlook(text, "its owner continues with it; if the owner dies, another takes it over.", reset)
     due = max(retry.item_waits_until(place, now), retry.chunk_waits_until(chunk, now))
     if due > now:
         text = f"waits at {at!r} until {when(due)}, {in_words(due - now)} from now{_because(place)}."
-        return Outlook(text, _then(batch, "a run takes it when it is due."), reset)
+        return ItemOutlook(text, _then(batch, "a run takes it when it is due."), reset)
     lost = "" if chunk.owner is None else f"; {owners.short(chunk.owner)} had it and is gone or overdue"
     again = "the next run takes it: start one, nothing runs by itself."
-    return Outlook(f"ready at {at!r}{lost}{_course(batch)}.", _then(batch, again), reset)
+    return ItemOutlook(f"ready at {at!r}{lost}{_course(batch)}.", _then(batch, again), reset)
 
 
-def _blamed(store: Store, batch: Batch, chunk: Chunk, found: Outlook) -> Outlook:
+def _blamed(store: Store, batch: Batch, chunk: Chunk, found: ItemOutlook) -> ItemOutlook:
     """The same, with the deaths that are held against the part of the batch that has the item."""
     told = orphans.blame_of(store, batch, store.chunks(batch.id), now=store.now(), only=chunk.id)
     if told is None or batch.course is Course.CANCELLED:
@@ -155,14 +157,14 @@ def _blamed(store: Store, batch: Batch, chunk: Chunk, found: Outlook) -> Outlook
     lift = command("reset", batch.name, options="--blame --reason …")
     lift += "   they died of something else: run it at full speed"
     why = f"{told.note[0].upper()}{told.note[1:]}.".replace("of a part", "of this part")
-    return Outlook(f"{found.now} {why}", found.next, (*found.commands, lift))
+    return ItemOutlook(f"{found.now} {why}", found.next, (*found.commands, lift))
 
 
 def by_whose_clock(store: Store) -> str:
     return "" if store.capabilities.one_clock else ", as its owner's clock tells"
 
 
-def _orphaned(batch: Batch, item: StoredItem, stuck: Orphan, now: float, at: str) -> Outlook:
+def _orphaned(batch: Batch, item: StoredItem, stuck: Orphan, now: float, at: str) -> ItemOutlook:
     who = f"{quote(batch.name)} --item={quote(str(item.key))}"
     if stuck.is_held:
         hands = f"{stuck.owner} holds it and is alive"
@@ -183,7 +185,7 @@ def _orphaned(batch: Batch, item: StoredItem, stuck: Orphan, now: float, at: str
         f"holdfast orphans {who} --resolve fail --reason …      give it up as a dead letter",
         f"holdfast orphans {who} --resolve review --reason …    let a person look at it",
     )  # fmt: skip
-    return Outlook(text, then, commands)
+    return ItemOutlook(text, then, commands)
 
 
 def _because(place: Place) -> str:
@@ -210,7 +212,7 @@ def _where(store: Store, batch: Batch, item: StoredItem, last: int) -> str:
     return ""
 
 
-def of_a_range(batch: Batch, at: Standing, outlook: Outlook) -> Outlook:
+def of_a_range(batch: Batch, at: Standing, outlook: ItemOutlook) -> ItemOutlook:
     """The same answers, with the checkpoint in them: commands that would begin at the start say so."""
     found = _of_a_range(batch, at, outlook)
     if at.checkpoint is None:
@@ -226,7 +228,7 @@ def aligned(commands: tuple[str, ...]) -> tuple[str, ...]:
     return tuple("   ".join([pair[0].ljust(wide), *pair[1:]]).rstrip() for pair in pairs)
 
 
-def _of_a_range(batch: Batch, at: Standing, outlook: Outlook) -> Outlook:
+def _of_a_range(batch: Batch, at: Standing, outlook: ItemOutlook) -> ItemOutlook:
     if batch.course is Course.CANCELLED or batch.sealed_at is not None:
         return outlook
     who = f"{quote(batch.name)} {quote(str(at.key))}"
@@ -271,7 +273,7 @@ ACTS = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class StoryEvent:
     """One thing that happened to the item."""
 
     at: float
@@ -284,7 +286,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class ItemStory:
     """An item from its admission until now."""
 
     batch: str
@@ -294,7 +296,7 @@ class Story:
     stage: str
     epoch: int
     attempts: int
-    events: tuple[Event, ...]
+    events: tuple[StoryEvent, ...]
     now: str
     """Why it is where it is, in a sentence or two."""
     next: str
@@ -332,12 +334,12 @@ class Story:
         return printable("\n".join(lines + [f"      {command}" for command in self.commands]))
 
 
-def tell(store: Store, batch: Batch, item: str) -> Story:
+def tell(store: Store, batch: Batch, item: str) -> ItemStory:
     """The story of one item."""
     found = lookup.item_named(store, batch, item)
     names = lookup.stage_names(batch)
     line = lineage(store.chunks(batch.id), found.n)
-    teller = _Teller(store, batch, found, names, line)
+    teller = _StoryTeller(store, batch, found, names, line)
     events = tuple(teller.events())
     place = found.place
     outlook = look_ahead(store, batch, found, line[-1])
@@ -346,7 +348,7 @@ def tell(store: Store, batch: Batch, item: str) -> Story:
         outlook = of_a_range(batch, at, outlook)
     acted = next((event for event in reversed(events) if event.what in ACTS), None)
     now = outlook.now if acted is None or place.state is State.DONE else f"{outlook.now} Last act: {acted.text}."
-    return Story(
+    return ItemStory(
         batch=batch.name,
         key=found.key,
         number=found.n,
@@ -370,13 +372,13 @@ def to_the_millisecond(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
-class _Teller:
+class _StoryTeller:
     """Reads the entries that concern the item, from the batch's chain and from those of its chunks, oldest first."""
 
     def __init__(self, store: Store, batch: Batch, item: StoredItem, names: list[str], line: list[Chunk]) -> None:
         self._store, self._batch, self._item, self._names, self._line = store, batch, item, names, line
         self._n = int(item.n)
-        self._grant: Event | None = None
+        self._grant: StoryEvent | None = None
         """The grant it is in, told only if it comes to something."""
         self._is_pending = True
         self.spent = self.tokens = 0
@@ -384,7 +386,7 @@ class _Teller:
         self._is_row = is_scan(batch) and is_row(item.key)
         self._is_range = is_scan(batch) and borders(item) is not None
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[StoryEvent]:
         yield from self._admission()
         for chunk in self._line:
             for entry in forward(self._store, chunk):
@@ -393,7 +395,7 @@ class _Teller:
                     break  # whatever happens to that chunk from now on happens to others
         for late in end.late_for(self._store, self._batch, self._n):
             text = f"{owners.short(late.owner)} came with work on it after the batch was sealed: it was refused"
-            yield Event(at=late.at, what="late", text=text, entry=late.entry, facts={"owner": late.owner})
+            yield StoryEvent(at=late.at, what="late", text=text, entry=late.entry, facts={"owner": late.owner})
         if self._grant is not None and self._is_pending and self._line[-1].owner is not None:
             yield self._grant
 
@@ -404,7 +406,7 @@ class _Teller:
         _, lo, hi = body.child
         return lo <= self._n < hi
 
-    def _admission(self) -> Iterator[Event]:
+    def _admission(self) -> Iterator[StoryEvent]:
         for entry in forward(self._store, self._batch):
             body = entry.body
             if isinstance(body, journal.Ingested) and body.lo <= self._n < body.hi:
@@ -417,7 +419,7 @@ class _Teller:
                 yield self._event(entry.header, "admitted", text, **facts)
                 return
 
-    def _of(self, header: journal.Header, body: journal.Body) -> Iterator[Event]:
+    def _of(self, header: journal.Header, body: journal.Body) -> Iterator[StoryEvent]:
         if isinstance(body, journal.Claimed):
             if body.lo <= self._n < body.hi and self._is_pending:
                 yield from self._claimed(header, body)
@@ -430,7 +432,7 @@ class _Teller:
                 if moved.n == self._n:
                     yield from self._acted(header, body, moved)
 
-    def _claimed(self, header: journal.Header, body: journal.Claimed) -> Iterator[Event]:
+    def _claimed(self, header: journal.Header, body: journal.Claimed) -> Iterator[StoryEvent]:
         if body.taken_from and self._grant is not None:
             who = owners.short(body.taken_from)
             yield self._grant
@@ -443,7 +445,7 @@ class _Teller:
         facts = {"owner": header.actor, "fence": header.fence, "expires": body.expires, "blame": body.blame}
         self._grant = self._event(header, "claimed", f"claimed by {who} under fence {header.fence}{stood}", **facts)
 
-    def _committed(self, header: journal.Header, body: journal.Checkpointed) -> Iterator[Event]:
+    def _committed(self, header: journal.Header, body: journal.Checkpointed) -> Iterator[StoryEvent]:
         if header.kind == journal.STARTED and self._is_pending and self._grant is not None:
             self._grant = replace(self._grant, text=f"{self._grant.text}, and started alone: a death counts against it")
         spends = {stage: said for stage, said in body.spends if said.n == self._n}
@@ -461,7 +463,9 @@ class _Teller:
         if body.released:
             self._grant = None
 
-    def _advanced(self, header: journal.Header, group: journal.Advanced, said: journal.Spend | None) -> Iterator[Event]:
+    def _advanced(
+        self, header: journal.Header, group: journal.Advanced, said: journal.Spend | None
+    ) -> Iterator[StoryEvent]:
         index = list(group.items).index(self._n)
         stage, number = self._name(group.stage), unpack(UINT16, group.attempts)[index] if group.attempts else 1
         queued, took = unpack(FLOAT32, group.queued)[index], unpack(FLOAT32, group.seconds)[index]
@@ -487,7 +491,7 @@ class _Teller:
             output_digest=digest,
         )
 
-    def _attempted(self, header: journal.Header, attempt: journal.Attempted, said: journal.Spend | None) -> Event:
+    def _attempted(self, header: journal.Header, attempt: journal.Attempted, said: journal.Spend | None) -> StoryEvent:
         stage = self._name(attempt.stage)
         facts = {
             "stage": stage, "attempt": attempt.attempt, "outcome": attempt.outcome, "code": attempt.code,
@@ -509,7 +513,7 @@ class _Teller:
         }.get(attempt.outcome, f"{began}: {attempt.outcome} {after}")
         return self._event(header, "attempt", text, **facts)
 
-    def _acted(self, header: journal.Header, body: journal.Acted, moved: journal.Moved) -> Iterator[Event]:
+    def _acted(self, header: journal.Header, body: journal.Acted, moved: journal.Moved) -> Iterator[StoryEvent]:
         if body.seized and self._grant is not None:
             yield self._grant
         self._grant = None if body.seized else self._grant
@@ -534,13 +538,13 @@ class _Teller:
         facts |= {"context": context} if context else {}
         yield self._event(header, header.kind, text, **facts, stage=there, epoch=moved.epoch, seized=body.seized)
 
-    def _lifted(self, header: journal.Header, body: journal.Acted) -> Event:
+    def _lifted(self, header: journal.Header, body: journal.Acted) -> StoryEvent:
         self._grant = None
         text = f"the blame of its part was lifted by {owners.short(header.actor)}: {body.reason}"
         return self._event(header, journal.LIFTED, text, actor=header.actor, reason=body.reason)
 
-    def _event(self, header: journal.Header, what: str, text: str, **facts: Any) -> Event:
-        return Event(at=header.at, what=what, text=text, entry=journal.name(header.chain, header.seq), facts=facts)
+    def _event(self, header: journal.Header, what: str, text: str, **facts: Any) -> StoryEvent:
+        return StoryEvent(at=header.at, what=what, text=text, entry=journal.name(header.chain, header.seq), facts=facts)
 
     def _name(self, stage: int) -> str:
         return lookup.stage_title(self._names, stage)

@@ -33,7 +33,7 @@ from holdfast.core.errors import NotOurs, Permanent, SinkError, Superseded, Usag
 from holdfast.runtime.sinks import disk, names
 from holdfast.runtime.sinks.base import Evidence, Identity, Leftover, Obstructed, Provenance, TakenOver
 from holdfast.runtime.sinks.disk import decode_content, encode_content
-from holdfast.runtime.sinks.rivals import Holder, Names, Rivals
+from holdfast.runtime.sinks.rivals import Names, NamesHolder, Rivals
 from holdfast.stores import faults
 
 
@@ -205,7 +205,7 @@ class Files:
         """Know a batch that writes here: its identity, and what it has recorded."""
         self._owners[owner.holder.whose] = owner
 
-    def taken_by(self, evidence: Evidence) -> Holder | None:
+    def taken_by(self, evidence: Evidence) -> NamesHolder | None:
         """Return the batch that has taken the name of an output since; None where it still has its name."""
         staged = names.parse_staged(os.path.basename(evidence.staged))
         if staged is None:
@@ -292,13 +292,13 @@ class Files:
             "redrive the item",
         )
 
-    def _rival_of(self, place: Provenance, final: str) -> Holder | None:
+    def _rival_of(self, place: Provenance, final: str) -> NamesHolder | None:
         """Return another batch whose file may be under the name of an item."""
         path = os.path.join(self._root, final)
         if not os.access(path, os.F_OK):  # most often, and quicker than to ask with an exception
             return None
         owner = self._owners.get(names.whose(place.pipeline, place.batch))
-        return self._rivals.of(path, owner.holder if owner is not None else Holder(place.pipeline, place.batch))
+        return self._rivals.of(path, owner.holder if owner is not None else NamesHolder(place.pipeline, place.batch))
 
     def _own_file(self, place: Provenance, final: str) -> Identity | None:
         if place.replaces is not None or not place.epoch:
@@ -317,7 +317,7 @@ class Files:
         own = place.replaces if place.replaces is not None else self.own_file(place)
         return msgspec.structs.replace(evidence, replaces=own) if own is not None else evidence
 
-    def _rival(self, evidence: Evidence) -> Holder | None:
+    def _rival(self, evidence: Evidence) -> NamesHolder | None:
         """Return another batch whose file may be under the name of a staged output."""
         final = os.path.join(self._root, evidence.final)
         if not os.access(final, os.F_OK):
@@ -402,18 +402,18 @@ class Files:
 class Owner(Protocol):
     """A batch at work, as a sink knows it."""
 
-    holder: Holder
+    holder: NamesHolder
 
     def recorded(self, n: int, stage: str) -> Evidence | None:
         """Return the evidence of the file that its record has as the output of an item."""
         ...
 
 
-def _in_place(rival: Holder) -> str:
+def _in_place(rival: NamesHolder) -> str:
     return f"a file is there that may be an output of batch {rival.batch!r} of pipeline {rival.pipeline!r}"
 
 
-def _superseded(holder: Holder) -> str:
+def _superseded(holder: NamesHolder) -> str:
     return f"it was superseded by batch {holder.batch!r} of pipeline {holder.pipeline!r}, which has its name now"
 
 
@@ -431,7 +431,7 @@ def _here() -> Path:
         raise UsageError("the current folder no longer exists, nothing can be written below it: change it") from None
 
 
-class Glance(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class FileGlance(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The beginning of the evidence of a file: see `Evidence`, whose fields these are."""
 
     final: str
@@ -441,7 +441,7 @@ class Glance(msgspec.Struct, frozen=True, array_like=True, gc=False):
     inode: int
 
 
-_decode = msgspec.msgpack.Decoder(Glance).decode
+_decode = msgspec.msgpack.Decoder(FileGlance).decode
 
 
 def changed_files(base: str, prefix: str, evidence: Sequence[bytes]) -> list[int]:

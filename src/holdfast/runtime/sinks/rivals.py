@@ -32,7 +32,7 @@ TURN_SECONDS = 60.0
 """How long to wait for another process that decides about the note: as long as for the store."""
 
 
-class Holder(msgspec.Struct, frozen=True):
+class NamesHolder(msgspec.Struct, frozen=True):
     """The batch that holds some names."""
 
     pipeline: str
@@ -49,7 +49,7 @@ class Holder(msgspec.Struct, frozen=True):
         """Tell whether an output with this staged name is one of its own, by the name of the batch."""
         return staged.whose in (self.whose, names.whose("", self.batch))
 
-    def may_be(self, other: "Holder") -> bool:
+    def may_be(self, other: "NamesHolder") -> bool:
         """Tell whether both are one batch, as far as is known."""
         same = (self.pipeline, self.batch) == (other.pipeline, other.batch)
         return same and (not self.uid or not other.uid or self.uid == other.uid)
@@ -66,8 +66,8 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     stage: str = ""
 
     @property
-    def holder(self) -> Holder:
-        return Holder(self.pipeline, self.batch, self.uid)
+    def holder(self) -> NamesHolder:
+        return NamesHolder(self.pipeline, self.batch, self.uid)
 
     @property
     def is_old(self) -> bool:
@@ -95,12 +95,12 @@ class Names:
         """Return the note; None without one, or with one that says nothing."""
         return read_note(str(self.path))
 
-    def holder(self) -> Holder | None:
+    def holder(self) -> NamesHolder | None:
         """Return the batch that the note names."""
         note = self.note()
         return note.holder if note is not None else None
 
-    def taken_from(self, batch: Holder) -> Holder | None:
+    def taken_from(self, batch: NamesHolder) -> NamesHolder | None:
         """Return the batch that the names belong to in place of the given one; None where that has them, or nobody."""
         holder = self.holder()
         return holder if holder is not None and not holder.may_be(batch) else None
@@ -150,7 +150,7 @@ class Names:
                 raise
         return self.path.open("rb")
 
-    def write(self, holder: Holder) -> None:
+    def write(self, holder: NamesHolder) -> None:
         """Make a batch the holder, on the disk."""
         temp = self.folder / names.temp_name()
         try:
@@ -191,7 +191,7 @@ def _lock(handle: int, how: int) -> bool:
     return True
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ListedNotes(msgspec.Struct, frozen=True):
     """The notes of a folder, and when it had been changed last as they were read."""
 
     changed_ns: int
@@ -202,10 +202,10 @@ class Rivals:
     """What the notes say; read again only for a file that is newer than they are."""
 
     def __init__(self) -> None:
-        self._listed: dict[str, Listed] = {}
+        self._listed: dict[str, ListedNotes] = {}
         self._folders: dict[str, str] = {}
 
-    def of(self, path: str, me: Holder) -> Holder | None:
+    def of(self, path: str, me: NamesHolder) -> NamesHolder | None:
         """Return another batch that may have made the file of that path; None without such a batch, or without a
         file."""
         try:
@@ -232,7 +232,7 @@ class Rivals:
         if known is None or known.changed_ns < named_ns:
             changed_ns = _changed_ns(folder)
             if known is None or known.changed_ns != changed_ns:
-                known = self._listed[folder] = Listed(changed_ns, list(_read(folder)))
+                known = self._listed[folder] = ListedNotes(changed_ns, list(_read(folder)))
         return known.notes
 
 

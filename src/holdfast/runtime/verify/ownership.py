@@ -20,7 +20,7 @@ from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.journal import first_hash
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.files import Files
-from holdfast.runtime.sinks.rivals import Holder, Note
+from holdfast.runtime.sinks.rivals import NamesHolder, Note
 from holdfast.runtime.text import command
 from holdfast.runtime.verify.inspector import sinks_of
 from holdfast.stores.base import Store, each_output
@@ -35,9 +35,9 @@ class Ownership:
         self.superseded: dict[str, str] = {}
         """Stage -> the batch that has its names now."""
         self._kept: list[IO[bytes]] = []
-        self._claims: list[_Claim] = []
+        self._claims: list[_NamesClaim] = []
 
-    def keep(self, claim: "_Claim") -> None:
+    def keep(self, claim: "_NamesClaim") -> None:
         self._claims.append(claim)
         if (note := claim.names.keep()) is not None:
             self._kept.append(note)
@@ -122,7 +122,7 @@ def adopt(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Ow
     return found
 
 
-def _adopt(claim: "_Claim", found: Ownership) -> None:
+def _adopt(claim: "_NamesClaim", found: Ownership) -> None:
     with claim.names.in_turn() as is_writable:
         holder = claim.names.holder()
         if holder is not None and (claim.in_store(holder) is not None or claim.names.is_in_use()):
@@ -136,14 +136,14 @@ def introduce(store: Store, batch: Batch, sinks: Mapping[int, object]) -> None:
     """Tell sinks which batch asks them, so that they know its files from those of others."""
     files = [sink for sink in sinks.values() if isinstance(sink, Files)]
     if files:
-        owner = _Recorded(holder_of(store, batch), store, batch, lookup.stage_names(batch))
+        owner = _RecordedFiles(holder_of(store, batch), store, batch, lookup.stage_names(batch))
         for sink in files:
             sink.know(owner)
 
 
-def holder_of(store: Store, batch: Batch) -> Holder:
+def holder_of(store: Store, batch: Batch) -> NamesHolder:
     """Return a batch as notes name it."""
-    return Holder(batch.pipeline, batch.name, uid_of(store, batch))
+    return NamesHolder(batch.pipeline, batch.name, uid_of(store, batch))
 
 
 def uid_of(store: Store, batch: Batch) -> str:
@@ -151,10 +151,10 @@ def uid_of(store: Store, batch: Batch) -> str:
     return first_hash(store, batch)[:32]
 
 
-class _Recorded:
+class _RecordedFiles:
     """What a batch has recorded, for its sinks."""
 
-    def __init__(self, holder: Holder, store: Store, batch: Batch | None, stages: Sequence[str]) -> None:
+    def __init__(self, holder: NamesHolder, store: Store, batch: Batch | None, stages: Sequence[str]) -> None:
         self.holder, self._store, self._batch, self._stages = holder, store, batch, stages
 
     def recorded(self, n: int, stage: str) -> Evidence | None:
@@ -164,15 +164,15 @@ class _Recorded:
         return next((Evidence.decode(row.file) for row in rows if row.file is not None), None)
 
 
-class _Claim:
+class _NamesClaim:
     """The names of one stage, as one batch wants them."""
 
-    def __init__(self, store: Store, me: Holder, known: Batch | None, stages: Sequence[Stage], index: int,
+    def __init__(self, store: Store, me: NamesHolder, known: Batch | None, stages: Sequence[Stage], index: int,
                  sink: Files) -> None:  # fmt: skip
         self.store, self.me, self.known, self.stage, self.index = store, me, known, stages[index], index
         self.sink, self.names = sink, sink.names_of(stages[index].name, me.batch)
         self._stages = [stage.name for stage in stages]
-        self.noted: Holder | None = None
+        self.noted: NamesHolder | None = None
         """The holder by the note, as it was judged last."""
         self._done = "nothing was done"
 
@@ -183,9 +183,9 @@ class _Claim:
 
     def introduce(self) -> None:
         """Tell the sink who writes to it."""
-        self.sink.know(_Recorded(self.me, self.store, self.known, self._stages))
+        self.sink.know(_RecordedFiles(self.me, self.store, self.known, self._stages))
 
-    def judge(self) -> tuple[Standing, Holder]:
+    def judge(self) -> tuple[Standing, NamesHolder]:
         """Tell how the names stand for the batch, and who holds them; refuse where that is another that keeps them."""
         note = self.names.note()
         self.noted = note.holder if note is not None else None
@@ -209,14 +209,14 @@ class _Claim:
             return self.known is not None or not self._any_file()
         return not note.uid or note.uid == self.me.uid
 
-    def in_store(self, holder: Holder) -> Batch | None:
+    def in_store(self, holder: NamesHolder) -> Batch | None:
         """Return the holder, if it is a batch of this store."""
         found = self.store.batch(holder.batch)
         if found is None or found.pipeline != holder.pipeline:
             return None
         return found if holder.uid in ("", uid_of(self.store, found)) else None
 
-    def refusal(self, holder: Holder) -> Refused:
+    def refusal(self, holder: NamesHolder) -> Refused:
         there = self.in_store(holder)
         if there is None and (holder.pipeline, holder.batch) == (self.me.pipeline, self.me.batch):
             return self._refusal_of_namesake(holder)
@@ -232,7 +232,7 @@ class _Claim:
             f"{self._instead()}; {way}"
         )
 
-    def _refusal_of_namesake(self, holder: Holder) -> Refused:
+    def _refusal_of_namesake(self, holder: NamesHolder) -> Refused:
         if self.sink.replaces:
             ways = "It is at work: run this one when it has ended"
         else:
@@ -252,11 +252,11 @@ class _Claim:
             return "Use another folder, or another name for the batch"
         return f"Put {{batch}} into the template, such as hf.Files({self.sink.template.by_batch!r})"
 
-    def _may_replace(self, holder: Holder) -> bool:
+    def _may_replace(self, holder: NamesHolder) -> bool:
         there = self.in_store(holder)
         return self.sink.replaces and (there is None or there.sealed_at is None)
 
-    def _has_recorded(self, holder: Holder) -> bool:
+    def _has_recorded(self, holder: NamesHolder) -> bool:
         """Tell whether the holder has files under the names: by its record, or by what is there where that is
         elsewhere."""
         there = self.in_store(holder)
@@ -274,12 +274,12 @@ class _Claim:
             return [self.known] if self.known is not None else []
         return sorted(self.store.batches(), key=lambda each: each.id)
 
-    def _recorded_before(self) -> Holder | None:
+    def _recorded_before(self) -> NamesHolder | None:
         """Return, without a note, the batch of this store whose files are there: the first one, unless a later one has
         replaced its files, as was possible before there were notes."""
         if not self._any_file():
             return None
-        found: Holder | None = None
+        found: NamesHolder | None = None
         for batch in self._others():
             for index, sink in sinks_of(batch).items():
                 its = sink.names_of(lookup.stage_names(batch)[index], batch.name)
@@ -293,7 +293,7 @@ class _Claim:
         return found
 
 
-def _own(claim: _Claim, found: Ownership) -> None:
+def _own(claim: _NamesClaim, found: Ownership) -> None:
     if claim.known is not None and claim.known.admitted and not claim.sink.folder.exists():
         claim.introduce()
         return  # perhaps a disk is not mounted: the look at what is recorded says so, and nothing is made in its place
@@ -302,7 +302,7 @@ def _own(claim: _Claim, found: Ownership) -> None:
     _take(claim, found)
 
 
-def _note_older(claim: _Claim) -> None:
+def _note_older(claim: _NamesClaim) -> None:
     """Write the notes of batches of this store that an older version ran, which wrote none for names with `{batch}`:
     of those whose names one may confuse with the claimed ones. Once is enough, before there is a note of one's own:
     all batches of the store are read for it."""
@@ -320,7 +320,7 @@ def _note_older(claim: _Claim) -> None:
                         held.write(holder_of(claim.store, batch))
 
 
-def _take(claim: _Claim, found: Ownership) -> None:
+def _take(claim: _NamesClaim, found: Ownership) -> None:
     with claim.names.in_turn() as is_writable:
         standing, holder = claim.judge()
         if is_writable and claim.noted != holder:
@@ -332,13 +332,15 @@ def _take(claim: _Claim, found: Ownership) -> None:
     claim.introduce()
 
 
-def _claims(store: Store, pipeline: str, name: str, known: Batch | None, stages: Sequence[Stage]) -> Iterator[_Claim]:
-    me: Holder | None = None
+def _claims(
+    store: Store, pipeline: str, name: str, known: Batch | None, stages: Sequence[Stage]
+) -> Iterator[_NamesClaim]:
+    me: NamesHolder | None = None
     for index, stage in enumerate(stages):
         if isinstance(stage.sink, Files):
             if me is None:
-                me = Holder(pipeline, name, uid_of(store, known) if known is not None else "")
-            yield _Claim(store, me, known, stages, index, stage.sink)
+                me = NamesHolder(pipeline, name, uid_of(store, known) if known is not None else "")
+            yield _NamesClaim(store, me, known, stages, index, stage.sink)
 
 
 def _has_files(store: Store, batch: Batch, stage: int) -> Evidence | None:

@@ -142,7 +142,7 @@ BY_HAND_NAMED = 20
 """Items resolved by hand that a report names where they go back."""
 
 
-class Group(NamedTuple):
+class RecordedGroup(NamedTuple):
     """Some items of one chunk, with what the journal says about their outputs."""
 
     pasts: list[Past]
@@ -206,7 +206,7 @@ class Checker:
                 break
         return bad, example
 
-    def _judge(self, group: Group) -> list[tuple[Past, Decision]]:
+    def _judge(self, group: RecordedGroup) -> list[tuple[Past, Decision]]:
         """Every recorded output of every item of a group."""
         results: list[tuple[Past, Decision]] = []
         for past in group.pasts:
@@ -220,7 +220,7 @@ class Checker:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def _recorded(self) -> Iterator[Group]:
+    def _recorded(self) -> Iterator[RecordedGroup]:
         """Items that have outputs to look at, with their outputs, a few at a time."""
         for chunk in self.chunks:
             digests = self._digests(chunk)
@@ -230,7 +230,7 @@ class Checker:
                 pasts = self._pasts(chunk, lo, hi)
                 size = ASKED_TOGETHER if self.full else GROUP
                 for first in range(0, len(pasts), size):
-                    yield Group(pasts[first : first + size], digests)
+                    yield RecordedGroup(pasts[first : first + size], digests)
                 lo = hi
 
     def _pasts(self, chunk: Chunk, lo: int, hi: int) -> list[Past]:
@@ -279,7 +279,7 @@ class Checker:
             see = command("why", self.batch.name, canonical.key_text(past.key))
             self.notes.append(f"item {past.key!r} was resolved by hand, and goes back: {why}; see `{see}`")
 
-    def _again(self, bad: "array[int]") -> Iterator[Group]:
+    def _again(self, bad: "array[int]") -> Iterator[RecordedGroup]:
         chunks = iter(self.chunks)
         chunk, digests = None, Digests()
         for n in bad:
@@ -288,7 +288,7 @@ class Checker:
             while chunk is None or n >= chunk.hi:
                 chunk = next(chunks)
                 digests = self._digests(chunk) if n < chunk.hi else {}
-            yield Group(self._pasts(chunk, n, n + 1), digests)
+            yield RecordedGroup(self._pasts(chunk, n, n + 1), digests)
 
 
 def left_alone(batch: str) -> str:
@@ -342,7 +342,7 @@ def refusal(batch: str, bad: int, looked_at: int, key: Key, why: str) -> UndoRef
 
 
 def spread(
-    function: Callable[[Group], list[tuple[Past, Decision]]], groups: Iterable[Group], threads: int
+    function: Callable[[RecordedGroup], list[tuple[Past, Decision]]], groups: Iterable[RecordedGroup], threads: int
 ) -> Iterator[list[tuple[Past, Decision]]]:
     """The function of each group, in order, on several threads; few groups are in memory at a time."""
     if threads == 1:

@@ -41,7 +41,7 @@ seal.json            what the seal says, where the batch is sealed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class EvidenceSummary:
     """What was written."""
 
     path: str
@@ -60,14 +60,14 @@ class Summary:
 
 def write(
     store: Store, batch: Batch, path: Path, reconciliation: dict[str, Any], *, made_by: str = "holdfast"
-) -> Summary:
+) -> EvidenceSummary:
     """Write the archive, whole or not at all; of a batch at work, with the items that it had when it was read."""
     chunks = [chunk for chunk in store.chunks(batch.id) if chunk.lo < batch.admitted]
     with whole_or_absent(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         bundle = _Bundle(archive)
         bundle.add_text("README.txt", README)
         bundle.add_text("check.py", resources.files(__package__).joinpath("check.py").read_text("utf-8"))
-        seal = _Seal()
+        seal = _SealInForce()
         entries = bundle.add_lines("journal.jsonl", map(seal.watch, _entries(store, batch, chunks)), _entry)
         bundle.add_lines("chunks.jsonl", chunks, _chunk)
         items = bundle.add_lines("items.jsonl", _items(store, batch), lambda found: found)
@@ -77,8 +77,8 @@ def write(
             bundle.add_json("seal.json", seal.body)
         is_quiet = [(c.id, c.seq) for c in store.chunks(batch.id)] == [(c.id, c.seq) for c in chunks]
         head = bundle.close(batch, made_by, is_quiet=is_quiet)
-    return Summary(path=str(path), batch=batch.name, items=items, entries=entries, is_sealed=seal.body is not None,
-                   is_quiet=is_quiet, head=head)  # fmt: skip
+    return EvidenceSummary(path=str(path), batch=batch.name, items=items, entries=entries,
+                           is_sealed=seal.body is not None, is_quiet=is_quiet, head=head)  # fmt: skip
 
 
 class _Bundle:
@@ -117,11 +117,11 @@ class _Bundle:
         self._archive.writestr("MANIFEST.json", _json(facts, indent=2) + "\n")
         return check.head(facts)
 
-    def _file(self, name: str) -> "_Part":
-        return _Part(self._archive, name, self._digests)
+    def _file(self, name: str) -> "_ArchiveFile":
+        return _ArchiveFile(self._archive, name, self._digests)
 
 
-class _Part:
+class _ArchiveFile:
     """One file of the archive, open for writing."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str, digests: dict[str, str]) -> None:
@@ -142,7 +142,7 @@ class _Part:
         self._stream.write(data)
 
 
-class _Seal:
+class _SealInForce:
     """Remembers the seal that is in force while the journal goes by."""
 
     body: dict[str, Any] | None = None

@@ -48,6 +48,17 @@ def test_the_package_holds_nothing_but_its_layers() -> None:
     assert not wrong, tell("Only __init__.py and __main__.py stand beside the layers; move these into one.", wrong)
 
 
+SANS_IO = {f"runtime/engine/{name}.py" for name in ("hold", "desk", "dispatch", "exchange", "withheld")}
+"""What decides in the engine: whoever drives it hands in time, ids and the answers of the store."""
+
+
+def test_what_decides_in_the_engine_is_pure() -> None:
+    decide = [module for module in modules() if any(module.place.endswith(name) for name in SANS_IO)]
+    assert len(decide) == len(SANS_IO)
+    wrong = [f"{module.place}:{line}: {what}" for module in decide for line, what in impurities(module)]
+    assert not wrong, tell("Hold and Desk read no clock and call nobody: yield an effect, or take an argument.", wrong)
+
+
 def test_the_core_is_pure() -> None:
     core = [module for module in modules() if module.layer == "core"]
     wrong = [f"{module.place}:{line}: {what}" for module in core for line, what in impurities(module)]

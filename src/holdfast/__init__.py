@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.define.policy import Breaker, Budget, Retry, Tolerance
     from holdfast.runtime.define.stage import Stage
     from holdfast.runtime.functions import lambda_handler
-    from holdfast.runtime.messages.processed import Processed
+    from holdfast.runtime.message import Processed
     from holdfast.runtime.operate.plan import Plan
     from holdfast.runtime.pipeline import Pipeline
     from holdfast.runtime.report.report import DeadLetter, Report, Result
@@ -88,7 +88,7 @@ _HOMES = {
     "runtime.define.policy": ("Breaker", "Budget", "Retry", "Tolerance"),
     "runtime.define.stage": ("Stage",),
     "runtime.functions": ("lambda_handler",),
-    "runtime.messages.processed": ("Processed",),
+    "runtime.message": ("Processed",),
     "runtime.operate.plan": ("Plan",),
     "runtime.pipeline": ("Pipeline",),
     "runtime.report.report": ("DeadLetter", "Report", "Result"),

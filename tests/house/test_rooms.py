@@ -16,7 +16,7 @@ ORDER = (
     *("runtime.sources", "runtime.events"),
     *("runtime.define", "runtime.engine", "runtime.verify", "runtime.ingester"),
     *("runtime.scans", "runtime.lifecycle", "runtime.cursors", "runtime.report", "runtime.operate"),
-    *("runtime.messages", "runtime.run", "runtime.pipeline", "runtime.functions", "runtime.scan", "runtime.importers"),
+    *("runtime.message", "runtime.run", "runtime.pipeline", "runtime.functions", "runtime.scan", "runtime.importers"),
     *("", "interfaces", "__main__", "testing"),
 )
 """The rooms in reading order. A new room is put behind all that it imports; one that is gone leaves the list."""

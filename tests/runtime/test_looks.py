@@ -12,9 +12,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.canonical import decode
-from holdfast.runtime import lookup
+from holdfast.runtime import lookup, message
 from holdfast.runtime.acts import By
-from holdfast.runtime.messages import processing
 from holdfast.runtime.operate import operations, reconcile
 from holdfast.stores.bucket.store import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket
@@ -76,7 +75,7 @@ def test_an_end_is_told_after_a_kill_and_a_clock_that_was_set_back(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(processing.reconcile, "look_for_end", die)
+        patched.setattr(message.reconcile, "look_for_end", die)
         with pytest.raises(Killed):
             letters.process(2)
     letters.process(2)

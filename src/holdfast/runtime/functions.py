@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import ResourceError, StoreError, UsageError
 from holdfast.runtime.define.options import Changed, KeyFrom
-from holdfast.runtime.messages.processed import Processed
-from holdfast.runtime.messages.processing import Processor
+from holdfast.runtime.message import Processed, Processor
 from holdfast.runtime.operate import steer
 from holdfast.runtime.sources.base import Malformed
 from holdfast.runtime.text import Duration, seconds

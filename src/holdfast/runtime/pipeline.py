@@ -31,8 +31,7 @@ from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.events import Target, delivering, receivers
 from holdfast.runtime.lifecycle import end
-from holdfast.runtime.messages.processed import Processed
-from holdfast.runtime.messages.processing import Processor
+from holdfast.runtime.message import Processed, Processor
 from holdfast.runtime.operate import plan, reconcile, steer
 from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.operate.recover import Recovery, preview, recover

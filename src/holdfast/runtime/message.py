@@ -5,12 +5,15 @@ by its key, what is claimed by a dead process is claimed again, what is staged i
 the store. A message is written four times and more: admitted, claimed, and committed after each stage.
 """
 
+import asyncio
 import logging
 import math
 import os
 import random
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
@@ -19,7 +22,7 @@ from holdfast.core import course, ingest, retry
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.course import Barrier
 from holdfast.core.errors import HoldfastError, Refused, StoreError, Superseded
-from holdfast.core.model import Admitted, Batch, Claim, CommitRefusal, Item, ItemNo, NewItem, State, StoredItem
+from holdfast.core.model import Admitted, Batch, Claim, CommitRefusal, Item, ItemNo, Key, NewItem, State, StoredItem
 from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
 from holdfast.core.settle import Settled
 from holdfast.core.states import keeps_outputs
@@ -27,29 +30,185 @@ from holdfast.core.verify import GoesBack
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
+from holdfast.runtime.define.calls import here
 from holdfast.runtime.define.options import Changed, KeyFrom
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.engine.assignment import clock
+from holdfast.runtime.engine.assignment import Assignment, clock
 from holdfast.runtime.engine.driver import HoldDriver, LoneHold
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.engine.runner import StageRunner
 from holdfast.runtime.ingester import Ingester
-from holdfast.runtime.messages import processed
-from holdfast.runtime.messages.inline import Inline
-from holdfast.runtime.messages.processed import AGAIN, RUNNING, WAITING, Processed
 from holdfast.runtime.operate import reconcile, steer
 from holdfast.runtime.report.report import DeadLetter
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.text import in_utc
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.gate import ask
-from holdfast.runtime.verify.inspector import Looker
+from holdfast.runtime.verify.inspector import Looker, value_of
 from holdfast.runtime.verify.recheck import back, send_back
 from holdfast.stores import owners
-from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.base import Idle, Receipt, Store
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
+
+
+WAITING, RUNNING, AGAIN = "waiting", "running", "again"
+FINISHED = frozenset({State.DONE, State.SKIPPED, State.DEAD, State.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processed:
+    """How an item stands after it was handed to `process()`."""
+
+    key: Key
+    number: int
+    state: str
+    """done, skipped, dead, cancelled; or waiting (see `due`), running (another process has it in hand), again (it was
+    not finished here, and may be at once: its time was up, or it was taken over)."""
+    output: Any = None
+    """Of the last stage, validated, where it is done."""
+    stage: str = ""
+    """Where it stands, while it is not done."""
+    code: str = ""
+    why: str = ""
+    due: float | None = None
+    """When it may be tried again, in seconds since 1970, while it waits."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the message has done its work: the item is done, skipped, dead or cancelled, and that is recorded."""
+        return self.state in FINISHED
+
+    @property
+    def run_again(self) -> bool:
+        """Whether the item is to be handed over again, now or later."""
+        return not self.is_finished
+
+
+def describe_item(
+    stored: StoredItem, stages: list[Stage], *, state: str | None = None, output: Any = None, why: str = "",
+    due: float | None = None,
+) -> Processed:  # fmt: skip
+    """The answer for an item as it is stored; `state` where that says more than what is stored."""
+    place = stored.place
+    stage = stages[place.stage].name if place.stage < len(stages) else ""
+    return Processed(
+        key=stored.key, number=stored.n, state=state if state is not None else str(place.state), output=output,
+        stage=stage, code=place.code, why=why if why else place.reason, due=due,
+    )  # fmt: skip
+
+
+def output_of_item(store: Store, batch: Batch, stored: StoredItem, stages: list[Stage]) -> Any:
+    """The recorded output of the last stage, validated. Raises as `value_of`."""
+    last = len(stages) - 1
+    outputs = store.outputs(batch.id, lo=stored.n, hi=stored.n + 1, stage=last, limit=1)
+    if not outputs:
+        return None
+    return value_of(stages[last], outputs[0], batch.name, stored)
+
+
+TURN_SECONDS = 0.5
+"""How long a coroutine that was given up may keep the loop from turning before the loop is left to it."""
+LEAST_WAIT = 0.01
+"""How soon, at the earliest, a handler is looked at again."""
+
+
+class Inline:
+    """Runs stages one at a time; coroutines on the event loop of the process."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._at_work: asyncio.Task[Any] | None = None
+
+    def run(self, runner: StageRunner, work: Assignment, deadline: float) -> Outcome | None:
+        """The outcome of the item; None where it was not begun, or did not end before the deadline (monotonic)."""
+        stage = runner.stage
+        timeout = stage.timeout if stage.timeout is not None and not stage.is_async else math.inf
+        call = self._coroutine(runner, work) if stage.is_async else lambda: runner.run(work)
+        handled_here = here.batch
+        if min(timeout, deadline) == math.inf:
+            try:
+                call()
+            finally:
+                here.batch = handled_here
+        else:
+            began = _watch_beside(_Beside(call, self._resources.leave_thread), work, timeout, deadline)
+            if began is not None:
+                return self._give_up(runner, work, began)
+        return work.outcomes[0] if work.outcomes else None
+
+    def _coroutine(self, runner: StageRunner, work: Assignment) -> Callable[[], None]:
+        home = self._resources.home
+
+        async def attempt() -> Outcome:
+            self._at_work = asyncio.current_task()
+            here.batch = (runner.pipeline, runner.batch)
+            return await runner.attempt_async(work.items[0], work, clock())
+
+        def call() -> None:
+            if not runner.may_not_begin(work):
+                outcome = home.run(attempt())
+                if not work.abandoned:
+                    work.outcomes.append(outcome)
+
+        return call
+
+    def _give_up(self, runner: StageRunner, work: Assignment, began: float) -> Outcome | None:
+        """Whatever the handler still does is ignored; a coroutine is cancelled, and where it blocks the loop, that is
+        left to it. `began` is 0 where it had no timeout, or was still within it."""
+        work.abandoned = True
+        if runner.stage.is_async and self._at_work is not None:
+            self._leave(self._at_work)
+        if work.outcomes:
+            return work.outcomes[0]
+        if began:
+            return runner.timed_out(work.items[0], work, began)
+        is_begun = work.started > 0 or work.items[0].n in work.contexts
+        return runner.cut_off(work.items[0], work, work.started or work.ready_at) if is_begun else None
+
+    def _leave(self, at_work: "asyncio.Task[Any]") -> None:
+        home = self._resources.home
+        home.soon(at_work.cancel)
+        if not home.turns(TURN_SECONDS) and asyncio.current_task(home.loop) is at_work:
+            self._resources.lose_home()
+
+
+def _watch_beside(thread: "_Beside", work: Assignment, timeout: float, deadline: float) -> float | None:
+    """Run beside this thread. None when it ended; when the handler did not answer within its timeout, the moment it
+    began; 0 when the deadline (monotonic) came first. Only the handler has a timeout: what is done before and after it,
+    by verifiers, adopters and the sink, takes the time it takes."""
+    thread.start()
+    while thread.is_alive():
+        began, now = work.started, clock()
+        if began and now - began > timeout:
+            return began
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return 0.0
+        wait = min(left, max(LEAST_WAIT, began + timeout - now) if began else max(LEAST_WAIT, timeout))
+        thread.join(None if wait == math.inf else min(wait, threading.TIMEOUT_MAX))
+    if thread.trouble is not None:
+        raise thread.trouble
+    return None
+
+
+class _Beside(threading.Thread):
+    """One call on a thread of its own, with the resources of that thread."""
+
+    def __init__(self, call: Callable[[], Any], leave: Callable[[], None]) -> None:
+        super().__init__(name="holdfast-inline", daemon=True)
+        self._call, self._leave = call, leave
+        self.trouble: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._call()
+        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+            self.trouble = error
+        finally:
+            self._leave()
+
 
 log = logging.getLogger("holdfast.process")
 
@@ -215,7 +374,7 @@ class Processor:
         if not retry.wait_is_over(stored.place.due, stored.place.wait, self.store.now()):
             return self._waiting(stored, stored.place.due)
         if not self._has_time(stored.place.stage):
-            return processed.describe(stored, self.stages, state=AGAIN, why="its time was up")
+            return describe_item(stored, self.stages, state=AGAIN, why="its time was up")
         answer = self._claim(n)
         if isinstance(answer, Idle):
             return self._not_ours(n, answer)
@@ -224,10 +383,10 @@ class Processor:
         if stored.place.state is not State.PENDING:
             return self._answer(stored)
         if lost:
-            return processed.describe(stored, self.stages, state=AGAIN, why=lost)
+            return describe_item(stored, self.stages, state=AGAIN, why=lost)
         if not retry.wait_is_over(stored.place.due, stored.place.wait, self.store.now()):
             return self._waiting(stored, stored.place.due)
-        return processed.describe(stored, self.stages, state=AGAIN, why="its time was up")
+        return describe_item(stored, self.stages, state=AGAIN, why="its time was up")
 
     def _claim(self, n: ItemNo) -> Claim | Idle:
         """Claim the chunk of the item; of a suspect, the item alone. What stands before it there comes first, and is
@@ -343,13 +502,13 @@ class Processor:
         output = None
         if stored.place.state is State.DONE:
             try:
-                output = processed.output_of(self.store, self.batch, stored, self.stages)
+                output = output_of_item(self.store, self.batch, stored, self.stages)
             except Superseded as error:
-                return processed.describe(stored, self.stages, why=str(error))
-        return processed.describe(stored, self.stages, output=output)
+                return describe_item(stored, self.stages, why=str(error))
+        return describe_item(stored, self.stages, output=output)
 
     def _waiting(self, stored: StoredItem, due: float, why: str = "") -> Processed:
-        return processed.describe(stored, self.stages, state=WAITING, due=due, why=why)
+        return describe_item(stored, self.stages, state=WAITING, due=due, why=why)
 
     def _not_ours(self, n: ItemNo, idle: Idle) -> Processed:
         """Why there was nothing to claim."""
@@ -357,14 +516,14 @@ class Processor:
         if stored.place.state is not State.PENDING:
             return self._answer(stored)
         if idle.held:
-            return processed.describe(stored, self.stages, state=RUNNING, why="another process has it in hand")
+            return describe_item(stored, self.stages, state=RUNNING, why="another process has it in hand")
         if idle.why in (Barrier.CANCELLED, Barrier.UNTIL):
             return self._cancelled(stored)
         if idle.why is Barrier.PAUSED:
-            return processed.describe(stored, self.stages, state=WAITING, why="the batch is paused")
+            return describe_item(stored, self.stages, state=WAITING, why="the batch is paused")
         if idle.next_due is not None and idle.next_due > self.store.now():
             return self._waiting(stored, idle.next_due)
-        return processed.describe(stored, self.stages, state=AGAIN, why="another process had it in hand until now")
+        return describe_item(stored, self.stages, state=AGAIN, why="another process had it in hand until now")
 
     def _cancelled(self, stored: StoredItem) -> Processed:
         """The batch is over, and nobody has the item in hand: put on record that it is cancelled, as a run does."""
@@ -374,7 +533,7 @@ class Processor:
         now = self._stored(stored.n)
         if now.place.state is not State.PENDING:
             return self._answer(now)
-        return processed.describe(now, self.stages, state=AGAIN, why="another process had it in hand until now")
+        return describe_item(now, self.stages, state=AGAIN, why="another process had it in hand until now")
 
     def _tell_failure(self, n: ItemNo) -> None:
         stored = self._stored(n)

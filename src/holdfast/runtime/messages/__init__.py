@@ -1,1 +1,0 @@
-"""One message at a time, on one thread; inside a cloud function."""

@@ -24,6 +24,7 @@ from holdfast.core.retry import classify
 from holdfast.runtime.text import in_words
 
 log = logging.getLogger("holdfast.sources")
+outage_log = logging.getLogger("holdfast.source")
 
 
 @runtime_checkable
@@ -252,13 +253,13 @@ class Notice:
         with self._lock:
             if not self._since:
                 self._since = time.monotonic()
-                log.warning("%s: it is away, waiting for up to %s: %s", self._what, in_words(patience), error)
+                outage_log.warning("%s: it is away, waiting for up to %s: %s", self._what, in_words(patience), error)
 
     def end(self) -> None:
         """It answered somebody who waited."""
         with self._lock:
             if self._since:
-                log.warning("%s: it is back after %s", self._what, in_words(time.monotonic() - self._since))
+                outage_log.warning("%s: it is back after %s", self._what, in_words(time.monotonic() - self._since))
                 self._since = 0.0
 
 

@@ -30,3 +30,25 @@ def test_acts_are_written_in_one_place() -> None:
 def acts(module: Module) -> list[str]:
     calls = (node for node in ast.walk(module.tree) if isinstance(node, ast.Call))
     return [f"{module.place}:{call.lineno}: {ast.unparse(call.func)}()" for call in calls if called(call) == "Act"]
+
+
+WRITES_ITS_OWN = {
+    *("core/verify.py", "runtime/cursors/acts.py", "runtime/cursors/audit.py"),
+    *("runtime/cursors/history.py", "runtime/cursors/remarks.py", "runtime/importers.py", "runtime/operate/repair.py"),
+    *("runtime/report/why.py", "runtime/scans/report.py", "core/plain.py"),
+}
+"""Files with a value whose JSON is not its fields under other names: the list may only shrink."""
+
+
+def test_values_become_json_by_one_rule() -> None:
+    found = {
+        module.place.removeprefix("src/holdfast/")
+        for module in modules()
+        if module.layer in ("core", "stores", "runtime", "interfaces")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef) and node.name == "as_dict"
+    }
+    assert found <= WRITES_ITS_OWN, (
+        f"derive from Plain of core/plain.py, and list names in _tells: {found - WRITES_ITS_OWN}"
+    )
+    assert found == WRITES_ITS_OWN, f"take out of WRITES_ITS_OWN: {WRITES_ITS_OWN - found}"

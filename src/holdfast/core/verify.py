@@ -7,7 +7,7 @@ be said never sends an item back: a check that raised, hung or could not read sa
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from shlex import quote
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ from holdfast.core.canonical import decode, encode
 from holdfast.core.course import End, word_of
 from holdfast.core.limits import FINDINGS_SEALED, REWINDS, UNDO_ITEMS
 from holdfast.core.model import Course, Key, Place, State, Value
+from holdfast.core.plain import Plain, plain
 from holdfast.core.states import Transition, keeps_outputs, move
 
 
@@ -164,8 +165,10 @@ COUNTED = frozenset(What) - {What.UNVERIFIED}
 """What a machine is told the number of even where there are none."""
 
 
-class Finding(Value, frozen=True, kw_only=True):
+class Finding(Plain, Value, frozen=True, kw_only=True):
     """One thing that does not agree: the item, the file, what is wrong with it, and what to do."""
+
+    _tells: ClassVar[str] = "what item=key number=n stage file why remedy"
 
     what: What
     why: str
@@ -183,10 +186,6 @@ class Finding(Value, frozen=True, kw_only=True):
         of_number = self.what is What.NEVER_CREATED and self.key is None
         text = NEVER_CAME if of_number else REMEDIES[self.what]
         return text.replace("{expect}", self.expect or "holdfast expect BATCH N --reason …")
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"what": self.what.value, "item": self.key, "number": self.n, "stage": self.stage, "file": self.file,
-                "why": self.why, "remedy": self.remedy}  # fmt: skip
 
 
 class Expected(Value, frozen=True, kw_only=True):
@@ -240,6 +239,8 @@ class Recorded(Value, frozen=True, kw_only=True):
 class Observed(Value, frozen=True, kw_only=True):
     """What was looked at, and how closely."""
 
+    _tells: ClassVar[str] = "how outputs files published leftovers superseded"
+
     how: How
     outputs: int = 0
     files: int = 0
@@ -254,7 +255,7 @@ class Observed(Value, frozen=True, kw_only=True):
     """Of some items that are done, only the last output and the files were looked at."""
 
 
-class Reconciliation(Value, frozen=True, kw_only=True):
+class Reconciliation(Plain, Value, frozen=True, kw_only=True):
     """What a batch should have, what is recorded of it and what is really there, compared."""
 
     batch: str
@@ -352,11 +353,9 @@ class Reconciliation(Value, frozen=True, kw_only=True):
             "counts": {**self.counts, **split},
             "source": {"read": self.expected.read, "keys": self.expected.keys},
             "expected": self.expected.total,
-            "observed": {"how": self.observed.how, "outputs": self.observed.outputs, "files": self.observed.files,
-                         "published": self.observed.published, "leftovers": self.observed.leftovers,
-                         "superseded": self.observed.superseded},
+            "observed": plain(self.observed),
             "found": {what.value: self.found.get(what, 0) for what in What if self.found.get(what) or what in COUNTED},
-            "findings": [finding.as_dict() for finding in self.findings],
+            "findings": plain(self.findings),
             "heads": self.heads,
         }  # fmt: skip
 

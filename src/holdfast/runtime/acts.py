@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import ClassVar, TypeVar
 
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Event, ItemNo
+from holdfast.core.plain import Plain
 from holdfast.stores.base import Store
 
 MEANWHILE = "it moved on meanwhile"
@@ -35,8 +36,10 @@ class By:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Plain):
     """What an act did."""
+
+    _tells: ClassVar[str] = "kind batch changed left_alone=_left buried? warning?"
 
     kind: str
     batch: str
@@ -48,10 +51,9 @@ class Result:
     warning: str = ""
     """What keeps the items from going on, and what to do: the end of their batch has come."""
 
-    def as_dict(self) -> dict[str, Any]:
-        plain = {"kind": self.kind, "batch": self.batch, "changed": self.changed, "left_alone": dict(self.left_alone)}
-        more = {"buried": self.buried, "warning": self.warning}
-        return plain | {name: value for name, value in more.items() if value}
+    @property
+    def _left(self) -> dict[str, int]:
+        return dict(self.left_alone)
 
 
 class Acts:

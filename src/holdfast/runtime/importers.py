@@ -6,11 +6,11 @@ read as the type that the source's own cursors have.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from holdfast.core.course import to_note
 from holdfast.core.cursor import Cursor, check_like, type_name, value_of
 from holdfast.core.errors import NotOurs, Refused, UsageError
 from holdfast.core.model import Checkpoint, ItemNo, State
+from holdfast.core.plain import Plain
 from holdfast.core.state_document import check_version, plain_object
 from holdfast.runtime.acts import By
 from holdfast.runtime.cursors.history import IMPORTED
@@ -225,8 +226,10 @@ SHOWN = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived:
+class Arrived(Plain):
     """What became of the pages."""
+
+    _tells: ClassVar[str] = "act recovery stage noted usd lost found"
 
     recovery: Recovery
     stage: str
@@ -238,14 +241,7 @@ class Arrived:
     """Of them, those without a valid output: they run again."""
     found: tuple[str, ...]
     """Pages that it does not call done and that have a valid output: they count."""
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "act": PAGES_IMPORTED,
-            **asdict(self),
-            "usd": format(self.usd, "f"),
-            "recovery": self.recovery.as_dict(),
-        }
+    act: str = PAGES_IMPORTED
 
 
 def read_page_file(pipeline: Pipeline, file: Path, data: bytes) -> Pages:

@@ -9,7 +9,6 @@ import json
 import logging
 import sys
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
 from textwrap import wrap
 from typing import Any
 
@@ -18,6 +17,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.core.plain import plain
 from holdfast.runtime import text as words
 from holdfast.runtime.text import as_options, naming_store
 
@@ -116,7 +116,7 @@ def complain(text: str) -> None:
 
 def document(value: Any) -> None:
     """The one JSON document of a command with --json."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=_plain) + "\n")
+    sys.stdout.write(json.dumps(plain(value), ensure_ascii=False, indent=2) + "\n")
     sys.stdout.flush()
 
 
@@ -188,11 +188,3 @@ def number(value: float | None, digits: int = 3) -> str:
 
 many = words.many
 usd = words.usd
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return str(value)

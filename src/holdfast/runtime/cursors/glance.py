@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.core import canonical, cursor, journal
 from holdfast.core.cursor import BYTE, Cursor, Standing
 from holdfast.core.model import Batch, Chunk, State, StoredItem
+from holdfast.core.plain import Plain
 from holdfast.runtime.cursors.standing import ROW, chunk_of, is_scan, standing_of, standings
 from holdfast.runtime.journal import backward
 from holdfast.runtime.text import brief, many
@@ -23,7 +24,7 @@ RATE_CHECKPOINTS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glance:
+class Glance(Plain):
     """One partition."""
 
     key: Any
@@ -44,12 +45,9 @@ class Glance:
     rows_left: int | None = None
     """About how many rows it still has; None where nobody knows."""
 
-    def as_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class Overview(Plain):
     """All partitions of a scan together."""
 
     rows: int
@@ -63,9 +61,6 @@ class Overview:
     """How far behind a scan is that follows its source."""
     states: dict[str, int]
     """How many partitions there are, by what has become of them. Rows that were buried are items, and no partitions."""
-
-    def as_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def overview(seen: Sequence[Glance]) -> Overview:

@@ -10,14 +10,15 @@ A batch that is being worked on can be audited: a group that changes meanwhile i
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import msgspec
 
 from holdfast.core import canonical, course, journal
 from holdfast.core.errors import ChainBroken, Damaged, SinkError, Superseded, UsageError
 from holdfast.core.model import Batch, Chunk, ChunkId, Course, Entry, Output, StoredItem, chain_of_batch
+from holdfast.core.plain import Plain
 from holdfast.core.verify import Depth
 from holdfast.runtime import lookup
 from holdfast.runtime.operate.replay import Projection, moment
@@ -40,8 +41,10 @@ class AuditFinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
+class Audit(Plain):
     """What was checked, and what was found."""
+
+    _tells: ClassVar[str] = "* holds"
 
     batch: str
     chains: int
@@ -62,9 +65,6 @@ class Audit:
     @property
     def holds(self) -> bool:
         return not self.findings
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"holds": self.holds, "findings": [asdict(each) for each in self.findings]}
 
 
 Progress = Callable[[int, int], None]

@@ -8,12 +8,12 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
 from os import R_OK, W_OK, X_OK, access, geteuid
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import apsw
 import msgspec
@@ -21,6 +21,7 @@ import msgspec
 from holdfast.core import canonical
 from holdfast.core.errors import HoldfastError
 from holdfast.core.model import BatchId, Chunk
+from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.report import status
 from holdfast.runtime.sinks import names
@@ -66,8 +67,10 @@ class DoctorCheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+class Diagnosis(Plain):
     """All checks together."""
+
+    _tells: ClassVar[str] = "store level checks"
 
     store: str
     checks: tuple[DoctorCheck, ...]
@@ -76,9 +79,6 @@ class Diagnosis:
     def level(self) -> Level:
         order = list(Level)
         return max((check.level for check in self.checks), key=order.index, default=Level.OK)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"store": self.store, "level": self.level.value, "checks": [asdict(check) for check in self.checks]}
 
 
 def examine(path: Path, *, folders: Sequence[Path] = (), wall: Callable[[], float] = time.time) -> Diagnosis:

@@ -26,6 +26,7 @@ import msgspec
 from holdfast.core import canonical, errors
 from holdfast.core.errors import Conflict, Refused, SinkError, UsageError
 from holdfast.core.model import Batch, Key, Output, State, StoredItem
+from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.sinks import disk
 from holdfast.runtime.text import command, printable
@@ -280,15 +281,12 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportSummary:
+class ExportSummary(Plain):
     """What was exported."""
 
     rows: int
     format: str
     path: str | None
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"rows": self.rows, "format": self.format, "path": self.path}
 
 
 def results(store: Store, batch: Batch) -> Iterator[Exported]:

@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import ClassVar
 
 import msgspec
 
@@ -14,6 +14,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.journal import FLOAT32, unpack
 from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Batch, Change, Chunk, Output, Place, State, StoredItem
+from holdfast.core.plain import Plain
 from holdfast.core.states import ItemFacts, Transition, move
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import Acts, By, Result
@@ -27,8 +28,10 @@ from holdfast.stores.base import Store, each_item, lineage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResetPreview:
+class ResetPreview(Plain):
     """What a reset would begin again, and what it would throw away."""
+
+    _tells: ClassVar[str] = "* items"
 
     batch: str
     item: str | None
@@ -52,9 +55,6 @@ class ResetPreview:
     @property
     def items(self) -> int:
         return self.done + self.skipped + self.dead + self.cancelled + self.pending
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"usd": format(self.usd, "f"), "owners": list(self.owners), "items": self.items}
 
 
 def preview_reset(store: Store, batch: Batch, item: str | None = None, *, to_stage: str | int = 0) -> ResetPreview:

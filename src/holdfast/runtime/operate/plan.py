@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.core import canonical, changes, course
 from holdfast.core.changes import (
@@ -18,6 +18,7 @@ from holdfast.core.changes import (
 )
 from holdfast.core.errors import DefinitionChanged, Permanent, SinkError, UsageError
 from holdfast.core.model import Batch, Chunk, Course, ItemNo, Key, NewItem, Output, Place, State, StoredItem
+from holdfast.core.plain import Plain
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import Decision, GoesBack, Unclear, Verdict, is_too_much, may_have_been_tried
 from holdfast.runtime.define import definition
@@ -56,13 +57,12 @@ class Row:
     count: int
     examples: tuple[Key, ...]
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"fate": str(self.fate), "reason": str(self.reason), "examples": list(self.examples)}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Plain):
     """What a run would do with every item, and why."""
+
+    _tells: ClassVar[str] = "pipeline batch new=is_new verify read counts rows forecast obstacles notes"
 
     pipeline: str
     batch: str
@@ -97,13 +97,6 @@ class Plan:
     def is_idle(self) -> bool:
         """Whether a run would find nothing to do."""
         return not any(row.count for row in self.rows if row.fate is not PlannedFate.SKIP)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "pipeline": self.pipeline, "batch": self.batch, "new": self.is_new, "verify": self.verify,
-            "read": self.read, "counts": self.counts, "rows": [row.as_dict() for row in self.rows],
-            "forecast": self.forecast.as_dict(), "obstacles": list(self.obstacles), "notes": list(self.notes),
-        }  # fmt: skip
 
     def __str__(self) -> str:
         lines = [f"{self.batch}: {self.headline}"]

@@ -9,7 +9,7 @@ verifier that raises or hangs says nothing about an output: it counts, and the i
 import os
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core import canonical
 from holdfast.core.errors import Damaged, Permanent, Refused, SinkError, UsageError
 from holdfast.core.model import Batch, Change, Output, State, StoredItem
+from holdfast.core.plain import Plain
 from holdfast.core.states import Transition, move
 from holdfast.core.verify import Depth, Seen, Verdict
 from holdfast.runtime.acts import By
@@ -49,7 +50,7 @@ UNKNOWN = ("attempts and errors", "money, tokens and times", "outputs of stages 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
+class Recovery(Plain):
     """What was found."""
 
     batch: str
@@ -67,9 +68,6 @@ class Recovery:
     set_aside: tuple[str, ...]
     """Files of the damaged store, under their new names."""
     unknown: tuple[str, ...] = UNKNOWN
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def is_damaged(path: Path) -> str | None:

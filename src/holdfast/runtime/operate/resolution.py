@@ -6,9 +6,9 @@ own, the others with one event for all. A group is told by chunk, kind and the m
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.core import acts as core
 from holdfast.core import canonical, course, journal
@@ -18,6 +18,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.journal import LIFTED
 from holdfast.core.limits import FOUND_EACH, FOUND_GROUPS
 from holdfast.core.model import Batch, Change, Chunk, Event, ItemNo, Place, State
+from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import Acts, By, Result, grouped
 from holdfast.runtime.journal import forward
@@ -106,8 +107,12 @@ FIRST_KEYS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class Preview(Plain):
     """What resolving would do now."""
+
+    _tells: ClassVar[str] = (
+        "batch strategy requeued buried in_flight never_begun owners first left_alone=_left warning items"
+    )
 
     batch: str
     strategy: str
@@ -127,8 +132,9 @@ class Preview:
     def items(self) -> int:
         return self.requeued + self.buried
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"items": self.items, "left_alone": dict(self.left_alone)}
+    @property
+    def _left(self) -> dict[str, int]:
+        return dict(self.left_alone)
 
 
 def check_strategy(text: str) -> Strategy:

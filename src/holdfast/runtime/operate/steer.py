@@ -8,7 +8,7 @@ leaves at its next checkpoint; what a dead one held is taken from it.
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from holdfast.core import canonical, course, journal
 from holdfast.core.acts import change_of
@@ -16,6 +16,7 @@ from holdfast.core.course import CANCELLED, ENDED, to_note, to_steer
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ITEMS
 from holdfast.core.model import Batch, Change, Course, State, StoredItem
+from holdfast.core.plain import Plain
 from holdfast.core.states import Transition, move
 from holdfast.core.verify import Reconciliation
 from holdfast.runtime import lookup
@@ -64,8 +65,10 @@ def is_finished(store: Store, batch: Batch) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CancelPreview:
+class CancelPreview(Plain):
     """What `cancel` would do now."""
+
+    _tells: ClassVar[str] = "batch free in_flight owners settled at_once"
 
     batch: str
     free: int
@@ -80,10 +83,6 @@ class CancelPreview:
     @property
     def items(self) -> int:
         return self.free + self.in_flight
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"batch": self.batch, "free": self.free, "in_flight": self.in_flight, "owners": list(self.owners),
-                "settled": self.settled, "at_once": self.at_once}  # fmt: skip
 
 
 def preview_cancel(store: Store, batch: Batch, *, at_once: bool = False) -> CancelPreview:

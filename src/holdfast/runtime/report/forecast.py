@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import ClassVar
 
 from holdfast.core import canonical, journal
 from holdfast.core.journal import FLOAT32, unpack
 from holdfast.core.model import Batch, Chunk
+from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import forward
 from holdfast.runtime.report.attempts import ENDS, was_run
@@ -22,6 +23,8 @@ STAGE_BITS = 6
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageForecast:
     """What is to be done at one stage; None where no attempt there is known."""
+
+    _tells: ClassVar[str] = "stage items seconds usd"
 
     stage: str
     items: int
@@ -38,8 +41,10 @@ class StageForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunForecast:
+class RunForecast(Plain):
     """What a run would take and cost."""
+
+    _tells: ClassVar[str] = "seconds work_seconds usd workers learned_from unknown stages"
 
     stages: tuple[StageForecast, ...]
     workers: int
@@ -68,16 +73,6 @@ class RunForecast:
     def usd(self) -> Decimal:
         """At the stages of which something is known."""
         return sum((each.usd or Decimal(0) for each in self.stages), Decimal(0))
-
-    def as_dict(self) -> dict[str, Any]:
-        stages = [
-            {"stage": s.stage, "items": s.items, "seconds": s.seconds, "usd": None if s.usd is None else f"{s.usd:f}"}
-            for s in self.stages
-        ]
-        return {
-            "seconds": self.seconds, "work_seconds": self.work_seconds, "usd": f"{self.usd:f}", "workers": self.workers,
-            "learned_from": self.learned_from, "unknown": list(self.unknown), "stages": stages,
-        }  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import ClassVar
 
 from holdfast.core import acts as core
 from holdfast.core import canonical, journal, lease, retry
 from holdfast.core.acts import OrphanFacts, OrphanKind
 from holdfast.core.limits import BLAME_ENTRIES, ORPHAN_GRACE
 from holdfast.core.model import START, Batch, Chunk, ChunkId, Course, Key, Place, State, StoredItem
+from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.define.definition import Patience
 from holdfast.runtime.journal import backward, forward, forward_over
@@ -148,8 +150,13 @@ def _is_seized(chunk: Chunk) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orphan:
+class Orphan(Plain):
     """One item that waits for a person."""
+
+    _tells: ClassVar[str] = (
+        "batch key n stage kind since owner held=is_held error attempts=place.attempt "
+        "epoch=place.epoch requeues=place.requeues begun=was_begun usd"
+    )
 
     batch: str
     n: int
@@ -169,18 +176,14 @@ class Orphan:
     """Whether anybody ever took it."""
 
     @property
+    def usd(self) -> Decimal:
+        return canonical.to_usd(self.place.spent)
+
+    @property
     def error(self) -> str:
         """Its last error, as far as its place tells."""
         place = self.place
         return f"{place.code}: {place.reason}" if place.code and place.reason != place.code else place.code
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "batch": self.batch, "key": self.key, "n": self.n, "stage": self.stage, "kind": self.kind.value,
-            "since": self.since, "owner": self.owner, "held": self.is_held, "error": self.error,
-            "attempts": self.place.attempt, "epoch": self.place.epoch, "requeues": self.place.requeues,
-            "begun": self.was_begun, "usd": format(canonical.to_usd(self.place.spent), "f"),
-        }  # fmt: skip
 
 
 def find(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> Iterator[Orphan]:
@@ -282,8 +285,10 @@ LOOKED_AT = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blame:
+class Blame(Plain):
     """What deaths weigh on a batch."""
+
+    _tells: ClassVar[str] = "parts items deaths suspected=is_suspected"
 
     batch: str
     parts: int
@@ -309,9 +314,6 @@ class Blame:
 
     def __str__(self) -> str:
         return f"{many(self.items, 'item')} in {many(self.parts, 'part')}: {self.note} ({lifting(self.batch)})"
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"parts": self.parts, "items": self.items, "deaths": self.deaths, "suspected": self.is_suspected}
 
 
 def blame_of(

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.core import canonical
 from holdfast.core.course import EMPTY, FINDINGS, End
 from holdfast.core.errors import Incomplete, UsageError
 from holdfast.core.model import Batch, Chunk, Course, Key, State
+from holdfast.core.plain import Plain
 from holdfast.core.verify import Finding, Reconciliation
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors.standing import is_scan
@@ -136,6 +137,8 @@ class DeadLetter:
 class ThisRun:
     """What the run at hand did, beside what was there before."""
 
+    _tells: ClassVar[str] = "* rate"
+
     done_before: int
     done: int
     dead: int
@@ -181,8 +184,13 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Plain):
     """The state of a batch when a run of it ended."""
+
+    _tells: ClassVar[str] = (
+        "pipeline batch state why reason exit_code run_again sealed_at counts totals left=_told_left "
+        "this_run saved dead stages warnings failed_hooks unverified findings reconciliation"
+    )
 
     pipeline: str
     batch: str
@@ -254,36 +262,15 @@ class Report:
         """Every result, in the order of the items, with its key and its validated output."""
         return results(self._needed(), self.batch)
 
+    @property
+    def _told_left(self) -> dict[str, Any]:
+        return {"items": self.forecast.left, "seconds": self.forecast.seconds, "usd": self.forecast.usd}
+
     def raise_unless_complete(self) -> "Report":
         """Raise Incomplete, with what is missing, unless the batch is complete."""
         if not self.is_complete:
             raise Incomplete(f"batch {self.batch!r} is {self.state}: {self.why}", self)
         return self
-
-    def as_dict(self) -> dict[str, Any]:
-        """The report as plain values, for machines."""
-        return {
-            "pipeline": self.pipeline,
-            "batch": self.batch,
-            "state": self.state,
-            "why": self.why,
-            "reason": self.reason,
-            "exit_code": self.exit_code,
-            "run_again": self.run_again,
-            "sealed_at": self.sealed_at,
-            "counts": self.counts.as_dict(),
-            "totals": self.totals.as_dict(),
-            "left": {"items": self.forecast.left, "seconds": self.forecast.seconds, "usd": _text(self.forecast.usd)},
-            "this_run": {**_fields(self.this_run), "rate": self.this_run.rate},
-            "saved": _fields(self.saved),
-            "dead": [_fields(each) for each in self.dead],
-            "stages": {name: dict(facts) for name, facts in self.stages.items()},
-            "warnings": list(self.warnings),
-            "failed_hooks": list(self.failed_hooks),
-            "unverified": self.unverified,
-            "findings": [each.as_dict() for each in self.findings],
-            "reconciliation": None if self.reconciliation is None else self.reconciliation.as_dict(),
-        }
 
     def __str__(self) -> str:
         c, run = self.counts, self.this_run
@@ -543,14 +530,3 @@ def _stage_facts(store: Store, batch: Batch) -> Mapping[str, Mapping[str, Any]]:
 
 def _frozen(stages: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
     return MappingProxyType({name: MappingProxyType(dict(facts)) for name, facts in stages.items()})
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {
-        name: _text(getattr(value, name)) if isinstance(getattr(value, name), Decimal) else getattr(value, name)
-        for name in value.__slots__
-    }
-
-
-def _text(amount: Decimal | None) -> str | None:
-    return None if amount is None else format(amount, "f")

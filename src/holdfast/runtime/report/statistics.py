@@ -7,17 +7,18 @@ and stage that came to an end there. Money is exact.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from itertools import repeat
 from types import MappingProxyType
-from typing import Any
+from typing import ClassVar
 
 from holdfast.core import canonical, journal
 from holdfast.core.journal import FLOAT32, UINT16, unpack
 from holdfast.core.limits import HELD_NUMBERS
 from holdfast.core.model import Batch, Chunk, State
+from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import forward_over
 from holdfast.runtime.report.attempts import (
@@ -53,8 +54,10 @@ class HistogramBin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(Plain):
     """Count, extremes, sum, mean, median and 95th percentile of some numbers; None where there are none."""
+
+    _tells: ClassVar[str] = "count min max sum mean p50 p95 buckets?"
 
     count: int
     min: Figure | None
@@ -64,12 +67,6 @@ class Summary:
     p50: Figure | None
     p95: Figure | None
     buckets: tuple[HistogramBin, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        plain = {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name != "buckets"}
-        if self.buckets:
-            plain["buckets"] = [{"upto": _plain(bucket.upto), "count": bucket.count} for bucket in self.buckets]
-        return plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +79,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageStatistics:
+class StageStatistics(Plain):
     """The attempts of one stage, or of all stages together, where `stage` is None."""
 
     stage: str | None
@@ -102,38 +99,21 @@ class StageStatistics:
     codes: Mapping[str, int]
     attempt_counts: Mapping[int, int]
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "stage": self.stage,
-            "runs": self.runs,
-            **{name: getattr(self, name).as_dict() for name in (*ALWAYS, "attempts")},
-            "metrics": {name: summary.as_dict() for name, summary in self.metrics.items()},
-            "outcomes": dict(self.outcomes),
-            "models": {
-                name: {"attempts": share.attempts, "usd": _plain(share.usd), "tokens": share.tokens}
-                for name, share in self.models.items()
-            },
-            "usage": dict(self.usage),
-            "codes": dict(self.codes),
-            "attempt_counts": {str(count): items for count, items in self.attempt_counts.items()},
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statistics:
+class Statistics(Plain):
     """The statistics of a batch. They hold nothing of the store and cannot be changed."""
+
+    _tells: ClassVar[str] = "stages overall"
 
     stages: tuple[StageStatistics, ...]
     overall: StageStatistics
     passes: int = field(default=1, compare=False)
     """How often the journal was read."""
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"stages": [stage.as_dict() for stage in self.stages], "overall": self.overall.as_dict()}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class Totals(Plain):
     """What the rows of the chunks say: cheap enough for a live view, whatever the size of the batch."""
 
     attempts: int
@@ -144,9 +124,6 @@ class Totals:
     mean_usd: Decimal | None
     """Per item that is settled."""
     mean_seconds: float | None
-
-    def as_dict(self) -> dict[str, Any]:
-        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
 
 
 def totals(chunks: Sequence[Chunk]) -> Totals:
@@ -308,10 +285,6 @@ def _shares(tally: NamedCounts) -> Mapping[str, Share]:
 
 def _counted(counter: Counter[str]) -> Mapping[str, int]:
     return MappingProxyType(dict(counter.most_common()))
-
-
-def _plain(value: Any) -> Any:
-    return format(value, "f") if isinstance(value, Decimal) else value
 
 
 class ItemCost:

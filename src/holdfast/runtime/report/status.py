@@ -5,17 +5,18 @@ A run is at work from the beginning of the work that it commits first until its 
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from holdfast.core import acts, canonical, course, journal
 from holdfast.core.course import ENDED, End, end_of, word_of
 from holdfast.core.journal import FLOAT32, unpack
 from holdfast.core.limits import DEAD_SEEN, RATE_PAUSE
 from holdfast.core.model import Batch, Chunk, Course, State
+from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import forward
 from holdfast.runtime.lifecycle import end
@@ -85,7 +86,7 @@ SAMPLED_ITEMS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateCounts:
+class StateCounts(Plain):
     """How many items a batch has, by what has become of them. They always add up."""
 
     expected: int
@@ -108,9 +109,6 @@ class StateCounts:
     @property
     def settled(self) -> int:
         return self.expected - self.pending
-
-    def as_dict(self) -> dict[str, int]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +143,14 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class Status(Plain):
     """A batch as it stood at `at`. It holds nothing of the store and cannot be changed."""
+
+    _tells: ClassVar[str] = (
+        "batch pipeline at opened_at ingested_at sealed_at expected closed_at seal course ends_at "
+        "end progressed_at complete=is_complete stages counts totals forecast leases dead_codes "
+        "dead_codes_complete blame"
+    )
 
     batch: str
     pipeline: str
@@ -195,32 +199,6 @@ class Status:
     def is_complete(self) -> bool:
         """Whether all items are there, as far as is known, and nothing is left to do."""
         return self.ingested_at is not None and self.counts.pending == 0
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "batch": self.batch,
-            "pipeline": self.pipeline,
-            "at": self.at,
-            "opened_at": self.opened_at,
-            "ingested_at": self.ingested_at,
-            "sealed_at": self.sealed_at,
-            "expected": self.expected,
-            "closed_at": self.closed_at,
-            "seal": None if self.seal is None else asdict(self.seal),
-            "course": self.course.value,
-            "ends_at": self.ends_at,
-            "end": None if self.end is None else self.end.value,
-            "progressed_at": self.progressed_at,
-            "complete": self.is_complete,
-            "stages": list(self.stages),
-            "counts": self.counts.as_dict(),
-            "totals": self.totals.as_dict(),
-            "forecast": {**asdict(self.forecast), "usd": _text(self.forecast.usd)},
-            "leases": [asdict(lease) for lease in self.leases],
-            "dead_codes": dict(self.dead_codes),
-            "dead_codes_complete": self.dead_codes_complete,
-            "blame": None if self.blame is None else self.blame.as_dict(),
-        }
 
 
 def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> Status:
@@ -383,7 +361,3 @@ def _work_left(store: Store, batch: Batch, chunks: Sequence[Chunk], left: int) -
             sample.update(item.place.stage for item in some)
     seen = max(1, sample.total())
     return {stage: round(Fraction(left * sum(sample[at] for at in range(stage + 1)), seen)) for stage in range(stages)}
-
-
-def _text(amount: Decimal | None) -> str | None:
-    return None if amount is None else format(amount, "f")

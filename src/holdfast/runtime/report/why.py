@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from shlex import quote
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import FLOAT32, UINT16, unpack
 from holdfast.core.limits import REQUEUES
 from holdfast.core.model import Batch, Chunk, Course, Key, Place, State, StoredItem
+from holdfast.core.plain import Plain, plain
 from holdfast.runtime import lookup
 from holdfast.runtime.cursors.glance import of_a_row, partition_in_words
 from holdfast.runtime.cursors.history import cost_facts, cost_words
@@ -273,7 +274,7 @@ ACTS = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoryEvent:
+class StoryEvent(Plain):
     """One thing that happened to the item."""
 
     at: float
@@ -284,10 +285,17 @@ class StoryEvent:
     """The journal entry that says so."""
     facts: dict[str, Any] = field(default_factory=dict)
 
+    def as_dict(self) -> dict[str, Any]:
+        return {"at": self.at, "what": self.what, "text": self.text, "entry": self.entry, **plain(self.facts)}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ItemStory:
+class ItemStory(Plain):
     """An item from its admission until now."""
+
+    _tells: ClassVar[str] = (
+        "batch key number state stage epoch attempts now next checkpoint note? usd tokens events commands"
+    )
 
     batch: str
     key: Key
@@ -315,13 +323,6 @@ class ItemStory:
         """What it cost in all, for a person; empty where nothing was spent."""
         usd, tokens = Decimal(self.usd), self.tokens
         return ", ".join([*([f"${self.usd}"] if usd else []), *([f"{tokens:,} tokens"] if tokens else [])])
-
-    def as_dict(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("events", "commands")}
-        events = [{"at": e.at, "what": e.what, "text": e.text, "entry": e.entry, **e.facts} for e in self.events]
-        if not self.note:
-            del plain["note"]
-        return plain | {"events": events, "commands": list(self.commands)}
 
     def __str__(self) -> str:
         lines = [f"item {self.key!r} (number {self.number}) of batch {self.batch!r}", f"Now:  {self.now}", ""]

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import ClassVar
 
+from holdfast.core.plain import Plain
 from holdfast.runtime.text import many, printable
 
 
@@ -26,8 +27,10 @@ AGAIN = frozenset({Ended.TIME_UP, Ended.STOPPED, Ended.WAITING, Ended.LOST, Ende
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Plain):
     """The report of a tick, or of all ticks of a run."""
+
+    _tells: ClassVar[str] = "ended why rows dead redriven waiting total cursor lag due again exit_code"
 
     ended: Ended
     why: str = ""
@@ -67,14 +70,6 @@ class Tick:
         if self.ended is Ended.DEAD or self.dead:
             return 1
         return 75 if self.again else 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """For machines."""
-        return {
-            "ended": str(self.ended), "why": self.why, "rows": self.rows, "dead": self.dead,
-            "redriven": self.redriven, "waiting": self.waiting, "total": self.total, "cursor": self.cursor,
-            "lag": self.lag, "due": self.due, "again": self.again, "exit_code": self.exit_code,
-        }  # fmt: skip
 
     def __str__(self) -> str:
         told = [f"{self.ended}: {many(self.rows, 'row')}, {self.total:,} in all"]

@@ -10,7 +10,7 @@ import json
 import zipfile
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from holdfast.core import canonical, journal
 from holdfast.core.model import Batch, Chunk, Entry, StoredItem, chain_of_batch
+from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.operate.evidence import check
 from holdfast.runtime.operate.export import whole_or_absent
@@ -41,7 +42,7 @@ seal.json            what the seal says, where the batch is sealed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceSummary:
+class EvidenceSummary(Plain):
     """What was written."""
 
     path: str
@@ -53,9 +54,6 @@ class EvidenceSummary:
     """Nobody worked on the batch while it was written."""
     head: str
     """One digest over all that the archive says, as `check.py` prints it: keep it elsewhere."""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def write(

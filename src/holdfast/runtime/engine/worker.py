@@ -33,6 +33,8 @@ from holdfast.runtime.text import many
 from holdfast.runtime.verify.gate import Gate
 from holdfast.stores.base import Idle, Receipt, Store
 
+log = logging.getLogger("holdfast.worker")
+
 
 class Worker:
     """Works on one batch until it is settled, or the run is told to stop."""
@@ -339,6 +341,3 @@ def _cost_so_far(finished: Sequence[Outcome]) -> str:
     spends = [each.spend for each in finished if not isinstance(each, Lost)]
     units = sum(spend.usd for spend in spends if spend is not None)
     return f" (${canonical.to_usd(units)} so far)" if units else ""
-
-
-log = logging.getLogger("holdfast.worker")

@@ -16,10 +16,10 @@ from holdfast.core.verify import (
     REMEDIES,
     Expected,
     Finding,
+    Inspection,
     Observed,
     Reconciliation,
     Recorded,
-    Seen,
     Verdict,
     What,
     conclude,
@@ -34,12 +34,12 @@ NUMBERS = st.integers(0, 50)
 DOUBTS = st.sampled_from([Verdict.FAILS, Verdict.UNKNOWN])
 
 
-def as_recorded(stages: Iterable[int]) -> dict[int, Seen]:
-    return {stage: Seen(stage, Verdict.HOLDS) for stage in stages}
+def as_recorded(stages: Iterable[int]) -> dict[int, Inspection]:
+    return {stage: Inspection(stage, Verdict.HOLDS) for stage in stages}
 
 
 @st.composite
-def items(draw: st.DrawFn) -> tuple[Place, dict[int, Seen]]:
+def items(draw: st.DrawFn) -> tuple[Place, dict[int, Inspection]]:
     """An item with the rows that the store has for it, all of them as recorded; perhaps it went back before."""
     state = draw(STATES)
     stage = STAGES if state is State.DONE else draw(st.integers(0, STAGES - 1))
@@ -52,7 +52,7 @@ def items(draw: st.DrawFn) -> tuple[Place, dict[int, Seen]]:
 @pytest.mark.promise("A14", "P5")
 @PROPERTY
 @given(items())
-def test_an_item_whose_outputs_are_as_recorded_gives_no_finding(one: tuple[Place, dict[int, Seen]]) -> None:
+def test_an_item_whose_outputs_are_as_recorded_gives_no_finding(one: tuple[Place, dict[int, Inspection]]) -> None:
     place, rows = one
     assert list(judge(place, STAGES, rows)) == []
 
@@ -61,11 +61,11 @@ def test_an_item_whose_outputs_are_as_recorded_gives_no_finding(one: tuple[Place
 @PROPERTY
 @given(items(), st.dictionaries(st.integers(0, STAGES - 1), st.tuples(DOUBTS, REASONS)))
 def test_every_planted_difference_is_found_and_nothing_else(
-    one: tuple[Place, dict[int, Seen]], planted: dict[int, tuple[Verdict, str]]
+    one: tuple[Place, dict[int, Inspection]], planted: dict[int, tuple[Verdict, str]]
 ) -> None:
     place, rows = one
     planted = {stage: said for stage, said in planted.items() if stage in rows}
-    seen = {stage: Seen(stage, verdict, reason=why) for stage, (verdict, why) in planted.items()}
+    seen = {stage: Inspection(stage, verdict, reason=why) for stage, (verdict, why) in planted.items()}
     found = list(judge(place, STAGES, {**rows, **seen}))
     rests_on = range(place.stage) if place.state is not State.CANCELLED else ()
     assert {stage: why for stage, _, why in found} == {s: why for s, (_, why) in planted.items() if s in rests_on}

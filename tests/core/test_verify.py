@@ -9,7 +9,7 @@ from holdfast.core.limits import REWINDS, UNDO_ITEMS, UNDO_SHARE
 from holdfast.core.model import Place, State
 from holdfast.core.verify import (
     GoesBack,
-    Seen,
+    Inspection,
     Stays,
     Unclear,
     Verdict,
@@ -27,14 +27,14 @@ WORLDS = st.lists(st.sampled_from(Verdict), min_size=1, max_size=12)
 """What a look at each stage would say, from the first on."""
 
 
-def all_seen(world: list[Verdict]) -> list[Seen]:
-    return [Seen(stage, verdict, f"because of {stage}") for stage, verdict in enumerate(world)]
+def all_seen(world: list[Verdict]) -> list[Inspection]:
+    return [Inspection(stage, verdict, f"because of {stage}") for stage, verdict in enumerate(world)]
 
 
-def asked_downward(world: list[Verdict]) -> list[Seen]:
-    seen: list[Seen] = []
+def asked_downward(world: list[Verdict]) -> list[Inspection]:
+    seen: list[Inspection] = []
     while (stage := next_to_ask(len(world), seen)) is not None:
-        seen.append(Seen(stage, world[stage], f"because of {stage}"))
+        seen.append(Inspection(stage, world[stage], f"because of {stage}"))
     return seen
 
 

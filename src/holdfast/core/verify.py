@@ -38,7 +38,7 @@ class Depth(StrEnum):
     """Does it fit what its stage returns, and does its verifier accept it?"""
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Inspection(msgspec.Struct, frozen=True):
     """One look at the output of one stage."""
 
     stage: int
@@ -67,13 +67,13 @@ class GoesBack(msgspec.Struct, frozen=True):
 class Unclear(msgspec.Struct, frozen=True):
     """Nothing can be decided before this one is known."""
 
-    seen: Seen
+    seen: Inspection
 
 
 Decision = Stays | GoesBack | Unclear
 
 
-def next_to_ask(at: int, seen: Sequence[Seen]) -> int | None:
+def next_to_ask(at: int, seen: Sequence[Inspection]) -> int | None:
     """Which output is looked at next for an item that stands at stage `at`: from there downward, as long as they do
     not hold."""
     if not seen:
@@ -82,7 +82,7 @@ def next_to_ask(at: int, seen: Sequence[Seen]) -> int | None:
     return last.stage - 1 if last.verdict is Verdict.FAILS and last.stage > 0 else None
 
 
-def decide(seen: Sequence[Seen]) -> Decision:
+def decide(seen: Sequence[Inspection]) -> Decision:
     """Where an item belongs. It goes back to the lowest stage whose output does not hold, so that everything that does
     not hold is made again, provided that what this stage rests on is known to hold."""
     verdicts = {each.stage: each for each in seen}
@@ -360,7 +360,7 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
         }  # fmt: skip
 
 
-def judge(place: Place, stages: int, seen: Mapping[int, Seen]) -> Iterator[tuple[int, What, str]]:
+def judge(place: Place, stages: int, seen: Mapping[int, Inspection]) -> Iterator[tuple[int, What, str]]:
     """Yield what is wrong with the outputs of an item, stage by stage. `seen` has an entry for every output that the
     store has a row for.
 
@@ -378,7 +378,7 @@ def judge(place: Place, stages: int, seen: Mapping[int, Seen]) -> Iterator[tuple
         yield reached - 1, What.MISSING, "the store has no output of it"
 
 
-def what_is_wrong(seen: Seen) -> What:
+def what_is_wrong(seen: Inspection) -> What:
     """Return the kind of finding that an output is which does not hold."""
     if seen.verdict is Verdict.UNKNOWN:
         return What.UNVERIFIED

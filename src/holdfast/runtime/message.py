@@ -44,7 +44,7 @@ from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.text import in_utc
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.gate import ask
-from holdfast.runtime.verify.inspector import Looker, value_of
+from holdfast.runtime.verify.inspector import OutputInspector, value_of
 from holdfast.runtime.verify.recheck import back, send_back
 from holdfast.stores import owners
 from holdfast.stores.base import Idle, Receipt, Store
@@ -243,7 +243,7 @@ class Processor:
         self.ingester = Ingester(self.store, self.batch, self.stages[0].input, key=self.key, identity="key",
                                  changed=changed, owner=self.owner, rerun=self._rerun)  # fmt: skip
         self.inline = Inline(self.resources)
-        self.looker = Looker(self.stages, pipeline=pipeline.name, batch=batch)
+        self.inspector = OutputInspector(self.stages, pipeline=pipeline.name, batch=batch)
         self.runners = [self._runner(index) for index in range(len(self.stages))]
         self.driver = HoldDriver(self.store, self.batch, owner=self.owner, seconds=lease, stages=len(self.stages))
         self._has_written = False
@@ -258,7 +258,7 @@ class Processor:
     ) -> None:
         self.driver.close()
         self.owned.close()
-        self.looker.close()
+        self.inspector.close()
         for runner in self.runners:
             runner.close()
         self.resources.close()
@@ -354,7 +354,7 @@ class Processor:
         outputs = self.store.outputs(self.batch.id, lo=n, hi=n + 1)
         past = recheck.past_of(stored, outputs, fence=0)
         try:
-            decision = self.looker.look_over(past, full=False, digests={})
+            decision = self.inspector.look_over(past, full=False, digests={})
         except OSError as error:
             raise StoreError(f"recorded outputs of item {stored.key!r} could not be checked: {error}") from error
         if not isinstance(decision, GoesBack):
@@ -404,7 +404,7 @@ class Processor:
             item = hold.load(n)
             resumed = item is not None and (item.place.stage > 0 or claim.lease.fence > 1)
             while item is not None and not hold.lost:
-                lost = ask(self.looker, self.store, item, hold.hold, random.random()) if resumed else None  # noqa: S311
+                lost = ask(self.inspector, self.store, item, hold.hold, random.random()) if resumed else None  # noqa: S311
                 outcome = lost if lost is not None else self._outcome(item, hold, resumed)
                 if outcome is None:
                     break

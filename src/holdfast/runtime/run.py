@@ -46,7 +46,7 @@ from holdfast.runtime.sources.base import SourceAway
 from holdfast.runtime.text import in_utc
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.gate import Gate
-from holdfast.runtime.verify.inspector import Findings, Looker
+from holdfast.runtime.verify.inspector import Findings, OutputInspector
 from holdfast.runtime.verify.ownership import Ownership
 from holdfast.stores import owners
 from holdfast.stores.base import each_checkpoint, each_item
@@ -76,7 +76,7 @@ class Run:
         self.finished: Finished = Finished()
         self.rewound = 0
         self.findings = Findings([stage.name for stage in pipeline.stages])
-        self.looker = Looker(pipeline.stages, pipeline=pipeline.name, batch=options.batch)
+        self.inspector = OutputInspector(pipeline.stages, pipeline=pipeline.name, batch=options.batch)
         self.key: KeyFrom = None
         """What identifies an item, as given or as the batch remembers it."""
         self.warnings: list[str] = []
@@ -134,7 +134,7 @@ class Run:
         opened = open_stages(self.pipeline, self.options, self.control, self.finished, ledger, self.resources)
         with self.interrupts.heeded(), opened as stages:
             self.pipeline.hooks.before.call(batch.name)
-            gate = Gate(self.store, self.looker, self.finished)
+            gate = Gate(self.store, self.inspector, self.finished)
             desk = self._desk(batch, stages, ledger, grace)
             worker = Worker(self.store, batch, desk, stages, self.control, ledger, heartbeat, self.finished, gate)
             role = Role(partial(self._work, worker), at_end=self.interrupts.break_in, on_trouble=self.control.fail)
@@ -152,7 +152,7 @@ class Run:
                 heartbeat.stop()
                 progress.stop()
                 gate.close()
-                self.looker.close()
+                self.inspector.close()
                 self.failures.tell(ledger.buried)
         self.warnings += self.resources.warnings
         return self._finish(batch, ledger)
@@ -314,7 +314,7 @@ class Run:
             ledger.looking = what
 
         check = recheck.Checker(
-            self.store, batch, self.looker, self.options.verify, actor=self.owner, threads=self.options.workers,
+            self.store, batch, self.inspector, self.options.verify, actor=self.owner, threads=self.options.workers,
             allowed=self.options.undo, findings=self.findings, stopping=lambda: self.control.stopping, tell=tell,
         )  # fmt: skip
         try:

@@ -22,7 +22,7 @@ from holdfast.core.plain import Plain
 from holdfast.core.verify import Depth
 from holdfast.runtime import lookup
 from holdfast.runtime.operate.replay import Projection, moment
-from holdfast.runtime.verify.inspector import Looker, Past, sinks_of
+from holdfast.runtime.verify.inspector import OutputInspector, RecordedItem, sinks_of
 from holdfast.stores.base import Store, TellsHistory, each_checkpoint, each_entry, each_item, each_output, find_item
 
 TRIES = 3
@@ -143,7 +143,7 @@ class _Auditor:
     def _read_definition(self, total: _AuditTally) -> bool:
         try:
             self._stages = lookup.stage_names(self._batch)
-            self._inspector = Looker(batch=self._batch.name, names=self._stages, sinks=sinks_of(self._batch))
+            self._inspector = OutputInspector(batch=self._batch.name, names=self._stages, sinks=sinks_of(self._batch))
         except (msgspec.DecodeError, TypeError, ValueError, LookupError, UsageError) as error:
             total.find("batch", f"batch {self._batch.name!r}", f"its definition cannot be read ({error})")
             return False
@@ -379,7 +379,7 @@ class _Auditor:
         except (SinkError, OSError) as error:
             seen.find("output", where, f"its output of {name!r} cannot be read: {error}")
             return
-        if self._inspector.content(Past.of(item, [output]), output.stage, data, Depth.FULL, digest) is not None:
+        if self._inspector.content(RecordedItem.of(item, [output]), output.stage, data, Depth.FULL, digest) is not None:
             seen.find("output", where, f"its output of {name!r} is not the one that was recorded")
 
     def _name(self, stage: int) -> str:

@@ -12,14 +12,14 @@ from holdfast.core import canonical, journal
 from holdfast.core.limits import LOAD_BYTES, NAMES_HELD
 from holdfast.core.model import Batch, Chunk, Output, State, StoredItem
 from holdfast.core.states import keeps_outputs
-from holdfast.core.verify import GONE, Depth, Finding, How, Seen, Verdict, What, judge
+from holdfast.core.verify import GONE, Depth, Finding, How, Inspection, Verdict, What, judge
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import forward_of
 from holdfast.runtime.sinks import files, names
 from holdfast.runtime.sinks.base import Evidence, Provenance, Sink
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.verify import ownership
-from holdfast.runtime.verify.inspector import Looker, Past, sinks_of
+from holdfast.runtime.verify.inspector import OutputInspector, RecordedItem, sinks_of
 from holdfast.stores.base import Store, each_output
 
 Digests = dict[tuple[int, int], bytes]
@@ -76,8 +76,8 @@ class Observer:
         """Files that were not, at a glance, the ones that were recorded."""
 
     @cached_property
-    def _inspector(self) -> Looker:
-        return Looker(batch=self._batch.name, names=self._names, sinks=self._sinks)
+    def _inspector(self) -> OutputInspector:
+        return OutputInspector(batch=self._batch.name, names=self._names, sinks=self._sinks)
 
     def findings(self) -> Iterator[Finding]:
         """What is wrong with recorded outputs, in the order of the items."""
@@ -153,12 +153,12 @@ class Observer:
                 yield from self._of(item, rows.get(item.n, []), digests)
 
     def _of(self, item: StoredItem, rows: Sequence[Output], digests: Digests | None) -> Iterator[Finding]:
-        past = Past.of(item, rows)
+        past = RecordedItem.of(item, rows)
         seen = {row.stage: self._counted(item, row, self._look(past, item, row, digests)) for row in rows}
         found = list(judge(item.place, len(self._names), seen))
         if found and self._moving:
             item, rows = self._as_it_is_now(item)
-            past = Past.of(item, rows)
+            past = RecordedItem.of(item, rows)
             seen = {row.stage: self._inspect(past, item, row, digests) for row in rows}
             found = list(judge(item.place, len(self._names), seen))
         files = {row.stage: Evidence.decode(row.file).final for row in rows if row.file is not None}
@@ -171,7 +171,7 @@ class Observer:
         (fresh,) = self._store.items(self._batch.id, lo=item.n, hi=item.n + 1, limit=1)
         return fresh, self._store.outputs(self._batch.id, lo=item.n, hi=item.n + 1)
 
-    def _counted(self, item: StoredItem, row: Output, seen: Seen) -> Seen:
+    def _counted(self, item: StoredItem, row: Output, seen: Inspection) -> Inspection:
         """Count an output that was looked at and was there; those whose names a newer batch has are counted apart."""
         if seen.superseded:
             self.superseded += 1
@@ -180,7 +180,7 @@ class Observer:
             self.files += row.file is not None and row.stage in self._sinks
         return seen
 
-    def _look(self, past: Past, item: StoredItem, row: Output, digests: Digests | None) -> Seen:
+    def _look(self, past: RecordedItem, item: StoredItem, row: Output, digests: Digests | None) -> Inspection:
         """Return whether an output counts: a file that is as it was left is not looked at again, unless it is read."""
         sink = self._sinks.get(row.stage)
         if row.file is None or not isinstance(sink, Files):
@@ -189,19 +189,19 @@ class Observer:
         at_a_glance = not sink.changed([row.file], batch=self._batch.name, stage=stage)
         self.at_second_glance += not at_a_glance
         is_fine = at_a_glance and self._how != "full"
-        seen = Seen(row.stage, Verdict.HOLDS) if is_fine else self._inspect(past, item, row, digests)
+        seen = Inspection(row.stage, Verdict.HOLDS) if is_fine else self._inspect(past, item, row, digests)
         if not at_a_glance and seen.verdict is Verdict.HOLDS and not seen.superseded:
             self.published += not sink.changed([row.file], batch=self._batch.name, stage=stage)
         below = final.startswith(sink.pattern(self._batch.name, stage).prefix)
         self.in_place[row.stage] += below and sink.has(final)
         return seen
 
-    def _inspect(self, past: Past, item: StoredItem, row: Output, digests: Digests | None) -> Seen:
+    def _inspect(self, past: RecordedItem, item: StoredItem, row: Output, digests: Digests | None) -> Inspection:
         if not _is_kept(item, row):  # nothing rests on it: it is left as it is, and above all gets no final name now
-            return Seen(row.stage, Verdict.HOLDS)
+            return Inspection(row.stage, Verdict.HOLDS)
         if digests is None:
-            return self._inspector.see(past, row.stage, Depth.QUICK)
-        return self._inspector.see(past, row.stage, Depth.FULL, digest=digests.get((item.n, row.stage)))
+            return self._inspector.inspect(past, row.stage, Depth.QUICK)
+        return self._inspector.inspect(past, row.stage, Depth.FULL, digest=digests.get((item.n, row.stage)))
 
 
 def _is_kept(item: StoredItem, row: Output) -> bool:

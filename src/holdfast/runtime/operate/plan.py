@@ -31,7 +31,7 @@ from holdfast.runtime.report.forecast import PastAttempts, RunForecast, forecast
 from holdfast.runtime.sinks.base import Provenance
 from holdfast.runtime.text import brief, many, printable, reopen, unpause, usd, when
 from holdfast.runtime.verify import ownership, recheck
-from holdfast.runtime.verify.inspector import Findings, Looker
+from holdfast.runtime.verify.inspector import Findings, OutputInspector
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
@@ -221,7 +221,7 @@ def make_plan(pipeline: "PipelineDefinition", options: Options, items: Iterable[
         if items is not None:
             planner.read(items, key)
     finally:
-        planner.looker.close()
+        planner.inspector.close()
     past, learned_from = planner.past, options.batch
     if not past.costs and store is not None and (other := teacher(store, batch)) is not None:
         past, learned_from = PastAttempts.read(store, store.chunks(other.id)), other.name
@@ -251,7 +251,7 @@ class _Planner:
         self.change = self._look_at_code(described)
         with_files = any(stage.sink is not None for stage in self.stages)
         self.verifies = options.verify == "full" or (options.verify == "quick" and with_files)
-        self.looker = Looker(self.stages, pipeline=pipeline.name, batch=batch.name, publishes=False)
+        self.inspector = OutputInspector(self.stages, pipeline=pipeline.name, batch=batch.name, publishes=False)
         self.staged = [_has_staged(stage.sink) for stage in self.stages]
 
     def _look_at_code(self, described: bytes) -> changes.StageChange | None:
@@ -296,7 +296,7 @@ class _Planner:
         bad: set[ItemNo] = set()
         for lo in range(chunk.lo, chunk.hi, PAGE):
             outputs = self.store.outputs(self.batch.id, lo=lo, hi=min(lo + PAGE, chunk.hi), limit=PAGE * 64)
-            bad.update(output.n for output in outputs if not self.looker.is_there(output))
+            bad.update(output.n for output in outputs if not self.inspector.is_there(output))
         return bad
 
     def _take_as_done(self, chunk: Chunk, bad: set[ItemNo]) -> None:
@@ -347,7 +347,7 @@ class _Planner:
         """The stage that an item would go back to. A dead letter stays where it is; what is wrong with it, and what
         cannot be told, is told once, before the source is read."""
         seen = recheck.past_of(item, valid, fence=0)
-        decision = self.looker.look_over(seen, full=self.options.verify == "full", digests=digests)
+        decision = self.inspector.look_over(seen, full=self.options.verify == "full", digests=digests)
         self._count_looked_at(item, decision)
         is_dead = item.place.state is State.DEAD
         if isinstance(decision, GoesBack) and not is_dead:
@@ -376,7 +376,7 @@ class _Planner:
         if sink is None or not self.staged[at]:
             return False
         try:
-            given = self.looker.input_of(recheck.past_of(item, outputs, fence=0), at)
+            given = self.inspector.input_of(recheck.past_of(item, outputs, fence=0), at)
             found = sink.find(self._provenance(item, item.place, given))
             if found is not None:
                 self.stages[at].output.decode(sink.read(found))
@@ -391,7 +391,7 @@ class _Planner:
         asks = self.options.verify == "full" and self.stages[at].adopter is not None
         if not asks or not may_have_been_tried(item.place, resumed=resumed):
             return False
-        seen = self.looker.search(recheck.past_of(item, outputs, fence=0), at)
+        seen = self.inspector.search(recheck.past_of(item, outputs, fence=0), at)
         if seen.verdict is Verdict.UNKNOWN and not self.read_count:
             self.unclear.add(item.key, item.n, at, seen.why)
         return seen.verdict is Verdict.HOLDS

@@ -20,7 +20,7 @@ from holdfast.core.errors import Damaged, Permanent, Refused, SinkError, UsageEr
 from holdfast.core.model import Batch, Change, Output, State, StoredItem
 from holdfast.core.plain import Plain
 from holdfast.core.states import Transition, move
-from holdfast.core.verify import Depth, Seen, Verdict
+from holdfast.core.verify import Depth, Inspection, Verdict
 from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.calls import CheckFailed
@@ -34,7 +34,7 @@ from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.operate import operations
 from holdfast.runtime.sinks.base import Evidence, Provenance, Sink
 from holdfast.runtime.verify import ownership
-from holdfast.runtime.verify.inspector import Looker, Past
+from holdfast.runtime.verify.inspector import OutputInspector, RecordedItem
 from holdfast.stores import filesystem
 from holdfast.stores.base import Store, each_item
 from holdfast.stores.open import open_store
@@ -181,7 +181,7 @@ class _Finder:
 
     def __init__(self, pipeline: str, batch: Batch, stages: list[Stage]) -> None:
         self._pipeline, self._batch, self._stages = pipeline, batch, stages
-        self._inspector = Looker(stages, pipeline=pipeline, batch=batch.name, knows_inputs=False)
+        self._inspector = OutputInspector(stages, pipeline=pipeline, batch=batch.name, knows_inputs=False)
         self.recovered = Counter[str]()
         self.pending = self.invalid_count = self.unverified_count = 0
         self.invalid: list[tuple[str, str]] = []
@@ -221,7 +221,7 @@ class _Finder:
                 if evidence is None:
                     return None
                 data = _read(stage.sink, evidence)
-                seen = self._inspector.content(Past.of(item, ()), index, data, Depth.VERIFIED)
+                seen = self._inspector.content(RecordedItem.of(item, ()), index, data, Depth.VERIFIED)
             except (Invalid, SinkError, Permanent, UnicodeDecodeError) as error:
                 why = why if why is not None else str(error)
                 continue
@@ -231,7 +231,7 @@ class _Finder:
             why = seen.reason
         return f"the output of stage {stage.name!r}: {why}"
 
-    def _note(self, item: StoredItem, seen: Seen | None) -> None:
+    def _note(self, item: StoredItem, seen: Inspection | None) -> None:
         """Count an output whose verifier gave no answer: it has nothing against it."""
         if seen is None or not isinstance(seen.error, CheckFailed):
             return

@@ -8,21 +8,21 @@ import threading
 
 from holdfast.core.model import Item, Output
 from holdfast.core.outcome import Lost, Outcome
-from holdfast.core.verify import GoesBack, Seen, Stays, Verdict
+from holdfast.core.verify import GoesBack, Inspection, Stays, Verdict
 from holdfast.runtime.engine.assignment import clock
 from holdfast.runtime.engine.exchange import Passed, Question
 from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.runner import explain
-from holdfast.runtime.verify.inspector import Looker, Past
+from holdfast.runtime.verify.inspector import OutputInspector, RecordedItem
 from holdfast.stores.base import Store
 
 
 class Gate:
     """The threads that ask verifiers, for one run."""
 
-    def __init__(self, store: Store, looker: Looker, finished: Finished) -> None:
-        self.store, self.looker, self.finished = store, looker, finished
+    def __init__(self, store: Store, inspector: OutputInspector, finished: Finished) -> None:
+        self.store, self.inspector, self.finished = store, inspector, finished
         self._asking = self._threads = 0
         self._todo: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
         self._draw = random.SystemRandom().random
@@ -51,7 +51,7 @@ class Gate:
             try:
                 for item in question.items:
                     why = question.known_lost.get(item.n)
-                    outcome = ask(self.looker, self.store, item, question.hold, self._draw(), why=why)
+                    outcome = ask(self.inspector, self.store, item, question.hold, self._draw(), why=why)
                     if outcome is None:
                         cleared.append(item)
                     else:
@@ -61,15 +61,17 @@ class Gate:
             self.finished.put(Passed(question, cleared, outcomes, error))
 
 
-def ask(looker: Looker, store: Store, item: Item, hold: Hold, draw: float, *, why: str | None = None) -> Outcome | None:
+def ask(
+    inspector: OutputInspector, store: Store, item: Item, hold: Hold, draw: float, *, why: str | None = None
+) -> Outcome | None:
     """None if the item may go on, else what becomes of it. `why` says that its input is known to be lost."""
     began, at = clock(), item.place.stage
     known = [] if item.input == b"" and item.source_file is None else [
         Output(item.n, at - 1, item.place.epoch, item.input, item.source_file)
     ]  # fmt: skip
-    past = Past(store, hold.claim.batch, item, hold.lease.fence, outputs=known)
-    seen = [] if why is None else [Seen(at - 1, Verdict.FAILS, why)]
-    decision = looker.before_going_on(past, seen)
+    past = RecordedItem(store, hold.claim.batch, item, hold.lease.fence, outputs=known)
+    seen = [] if why is None else [Inspection(at - 1, Verdict.FAILS, why)]
+    decision = inspector.before_going_on(past, seen)
     if isinstance(decision, Stays):
         return None
     if isinstance(decision, GoesBack):

@@ -13,7 +13,7 @@ from holdfast.core.errors import Refused, SinkError
 from holdfast.core.limits import FINDINGS_LISTED, STAGES
 from holdfast.core.model import Batch, BatchId, Item, Key, Output, Place, StoredItem
 from holdfast.core.states import RESOLVED
-from holdfast.core.verify import GONE, Decision, Depth, Finding, Seen, Verdict, What, decide, next_to_ask
+from holdfast.core.verify import GONE, Decision, Depth, Finding, Inspection, Verdict, What, decide, next_to_ask
 from holdfast.runtime.define.calls import Asker, Verifier, here
 from holdfast.runtime.define.context import Context
 from holdfast.runtime.define.schema import Invalid
@@ -122,7 +122,7 @@ IN_THE_WAY = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTEMPTY
 """What a person has to put right at one file, while the disk itself is fine."""
 
 
-class Past:
+class RecordedItem:
     """What is recorded of one item, read from the store as far as it is needed."""
 
     def __init__(
@@ -137,7 +137,7 @@ class Past:
         """All of its outputs are at hand."""
 
     @classmethod
-    def of(cls, item: StoredItem, outputs: Iterable[Output], *, fence: int = 0) -> "Past":
+    def of(cls, item: StoredItem, outputs: Iterable[Output], *, fence: int = 0) -> "RecordedItem":
         """Return an item with all that is recorded of it at hand."""
         held = Item(item.n, item.key, item.salt, b"", item.place, False)
         return cls(None, BatchId(0), held, fence, outputs=outputs, payload=item.payload, whole=True)
@@ -158,7 +158,7 @@ class Past:
         return self._payload
 
 
-class Looker:
+class OutputInspector:
     """Answers whether recorded outputs still hold, for whoever asks: a run, its plan, a reconciliation, an audit, a
     recovery. Without the stages of a pipeline, by what its batch remembers, it cannot ask verifiers."""
 
@@ -181,29 +181,31 @@ class Looker:
     def close(self) -> None:
         self.asker.close()
 
-    def before_going_on(self, past: Past, seen: list[Seen]) -> Decision:
+    def before_going_on(self, past: RecordedItem, seen: list[Inspection]) -> Decision:
         """Whether a pending item may go on: asked from its stage downward, until something holds."""
         while (stage := next_to_ask(past.place.stage, seen)) is not None:
-            seen.append(self.see(past, stage, Depth.QUICK, asks=True))
+            seen.append(self.inspect(past, stage, Depth.QUICK, asks=True))
         return decide(seen)
 
-    def look_over(self, past: Past, *, full: bool, digests: Mapping[tuple[int, int], bytes]) -> Decision:
+    def look_over(self, past: RecordedItem, *, full: bool, digests: Mapping[tuple[int, int], bytes]) -> Decision:
         """Every recorded output of an item; `full` reads all of it and asks verifiers, `digests` are the journal's."""
         depth = Depth.VERIFIED if full else Depth.QUICK
         seen = [
-            self.see(past, stage, depth, digest=digests.get((past.n, stage)), asks=full)
+            self.inspect(past, stage, depth, digest=digests.get((past.n, stage)), asks=full)
             for stage in sorted(past.outputs)
         ]
         return decide([*seen, *self._gaps(past, seen)])
 
-    def _gaps(self, past: Past, seen: Sequence[Seen]) -> list[Seen]:
+    def _gaps(self, past: RecordedItem, seen: Sequence[Inspection]) -> list[Inspection]:
         """What is missing below an output that does not hold: an item that was recovered from a file, or resolved by
         hand, has no outputs of the stages before. It goes back to where its input is."""
         lowest = min((each.stage for each in seen if each.verdict is Verdict.FAILS), default=0)
         below = takewhile(lambda stage: past.output(stage) is None, reversed(range(lowest)))
         return [self._fails(stage, "it was never recorded") for stage in below]
 
-    def see(self, past: Past, stage: int, depth: Depth, *, digest: bytes | None = None, asks: bool = False) -> Seen:
+    def inspect(
+        self, past: RecordedItem, stage: int, depth: Depth, *, digest: bytes | None = None, asks: bool = False
+    ) -> Inspection:
         """Return whether one output holds. `digest` is the journal's; `asks` has its verifier asked."""
         output = past.output(stage)
         if output is None:
@@ -214,13 +216,13 @@ class Looker:
                 wrong = self.content(past, stage, self.read(output), depth, digest)
             elif wrong is None and asks and self.stages[stage].verifier is not None:
                 wrong = self._asked(past, stage, self.read(output))
-            return wrong or Seen(stage, Verdict.HOLDS)
+            return wrong or Inspection(stage, Verdict.HOLDS)
         except (Invalid, SinkError) as error:
             return self._fails(stage, str(error))
         except OSError as error:
             if error.errno not in IN_THE_WAY:
                 raise
-            return Seen(stage, Verdict.UNKNOWN, f"it cannot be read: {error}; see to the file, then run again",
+            return Inspection(stage, Verdict.UNKNOWN, f"it cannot be read: {error}; see to the file, then run again",
                         SinkTrouble(f"the output of stage {self._names[stage]!r} for item {past.key!r} cannot be "
                                     f"read: {error}"), reason=f"it cannot be read: {error}")  # fmt: skip
 
@@ -235,14 +237,16 @@ class Looker:
         """Return the JSON bytes of an output, as `OutputReader.read`."""
         return self._reader.read(output)
 
-    def content(self, past: Past, stage: int, data: bytes, depth: Depth, digest: bytes | None = None) -> Seen | None:
+    def content(
+        self, past: RecordedItem, stage: int, data: bytes, depth: Depth, digest: bytes | None = None
+    ) -> Inspection | None:
         """Return what is wrong with the bytes of an output, wherever they are; None where nothing is. Raise `Invalid`
         where they do not fit what the stage returns."""
         if digest is not None and canonical.digest(past.salt, data) != digest:
             return self._fails(stage, OTHER)
         return self._asked(past, stage, data) if depth is Depth.VERIFIED else None
 
-    def input_of(self, past: Past, stage: int) -> bytes:
+    def input_of(self, past: RecordedItem, stage: int) -> bytes:
         """Return what a stage is given: the output of the stage before it, or the payload. Raise `SinkError` where
         that is gone."""
         if stage == 0:
@@ -252,7 +256,7 @@ class Looker:
             raise SinkError(f"the output of stage {self._names[stage - 1]!r}, which it was made from, is gone")
         return self.read(before)
 
-    def _name(self, stage: int, output: Output, *, full: bool) -> Seen | None:
+    def _name(self, stage: int, output: Output, *, full: bool) -> Inspection | None:
         """Return what is wrong with where an output is kept; None where it is there, or was made and waits there."""
         if output.file is None:
             return None if output.data is not None else self._fails(stage, GONE)
@@ -261,13 +265,13 @@ class Looker:
             return self._fails(stage, NO_SINK)
         reason = sink.check(evidence, full=full, publish=self.publishes)
         if isinstance(reason, TakenOver):
-            return Seen(stage, Verdict.HOLDS, reason, superseded=True)
+            return Inspection(stage, Verdict.HOLDS, reason, superseded=True)
         if isinstance(reason, Obstructed):
             why = f"{evidence.final}: {reason}; put that right, then run again"
-            return Seen(stage, Verdict.UNKNOWN, why, SinkTrouble(why), reason)
+            return Inspection(stage, Verdict.UNKNOWN, why, SinkTrouble(why), reason)
         return None if reason is None else self._fails(stage, reason, evidence.final)
 
-    def _asked(self, past: Past, stage: int, data: bytes) -> Seen | None:
+    def _asked(self, past: RecordedItem, stage: int, data: bytes) -> Inspection | None:
         """Return what is wrong with an output by the code of its stage: its schema, and its verifier."""
         out, verifier, given, ctx = self.stages[stage].output.decode(data), self.stages[stage].verifier, None, None
         if verifier is None or (verifier.wants_item and not self._knows_inputs):
@@ -290,7 +294,7 @@ class Looker:
             here.batch = None
         return None if objection is None else self._fails(stage, objection)
 
-    def search(self, past: Past, stage: int) -> Seen:
+    def search(self, past: RecordedItem, stage: int) -> Inspection:
         """Whether the adopter of a stage finds an output for the item that counts: it holds where the schema and the
         verifier accept it. Nothing is recorded of it."""
         at, adopter = self.stages[stage], self.stages[stage].adopter
@@ -302,7 +306,7 @@ class Looker:
             given, ctx = at.input.decode(data), self._context(past, stage, data)
             found = self.asker.ask(adopter.find, given, ctx, seconds=adopter.seconds)
         except BaseException as error:  # noqa: BLE001 - the user's; it says nothing about what there is
-            return Seen(
+            return Inspection(
                 stage, Verdict.UNKNOWN, f"its adopter gave no answer: {no_answer(error)}", adopter.failed(error)
             )
         finally:
@@ -313,22 +317,22 @@ class Looker:
             made = at.output.encode(found)
         except Invalid as error:
             return self._fails(stage, f"what its adopter found is none: {error}")
-        return self._asked(past, stage, made) or Seen(stage, Verdict.HOLDS)
+        return self._asked(past, stage, made) or Inspection(stage, Verdict.HOLDS)
 
-    def _context(self, past: Past, stage: int, data: bytes) -> Context:
+    def _context(self, past: RecordedItem, stage: int, data: bytes) -> Context:
         place = Place(stage=stage, epoch=past.place.epoch, rewinds=past.place.rewinds)
         return Context(
             item=Item(past.n, past.key, past.salt, data, place, True), batch=self.batch, pipeline=self.pipeline,
             stage=self.stages[stage].name, fence=past.fence, timeout=None, stopping=lambda: False, metrics=None,
         )  # fmt: skip
 
-    def _fails(self, stage: int, reason: str, file: str = "") -> Seen:
+    def _fails(self, stage: int, reason: str, file: str = "") -> Inspection:
         told = f"{file}: {reason}" if file else reason
-        return Seen(stage, Verdict.FAILS, f"the output of stage {self._names[stage]!r}: {told}", reason=reason)
+        return Inspection(stage, Verdict.FAILS, f"the output of stage {self._names[stage]!r}: {told}", reason=reason)
 
-    def _unknown(self, verifier: Verifier, stage: int, error: BaseException) -> Seen:
+    def _unknown(self, verifier: Verifier, stage: int, error: BaseException) -> Inspection:
         why = f"its verifier gave no answer: {no_answer(error)}"
-        return Seen(stage, Verdict.UNKNOWN, why, verifier.failed(error), why)
+        return Inspection(stage, Verdict.UNKNOWN, why, verifier.failed(error), why)
 
 
 OTHER = "it is not what the journal recorded"

@@ -33,7 +33,7 @@ from holdfast.runtime.operate.observe import Digests, recorded_digests
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.text import command
-from holdfast.runtime.verify.inspector import IN_THE_WAY, Findings, Looker, Past
+from holdfast.runtime.verify.inspector import IN_THE_WAY, Findings, OutputInspector, RecordedItem
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_output
 
@@ -145,17 +145,17 @@ BY_HAND_NAMED = 20
 class RecordedGroup(NamedTuple):
     """Some items of one chunk, with what the journal says about their outputs."""
 
-    pasts: list[Past]
+    pasts: list[RecordedItem]
     digests: Digests
 
 
 class Checker:
     """One look at everything that a batch has recorded."""
 
-    def __init__(self, store: Store, batch: Batch, looker: Looker, level: Level, *, actor: str, threads: int,
-                 allowed: float, findings: Findings, stopping: Callable[[], bool],
+    def __init__(self, store: Store, batch: Batch, inspector: OutputInspector, level: Level, *, actor: str,
+                 threads: int, allowed: float, findings: Findings, stopping: Callable[[], bool],
                  tell: Callable[[str], None]) -> None:  # fmt: skip
-        self.store, self.batch, self.looker = store, batch, looker
+        self.store, self.batch, self.inspector = store, batch, inspector
         self.full = level == "full"
         self.actor = actor
         self.threads = min(threads, THREADS) if self.full else 1
@@ -174,7 +174,7 @@ class Checker:
 
     def recheck(self) -> int:
         """Look at everything, then send back what does not hold; returns how many items went back."""
-        with_files = any(stage.sink is not None for stage in self.looker.stages)
+        with_files = any(stage.sink is not None for stage in self.inspector.stages)
         if not (self.full or with_files) or not self.batch.admitted:
             return 0
         self.chunks = self.store.chunks(self.batch.id)
@@ -206,16 +206,16 @@ class Checker:
                 break
         return bad, example
 
-    def _judge(self, group: RecordedGroup) -> list[tuple[Past, Decision]]:
+    def _judge(self, group: RecordedGroup) -> list[tuple[RecordedItem, Decision]]:
         """Every recorded output of every item of a group."""
-        results: list[tuple[Past, Decision]] = []
+        results: list[tuple[RecordedItem, Decision]] = []
         for past in group.pasts:
             if self.full and self.stopping():
                 break
-            results.append((past, self.looker.look_over(past, full=self.full, digests=group.digests)))
+            results.append((past, self.inspector.look_over(past, full=self.full, digests=group.digests)))
         return results
 
-    def _note(self, past: Past, unclear: Unclear) -> None:
+    def _note(self, past: RecordedItem, unclear: Unclear) -> None:
         self.findings.add(past.key, past.n, unclear.seen.stage, unclear.seen.why)
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class Checker:
                     yield RecordedGroup(pasts[first : first + size], digests)
                 lo = hi
 
-    def _pasts(self, chunk: Chunk, lo: int, hi: int) -> list[Past]:
+    def _pasts(self, chunk: Chunk, lo: int, hi: int) -> list[RecordedItem]:
         outputs: dict[int, list[Output]] = {}
         for output in self.store.outputs(self.batch.id, lo=lo, hi=hi, limit=(hi - lo) * 64):
             outputs.setdefault(output.n, []).append(output)
@@ -253,7 +253,7 @@ class Checker:
 
     def _send_back(self, bad: "array[int]") -> int:
         """Look again at those that did not hold, and send them back; of those with the same reason many at once."""
-        sent, reason, stages = 0, "", len(self.looker.stages)
+        sent, reason, stages = 0, "", len(self.inspector.stages)
         group: list[Back] = []
         for results in spread(self._judge, self._again(bad), self.threads):
             for past, decision in results:
@@ -274,7 +274,7 @@ class Checker:
         self.undone += sent.done
         return sent.changed
 
-    def _tell_by_hand(self, past: Past, why: str) -> None:
+    def _tell_by_hand(self, past: RecordedItem, why: str) -> None:
         if len(self.notes) < BY_HAND_NAMED:
             see = command("why", self.batch.name, canonical.key_text(past.key))
             self.notes.append(f"item {past.key!r} was resolved by hand, and goes back: {why}; see `{see}`")
@@ -299,9 +299,9 @@ def left_alone(batch: str) -> str:
     )
 
 
-def past_of(item: StoredItem, outputs: Iterable[Output], fence: int) -> Past:
+def past_of(item: StoredItem, outputs: Iterable[Output], fence: int) -> RecordedItem:
     """Return an item with the outputs of the stages that it has passed."""
-    return Past.of(item, [output for output in outputs if output.stage < item.place.stage], fence=fence)
+    return RecordedItem.of(item, [output for output in outputs if output.stage < item.place.stage], fence=fence)
 
 
 def publish_leftovers(store: Store, batch: Batch, stages: Sequence[Stage], findings: Findings) -> None:
@@ -342,14 +342,16 @@ def refusal(batch: str, bad: int, looked_at: int, key: Key, why: str) -> UndoRef
 
 
 def spread(
-    function: Callable[[RecordedGroup], list[tuple[Past, Decision]]], groups: Iterable[RecordedGroup], threads: int
-) -> Iterator[list[tuple[Past, Decision]]]:
+    function: Callable[[RecordedGroup], list[tuple[RecordedItem, Decision]]],
+    groups: Iterable[RecordedGroup],
+    threads: int,
+) -> Iterator[list[tuple[RecordedItem, Decision]]]:
     """The function of each group, in order, on several threads; few groups are in memory at a time."""
     if threads == 1:
         yield from map(function, groups)
         return
     pool = ThreadPoolExecutor(threads, thread_name_prefix="holdfast-check")
-    window: deque[Future[list[tuple[Past, Decision]]]] = deque()
+    window: deque[Future[list[tuple[RecordedItem, Decision]]]] = deque()
     try:
         for group in groups:
             window.append(pool.submit(function, group))

@@ -9,7 +9,7 @@ import pytest
 from holdfast.stores.buckets.base import Bucket
 from holdfast.stores.buckets.local import LocalBucket
 from holdfast.stores.buckets.memory import MemoryBucket
-from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
+from holdfast.stores.buckets.obstore import ObstoreBucket
 from tests.buckets import google, servers
 
 _numbers = itertools.count(1)

@@ -10,10 +10,10 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.errors import StoreUnavailable
-from holdfast.stores.bucket import BucketStore, patience
+from holdfast.stores.bucket import BucketStore, cas
 from holdfast.stores.buckets.base import Away
 from holdfast.stores.buckets.memory import MemoryBucket
-from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
+from holdfast.stores.buckets.obstore import ObstoreBucket
 from tests.buckets import servers
 
 READS = ("get", "part", "list")
@@ -60,7 +60,7 @@ def life(bucket: Any, pauses: dict[str, list[float]]) -> hf.Report:
 
 def grow(pauses: list[float]) -> bool:
     """Whether each is the next longer one, or the first of another verb."""
-    steps = [patience.PAUSES.index(each) for each in pauses]
+    steps = [cas.VERB_PAUSES.index(each) for each in pauses]
     return all(step in (0, before + 1) for before, step in itertools.pairwise([-1, *steps]))
 
 
@@ -82,7 +82,7 @@ def test_a_bucket_that_stays_away_is_told_after_half_a_minute() -> None:
     pauses: dict[str, list[float]] = {}
     with pytest.raises(StoreUnavailable, match=r"nobody answered for 30\.5 s and 7 tries"):
         life(Leaving(9, 10_000), pauses)
-    assert list(patience.PAUSES) in [each[:6] for each in pauses.values()]
+    assert list(cas.VERB_PAUSES) in [each[:6] for each in pauses.values()]
 
 
 def test_a_bucket_that_refuses_is_not_asked_again() -> None:

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from holdfast.core import lease
-from holdfast.stores.bucket import claims as bucket_claims
-from holdfast.stores.bucket import sight as bucket_sight
+from holdfast.stores.bucket import cache as bucket_cache
 from holdfast.stores.bucket import store as bucket
-from holdfast.stores.bucket.shelf import Shelf
+from holdfast.stores.bucket.cache import ChunkCache
+from holdfast.stores.bucket.cas import DocumentStore
 from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.testing.conformance import checks
 from holdfast.testing.conformance.kit import Kit
@@ -54,7 +54,7 @@ def fence_not_raised(patch: pytest.MonkeyPatch) -> None:
 
 def no_revision(patch: pytest.MonkeyPatch) -> None:
     """Neither a revision nor a write id: the same state has the same bytes, and the same etag."""
-    patch.setattr(Shelf, "_written", lambda self, document, before: document)
+    patch.setattr(DocumentStore, "_written", lambda self, document, before: document)
 
 
 def wall_clock(patch: pytest.MonkeyPatch) -> None:
@@ -63,18 +63,18 @@ def wall_clock(patch: pytest.MonkeyPatch) -> None:
     def may_claim(self: Any, seen: Any, now: float, *, is_dead: bool = False) -> bool:
         return lease.may_claim(seen.chunk, now=now, owner_is_dead=is_dead)
 
-    patch.setattr(bucket_claims.BucketClaims, "_may_claim", may_claim)
+    patch.setattr(ChunkCache, "may_claim", may_claim)
 
 
 def every_write_is_a_beat(patch: pytest.MonkeyPatch) -> None:
     """Whoever touches the document lengthens the lease of its owner."""
-    real = bucket_sight.Sight.saw
+    real = bucket_cache.ChunkCache.saw
 
     def saw(self: Any, held: Any) -> None:
         document = msgspec.structs.replace(held.document, beat=held.document.revision)
         real(self, msgspec.structs.replace(held, document=document))
 
-    patch.setattr(bucket_sight.Sight, "saw", saw)
+    patch.setattr(bucket_cache.ChunkCache, "saw", saw)
 
 
 def garbage_is_real(patch: pytest.MonkeyPatch) -> None:
@@ -82,16 +82,16 @@ def garbage_is_real(patch: pytest.MonkeyPatch) -> None:
 
     def sweep(self: Any, held: Any, *_: Any) -> Any:
         batch = held.document.batch.id
-        for listed in self._shelf.names(bucket_sight.names.chunks(batch)):
-            self.fresh(batch, bucket_sight.names.number_in(listed.name))
+        for listed in self._documents.names(bucket_cache.names.chunks(batch)):
+            self.fresh(batch, bucket_cache.names.number_in(listed.name))
         return sorted((seen for (at, _), seen in self._seen.items() if at == batch), key=lambda seen: seen.chunk.lo)
 
-    patch.setattr(bucket_sight.Sight, "sweep", sweep)
+    patch.setattr(bucket_cache.ChunkCache, "sweep", sweep)
 
 
 def seal_without_marks(patch: pytest.MonkeyPatch) -> None:
     """The batch is sealed, its chunks do not know."""
-    patch.setattr(bucket.BucketStore, "_mark_chunk", lambda self, seen, word: seen)
+    patch.setattr(ChunkCache, "mark", lambda self, seen, word: seen.chunk)
 
 
 def an_act_is_no_sign_of_life(place: Path) -> None:

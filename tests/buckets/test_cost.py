@@ -8,7 +8,7 @@ import pytest
 import holdfast as hf
 from holdfast.runtime.scans.tick import Ended
 from holdfast.stores.bucket import BucketStore
-from holdfast.stores.bucket.chains import Chains
+from holdfast.stores.bucket.items import Chains
 from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.testing.rows import Rows
 
@@ -82,7 +82,7 @@ def test_a_tick_that_looked_through_its_chain_is_noticed(monkeypatch: pytest.Mon
 
     def thorough(self: BucketStore, batch: Any, **asked: Any) -> Any:
         for chunk in self.chunks(batch):
-            Chains(self._shelf).follow(batch, chunk.id, chunk.seq, chunk.head)
+            Chains(self._documents).follow(batch, chunk.id, chunk.seq, chunk.head)
         return real(self, batch, **asked)
 
     monkeypatch.setattr(BucketStore, "checkpoints", thorough)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.core.model import State
-from holdfast.stores.buckets import obstore_bucket
-from holdfast.stores.buckets.base import Bucket, Mark
-from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
+from holdfast.stores.buckets import obstore
+from holdfast.stores.buckets.base import Bucket, ObjectMark
+from holdfast.stores.buckets.obstore import ObstoreBucket
 from tests.buckets import proxy as proxies
 from tests.buckets import servers
 from tests.buckets.proxy import Cut, Proxy
@@ -32,11 +32,11 @@ class Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bucket, name)
 
-    def create(self, name: str, data: bytes) -> Mark:
+    def create(self, name: str, data: bytes) -> ObjectMark:
         self.writes += 1
         return self._bucket.create(name, data)
 
-    def replace(self, name: str, data: bytes, mark: Mark) -> Mark:
+    def replace(self, name: str, data: bytes, mark: ObjectMark) -> ObjectMark:
         self.writes += 1
         return self._bucket.replace(name, data, mark)
 
@@ -95,7 +95,7 @@ def test_with_every_second_write_cut_the_story_is_the_same_and_no_library_sends_
 
 @pytest.mark.promise("C12")
 def test_a_library_that_sends_a_write_again_by_itself_is_noticed(moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(obstore_bucket, "NO_RETRIES", obstore_bucket.SOME_RETRIES)
+    monkeypatch.setattr(obstore, "NO_RETRIES", obstore.SOME_RETRIES)
     servers.make_s3_bucket(moto, "sent-twice")
     with proxies.before(moto) as (proxy, through):
         bucket = Counted(ObstoreBucket("s3://sent-twice/state", **servers.s3_options(through)))

@@ -11,7 +11,7 @@ import holdfast as hf
 from holdfast.core import journal
 from holdfast.runtime.scans.tick import Ended
 from holdfast.stores.base import Store, each_entry
-from holdfast.stores.bucket import patience, shelf
+from holdfast.stores.bucket import cas
 from holdfast.stores.buckets.memory import Fate, MemoryBucket
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.clock import ManualClock
@@ -22,7 +22,7 @@ from tests.runtime.support import SOON
 
 ROWS = list(range(8))
 LEASE = 60.0
-GIVEN_UP = shelf.TRIES * (len(patience.PAUSES) + 1)
+GIVEN_UP = cas.TRIES * (len(cas.VERB_PAUSES) + 1)
 """Writes in a row after which a verb is not asked again."""
 
 

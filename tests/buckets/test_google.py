@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.core.errors import UsageError
-from holdfast.stores.buckets.base import Bucket, Mark, WriteUnknown
+from holdfast.stores.buckets.base import Bucket, ObjectMark, WriteUnknown
 from holdfast.testing.clock import ManualClock
 from tests.buckets import google
 from tests.buckets.worker import Worker, store_on
@@ -24,7 +24,7 @@ def test_a_mark_without_a_generation_is_refused_not_sent_as_no_condition(new_goo
     bucket = new_google()
     mark = bucket.create("doc", b"1")
     with pytest.raises(UsageError, match="without a mark"):
-        bucket.replace("doc", b"2", Mark(mark.etag))
+        bucket.replace("doc", b"2", ObjectMark(mark.etag))
     assert bucket.get("doc") == (b"1", mark)
 
 

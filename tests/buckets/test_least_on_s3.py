@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
+from holdfast.stores.buckets.obstore import ObstoreBucket
 from holdfast.testing.clock import ManualClock
 from tests.buckets import servers
 from tests.buckets.test_servers import live

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from holdfast.core.errors import StoreUnavailable, UsageError
-from holdfast.stores.buckets.base import Bucket, Listed, Mark, WriteLost
+from holdfast.stores.buckets.base import Bucket, ListedObject, ObjectMark, WriteLost
 
 
 def test_what_was_created_is_read_back_byte_for_byte(bucket: Bucket) -> None:
@@ -87,7 +87,7 @@ def test_names_are_listed_in_order_by_prefix_and_from_a_place_on(bucket: Bucket)
     assert [each.name for each in bucket.list("c/", "c/10")] == ["c/2", "c/deep/1"]
     assert list(bucket.list("d/")) == []
     assert [each.name for each in bucket.list("")] == ["b", "c/1", "c/10", "c/2", "c/deep/1", "cc/1"]
-    assert list(bucket.list("cc/", etags=True)) == [Listed("cc/1", marks["cc/1"].etag.strip('"'))]
+    assert list(bucket.list("cc/", etags=True)) == [ListedObject("cc/1", marks["cc/1"].etag.strip('"'))]
 
 
 def test_a_listing_tells_that_a_document_changed(bucket: Bucket) -> None:
@@ -125,7 +125,7 @@ def test_what_is_deleted_is_gone_and_may_be_created_again(bucket: Bucket) -> Non
 @pytest.mark.parametrize("name", ["", "/a", "a/", "../a", "a//b", "a b", "a/.hidden", "é"])
 def test_a_name_that_means_something_else_is_refused(name: str, bucket: Bucket) -> None:
     for call in (bucket.get, bucket.delete, lambda name: bucket.create(name, b""),
-                 lambda name: bucket.replace(name, b"", Mark("x"))):  # fmt: skip
+                 lambda name: bucket.replace(name, b"", ObjectMark("x"))):  # fmt: skip
         with pytest.raises(UsageError, match="names no object"):
             call(name)
 
@@ -133,7 +133,7 @@ def test_a_name_that_means_something_else_is_refused(name: str, bucket: Bucket) 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["s3", "azure"])
 def test_a_bucket_that_is_not_there_is_said_to_be_missing(kind: str, request: pytest.FixtureRequest) -> None:
-    from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
+    from holdfast.stores.buckets.obstore import ObstoreBucket
     from tests.buckets import servers
 
     if kind == "s3":

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.stores.buckets import local
-from holdfast.stores.buckets.base import Mark
+from holdfast.stores.buckets.base import ObjectMark
 from holdfast.stores.buckets.local import LocalBucket
 from tests.buckets.worker import Worker
 from tests.simulation.conftest import place as memory
@@ -127,13 +127,13 @@ class Told(LocalBucket):
         super().__init__(writer.bucket._folder)
         self._writer = writer
 
-    def create(self, name: str, data: bytes) -> Mark:
+    def create(self, name: str, data: bytes) -> ObjectMark:
         return self._told(name, data, super().create(name, data))
 
-    def replace(self, name: str, data: bytes, mark: Mark) -> Mark:
+    def replace(self, name: str, data: bytes, mark: ObjectMark) -> ObjectMark:
         return self._told(name, data, super().replace(name, data, mark))
 
-    def _told(self, name: str, data: bytes, mark: Mark) -> Mark:
+    def _told(self, name: str, data: bytes, mark: ObjectMark) -> ObjectMark:
         self._writer.acknowledge(name, data)
         return mark
 

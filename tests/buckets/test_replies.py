@@ -5,7 +5,7 @@ import pytest
 from holdfast.core.errors import CommitUnknown
 from holdfast.core.model import Claim, State
 from holdfast.stores.base import has_landed
-from holdfast.stores.bucket import shelf as bucket_shelf
+from holdfast.stores.bucket import cas as bucket_cas
 from holdfast.stores.buckets.memory import Fate, MemoryBucket
 from holdfast.testing.conformance.kit import Kit, done
 from tests.buckets.worker import Worker, store_on
@@ -54,7 +54,7 @@ WRITES = writes_of_a_life()
 
 
 @pytest.mark.promise("C9", "C12", "B7", "P8")
-@pytest.mark.parametrize("count", [1, bucket_shelf.TRIES])
+@pytest.mark.parametrize("count", [1, bucket_cas.TRIES])
 @pytest.mark.parametrize("fate", [Fate.LOST_REQUEST, Fate.LOST_REPLY, Fate.LATE, Fate.TWICE, Fate.REFUSED])
 def test_whatever_becomes_of_any_write_the_story_is_the_same(fate: Fate, count: int) -> None:
     """Every write of a whole life in turn; with `count`, as many in a row as are tried before it stays unknown. The
@@ -68,15 +68,17 @@ def test_whatever_becomes_of_any_write_the_story_is_the_same(fate: Fate, count: 
 def test_without_reading_back_a_stored_write_is_taken_for_a_lost_race(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an SDK that sends twice makes of it: shown to be caught by the story above."""
 
-    def blind(self: bucket_shelf.Shelf, held: bucket_shelf.Held, document: object, landed: object = None) -> object:  # type: ignore[type-arg]
+    def blind(
+        self: bucket_cas.DocumentStore, held: bucket_cas.HeldDocument, document: object, landed: object = None
+    ) -> object:  # type: ignore[type-arg]
         made = self._written(document, held.document)  # type: ignore[type-var]
         try:
-            mark = self.bucket.replace(held.name, bucket_shelf.encode(made), held.mark)  # type: ignore[arg-type]
-        except bucket_shelf.WriteLost:
-            raise bucket_shelf.Raced from None
-        return bucket_shelf.Held(held.name, made, mark)
+            mark = self.bucket.replace(held.name, bucket_cas.encode(made), held.mark)  # type: ignore[arg-type]
+        except bucket_cas.WriteLost:
+            raise bucket_cas.Raced from None
+        return bucket_cas.HeldDocument(held.name, made, mark)
 
-    monkeypatch.setattr(bucket_shelf.Shelf, "swap", blind)
+    monkeypatch.setattr(bucket_cas.DocumentStore, "swap", blind)
     wrong = 0
     for first in range(3, WRITES + 1):
         try:

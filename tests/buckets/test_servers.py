@@ -10,7 +10,7 @@ from holdfast.runtime.cursors import acts
 from holdfast.runtime.scan import Scan
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.base import Bucket
-from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
+from holdfast.stores.buckets.obstore import ObstoreBucket
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.conformance import checks
 from holdfast.testing.conformance.kit import DEFINITION, Check, Kit, new_item

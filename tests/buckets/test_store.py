@@ -13,13 +13,14 @@ from holdfast.core.model import Claim, CommitRefusal
 from holdfast.stores import faults
 from holdfast.stores.base import Idle, Receipt, has_landed
 from holdfast.stores.bucket import BucketStore
-from holdfast.stores.bucket import admission as bucket_admission
+from holdfast.stores.bucket import items as bucket_items
+from holdfast.stores.bucket import store as bucket_store
+from holdfast.stores.bucket.cas import HeldDocument, Raced
 from holdfast.stores.bucket.documents import ChunkDocument, decode
-from holdfast.stores.bucket.shelf import Held, Raced
-from holdfast.stores.buckets.base import Mark
+from holdfast.stores.buckets.base import ObjectMark
 from holdfast.stores.buckets.local import LocalBucket
 from holdfast.stores.buckets.memory import Fate, MemoryBucket
-from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
+from holdfast.stores.buckets.obstore import ObstoreBucket
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.conformance.kit import LEASE, Kit, done, failed, new_item, reset
 from tests.buckets.worker import store_on
@@ -110,14 +111,14 @@ def test_the_same_state_written_twice_has_two_marks_so_that_a_stale_writer_stays
     name = "b/0000001/c/00000001.json"
     found = bucket.get(name)
     assert found is not None
-    stale = Held(name, decode(ChunkDocument, found.data, name), found.mark)
+    stale = HeldDocument(name, decode(ChunkDocument, found.data, name), found.mark)
     marks = [found.mark]
     for _ in range(3):
         kit.store.renew([claim.lease], LEASE)
         marks.append(bucket.get(name).mark)  # type: ignore[union-attr]
     assert len(set(marks)) == 4, "the clock stands still: all but revision and write id is equal"
     with pytest.raises(Raced):
-        kit.store._shelf.swap(stale, stale.document)  # type: ignore[attr-defined]
+        kit.store._documents.swap(stale, stale.document)  # type: ignore[attr-defined]
 
 
 # -- seals ------------------------------------------------------------------------------------------------------------
@@ -183,11 +184,11 @@ def test_a_seal_that_died_half_way_holds_up_nobody(kit: Kit, bucket: MemoryBucke
 class Heedless(MemoryBucket):
     """Takes every write, whatever its condition."""
 
-    def create(self, name: str, data: bytes) -> Mark:
+    def create(self, name: str, data: bytes) -> ObjectMark:
         self._objects[name] = data
-        return Mark(str(len(data)))
+        return ObjectMark(str(len(data)))
 
-    def replace(self, name: str, data: bytes, mark: Mark) -> Mark:
+    def replace(self, name: str, data: bytes, mark: ObjectMark) -> ObjectMark:
         return self.create(name, data)
 
 
@@ -287,7 +288,7 @@ def test_what_a_bucket_cannot_do_is_refused_before_anything_happens(tmp_path: Pa
 
 
 def test_more_items_than_a_bucket_takes_are_refused(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket_admission, "BUCKET_ITEMS", 3)
+    monkeypatch.setattr(bucket_store, "BUCKET_ITEMS", 3)
     kit.admit("a", "b")
     before = kit.everything()
     with pytest.raises(UsageError, match="the most that a bucket takes"):
@@ -301,7 +302,7 @@ def test_more_items_than_a_bucket_takes_are_refused(kit: Kit, monkeypatch: pytes
 def test_many_items_become_several_chunks_each_with_a_small_document(
     kit: Kit, bucket: MemoryBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket_admission, "BUCKET_CHUNK_ITEMS", 4)
+    monkeypatch.setattr(bucket_items, "BUCKET_CHUNK_ITEMS", 4)
     answer = kit.store.add_items(kit.batch, [new_item(key) for key in [*range(10), 3, 9]], ended=True)
     assert (answer.added, answer.known, answer.lo) == (10, 2, 0)
     assert [chunk.size for chunk in kit.store.chunks(kit.batch)] == [4, 4, 2]
@@ -405,7 +406,7 @@ def test_documents_say_what_they_are(kit: Kit, bucket: MemoryBucket) -> None:
 def test_items_that_changed_are_named_though_they_come_in_several_groups(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket_admission, "BUCKET_CHUNK_ITEMS", 3)
+    monkeypatch.setattr(bucket_items, "BUCKET_CHUNK_ITEMS", 3)
     keys = list("abcdefgh")
     kit.admit(*keys)
     came = [new_item(key, b"another" if key in "bdh" else None) for key in keys]

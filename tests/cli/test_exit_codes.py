@@ -114,7 +114,7 @@ def test_a_machine_that_gave_its_role_before_is_waited_for(monkeypatch: pytest.M
     import obstore
 
     from holdfast.stores.buckets.base import Away
-    from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
+    from holdfast.stores.buckets.obstore import ObstoreBucket
 
     bucket = ObstoreBucket("s3://bucket/state", access_key_id="a", secret_access_key="b", region="eu-west-1")
     silent = obstore.exceptions.GenericError("error sending request for url (http://169.254.169.254/)")

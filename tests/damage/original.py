@@ -18,7 +18,7 @@ from holdfast.runtime.acts import By
 from holdfast.runtime.operate import audit, doctor, operations
 from holdfast.stores.base import find_item
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.epoch import Epoch
+from holdfast.stores.sqlite.safety import Epoch
 from tests.operations.world import OWNER, Clock, World, deferred, done, failed, skipped
 
 FILES = ("", "-wal", "-fence")

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.core.model import Batch
 from holdfast.runtime.operate import audit
-from holdfast.stores.sqlite import log as sqlite_log
+from holdfast.stores.sqlite import safety as sqlite_log
 from tests.damage.original import Original, make, restore, verdict, written
 from tests.simulation.conftest import seeds_of_this_commit
 
@@ -134,6 +134,6 @@ def test_without_an_audit_a_flipped_bit_would_be_silent(
 def test_without_a_look_at_the_log_acknowledged_work_would_be_forgotten(
     killed: Original, spot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_log, "is_damaged", lambda _db: False)
+    monkeypatch.setattr(sqlite_log, "is_log_damaged", lambda _db: False)
     with pytest.raises(AssertionError, match=r"of state\.db-wal: (silent|undone)"):
         flip(killed, "-wal", spot, 3, 200)

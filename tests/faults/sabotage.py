@@ -13,7 +13,7 @@ from holdfast.core.errors import CommitUnknown
 from holdfast.core.model import Chunk, Commit
 from holdfast.runtime.engine.worker import Worker
 from holdfast.stores.base import Receipt
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import SqliteStore, rows
 from holdfast.stores.sqlite import store as sqlite
 from holdfast.stores.sqlite.file import SqliteFile
 from holdfast.stores.sqlite.rows import Prepared
@@ -41,7 +41,7 @@ def unfenced_commit() -> None:
     """A commit lands whoever holds the chunk."""
 
     def unfenced(self: SqliteStore, db: SqliteFile, commit: Commit) -> Commit:
-        guard = self._heads(db, [commit.chunk])[commit.chunk].guard
+        guard = rows.chain_heads(db, [commit.chunk])[commit.chunk].guard
         if guard.owner is None:
             db.execute("UPDATE chunks SET owner = 'somebody' WHERE id = ?", (commit.chunk,))
         return replace(commit, fence=guard.fence, version=guard.version)
@@ -93,7 +93,7 @@ def commit_not_idempotent() -> None:
     """A commit that is sent twice lands twice: only the fence is checked, neither the version nor the commit's id."""
 
     def of_any_version(self: SqliteStore, db: SqliteFile, commit: Commit) -> Commit:
-        return replace(commit, version=self._heads(db, [commit.chunk])[commit.chunk].guard.version)
+        return replace(commit, version=rows.chain_heads(db, [commit.chunk])[commit.chunk].guard.version)
 
     def write(self: Worker, commits: list[Commit]) -> list[Receipt]:
         try:
@@ -143,8 +143,8 @@ def items_by_position() -> None:
     def insert(*_: Any) -> bool:
         return True
 
-    sqlite.keys.known = known
-    sqlite.keys.insert = insert
+    sqlite.known_items = known
+    sqlite.insert_keys = insert
 
 
 def attempts_forgotten() -> None:

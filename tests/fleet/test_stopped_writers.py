@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.stores.faults import POINTS
 from holdfast.stores.sqlite import file as sqlite_file
-from holdfast.stores.sqlite import writers
+from holdfast.stores.sqlite import safety
 from tests.faults.nursery import Process
 from tests.faults.scene import ELSEWHERE, Scene
 
@@ -46,7 +46,7 @@ def ask_in_vain(scene: Scene, point: str, holder: Process) -> None:
     scene.crashed.add(waiting.pid)
     assert waiting.wait() not in (0, 75)
     assert "StoreUnavailable" in waiting.err, waiting.err
-    told = writers.LOCKS.exists()
+    told = safety.LOCKS.exists()
     assert (f"process {holder.pid}, which is stopped" if told else "fuser") in waiting.err, waiting.err
 
 

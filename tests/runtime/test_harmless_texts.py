@@ -12,7 +12,7 @@ import pytest
 import holdfast as hf
 from holdfast.runtime.operate import doctor, export
 from holdfast.runtime.operate.doctor import Level
-from holdfast.stores.buckets import places
+from holdfast.stores.buckets import base
 
 from .support import run
 
@@ -113,11 +113,11 @@ def test_a_reply_has_a_limit_once_it_is_unpacked() -> None:
 def test_options_of_the_connection_reach_it_and_a_panic_of_the_library_stays_inside(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = places.place_of("s3://bucket")
-    assert places.client(place, allow_http=True, endpoint="http://127.0.0.1:1", region="x") is not None
+    place = base.place_of("s3://bucket")
+    assert base.client(place, allow_http=True, endpoint="http://127.0.0.1:1", region="x") is not None
     with pytest.raises(hf.UsageError, match="client_options"):
-        places.client(place, client_options=5)
-    monkeypatch.setattr(places, "CLIENT_OPTIONS", frozenset())
+        base.client(place, client_options=5)
+    monkeypatch.setattr(base, "CLIENT_OPTIONS", frozenset())
     with pytest.raises(hf.UsageError, match="cannot be opened"):
-        places.client(place, allow_http=True, endpoint="http://127.0.0.1:1")
+        base.client(place, allow_http=True, endpoint="http://127.0.0.1:1")
     assert capfd.readouterr().err == ""

@@ -22,7 +22,7 @@ from holdfast.runtime.report import status
 from holdfast.stores import faults
 from holdfast.stores.base import each_item
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.statements import load
+from holdfast.stores.sqlite.rows import load
 from tests.runtime.support import run
 
 SQL = load("statements.sql")

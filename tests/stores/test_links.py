@@ -10,7 +10,7 @@ import holdfast as hf
 from holdfast.core.errors import Damaged, UsageError
 from holdfast.core.model import BatchId, Claim, Want
 from holdfast.runtime.operate import doctor, recover
-from holdfast.stores.sqlite import SqliteStore, writers
+from holdfast.stores.sqlite import SqliteStore, safety
 from holdfast.testing.conformance.kit import DEFINITION, new_item
 
 NOTE = struct.Struct(">QQ")
@@ -144,6 +144,6 @@ def test_who_holds_the_lock_is_found_behind_a_link(
     store = SqliteStore(real)
     inode = Path(f"{real}-shm").stat().st_ino
     (tmp_path / "locks").write_text(f"1: POSIX ADVISORY WRITE 4711 fe:01:{inode} 120 120\n")
-    monkeypatch.setattr(writers, "LOCKS", tmp_path / "locks")
-    assert "process 4711" in writers.advice(link)
+    monkeypatch.setattr(safety, "LOCKS", tmp_path / "locks")
+    assert "process 4711" in safety.advice_about_writers(link)
     store.close()

@@ -363,6 +363,6 @@ def test_who_finds_the_file_busy_for_a_moment_waits(monkeypatch: pytest.MonkeyPa
             raise answer
         return answer
 
-    monkeypatch.setattr(sqlite_file.log, "is_damaged", is_damaged)
+    monkeypatch.setattr(sqlite_file.safety, "is_log_damaged", is_damaged)
     assert len(SqliteStore(path).batches()) == 1
     assert not answers

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from holdfast.core.model import Claim, Want
 from holdfast.stores.base import Idle
-from holdfast.stores.sqlite import SqliteStore, statements
-from holdfast.stores.sqlite.statements import BULK, ROWS, load, write_rows
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import rows as statements
+from holdfast.stores.sqlite.rows import BULK, ROWS, load, write_rows
 from holdfast.testing.clock import START, ManualClock
 from holdfast.testing.conformance.kit import DEFINITION, LEASE, new_item
 from tests.core.made import PROPERTY

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import ChainBroken
-from holdfast.core.model import BatchId, Entry
+from holdfast.core.model import Batch, BatchId, Chunk, Entry, chain_of_batch
 
 FLOAT32, UINT16, UINT32 = "f", "H", "I"
 
@@ -304,6 +304,18 @@ def link(
         Header(chain, batch, seq, kind, at, actor, fence, commit_id, hashlib.sha256(body).digest())
     )
     return Entry(chain=chain, seq=seq, head=header, body=body, hash=_hash(prev, header))
+
+
+def link_batch(batch: Batch, kind: str, body: bytes, actor: str, now: float) -> Entry:
+    """Return the next entry of a batch's own chain."""
+    return link(batch.head, chain=chain_of_batch(batch.id), batch=batch.id, seq=batch.seq + 1, kind=kind, at=now,
+                actor=actor, fence=0, commit_id=b"", body=body)  # fmt: skip
+
+
+def link_chunk(chunk: Chunk, kind: str, body: bytes, actor: str, fence: int, commit_id: bytes, now: float) -> Entry:
+    """Return the next entry of the chain of a chunk."""
+    return link(chunk.head, chain=chunk.id, batch=chunk.batch, seq=chunk.seq + 1, kind=kind, at=now, actor=actor,
+                fence=fence, commit_id=commit_id, body=body)  # fmt: skip
 
 
 def check(entry: Entry, prev: bytes | None) -> Header:

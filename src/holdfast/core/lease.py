@@ -54,14 +54,12 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     def entry(self, snapshots: Sequence[journal.Snapshot], now: float) -> Entry:
         """Return the entry that makes the grant known, with the attempts that may be repeated."""
         granted, child = self.chunk, self.child
-        body = journal.Claimed(
+        told = journal.Claimed(
             lo=granted.lo, hi=granted.hi, expires=granted.expires, blame=granted.blame, taken_from=self.taken_from,
             child=(child.id, child.lo, child.hi) if child is not None else None, snapshots=list(snapshots),
         )  # fmt: skip
-        return journal.link(
-            granted.head, chain=granted.id, batch=granted.batch, seq=granted.seq + 1, kind="claimed", at=now,
-            actor=granted.owner or "", fence=granted.fence, commit_id=b"", body=journal.encode_body(body),
-        )  # fmt: skip
+        body = journal.encode_body(told)
+        return journal.link_chunk(granted, "claimed", body, granted.owner or "", granted.fence, b"", now)
 
     @property
     def claim(self) -> Claim:

@@ -38,7 +38,7 @@ from holdfast.runtime.sources.text_file import LineFile
 from holdfast.runtime.text import Duration, command, moment, seconds
 from holdfast.stores import owners
 from holdfast.stores.base import Store
-from holdfast.stores.buckets import places
+from holdfast.stores.buckets.base import is_place
 
 Function = Callable[..., Any]
 NEVER = "36500d"
@@ -338,7 +338,7 @@ def _meant(source: object) -> str:
     """What somebody probably meant who gave this instead of a source."""
     if isinstance(source, str | Path):
         if "://" in str(source):
-            kind = "Objects(…)" if places.is_place(str(source)) else "Table(url, table, …), hf.Query or hf.Pages"
+            kind = "Objects(…)" if is_place(str(source)) else "Table(url, table, …), hf.Query or hf.Pages"
             return f": pass hf.{kind}"
         named = FILES.get(Path(source).suffix.lower(), "Folder" if Path(source).is_dir() else "")
         return f": pass hf.{named}({str(source)!r})" if named else ", such as hf.Csv(path) or hf.Folder(path)"

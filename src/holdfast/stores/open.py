@@ -6,7 +6,7 @@ from pathlib import Path
 from holdfast.core.errors import Refused, UsageError
 from holdfast.stores import filesystem
 from holdfast.stores.base import Capabilities, Store
-from holdfast.stores.buckets import places
+from holdfast.stores.buckets import base
 from holdfast.stores.buckets.base import Bucket
 
 DEFAULT = ".holdfast/state.db"
@@ -60,7 +60,7 @@ def capabilities_of(where: "str | Path | Store | None" = None) -> Capabilities:
         return getattr(where, "capabilities", Capabilities())  # a store of somebody else may be older than the word
     if not is_bucket(where):
         return Capabilities()
-    from holdfast.stores.bucket.reads import CAPABILITIES
+    from holdfast.stores.bucket.store import CAPABILITIES
 
     return CAPABILITIES
 
@@ -68,13 +68,13 @@ def capabilities_of(where: "str | Path | Store | None" = None) -> Capabilities:
 def is_bucket(where: "str | Path | Store | None" = None) -> bool:
     """Whether a store is named that is in a bucket, or in a directory that is used like one."""
     where = _named(where)
-    return isinstance(where, str) and places.is_place(where)
+    return isinstance(where, str) and base.is_place(where)
 
 
 def bucket_at(url: str) -> Bucket:
     """The bucket of a URL; nothing is asked of it yet."""
-    place = places.place_of(url)
-    if place.scheme == places.FILE:
+    place = base.place_of(url)
+    if place.scheme == base.FILE:
         kind = filesystem.kind_of(Path(place.path))
         if filesystem.is_network(kind):
             raise Refused(
@@ -84,7 +84,7 @@ def bucket_at(url: str) -> Bucket:
         from holdfast.stores.buckets.local import LocalBucket
 
         return LocalBucket(place.path)
-    from holdfast.stores.buckets.obstore_bucket import ObstoreBucket
+    from holdfast.stores.buckets.obstore import ObstoreBucket
 
     return ObstoreBucket(url)
 
@@ -101,9 +101,9 @@ def _open_bucket(url: str, *, must_exist: bool) -> Store:
 
 
 def _is_in_bucket(bucket: Bucket) -> bool:
-    from holdfast.stores.bucket import root
+    from holdfast.stores.bucket.cas import is_store_there
 
-    return root.is_there(bucket)
+    return is_store_there(bucket)
 
 
 def _named(where: "str | Path | Store | None") -> "str | Path | Store":

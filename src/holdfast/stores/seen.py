@@ -9,11 +9,11 @@ import apsw
 from holdfast.core.canonical import digest, key_text
 from holdfast.core.model import NewItem
 
-Sight = Literal["new", "same", "other"]
+KeySight = Literal["new", "same", "other"]
 """The first of its key; one that came before, with the same payload; one that came with another."""
 
 
-class Seen:
+class SeenKeys:
     """Tells items of a source apart by 63 bits of a digest of their keys, and of keys and payloads."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Seen:
         ):
             self._db.execute(statement).fetchall()
 
-    def look(self, items: Sequence[NewItem]) -> list[Sight]:
+    def look(self, items: Sequence[NewItem]) -> list[KeySight]:
         """One for each item; from now on they are seen."""
         if not items:
             return []
@@ -37,7 +37,7 @@ class Seen:
             known_keys, known_wholes = self._known("keys", keys), self._known("wholes", wholes)
             self._add("keys", keys)
             self._add("wholes", wholes)
-        sights: list[Sight] = []
+        sights: list[KeySight] = []
         for key, whole in zip(keys, wholes, strict=True):
             sights.append("new" if key not in known_keys else "same" if whole in known_wholes else "other")
             known_keys.add(key)

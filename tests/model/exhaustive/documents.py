@@ -24,11 +24,11 @@ from holdfast.core.outcome import Done
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, Reached
 from holdfast.core.states import Transition, move
-from holdfast.stores.bucket import chunks as bucket_chunks
+from holdfast.stores.bucket import documents as bucket_chunks
 from holdfast.stores.bucket import store as bucket
+from holdfast.stores.bucket.cas import HeldDocument
 from holdfast.stores.bucket.documents import ChunkDocument
-from holdfast.stores.bucket.shelf import Held
-from holdfast.stores.buckets.base import Mark
+from holdfast.stores.buckets.base import ObjectMark
 from holdfast.testing.clock import START
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.ranges import checkpoint_at, folded
@@ -86,7 +86,7 @@ class Documents:
     def _commit(self, number: int, worker: Swapper) -> int | None:
         commit = self._commit_of(worker)
         document = self.values[number]
-        if not bucket._is_guarded(Held("", document, Mark("")), commit):
+        if not bucket._is_guarded(HeldDocument("", document, ObjectMark("")), commit):
             return None
         return self._changed(number, bucket_chunks.committed(document, commit, START), "commit")
 

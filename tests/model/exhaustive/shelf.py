@@ -121,6 +121,8 @@ class Shelf:
             raise Violation("a commit was taken after the batch was sealed")
         if grown and known:
             raise Violation("a commit was written a second time")
+        if known and not receipt.landed:
+            raise Violation(f"a commit that had landed is sent again and answered as {receipt.reason}")
         if receipt.landed and not grown and not known:
             raise Violation("a commit was answered as landed and not written")
         if grown:

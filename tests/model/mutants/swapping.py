@@ -12,15 +12,13 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.core.model import Chunk, Commit, Lease
 from holdfast.stores.base import Receipt
 from holdfast.stores.bucket import BucketStore, names
-from holdfast.stores.bucket import chunks as bucket_chunks
+from holdfast.stores.bucket import documents as bucket_chunks
 from holdfast.stores.bucket import store as bucket
-from holdfast.stores.bucket.chains import Chains
-from holdfast.stores.bucket.claims import BucketClaims
+from holdfast.stores.bucket.batches import BatchDocuments
+from holdfast.stores.bucket.cache import ChunkCache, SeenChunk
+from holdfast.stores.bucket.cas import DocumentStore, HeldDocument, Raced
 from holdfast.stores.bucket.documents import ChunkDocument, Document, Root, encode
-from holdfast.stores.bucket.items import Items
-from holdfast.stores.bucket.seal import BucketSeal
-from holdfast.stores.bucket.shelf import Held, Raced, Shelf
-from holdfast.stores.bucket.sight import Seen, Sight
+from holdfast.stores.bucket.items import Chains, Items
 from holdfast.stores.buckets.base import WriteLost, WriteUnknown
 from holdfast.testing.simulator.vault import Vault
 from tests.model.mutants.register import Patch, answering, swapping, wrapped
@@ -33,19 +31,19 @@ replace = msgspec.structs.replace
 
 @swapping
 def a_document_has_no_revision_of_its_own() -> Patch:
-    def constant(written: Any, shelf: Shelf, document: Any, before: Any) -> Any:
-        return replace(written(shelf, document, before), revision=1)
+    def constant(written: Any, documents: DocumentStore, document: Any, before: Any) -> Any:
+        return replace(written(documents, document, before), revision=1)
 
-    return wrapped(Shelf, "_written", constant)
+    return wrapped(DocumentStore, "_written", constant)
 
 
 @swapping
 def a_write_has_the_id_of_the_one_before() -> Patch:
-    def repeated(written: Any, shelf: Shelf, document: Document, before: Document | None) -> Any:
-        made = written(shelf, document, before)
+    def repeated(written: Any, documents: DocumentStore, document: Document, before: Document | None) -> Any:
+        made = written(documents, document, before)
         return made if before is None else replace(made, write=before.write)
 
-    return wrapped(Shelf, "_written", repeated)
+    return wrapped(DocumentStore, "_written", repeated)
 
 
 @swapping
@@ -59,29 +57,29 @@ def a_bucket_does_not_compare_what_it_swaps() -> Patch:
 
 @swapping
 def a_stale_writer_swaps_what_is_there_now() -> Patch:
-    def stubborn(swap: Any, shelf: Shelf, held: Held[Any], document: Any, *landed: Any) -> Any:
+    def stubborn(swap: Any, documents: DocumentStore, held: HeldDocument[Any], document: Any, *landed: Any) -> Any:
         try:
-            return swap(shelf, held, document, *landed)
+            return swap(documents, held, document, *landed)
         except Raced:
-            newest = shelf.need(type(held.document), held.name)
-            return swap(shelf, newest, document, *landed)
+            newest = documents.need(type(held.document), held.name)
+            return swap(documents, newest, document, *landed)
 
-    return wrapped(Shelf, "swap", stubborn)
+    return wrapped(DocumentStore, "swap", stubborn)
 
 
 @swapping
 def a_name_is_given_to_two_batches() -> Patch:
-    def merged(swap: Any, shelf: Shelf, held: Held[Any], document: Any, *landed: Any) -> Any:
+    def merged(swap: Any, documents: DocumentStore, held: HeldDocument[Any], document: Any, *landed: Any) -> Any:
         try:
-            return swap(shelf, held, document, *landed)
+            return swap(documents, held, document, *landed)
         except Raced:
             if held.name != names.ROOT:
                 raise
-            newest = shelf.need(Root, held.name)
+            newest = documents.need(Root, held.name)
             both = [*newest.document.names, document.names[-1]]
-            return swap(shelf, newest, replace(newest.document, names=both), *landed)
+            return swap(documents, newest, replace(newest.document, names=both), *landed)
 
-    return wrapped(Shelf, "swap", merged)
+    return wrapped(DocumentStore, "swap", merged)
 
 
 # -- replies ------------------------------------------------------------------------------------------------------
@@ -89,66 +87,66 @@ def a_name_is_given_to_two_batches() -> Patch:
 
 @swapping
 def a_write_id_is_not_compared_after_a_conflict() -> Patch:
-    def hasty(_swap: Any, shelf: Shelf, held: Held[Any], document: Any, *_landed: Any) -> Any:
-        made = shelf._written(document, held.document)
+    def hasty(_swap: Any, documents: DocumentStore, held: HeldDocument[Any], document: Any, *_landed: Any) -> Any:
+        made = documents._written(document, held.document)
         data = encode(made)
         try:
-            return Held(held.name, made, shelf.bucket.replace(held.name, data, held.mark))
+            return HeldDocument(held.name, made, documents.bucket.replace(held.name, data, held.mark))
         except (WriteLost, WriteUnknown):
             raise Raced from None
 
-    return wrapped(Shelf, "swap", hasty)
+    return wrapped(DocumentStore, "swap", hasty)
 
 
 @swapping
 def a_lost_reply_from_the_bucket_is_taken_for_success() -> Patch:
-    def trusting(_swap: Any, shelf: Shelf, held: Held[Any], document: Any, *_landed: Any) -> Any:
-        made = shelf._written(document, held.document)
+    def trusting(_swap: Any, documents: DocumentStore, held: HeldDocument[Any], document: Any, *_landed: Any) -> Any:
+        made = documents._written(document, held.document)
         try:
-            mark = shelf.bucket.replace(held.name, encode(made), held.mark)
+            mark = documents.bucket.replace(held.name, encode(made), held.mark)
         except WriteLost:
             raise Raced from None
         except WriteUnknown:
             mark = held.mark
-        return Held(held.name, made, mark)
+        return HeldDocument(held.name, made, mark)
 
-    return wrapped(Shelf, "swap", trusting)
+    return wrapped(DocumentStore, "swap", trusting)
 
 
 @swapping
 def a_lost_reply_from_the_bucket_is_taken_for_failure() -> Patch:
-    def gloomy(_swap: Any, shelf: Shelf, held: Held[Any], document: Any, *_landed: Any) -> Any:
-        made = shelf._written(document, held.document)
+    def gloomy(_swap: Any, documents: DocumentStore, held: HeldDocument[Any], document: Any, *_landed: Any) -> Any:
+        made = documents._written(document, held.document)
         try:
-            return Held(held.name, made, shelf.bucket.replace(held.name, encode(made), held.mark))
+            return HeldDocument(held.name, made, documents.bucket.replace(held.name, encode(made), held.mark))
         except WriteLost:
             raise Raced from None
         except WriteUnknown as error:
             raise StoreUnavailable(str(error)) from None
 
-    return wrapped(Shelf, "swap", gloomy)
+    return wrapped(DocumentStore, "swap", gloomy)
 
 
 @swapping
 def a_document_is_created_though_its_name_is_taken() -> Patch:
-    def greedy(create: Any, shelf: Shelf, name: str, document: Any) -> Any:
-        made = create(shelf, name, document)
-        there = shelf.read(type(document), name) if made is None else None
-        return made if there is None else Held(name, document, there.mark)
+    def greedy(create: Any, documents: DocumentStore, name: str, document: Any) -> Any:
+        made = create(documents, name, document)
+        there = documents.read(type(document), name) if made is None else None
+        return made if there is None else HeldDocument(name, document, there.mark)
 
-    return wrapped(Shelf, "create", greedy)
+    return wrapped(DocumentStore, "create", greedy)
 
 
 @swapping
 def the_chain_is_not_asked_for_a_commit() -> Patch:
-    return answering(BucketStore, "_is_in_chain", answer=False)
+    return answering(Chains, "has", answer=False)
 
 
 @swapping
 def an_admission_does_not_look_for_what_came_before_it() -> Patch:
     def first_look(add: Any, store: Any, batch: Any, items: Any, **named: Any) -> Any:
-        known = store._known_items(store._known_batch(batch), items)
-        with mock.patch.object(store, "_known_items", return_value=known):
+        known = store._items.known(store._batches.known(batch), items)
+        with mock.patch.object(store._items, "known", return_value=known):
             return add(store, batch, items, **named)
 
     return wrapped(BucketStore, "_add_group", first_look)
@@ -160,38 +158,38 @@ def an_admission_does_not_look_for_what_came_before_it() -> Patch:
 @swapping
 def a_conflict_is_taken_for_a_lost_lease() -> Patch:
     def nervous(_renew: Any, store: BucketStore, held: Lease, seconds: float) -> Lease | None:
-        there = store._sight.known(names.batch_of(held.chunk), names.number_of(held.chunk))
+        there = store._chunks.known(names.batch_of(held.chunk), names.number_of(held.chunk))
         assert there is not None
         if (there.document.chunk.fence, there.document.chunk.owner) != (held.fence, held.owner):
             return None
         try:
             after = bucket_chunks.renewed(there.document, store.now() + seconds, seconds)
-            store._sight.saw(store._shelf.swap(there, after))
+            store._chunks.saw(store._documents.swap(there, after))
         except Raced:
             return None
         return held
 
-    return wrapped(BucketClaims, "_renew_one", nervous)
+    return wrapped(BucketStore, "_renew_one", nervous)
 
 
 @swapping
 def a_heartbeat_brings_a_lost_lease_back() -> Patch:
     def reviving(_renew: Any, store: BucketStore, held: Lease, seconds: float) -> Lease | None:
-        there = store._sight.fresh(names.batch_of(held.chunk), names.number_of(held.chunk))
+        there = store._chunks.fresh(names.batch_of(held.chunk), names.number_of(held.chunk))
         assert there is not None
         mine = replace(there.document, chunk=replace(there.document.chunk, owner=held.owner, fence=held.fence))
         try:
-            store._sight.saw(store._shelf.swap(there, bucket_chunks.renewed(mine, store.now() + seconds, seconds)))
+            store._chunks.saw(store._documents.swap(there, bucket_chunks.renewed(mine, store.now() + seconds, seconds)))
         except Raced:
             return None
         return held
 
-    return wrapped(BucketClaims, "_renew_one", reviving)
+    return wrapped(BucketStore, "_renew_one", reviving)
 
 
 @swapping
 def a_heartbeat_writes_nothing() -> Patch:
-    return wrapped(BucketClaims, "_renew_one", lambda _renew, _store, held, _seconds: held)
+    return wrapped(BucketStore, "_renew_one", lambda _renew, _store, held, _seconds: held)
 
 
 @swapping
@@ -214,34 +212,34 @@ def a_fence_begins_again_after_a_release() -> Patch:
 
 @swapping
 def a_lease_ends_by_the_clock_on_the_wall() -> Patch:
-    def by_the_wall(_may: Any, _store: Any, seen: Seen, now: float, *, is_dead: bool = False) -> bool:
+    def by_the_wall(_may: Any, _store: Any, seen: SeenChunk, now: float, *, is_dead: bool = False) -> bool:
         return lease.may_claim(seen.chunk, now=now, owner_is_dead=is_dead)
 
-    return wrapped(BucketClaims, "_may_claim", by_the_wall)
+    return wrapped(ChunkCache, "may_claim", by_the_wall)
 
 
 @swapping
 def a_lease_ends_after_half_its_time() -> Patch:
-    return wrapped(Sight, "remaining", lambda remaining, sight, seen: remaining(sight, seen) - seen.term / 2)
+    return wrapped(ChunkCache, "remaining", lambda remaining, chunks, seen: remaining(chunks, seen) - seen.term / 2)
 
 
 @swapping
 def a_lease_never_ends_for_who_watches_it() -> Patch:
-    return answering(Sight, "remaining", answer=1.0)
+    return answering(ChunkCache, "remaining", answer=1.0)
 
 
 @swapping
 def a_heartbeat_is_not_noticed() -> Patch:
-    def stubborn(saw: Any, sight: Sight, held: Held[ChunkDocument]) -> Any:
+    def stubborn(saw: Any, chunks: ChunkCache, held: HeldDocument[ChunkDocument]) -> Any:
         chunk = held.document.chunk
         at = (chunk.batch, names.number_of(chunk.id))
-        before = sight._seen.get(at)
-        answer = saw(sight, held)
+        before = chunks._seen.get(at)
+        answer = saw(chunks, held)
         if before is not None and before.chunk.owner == chunk.owner:
-            sight._seen[at] = replace(sight._seen[at], since=before.since)
+            chunks._seen[at] = replace(chunks._seen[at], since=before.since)
         return answer
 
-    return wrapped(Sight, "saw", stubborn)
+    return wrapped(ChunkCache, "saw", stubborn)
 
 
 @swapping
@@ -263,7 +261,7 @@ def a_commit_of_a_stale_owner_is_accepted() -> Patch:
 
 @swapping
 def a_commit_is_not_held_to_its_version() -> Patch:
-    def loose(_is_guarded: Any, held: Held[ChunkDocument], commit: Commit) -> bool:
+    def loose(_is_guarded: Any, held: HeldDocument[ChunkDocument], commit: Commit) -> bool:
         return held.document.chunk.fence == commit.fence and held.document.chunk.owner is not None
 
     return wrapped(bucket, "_is_guarded", loose)
@@ -284,15 +282,15 @@ def an_entry_is_written_after_its_document() -> Patch:
 
 @swapping
 def what_is_cut_off_is_there_before_its_parent_says_so() -> Patch:
-    def everything(sweep: Any, sight: Sight, held: Any, *_: Any) -> list[Seen]:
-        found = sweep(sight, held)
+    def everything(sweep: Any, chunks: ChunkCache, held: Any, *_: Any) -> list[SeenChunk]:
+        found = sweep(chunks, held)
         known = {int(seen.chunk.id) for seen in found}
         batch = held.document.batch.id
-        listed = [names.number_in(each.name) for each in sight._shelf.names(names.chunks(batch))]
-        extra = [sight._one(batch, number) for number in listed if int(names.chunk_id(batch, number)) not in known]
+        listed = [names.number_in(each.name) for each in chunks._documents.names(names.chunks(batch))]
+        extra = [chunks._one(batch, number) for number in listed if int(names.chunk_id(batch, number)) not in known]
         return sorted([*found, *extra], key=lambda seen: seen.chunk.lo)
 
-    return wrapped(Sight, "sweep", everything)
+    return wrapped(ChunkCache, "sweep", everything)
 
 
 @swapping
@@ -360,7 +358,7 @@ def an_act_does_not_see_that_it_was_done() -> Patch:
 
 @swapping
 def a_commit_does_not_look_for_a_seal() -> Patch:
-    return answering(BucketSeal, "_is_sealed", answer=False)
+    return answering(BatchDocuments, "is_sealed", answer=False)
 
 
 @swapping

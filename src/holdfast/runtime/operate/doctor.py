@@ -30,13 +30,12 @@ from holdfast.runtime.text import in_words, many
 from holdfast.stores import filesystem, owners
 from holdfast.stores.base import SetBack, Store
 from holdfast.stores.bucket import BucketStore
-from holdfast.stores.bucket import root as bucket_root
+from holdfast.stores.bucket import cas as bucket_root
 from holdfast.stores.buckets.base import Bucket
 from holdfast.stores.buckets.local import LocalBucket, open_to_others
 from holdfast.stores.open import bucket_at
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import SqliteStore, rows
 from holdfast.stores.sqlite.file import SAFE_SQLITE, SETTINGS, SqliteFile
-from holdfast.stores.sqlite.reads import set_back_of
 
 MIB = 1 << 20
 FREE_UNSAFE = 64 * MIB
@@ -248,7 +247,7 @@ def check_content(path: Path) -> Iterator[DoctorCheck]:
         yield check_settings(file.settings())
         with file.reading() as db:
             wrong = [text for (text,) in db.execute("PRAGMA integrity_check(3)") if text != "ok"]
-            set_back = set_back_of(db)
+            set_back = rows.set_back(db)
     finally:
         file.close()
     if wrong:
@@ -378,7 +377,7 @@ def _permissions(bucket: Bucket) -> Iterator[DoctorCheck]:
 
 def _look(bucket: Bucket, wall: Callable[[], float]) -> Iterator[DoctorCheck]:
     try:
-        if not bucket_root.is_there(bucket):
+        if not bucket_root.is_store_there(bucket):
             message = f"{bucket.url} can be read, and there is no store in it yet; the first run makes it"
             yield DoctorCheck(name="store", level=Level.OK, message=message)
             return

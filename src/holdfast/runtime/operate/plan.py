@@ -35,7 +35,7 @@ from holdfast.runtime.verify.inspector import Findings, OutputInspector
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.seen import Seen
+from holdfast.stores.seen import SeenKeys
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -409,7 +409,7 @@ class _Planner:
         options = self.options
         ingester = Ingester(self.store, self.batch, self.stages[0].input, key=key, identity=options.identity,
                             changed=options.changed, owner="plan", rerun=_never)  # fmt: skip
-        self.reads, seen = True, Seen()
+        self.reads, seen = True, SeenKeys()
         try:
             for group in ingester.groups(source, GROUP):
                 self.read_count += len(group)
@@ -417,7 +417,7 @@ class _Planner:
         finally:
             seen.close()
 
-    def _sort_out(self, group: list[NewItem], ingester: Ingester, seen: Seen) -> None:
+    def _sort_out(self, group: list[NewItem], ingester: Ingester, seen: SeenKeys) -> None:
         known = self.store.known(self.batch.id, group)
         fresh = [item for index, item in enumerate(group) if index not in known]
         for item, sight in zip(fresh, seen.look(fresh), strict=True):

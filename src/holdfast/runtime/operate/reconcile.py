@@ -28,7 +28,7 @@ from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.verify import ownership
 from holdfast.runtime.verify.inspector import sinks_among, sinks_of
 from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_item
-from holdfast.stores.seen import Seen
+from holdfast.stores.seen import SeenKeys
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -54,7 +54,7 @@ class SourceKeys:
         self.keys = 0
 
     def findings(self) -> Iterator[Finding]:
-        seen, strangers = bytearray((self._batch.admitted + 7) // 8), Seen()
+        seen, strangers = bytearray((self._batch.admitted + 7) // 8), SeenKeys()
         try:
             for group in self._ingester.groups(self._items, GROUP):
                 known = self._store.known(self._batch.id, group)

@@ -21,7 +21,7 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Permanent, SourceChanged, Transient, UsageError
 from holdfast.runtime.sources.base import Malformed, NotThereError, Outage, Page, Since, Span, logical_name, rows_of
 from holdfast.runtime.text import many
-from holdfast.stores.buckets import places
+from holdfast.stores.buckets import base
 
 PAGE_NAMES = 500
 KEPT_NAMES = 8_192
@@ -351,10 +351,10 @@ class Object(BaseModel):
 
     def read_bytes(self) -> bytes:
         """The content. Credentials come from the environment, or from the source's options."""
-        place = places.place_of(self.url)
-        if place.scheme == places.FILE:
+        place = base.place_of(self.url)
+        if place.scheme == base.FILE:
             return Path(place.path).read_bytes()
-        obstore, store = places.library(), places.client(place._replace(path=""), **self._options)
+        obstore, store = base.library(), base.client(place._replace(path=""), **self._options)
         try:
             return bytes(obstore.get(store, self.name).bytes())
         except (obstore.exceptions.BaseError, OSError) as error:
@@ -370,11 +370,11 @@ class Objects:
 
     def __init__(self, url: str, **options: Any) -> None:
         try:
-            self.place = places.place_of(url)
+            self.place = base.place_of(url)
         except UsageError as error:
             raise UsageError(f"Objects(…): {error}") from None
-        if self.place.scheme != places.FILE:
-            places.library()  # missed now, and not in the middle of a run
+        if self.place.scheme != base.FILE:
+            base.library()  # missed now, and not in the middle of a run
         self._options = options
         self._what = f"Objects({self.place.url!r})"
 
@@ -405,7 +405,7 @@ class Objects:
     def describe(self) -> dict[str, Any]:
         """The bucket and the place in it."""
         scheme, bucket, path = self.place
-        prefix = logical_name(Path(path)) if scheme == places.FILE else path
+        prefix = logical_name(Path(path)) if scheme == base.FILE else path
         return {"kind": "objects", "scheme": scheme, "bucket": bucket, "prefix": prefix}
 
     def natural_key(self, value: Any) -> str | None:
@@ -415,11 +415,11 @@ class Objects:
     def alike(self, before: Any, after: Any) -> bool:
         """Whether two payloads are of the same object: by its name, its size and its tag. In a folder the tag holds the
         time, which is not part of that."""
-        tag = ["etag"] if self.place.scheme == places.FILE else []
+        tag = ["etag"] if self.place.scheme == base.FILE else []
         return names_alike(before, after, "url", "modified", *tag)
 
     def _named(self, after: str | None) -> Iterator[tuple[str, Object | Malformed]]:
-        return self._in_folder(after) if self.place.scheme == places.FILE else self._in_bucket(after)
+        return self._in_folder(after) if self.place.scheme == base.FILE else self._in_bucket(after)
 
     def _in_folder(self, after: str | None) -> Iterator[tuple[str, Object | Malformed]]:
         """A folder gives its names in any order: ours is the same as a bucket's."""
@@ -428,7 +428,7 @@ class Objects:
 
     def _in_bucket(self, after: str | None) -> Iterator[tuple[str, Object]]:
         whole = self.place._replace(path="")
-        obstore, store = places.library(), places.client(whole, **self._options)
+        obstore, store = base.library(), base.client(whole, **self._options)
         last = after
         try:
             for answer in obstore.list(store, self.place.path or None, offset=after, chunk_size=ASKED_FOR):
@@ -448,7 +448,7 @@ class Objects:
     def _is_marker(self, store: Any, name: str, size: int) -> bool:
         """Whether an empty object is one that a console made for a folder: by the name that the library gives, without
         its slash, there is none."""
-        obstore = places.library()
+        obstore = base.library()
         if size:
             return False
         try:
@@ -484,20 +484,20 @@ def _of_file(file: File) -> Object:
     )
 
 
-def _trouble(error: Exception, what: str, place: places.Place) -> Exception:
+def _trouble(error: Exception, what: str, place: base.BucketPlace) -> Exception:
     """What the bucket's library said, by its kind: its text may repeat what must not be kept."""
     kind = type(error).__name__
-    if places.has_no_credentials(error):
-        return UsageError(places.no_credentials(place))
-    if places.needs_http(error):
-        return UsageError(places.no_http(place))
+    if base.has_no_credentials(error):
+        return UsageError(base.no_credentials(place))
+    if base.needs_http(error):
+        return UsageError(base.no_http(place))
     if isinstance(error, FileNotFoundError) or kind == "NotFoundError" or "404 Not Found" in str(error):
         return Permanent("not_found", f"{what}: the bucket, or the object, is not there: check the name")
-    if places.is_forbidden(error):
+    if base.is_forbidden(error):
         return Permanent("denied", f"{what}: the bucket does not let us in ({kind}): check the credentials in use")
     if kind == "InvalidPathError":
         return UsageError(
-            f"{what}: {places.brief(error)}: the bucket holds a name that is not a path, with an empty part or with "
+            f"{what}: {base.brief(error)}: the bucket holds a name that is not a path, with an empty part or with "
             "dots: rename the object, or list a place below which there is none"
         )
     if kind in {"UnknownConfigurationKeyError", "NotSupportedError"}:

@@ -1,23 +1,34 @@
-"""Items and outputs of a bucket store: written once, in groups, and read in parts."""
+"""What never changes in a bucket store: the entries of its journal, and items and outputs, which are written once, in
+groups, and read in parts.
+
+An entry is written before the document that names the last one of its chain, and is in the chain if the head in the
+document leads back to it. What was written for a document that lost its race stands beside it for ever, and nothing
+leads there.
+"""
 
 import hashlib
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
-from types import MappingProxyType
 
+import msgspec
+
+from holdfast.core import journal
 from holdfast.core.canonical import key_text
+from holdfast.core.errors import Damaged
 from holdfast.core.ingest import Known
-from holdfast.core.model import BatchId, ItemNo, Key, NewItem, Output
+from holdfast.core.limits import BUCKET_CHUNK_ITEMS
+from holdfast.core.model import Admitted, BatchId, Chunk, Entry, Item, ItemNo, Key, NewItem, Output, Place, StoredItem
 from holdfast.stores.bucket import names
-from holdfast.stores.bucket.chains import Chains
+from holdfast.stores.bucket.cache import ChunkCache
+from holdfast.stores.bucket.cas import DocumentStore, HeldDocument
 from holdfast.stores.bucket.documents import (
     SEQ_BITS,
     BatchDocument,
     ChunkDocument,
     Data,
-    Group,
+    ItemGroup,
     Keys,
     decode_data,
     decode_keys,
@@ -25,8 +36,83 @@ from holdfast.stores.bucket.documents import (
     encode_keys,
 )
 from holdfast.stores.bucket.names import EntryName
-from holdfast.stores.bucket.shelf import Shelf
-from holdfast.stores.bucket.sight import Sight
+
+KNOWN_CHAINS = 256
+"""Chains whose names are remembered; the one that was asked for longest ago is forgotten first."""
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[int, int, bytes, bytes, bytes]).decode
+
+
+class Chains:
+    """The chains of a store, and the names of their entries as far as they were followed."""
+
+    def __init__(self, documents: DocumentStore) -> None:
+        self._documents = documents
+        self._known: dict[tuple[BatchId, int], list[EntryName]] = {}
+        self._lock = threading.Lock()
+
+    def write(self, batch: BatchId, number: int, before: bytes, entry: Entry) -> EntryName:
+        """An entry, durable but not in the chain yet."""
+        header = journal.decode_header(entry.head)
+        name = names.entry(entry.seq, before, entry.hash, header.commit_id)
+        packed = _encode((entry.chain, entry.seq, entry.head, entry.body, entry.hash))
+        self._documents.put(names.entries(batch, number) + str(name), packed)
+        return name
+
+    def read(self, batch: BatchId, number: int, name: EntryName) -> Entry:
+        where = names.entries(batch, number) + str(name)
+        try:
+            chain, seq, head, body, hash_ = _decode(self._documents.fetch(where))
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise Damaged(
+                f"{self._documents.where(where)} does not hold what was written ({error}): put back a backup"
+            ) from None
+        return Entry(chain=chain, seq=seq, head=head, body=body, hash=hash_)
+
+    def follow(self, batch: BatchId, number: int, seq: int, head: bytes) -> list[EntryName]:
+        """The names of the entries up to the head, in order."""
+        wanted = head.hex()[: names.HASH_CHARS]
+        with self._lock:
+            known = self._known.pop((batch, number), [])
+            if known and len(known) == seq and known[-1].hash == wanted:
+                self._known[batch, number] = known
+                return known
+        if len(known) > seq or (len(known) == seq and known and known[-1].hash != wanted):
+            known = []  # this is an earlier head, or another history: a bucket that was set back
+        found = known + self._beyond(batch, number, known, seq, wanted)
+        if 0 < len(known) < len(found) and found[len(known)].before != known[-1].hash:
+            found = self._beyond(batch, number, [], seq, wanted)
+        with self._lock:
+            self._known[batch, number] = found
+            while len(self._known) > KNOWN_CHAINS:
+                del self._known[next(iter(self._known))]
+        return found
+
+    def has(self, chunk: Chunk, commit_id: bytes) -> bool:
+        """Whether the chain of a chunk has the entry of a commit or an act."""
+        if not commit_id:
+            return False
+        followed = self.follow(chunk.batch, names.number_of(chunk.id), chunk.seq, chunk.head)
+        return any(name.commit == names.commit(commit_id) for name in reversed(followed))
+
+    def _beyond(self, batch: BatchId, number: int, known: list[EntryName], seq: int, head: str) -> list[EntryName]:
+        if len(known) == seq:
+            return []
+        folder = names.entries(batch, number)
+        at: dict[int, list[EntryName]] = defaultdict(list)
+        for listed in self._documents.names(folder, f"{folder}{known[-1]}" if known else ""):
+            name = names.parse_entry(listed.name)
+            if len(known) < name.seq <= seq:
+                at[name.seq].append(name)
+        found: list[EntryName] = []
+        for place in range(seq, len(known), -1):
+            name_there = next((name for name in at[place] if name.hash == head), None)
+            if name_there is None:
+                raise self._documents.missing(f"{folder}{place:08}-…")
+            found.append(name_there)
+            head = name_there.before
+        return found[::-1]
+
 
 CACHE_BYTES = 32 * 1024 * 1024
 """Of objects that never change, so much is kept in memory."""
@@ -35,7 +121,6 @@ PART_BYTES = 4 * 1024 * 1024
 GROUPS_AT_A_TIME = 64
 """Of keys, so many groups are read together."""
 DIGEST = 32
-NONE: Mapping[int, bytes] = MappingProxyType({})
 
 
 class Index:
@@ -58,8 +143,8 @@ class Index:
 class Items:
     """What never changes about items: keys, payloads, outputs."""
 
-    def __init__(self, shelf: Shelf, chains: Chains, sight: Sight) -> None:
-        self._shelf, self._chains, self._sight = shelf, chains, sight
+    def __init__(self, documents: DocumentStore, chains: Chains, chunks: ChunkCache) -> None:
+        self._documents, self._chains, self._chunks = documents, chains, chunks
         self._indexes: dict[BatchId, Index] = {}
         self._cache: OrderedDict[str, tuple[int, Keys | Data]] = OrderedDict()
         self._cached = 0
@@ -74,8 +159,8 @@ class Items:
                     b"".join(hashlib.sha256(payload).digest() for payload in payloads))  # fmt: skip
         packed = encode_keys(keys)
         name = names.group(batch, lo, hashlib.sha256(packed).digest())
-        self._shelf.put(f"{name}.data", b"".join(payloads))
-        self._shelf.put(f"{name}.keys", packed)
+        self._documents.put(f"{name}.data", b"".join(payloads))
+        self._documents.put(f"{name}.keys", packed)
         return name
 
     def index(self, document: BatchDocument) -> Index:
@@ -84,15 +169,26 @@ class Items:
             index = self._indexes.setdefault(document.batch.id, Index())
         while (first := index.groups) < len(document.groups):
             new = document.groups[first : first + GROUPS_AT_A_TIME]
-            found = self._sight.each(self.keys, new)  # without the lock: its readers take it, too
+            found = self._chunks.each(self.keys, new)  # without the lock: its readers take it, too
             with self._lock:
                 for at, (group, keys) in enumerate(zip(new, found, strict=True), first):
                     if at == index.groups:
                         index.add(group.lo, keys)
         return index
 
-    def known(self, document: BatchDocument, items: Sequence[NewItem], renewed: Mapping[int, bytes] = NONE) -> Known:
-        """Which of some items the batch has. `renewed` has the digests of payloads that replaced the first ones."""
+    def known(self, held: HeldDocument[BatchDocument], items: Sequence[NewItem]) -> Known:
+        """Which of some items the batch has. Payloads that replaced the first ones are known to the chunks alone: those
+        of what was found are asked."""
+        found = self._known(held.document, items, {})
+        if not held.document.renewed or not found:
+            return found
+        numbers = [n for n, _ in found.values()]
+        renewed: dict[int, bytes] = {}
+        for document in self._chunks.covering(held, min(numbers), max(numbers) + 1):
+            renewed |= {n: each.digest for n, each in document.renewed.items()}
+        return self._known(held.document, items, renewed)
+
+    def _known(self, document: BatchDocument, items: Sequence[NewItem], renewed: Mapping[int, bytes]) -> Known:
         index = self.index(document)
         found: dict[int, tuple[ItemNo, bool]] = {}
         for at, item in enumerate(items):
@@ -102,30 +198,63 @@ class Items:
                 found[at] = (ItemNo(n), digest == hashlib.sha256(item.payload).digest())
         return found
 
-    def keys(self, group: Group) -> Keys:
+    def keys(self, group: ItemGroup) -> Keys:
         name = f"{group.name}.keys"
         found = self._remembered(name)
         if not isinstance(found, Keys):
-            raw = self._shelf.fetch(name)
-            found = decode_keys(raw, self._shelf.where(name))
+            raw = self._documents.fetch(name)
+            found = decode_keys(raw, self._documents.where(name))
             self._remember(name, 3 * len(raw), found)
         return found
 
-    def rows(self, group: Group, ns: Sequence[int], most: int = PART_BYTES) -> Iterator[tuple[int, Key, bytes, bytes]]:
+    def rows(
+        self, group: ItemGroup, ns: Sequence[int], most: int = PART_BYTES
+    ) -> Iterator[tuple[int, Key, bytes, bytes]]:
         """(number, key, salt, payload) of some items of a group, in order; so many bytes are read at a time."""
         keys = self.keys(group)
         ends = [0, *accumulate(keys.sizes)]
         for part in _parts([n - group.lo for n in ns], ends, most):
             first, last = ends[part[0]], ends[part[-1] + 1]
-            data = self._shelf.fetch_part(f"{group.name}.data", first, last - first)
+            data = self._documents.fetch_part(f"{group.name}.data", first, last - first)
             for at in part:
                 payload = data[ends[at] - first : ends[at + 1] - first]
                 yield group.lo + at, keys.keys[at], keys.salts[at], payload
 
+    # -- items as they stand ------------------------------------------------------------------------------------
+
+    def loaded(
+        self, batch: BatchDocument, document: ChunkDocument, pending: Sequence[tuple[int, Place]], most: int
+    ) -> Iterator[Item]:
+        """Pending items of a chunk with the input of their stage."""
+        places, columns, nothing = dict(pending), document.columns(), [0] * document.chunk.size
+        for group, ns in by_group(batch.groups, [n for n, _ in pending]):
+            for n, key, salt, payload in self.rows(group, ns, min(most, PART_BYTES)):
+                place, given = places[n], payload
+                file: bytes | None = None
+                if n in document.renewed:
+                    salt, given = self.data(batch.batch.id, document.renewed[n].ref).renewed[n]  # noqa: PLW2901
+                if place.stage:
+                    ref = columns.get(place.stage - 1, nothing)[n - document.chunk.lo]
+                    output = self.output(document, n, place.stage - 1, ref) if ref else None
+                    given = output.data if output is not None and output.data is not None else b""
+                    file = output.file if output is not None else None
+                yield Item(ItemNo(n), key, salt, given, place, n not in document.places, file)
+
+    def stored(
+        self, batch: BatchDocument, document: ChunkDocument, wanted: Sequence[tuple[int, Place]]
+    ) -> Iterator[StoredItem]:
+        """Items of a chunk with their payloads."""
+        places = dict(wanted)
+        for group, ns in by_group(batch.groups, [n for n, _ in wanted]):
+            for n, key, salt, payload in self.rows(group, ns):
+                if n in document.renewed:
+                    salt, payload = self.data(batch.batch.id, document.renewed[n].ref).renewed[n]  # noqa: PLW2901
+                yield StoredItem(n=ItemNo(n), key=key, place=places[n], payload=payload, salt=salt)
+
     # -- what commits brought -----------------------------------------------------------------------------------
 
     def write_data(self, batch: BatchId, number: int, name: EntryName, data: Data) -> None:
-        self._shelf.put(names.data(batch, number, name), encode_data(data))
+        self._documents.put(names.data(batch, number, name), encode_data(data))
 
     def data(self, batch: BatchId, ref: int, entry: str = "") -> Data:
         """What the commit at a reference brought; where the name of its entry is known, the chain is not asked."""
@@ -134,19 +263,19 @@ class Items:
 
     def _entry(self, batch: BatchId, number: int, seq: int) -> EntryName:
         """The entry at a place of the chain of a chunk."""
-        held = self._sight.known(batch, number)
+        held = self._chunks.known(batch, number)
         if held is None or held.document.chunk.seq < seq:
-            held = self._sight.fresh(batch, number)
+            held = self._chunks.fresh(batch, number)
         if held is None:
-            raise self._shelf.missing(names.chunk(batch, number))
+            raise self._documents.missing(names.chunk(batch, number))
         chunk = held.document.chunk
         return self._chains.follow(batch, number, chunk.seq, chunk.head)[seq - 1]
 
     def _data_at(self, name: str) -> Data:
         found = self._remembered(name)
         if not isinstance(found, Data):
-            raw = self._shelf.fetch(name)
-            found = decode_data(raw, self._shelf.where(name))
+            raw = self._documents.fetch(name)
+            found = decode_data(raw, self._documents.where(name))
             self._remember(name, len(raw), found)
         return found
 
@@ -174,7 +303,7 @@ class Items:
                 self._cached -= gone
 
 
-def by_group(groups: Sequence[Group], ns: Sequence[int]) -> Iterator[tuple[Group, list[int]]]:
+def by_group(groups: Sequence[ItemGroup], ns: Sequence[int]) -> Iterator[tuple[ItemGroup, list[int]]]:
     """Some item numbers, in order, with the group that each part of them is in."""
     starts = [0]
     for group in groups:
@@ -201,3 +330,22 @@ def _first_at(ns: Sequence[int], bound: int, start: int) -> int:
     while start < len(ns) and ns[start] < bound:
         start += 1
     return start
+
+
+def groups_of(items: Sequence[NewItem]) -> Iterator[tuple[Sequence[NewItem], bool]]:
+    """Parts of a size that a document can hold, each with whether it is the last."""
+    for at in range(0, max(1, len(items)), BUCKET_CHUNK_ITEMS):
+        yield items[at : at + BUCKET_CHUNK_ITEMS], at + BUCKET_CHUNK_ITEMS >= len(items)
+
+
+def together(answers: Sequence[Admitted]) -> Admitted:
+    """One answer for groups that were admitted one after the other."""
+    return Admitted(
+        added=sum(answer.added for answer in answers),
+        lo=answers[0].lo,
+        known=sum(answer.known for answer in answers),
+        dead=tuple(n for answer in answers for n in answer.dead),
+        changed=tuple(
+            (at * BUCKET_CHUNK_ITEMS + index, n) for at, answer in enumerate(answers) for index, n in answer.changed
+        ),
+    )

@@ -1,34 +1,369 @@
 """A store on a bare bucket: one document for each chunk, replaced by compare-and-swap; nothing else has to be running.
 
-Read the verbs in the order of an item's life: add_items (`admission`), claim, load, renew (`claims`),
-commit, act (here); those of a batch as a whole stand in `batches` and `seal`. Each writes first what
-never changes (items, outputs, the entry), then swaps one document, which makes all of it true at once. A verb that
-loses the race reads again and decides again: a conflict is no lost lease, only another owner or fence is.
+Read the verbs in the order of an item's life: add_items, claim, load, renew, commit, act; before them those of a batch
+as a whole. Each writes first what never changes (items, outputs, the entry), then swaps one document, which makes all
+of it true at once. A verb that loses the race reads again and decides again: a conflict is no lost lease, only another
+owner or fence is. A batch is sealed chunk by chunk: see `batches`.
 """
 
-from collections.abc import Sequence
+import random
+import secrets
+import time
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 import msgspec
 
-from holdfast.core import acts, settle
+from holdfast.core import acts, course, ingest, journal, settle
 from holdfast.core.course import stage_count
-from holdfast.core.errors import CommitUnknown, Refused, StoreError, UsageError
-from holdfast.core.model import Act, Change, Chunk, ChunkId, Commit, ItemNo
-from holdfast.stores import faults
-from holdfast.stores.base import LANDED, Receipt, lineage, receipt_of
-from holdfast.stores.bucket import chunks, names
-from holdfast.stores.bucket.batches import TURNS
-from holdfast.stores.bucket.claims import BucketClaims
-from holdfast.stores.bucket.documents import ChunkDocument
-from holdfast.stores.bucket.patience import patient
-from holdfast.stores.bucket.shelf import Held, Raced
+from holdfast.core.errors import CommitUnknown, Refused, StoreError, StoreUnavailable, UsageError
+from holdfast.core.ingest import Known
+from holdfast.core.limits import BUCKET_ITEMS
+from holdfast.core.model import (
+    Act,
+    Admitted,
+    Batch,
+    BatchId,
+    Change,
+    Checkpoint,
+    Chunk,
+    ChunkId,
+    Claim,
+    Commit,
+    Counts,
+    Entry,
+    Event,
+    Item,
+    ItemNo,
+    Lease,
+    NewItem,
+    Output,
+    State,
+    StoredEvent,
+    StoredItem,
+    Want,
+)
+from holdfast.stores import faults, owners
+from holdfast.stores.base import LANDED, Capabilities, Idle, Receipt, lineage, receipt_of
+from holdfast.stores.bucket import documents, names
+from holdfast.stores.bucket.batches import TURNS, BatchDocuments
+from holdfast.stores.bucket.cache import ChunkCache, SeenChunk, chunk_with
+from holdfast.stores.bucket.cas import DocumentStore, HeldDocument, Raced, StillUnknown, open_root, patient
+from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Data, ItemGroup, Root, row_of
+from holdfast.stores.bucket.items import Chains, Items, groups_of, together
+from holdfast.stores.buckets.base import Bucket
 
 replace = msgspec.structs.replace
+CAPABILITIES = Capabilities(budget=False, events=False, one_clock=False, items=BUCKET_ITEMS)
+AT_ONCE = 8
+"""Requests that are under way at the same time."""
 
 
-class BucketStore(BucketClaims):
+class BucketStore:
     """Batches, items, outputs and the journal in a bucket."""
+
+    capabilities = CAPABILITIES
+
+    def __init__(self, bucket: Bucket, *, clock: Callable[[], float] = time.time,
+                 monotonic: Callable[[], float] = time.monotonic, is_dead: Callable[[str], bool] = owners.is_dead,
+                 at_once: int = AT_ONCE, pause: Callable[[float], None] = time.sleep) -> None:  # fmt: skip
+        self.url = bucket.url
+        self._bucket = bucket
+        self._clock = clock
+        self._documents = DocumentStore(bucket, pause)
+        self._chunks = ChunkCache(self._documents, monotonic, at_once, is_dead)
+        self._chains = Chains(self._documents)
+        self._items = Items(self._documents, self._chains, self._chunks)
+        self._batches = BatchDocuments(self._documents, self._chains, clock)
+        open_root(self._documents)
+
+    def now(self) -> float:
+        return self._clock()
+
+    def wait(self, batch: BatchId, seconds: float) -> None:
+        self._documents.rest(seconds)
+
+    def close(self) -> None:
+        self._chunks.close()
+        self._bucket.close()
+
+    @patient
+    def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
+        found = self.batch(name)
+        if found is None:
+            faults.reach("open_batch.before")
+            found = self._batches.make(name, pipeline, definition, actor)
+        if (found.pipeline, found.definition) == (pipeline, definition):
+            return found
+        return self._amend(found.id, course.to_redefine(pipeline, definition), actor).batch
+
+    @patient
+    def amend(self, batch: BatchId, decide: course.Decide, *, actor: str) -> course.Amended:
+        faults.reach("amend.before")
+        return self._amend(batch, decide, actor)
+
+    def _amend(self, batch: BatchId, decide: course.Decide, actor: str) -> course.Amended:
+        """Decide, write the entry, swap the document; from the beginning where someone else was first."""
+        for _ in range(TURNS):
+            held = self._batches.known(batch)
+            document = held.document
+            facts = course.BatchFacts(  # its time is taken before chunks are looked at: what comes later is later
+                document.batch, self.now(), lambda: self._swept(batch),
+                lambda kind, body, known=document.noted: documents.digest_of(kind, body) in known,  # type: ignore[misc]
+            )  # fmt: skip
+            change = decide(facts)
+            if change is None:
+                return course.Amended(batch=document.batch, written=False)
+            entry = journal.link_batch(document.batch, change.kind, change.body, actor, facts.now)
+            try:
+                written = self._batches.write(
+                    held, documents.amended(document, change), entry, faults.amendment(change.kind)
+                )
+            except Raced:
+                continue
+            return course.Amended(batch=written.document.batch, written=True)
+        raise self._batches.crowded(str(batch))
+
+    def _swept(self, batch: BatchId) -> list[Chunk]:
+        return [seen.chunk for seen in self._chunks.sweep(self._batches.known(batch))]
+
+    def seal(
+        self, batch: BatchId, *, actor: str, reconciliation: bytes, reason: str = "", events: Sequence[Event] = ()
+    ) -> Batch:
+        faults.reach("seal.before")
+        held = self._batches.known(batch)
+        found = held.document.batch
+        chunks = [seen.chunk for seen in self._chunks.sweep(held)]
+        course.check_sealable(found, chunks, reconciliation, now=self.now())
+        word = secrets.token_hex(8)
+        try:
+            held = self._documents.swap(held, replace(held.document, seal=word))
+            faults.reach("bucket.sealing")
+            marked = [self._chunks.mark(seen, word) for seen in self._chunks.sweep(held)]
+            now, to_seal = self.now(), course.to_seal(reconciliation, reason=reason, events=events)
+            change = to_seal(course.BatchFacts(found, now, lambda: marked, lambda _kind, _body: False))
+            assert change is not None
+            entry = journal.link_batch(found, change.kind, change.body, actor, now)
+            return self._batches.write(held, replace(held.document, batch=change.batch), entry, "seal").document.batch
+        except Raced:
+            name = held.document.batch.name
+            raise Refused(f"batch {name!r} cannot be sealed: it changed while it was sealed: try again") from None
+
+    def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
+        """As the contract says, for `BUCKET_CHUNK_ITEMS` at a time; several groups are admitted one after the other."""
+        answers = [
+            self._add_group(batch, group, ended=ended and is_last, actor=actor) for group, is_last in groups_of(items)
+        ]
+        return answers[0] if len(answers) == 1 else together(answers)
+
+    @patient
+    def _add_group(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool, actor: str) -> Admitted:
+        for turn in range(TURNS):
+            held = self._batches.known(batch)
+            found = held.document.batch
+            fresh, answer = ingest.sort_out(items, self._items.known(held, items), found.admitted)
+            if not fresh and not (ended and found.ingested_at is None):
+                return answer
+            course.check_open_to_items(found)
+            course.check_takes_new(found, len(fresh))
+            if found.admitted + len(fresh) > BUCKET_ITEMS:
+                raise UsageError(
+                    f"batch {found.name!r} would have more than {BUCKET_ITEMS:,} items, the most that a bucket takes: "
+                    "split it, or keep its state in a database"
+                )
+            if turn == 0:
+                faults.reach("add_items.before")
+            try:
+                self._admit(held, fresh, ended=ended or course.is_last(found, len(fresh)), actor=actor)
+            except Raced:
+                continue
+            return answer
+        raise self._batches.crowded(f"batch {batch}")
+
+    def _admit(self, held: HeldDocument[BatchDocument], fresh: Sequence[NewItem], *, ended: bool, actor: str) -> None:
+        """The group, its chunk, the entry, and then the document of the batch that names them."""
+        document, batch = held.document, held.document.batch
+        grown = replace(
+            batch, admitted=batch.admitted + len(fresh), ingested_at=self.now() if ended else batch.ingested_at
+        )
+        if not fresh:
+            body = journal.Ingested(lo=batch.admitted, hi=batch.admitted, ended=ended)
+            entry = journal.link_batch(batch, "ingested", journal.encode_body(body), actor, self.now())
+            self._batches.write(held, replace(document, batch=grown), entry, "add_items")
+            return
+        group = self._items.write(batch.id, batch.admitted, fresh)
+        chunk, entry = self._make_chunk(batch, fresh, ended=ended, actor=actor)
+        number = names.number_of(chunk.document.chunk.id)
+        grouped = [*document.groups, ItemGroup(batch.admitted, grown.admitted, number, group)]
+        self._batches.write(held, replace(document, batch=grown, groups=grouped), entry, "add_items")
+        self._chunks.saw(chunk)
+
+    def _make_chunk(
+        self, batch: Batch, fresh: Sequence[NewItem], *, ended: bool, actor: str
+    ) -> tuple[HeldDocument[ChunkDocument], Entry]:
+        """The document of a chunk under a number that nobody has; its chain begins where that of the batch will be."""
+        lo = batch.admitted
+        dead = {n: item.place for n, item in enumerate(fresh, start=lo) if item.place.state is State.DEAD}
+        digests = b"".join([item.digest for item in fresh])
+        number = self._chunks.next_number(batch.id)
+        while True:
+            identity = names.chunk_id(batch.id, number)
+            body = journal.Ingested(lo=lo, hi=lo + len(fresh), digests=digests, chunk=identity, ended=ended,
+                                    invalid=[(n, place.code) for n, place in dead.items()])  # fmt: skip
+            entry = journal.link_batch(batch, "ingested", journal.encode_body(body), actor, self.now())
+            chunk = Chunk(id=identity, batch=batch.id, lo=ItemNo(lo), hi=ItemNo(lo + len(fresh)),
+                          fence=self._documents.epoch, head=entry.hash, counts=Counts(dead=len(dead)),
+                          touched_at=self.now())  # fmt: skip
+            made = ChunkDocument(chunk=chunk, places={n: row_of(place) for n, place in dead.items()})
+            held = self._documents.create(names.chunk(batch.id, number), made)
+            if held is not None:
+                return held, entry
+            number = self._chunks.next_number(batch.id, taken=number)
+
+    @patient
+    def claim(self, want: Want) -> Claim | Idle:
+        if want.cap is not None:
+            raise UsageError(f"{self.url}: a bucket cannot hold a batch to a budget: keep its state in a database")
+        for turn in range(TURNS):
+            batch = self._batches.known(want.batch)
+            seen = self._chunks.sweep(batch, *_asked(want))
+            offer = self._offer(batch.document, seen, want, is_crowded=turn > 0)
+            if isinstance(offer, Idle):
+                return offer
+            if turn == 0:
+                faults.reach("claim.before")
+            try:
+                return self._grant(batch.document, offer, want)
+            except Raced:
+                continue
+            except StillUnknown as error:
+                raise StoreUnavailable(f"{error}; if a chunk was granted, its lease ends by itself") from error
+        raise self._batches.crowded(f"the chunks of batch {want.batch}")
+
+    def _offer(
+        self, document: BatchDocument, seen: Sequence[SeenChunk], want: Want, *, is_crowded: bool
+    ) -> SeenChunk | Idle:
+        """A chunk that may be claimed, or why there is none. Who lost a race tries elsewhere."""
+        now = self.now()
+        why = course.barrier(document.batch, now, want.tolerance, sum(each.chunk.counts.dead for each in seen))
+        if want.only is not None:
+            seen = [chunk_with(seen, want.only, document.batch)]
+        if why is not None:
+            return replace(self._chunks.idle(seen, now), why=why)
+        others = [each for each in seen if each.chunk.id not in want.keeps]
+        free = [each for each in others if self._chunks.may_claim(each, now)]
+        if not free:
+            free = [
+                each
+                for each in others
+                if self._chunks.may_claim(each, now, is_dead=self._chunks.is_known_dead(each.chunk))
+            ]
+        if not free:
+            return self._chunks.idle(seen, now)
+        if is_crowded:
+            return random.choice(free)  # noqa: S311 - any will do
+        return min(free, key=lambda each: (each.chunk.due == 0, each.chunk.due, each.chunk.lo))
+
+    def _grant(self, batch: BatchDocument, seen: SeenChunk, want: Want) -> Claim:
+        """What is cut off is written first; it is real once the document of its parent says so."""
+        held = self._chunks.document(seen)
+        if held.document.revision != seen.revision:
+            raise Raced
+        now, stages, floor = self.now(), course.stage_count(batch.batch.definition), self._documents.epoch
+        number = self._chunks.next_number(want.batch)
+        while True:
+            cut = documents.grant(held.document, want, now=now, stages=stages, floor=floor, child=number)
+            child = (
+                self._documents.create(names.chunk(want.batch, number), cut.child) if cut.child is not None else None
+            )
+            if child is not None or cut.child is None:
+                break
+            number = self._chunks.next_number(want.batch, taken=number)
+        self._write_chunk(held, cut.granted, cut.given.entry(documents.snapshots(cut.granted), now), "claim")
+        if child is not None:
+            self._chunks.saw(child)
+        return cut.given.claim
+
+    # -- holding ------------------------------------------------------------------------------------------------
+
+    def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        faults.reach("renew.before")
+        answers = self._chunks.each(lambda held: self._renew_one(held, seconds), leases)
+        return [renewed for renewed in answers if renewed is not None]
+
+    def _renew_one(self, lease: Lease, seconds: float) -> Lease | None:
+        batch, number = names.batch_of(lease.chunk), names.number_of(lease.chunk)
+        held = self._chunks.known(batch, number)
+        for _ in range(TURNS):
+            if held is None or (held.document.chunk.fence, held.document.chunk.owner) != (lease.fence, lease.owner):
+                held = self._chunks.fresh(batch, number)  # what is known may be old: that would be no lost lease
+                if held is None or (held.document.chunk.fence, held.document.chunk.owner) != (lease.fence, lease.owner):
+                    return None
+            expires = self.now() + seconds
+            faults.reach("renew.written")
+            try:
+                written = self._documents.swap(held, documents.renewed(held.document, expires, seconds))
+            except Raced:
+                held = self._chunks.fresh(batch, number)
+                continue
+            self._chunks.saw(written)
+            faults.reach("renew.after")
+            return replace(lease, expires=expires)
+        raise self._batches.crowded(f"chunk {lease.chunk}")
+
+    # -- loading ------------------------------------------------------------------------------------------------
+
+    @patient
+    def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
+        batch = self._batches.known(claim.batch)
+        lo = claim.lo if after is None else after + 1
+        stages, found = course.stage_count(batch.document.batch.definition), list[Item]()
+        for document in self._held_or_cut(batch, claim):
+            places = document.places_between(stages, lo, claim.hi)
+            pending = [(n, place) for n, place in places if place.state is State.PENDING]
+            for item in self._items.loaded(batch.document, document, pending[: limit - len(found)], max_bytes):
+                found.append(item)
+                max_bytes -= len(item.input)
+                if len(found) >= limit or max_bytes <= 0:
+                    return found
+        return found
+
+    def _held_or_cut(self, batch: HeldDocument[BatchDocument], claim: Claim) -> Sequence[ChunkDocument]:
+        """The document of a claim; of one that was lost, those of what has become of it."""
+        held = self._chunks.known(claim.batch, names.number_of(claim.lease.chunk))
+        if held is not None and held.document.chunk.fence == claim.lease.fence and held.document.chunk.hi == claim.hi:
+            return [held.document]
+        return list(self._chunks.covering(batch, claim.lo, claim.hi))
+
+    def _write_chunk(
+        self,
+        held: HeldDocument[ChunkDocument],
+        after: ChunkDocument,
+        entry: Entry,
+        point: str,
+        data: Data | None = None,
+    ) -> HeldDocument[ChunkDocument]:
+        """What never changes, then the document with the entry at the head of its chain."""
+        chunk, number = held.document.chunk, names.number_of(held.document.chunk.id)
+        name = self._chains.write(chunk.batch, number, chunk.head, entry)
+        if data is not None:
+            self._items.write_data(chunk.batch, number, name, data)
+            after = documents.named(after, str(name), data.accs)
+        faults.reach(f"{point}.written")
+
+        def landed(later: ChunkDocument) -> bool:
+            followed = self._chains.follow(chunk.batch, number, later.chunk.seq, later.chunk.head)
+            return name in followed[entry.seq - 1 : entry.seq]
+
+        linked = replace(after, chunk=replace(after.chunk, seq=entry.seq, head=entry.hash))
+        try:
+            written = self._documents.swap(held, linked, landed)
+        except Raced:
+            self._chunks.fresh(chunk.batch, number)
+            raise
+        self._chunks.saw(written)
+        faults.reach(f"{point}.after")
+        return written
 
     @patient
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
@@ -39,7 +374,7 @@ class BucketStore(BucketClaims):
         ordered = sorted(enumerate(commits), key=lambda pair: pair[1].chunk)
         by_chunk = [list(group) for _, group in groupby(ordered, key=lambda pair: pair[1].chunk)]
         answers: dict[int, Receipt | StoreError] = {}
-        for told in self._sight.each(self._commit_some, by_chunk):
+        for told in self._chunks.each(self._commit_some, by_chunk):
             answers |= told
         failed = [answer for answer in answers.values() if isinstance(answer, StoreError)]
         if failed:
@@ -63,63 +398,60 @@ class BucketStore(BucketClaims):
         """Refuse what makes no sense before anything is written."""
         held = self._of(commit)
         if held is None:
-            self._find_batch(names.batch_of(commit.chunk))
+            self._batches.find(names.batch_of(commit.chunk))
             raise UsageError(f"chunk {commit.chunk} does not exist")
         if _is_guarded(held, commit):
             commit.check_range(held.document.chunk.lo, held.document.chunk.hi)
-            chunks.committed(held.document, commit, self.now())
+            documents.committed(held.document, commit, self.now())
 
     def _commit_one(self, commit: Commit) -> Receipt:
         held = self._of(commit)
         for turn in range(TURNS):
             if turn or held is None or not _is_guarded(held, commit) or held.document.seal:
-                held = self._sight.fresh(names.batch_of(commit.chunk), names.number_of(commit.chunk))
+                held = self._chunks.fresh(names.batch_of(commit.chunk), names.number_of(commit.chunk))
                 if held is None:
-                    raise self._shelf.missing(names.chunk(names.batch_of(commit.chunk), names.number_of(commit.chunk)))
-                is_sealed = self._is_sealed(held)
+                    raise self._documents.missing(
+                        names.chunk(names.batch_of(commit.chunk), names.number_of(commit.chunk))
+                    )
+                is_sealed = self._batches.is_sealed(held)
                 if is_sealed or not _is_guarded(held, commit):
                     return self._refusal(held, commit, is_sealed=is_sealed)
             now, chunk = self.now(), held.document.chunk
             assert chunk.owner is not None
-            entry = self._entry_of_chunk(chunk, commit.kind, commit.body, chunk.owner, commit.fence, commit.id, now)
+            entry = journal.link_chunk(chunk, commit.kind, commit.body, chunk.owner, commit.fence, commit.id, now)
             faults.reach("commit.begun")
             try:
-                after = chunks.committed(held.document, commit, now)
-                self._write_chunk(held, after, entry, "commit", chunks.data_of_commit(commit))
+                after = documents.committed(held.document, commit, now)
+                self._write_chunk(held, after, entry, "commit", documents.data_of_commit(commit))
             except Raced:
                 continue
             return LANDED
-        raise self._crowded(f"chunk {commit.chunk}")
+        raise self._batches.crowded(f"chunk {commit.chunk}")
 
-    def _refusal(self, held: Held[ChunkDocument], commit: Commit, *, is_sealed: bool) -> Receipt:
+    def _refusal(self, held: HeldDocument[ChunkDocument], commit: Commit, *, is_sealed: bool) -> Receipt:
         """Why a commit does not land now, or that it did before: the chain is asked before owner and fence are."""
-        if self._is_in_chain(held, commit):
+        if self._chains.has(held.document.chunk, commit.id):
             return receipt_of(settle.Judged(commit))
         chunk = held.document.chunk
-        sealed = is_sealed or self._known_batch(chunk.batch).document.batch.sealed_at is not None
+        sealed = is_sealed or self._batches.known(chunk.batch).document.batch.sealed_at is not None
         return Receipt(landed=False, reason=settle.guard_of(chunk, sealed=sealed).refusal(commit))
 
-    def _is_in_chain(self, held: Held[ChunkDocument], commit: Commit) -> bool:
-        chunk, said = held.document.chunk, names.commit(commit.id)
-        followed = self._chains.follow(chunk.batch, names.number_of(chunk.id), chunk.seq, chunk.head)
-        return any(name.commit == said for name in reversed(followed))
-
-    def _of(self, commit: Commit) -> Held[ChunkDocument] | None:
-        return self._sight.known(names.batch_of(commit.chunk), names.number_of(commit.chunk))
+    def _of(self, commit: Commit) -> HeldDocument[ChunkDocument] | None:
+        return self._chunks.known(names.batch_of(commit.chunk), names.number_of(commit.chunk))
 
     # -- operators ----------------------------------------------------------------------------------------------
 
     def act(self, act: Act) -> list[ItemNo]:
         """As the contract says, for every chunk: an act on several chunks is done one after the other."""
         faults.reach("act.before")
-        held = self._known_batch(act.batch)
+        held = self._batches.known(act.batch)
         if held.document.batch.sealed_at is not None:
             raise Refused(f"batch {held.document.batch.name!r} is sealed: reopen it before changing its items")
-        seen = self._sight.sweep(held)
+        seen = self._chunks.sweep(held)
         for change in act.at_items:
-            self._chunk_of(held.document, seen, change.n)
+            chunk_with(seen, change.n, held.document.batch)
         if any(change.renewed is not None for change in act.at_items):
-            self._expect_renewals(act)
+            self._batches.expect_renewals(act.batch)
         changed: list[ItemNo] = []
         written: set[ChunkId] = set()
         left = sorted(act.at_items, key=lambda change: change.n)
@@ -132,54 +464,137 @@ class BucketStore(BucketClaims):
                 continue
             changed += some
             left = left[done:]
-        raise self._crowded(f"batch {act.batch}")
-
-    def _expect_renewals(self, act: Act) -> None:
-        """Say in the batch that payloads were replaced, before one is: who compares them looks at the chunks, too."""
-        for _ in range(TURNS):
-            held = self._known_batch(act.batch)
-            if held.document.renewed:
-                return
-            try:
-                self._shelf.swap(held, replace(held.document, renewed=True))
-            except Raced:
-                continue
-            return
-        raise self._crowded(f"batch {act.batch}")
+        raise self._batches.crowded(f"batch {act.batch}")
 
     def _act_on_first(self, act: Act, left: Sequence[Change], written: set[ChunkId]) -> tuple[int, list[ItemNo]]:
         """Change the items of the first chunk: how many changes that were, and which came true. `written` are the
         chunks in whose chains this call has put the act."""
-        batch = self._known_batch(act.batch)
-        seen = self._sight.sweep(batch)
-        held = self._sight.document(self._chunk_of(batch.document, seen, left[0].n))
+        batch = self._batches.known(act.batch)
+        seen = self._chunks.sweep(batch)
+        held = self._chunks.document(chunk_with(seen, left[0].n, batch.document.batch))
         document, now = held.document, self.now()
         changes = [change for change in left if document.chunk.lo <= change.n < document.chunk.hi]
         if not changes:
             raise Raced  # it was cut between two looks
-        if self._is_sealed(held):
+        if self._batches.is_sealed(held):
             raise Refused(f"batch {batch.document.batch.name!r} is sealed: reopen it before changing its items")
         others = [chunk for chunk in lineage([each.chunk for each in seen], left[0].n) if chunk.id not in written]
-        if acts.may_come_again(act) and self._was_done(act, others):
+        if acts.may_come_again(act) and any(self._chains.has(chunk, act.id) for chunk in others):
             return len(changes), []
-        places = chunks.places_of(document, stage_count(batch.document.batch.definition))
+        places = documents.places_of(document, stage_count(batch.document.batch.definition))
         effect = acts.apply(act, document.chunk, changes, {change.n: places[change.n] for change in changes})
         if effect.changes:
-            entry = self._entry_of_chunk(document.chunk, act.kind, effect.body, act.actor, effect.fence, act.id, now)
-            after = chunks.acted(document, effect, now)
-            self._write_chunk(held, after, entry, "act", chunks.data_of_act(effect))
+            entry = journal.link_chunk(document.chunk, act.kind, effect.body, act.actor, effect.fence, act.id, now)
+            after = documents.acted(document, effect, now)
+            self._write_chunk(held, after, entry, "act", documents.data_of_act(effect))
             written.add(document.chunk.id)
         return len(changes), [change.n for change in effect.changes]
 
-    def _was_done(self, act: Act, lineage: Sequence[Chunk]) -> bool:
-        """Whether its id is in the chain of a chunk, or of one that it was cut from."""
-        said = names.commit(act.id)
-        return bool(act.id) and any(
-            name.commit == said
-            for chunk in lineage
-            for name in self._chains.follow(chunk.batch, names.number_of(chunk.id), chunk.seq, chunk.head)
-        )
+    # -- batches and chunks -------------------------------------------------------------------------------------
+
+    @patient
+    def batch(self, name: str) -> Batch | None:
+        return self._batches.named(name)
+
+    @patient
+    def batches(self) -> list[Batch]:
+        root = self._documents.need(Root, names.ROOT).document
+        numbers = sorted(number for number, _ in root.names)
+        return self._chunks.each(self._batches.number, numbers)
+
+    @patient
+    def chunks(self, batch: BatchId) -> list[Chunk]:
+        held = self._batches.find(batch)
+        return [] if held is None else [self._chunks.told(seen, self.now()) for seen in self._chunks.sweep(held)]
+
+    @patient
+    def chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
+        for seen in self._chunks.sweep(self._batches.known(batch), n, n + 1):
+            if seen.chunk.lo <= n < seen.chunk.hi:
+                return self._chunks.told(seen, self.now())
+        raise UsageError(f"batch number {batch} has no item number {n}")
+
+    def is_settled(self, batch: BatchId) -> bool:
+        return not any(chunk.pending for chunk in self.chunks(batch))
+
+    # -- items --------------------------------------------------------------------------------------------------
+
+    @patient
+    def items(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
+                limit: int = 1000) -> list[StoredItem]:  # fmt: skip
+        held = self._batches.known(batch)
+        stages, found = course.stage_count(held.document.batch.definition), list[StoredItem]()
+        for document in self._chunks.covering(held, lo, hi):
+            wanted = [(n, place) for n, place in document.places_between(stages, lo, hi)
+                      if state is None or place.state is state]  # fmt: skip
+            found += self._items.stored(held.document, document, wanted[: limit - len(found)])
+            if len(found) >= limit:
+                break
+        return found
+
+    @patient
+    def known(self, batch: BatchId, items: Sequence[NewItem]) -> Known:
+        return self._items.known(self._batches.known(batch), items)
+
+    @patient
+    def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
+                limit: int = 1000) -> list[Output]:  # fmt: skip
+        held = self._batches.find(batch)
+        found: list[Output] = []
+        for document in self._chunks.covering(held, lo, hi) if held is not None else ():
+            columns = document.columns()
+            asked = [s for s in sorted(columns) if stage is None or s == stage]
+            for n in documents.within(document.chunk, lo, hi):
+                at = n - document.chunk.lo
+                found += [self._items.output(document, n, s, columns[s][at]) for s in asked if columns[s][at]]
+                if len(found) >= limit:
+                    return found[:limit]
+        return found
+
+    @patient
+    def checkpoints(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, limit: int = 1000) -> list[Checkpoint]:
+        held = self._batches.known(batch)
+        found: list[Checkpoint] = []
+        for document in self._chunks.covering(held, lo, hi):
+            for n in sorted(document.checkpoints):
+                if n >= lo and (hi is None or n < hi) and len(found) < limit:
+                    at = document.checkpoints[n]
+                    acc = self._items.data(batch, at.ref, at.name).accs[n] if at.ref else at.acc
+                    found.append(Checkpoint(ItemNo(n), at.rows, at.cursor, acc, at.at))
+        return found
+
+    # -- the journal --------------------------------------------------------------------------------------------
+
+    @patient
+    def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
+        if chain < 0:
+            batch, number = BatchId(-chain), 0
+            held = self._batches.find(batch)
+            facts = None if held is None else (held.document.batch.seq, held.document.batch.head)
+        else:
+            batch, number = names.batch_of(chain), names.number_of(chain)
+            found = self._chunks.fresh(batch, number)
+            facts = None if found is None else (found.document.chunk.seq, found.document.chunk.head)
+        if facts is None:
+            self._batches.find(batch)
+            return []
+        wanted = self._chains.follow(batch, number, *facts)[after : after + limit]
+        return self._chunks.each(lambda name: self._chains.read(batch, number, name), wanted)
+
+    def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
+        """None are kept: see `capabilities`."""
+        return []
+
+    def delivered(self, receiver: str, up_to: int = 0) -> int:
+        if up_to:
+            raise UsageError(f"{self.url}: a bucket keeps no events, so none can be delivered: use a database")
+        return 0
 
 
-def _is_guarded(held: Held[ChunkDocument], commit: Commit) -> bool:
+def _asked(want: Want) -> tuple[int, int | None]:
+    """The items whose chunks have to be seen: all, where dead letters are counted."""
+    return (0, None) if want.only is None or want.tolerance is not None else (want.only, want.only + 1)
+
+
+def _is_guarded(held: HeldDocument[ChunkDocument], commit: Commit) -> bool:
     return settle.guard_of(held.document.chunk, sealed=False).lets_through(commit)

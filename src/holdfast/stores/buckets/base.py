@@ -6,18 +6,29 @@ later, or never. What cannot be reached at all is a `StoreUnavailable`. No imple
 twice: the second would meet the first and report a lost race.
 
 A name is one or more words of letters, digits, `-`, `_` and `.`, with `/` between them.
+
+A URL names a bucket: this is the one place that knows `s3://`, `az://`, `gs://` and `file://`, for stores and for
+sources. Credentials come from the environment, as obstore and the providers' own tools read them. A URL that has any in
+it is refused, and no message repeats it.
 """
 
+import os
 import re
+import sys
+import threading
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from contextlib import contextmanager
+from datetime import timedelta
+from tempfile import TemporaryFile
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote, unquote
 
-from holdfast.core.errors import Conflict, StoreError, StoreUnavailable, UsageError
+from holdfast.core.errors import Conflict, StoreError, StoreUnavailable, UsageError, missing_extra
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
-class Mark(NamedTuple):
+class ObjectMark(NamedTuple):
     """Which version of an object this is, as the bucket tells versions apart."""
 
     etag: str
@@ -29,10 +40,10 @@ class Found(NamedTuple):
     """An object as it was read."""
 
     data: bytes
-    mark: Mark
+    mark: ObjectMark
 
 
-class Listed(NamedTuple):
+class ListedObject(NamedTuple):
     """An object as a listing tells of it."""
 
     name: str
@@ -66,15 +77,15 @@ class Bucket(Protocol):
         """Some bytes of an object that does not change any more. Raises StoreUnavailable."""
         ...
 
-    def create(self, name: str, data: bytes) -> Mark:
+    def create(self, name: str, data: bytes) -> ObjectMark:
         """Write an object that must not be there yet. Raises WriteLost, WriteUnknown, StoreUnavailable."""
         ...
 
-    def replace(self, name: str, data: bytes, mark: Mark) -> Mark:
+    def replace(self, name: str, data: bytes, mark: ObjectMark) -> ObjectMark:
         """Write an object that must still be the one of that mark. Raises WriteLost, WriteUnknown, StoreUnavailable."""
         ...
 
-    def list(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[ListedObject]:
         """The objects whose names begin with the prefix, which ends in `/`, in order, from the one after `after` on.
         Their etags may be missing unless they are asked for."""
         ...
@@ -100,3 +111,182 @@ def check_prefix(prefix: str) -> str:
     if prefix and not prefix.endswith("/"):
         raise UsageError(f"{prefix!r} cannot be listed: a prefix ends in '/'")
     return prefix
+
+
+FILE = "file"
+SCHEMES = {"s3": "AWS", "az": "AZURE", "gs": "GOOGLE"}
+"""Of buckets elsewhere; how the variables of each begin."""
+TIMEOUTS = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=5)}
+SECRET = re.compile(r"(sig|signature|key|token|secret|credential|password)=[^&\s\"']+", re.IGNORECASE)
+CLIENT_OPTIONS = frozenset({
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "default_headers",
+    "http1_only", "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate",
+    "proxy_excludes", "timeout", "user_agent",
+})  # fmt: skip
+"""Options of the connection, which the library wants apart from those of the bucket."""
+_lock = threading.Lock()
+CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+}
+MACHINE = re.compile(r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal")
+"""Where the library asks for the role of the machine, once the environment has given it nothing."""
+FORBIDDEN = re.compile(
+    r"status code: 403|code: 403|403 Forbidden|<Code>(ExpiredToken|InvalidToken|TokenRefreshRequired)</Code>"
+)
+"""Some requests are answered so and are not told apart by the library; S3 answers 400 to a token that has run out."""
+NO_REQUEST = re.compile(r"builder error|URL scheme is not allowed|relative URL without a base")
+"""What the library says of an endpoint that it may not, or cannot, send anything to."""
+REQUEST = re.compile(r"\?\S*")
+
+
+class BucketPlace(NamedTuple):
+    """Where objects are."""
+
+    scheme: str
+    container: str
+    """The bucket; empty for a directory."""
+    path: str
+    """What names begin with, without slashes around it; for a directory, its whole path."""
+
+    @property
+    def url(self) -> str:
+        path = quote(self.path)
+        return f"{self.scheme}://{self.container}" + (f"/{path}" if path and self.scheme != FILE else path)
+
+
+def is_place(url: str) -> bool:
+    """Whether a text is a URL of a bucket, or of a directory that is used like one."""
+    scheme, _, rest = url.partition(":")
+    return scheme in (FILE, *SCHEMES) and rest.startswith("//")
+
+
+def place_of(url: str) -> BucketPlace:
+    """The place that a URL names; nothing is asked of it. Raises UsageError, without repeating what may be a secret."""
+    scheme, _, rest = url.partition("://")
+    if not is_place(url):
+        raise UsageError(
+            "this names no bucket: write s3://bucket/prefix, az://container/prefix, gs://bucket/prefix or file:///directory"
+        )
+    container, slash, path = rest.partition("/")
+    if "@" in container or "?" in rest or "#" in rest:
+        raise UsageError(
+            f"{scheme}://… has more in it than a place: credentials come from the environment, see docs/buckets.md"
+        )
+    if scheme == FILE:
+        if container or not path.strip("/"):
+            raise UsageError(f"{url!r} names no directory of this host: write file:///path/to/it")
+        return BucketPlace(FILE, "", unquote(slash + path))
+    if not container:
+        raise UsageError(f"{url!r} names no bucket: write {scheme}://bucket/prefix")
+    return BucketPlace(scheme, container, unquote(path).strip("/"))
+
+
+def client(place: BucketPlace, **options: Any) -> Any:
+    """What obstore talks to a bucket with. Nothing is sent yet, so whatever it refuses is in the URL, the options, or
+    the environment; what it says of it may repeat a secret, its kind does not."""
+    obstore = library()
+    plain = os.environ.get(f"{SCHEMES[place.scheme]}_ALLOW_HTTP", "").lower() == "true"
+    given = options.pop("client_options", {})
+    if not isinstance(given, dict):
+        raise _unusable(place, "client_options is not a dictionary")
+    given = {**{name: options.pop(name) for name in CLIENT_OPTIONS & options.keys()}, **given}
+    said = {**TIMEOUTS, **({"allow_http": True} if plain else {}), **given}
+    try:
+        with _quietly():
+            return obstore.store.from_url(place.url, client_options=said, **options)
+    except Exception as error:  # noqa: BLE001 - see above
+        raise _unusable(place, type(error).__name__) from None
+    except BaseException as error:  # an option of an unknown sort makes the library panic, which is no Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        raise _unusable(place, "the library takes none of these options") from None
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Around a call that may panic: the library then writes a trace of its own to standard error, which is kept from
+    the user. What others write meanwhile comes out afterwards."""
+    if not _has_stderr():
+        yield
+        return
+    with TemporaryFile() as kept, _lock:
+        sys.stderr.flush()
+        theirs = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(theirs, 2)
+            os.close(theirs)
+            kept.seek(0)
+            if (said := kept.read()) and b"panicked at" not in said:
+                os.write(2, said)
+
+
+def _has_stderr() -> bool:
+    try:
+        os.fstat(2)
+    except OSError:
+        return False
+    return sys.stderr is not None
+
+
+def library() -> Any:
+    """obstore, which is an extra."""
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError:
+        raise missing_extra("a bucket needs", "obstore") from None
+    return obstore
+
+
+def brief(error: BaseException) -> str:
+    """The first line of what a library says, without requests and what may be a secret in them."""
+    said = str(error).strip().splitlines()
+    text = SECRET.sub(r"\1=…", REQUEST.sub("", said[0] if said else type(error).__name__))
+    return text[:300]
+
+
+def is_forbidden(error: BaseException) -> bool:
+    """Whether the bucket does not let us do that, or no longer."""
+    errors = library().exceptions
+    kinds = (errors.PermissionDeniedError, errors.UnauthenticatedError, PermissionError)
+    return isinstance(error, kinds) or FORBIDDEN.search(str(error)) is not None
+
+
+def has_no_credentials(error: BaseException) -> bool:
+    """Whether the library had to ask the machine for credentials, and got none there either."""
+    return MACHINE.search(str(error)) is not None
+
+
+def needs_http(error: BaseException) -> bool:
+    """Whether the endpoint is a plain one, http://, and nobody said that this is fine: no request was sent."""
+    return NO_REQUEST.search(str(error)) is not None
+
+
+def no_http(place: BucketPlace) -> str:
+    """What to do about that."""
+    begins = SCHEMES[place.scheme]
+    return (
+        f"{place.url}: no request can be made for its endpoint: where that begins with http://, set "
+        f"{begins}_ALLOW_HTTP=true; else check the endpoint, {begins}_ENDPOINT; docs/buckets.md has an example"
+    )
+
+
+def no_credentials(place: BucketPlace) -> str:
+    """What to do about that."""
+    return (
+        f"{place.url}: there are no credentials, neither in the environment nor from a role of this machine: set "
+        f"{CREDENTIALS[place.scheme]}; docs/buckets.md has the others"
+    )
+
+
+def _unusable(place: BucketPlace, why: str) -> UsageError:
+    return UsageError(
+        f"{place.url} cannot be opened ({why}): check the URL, the options, and the credentials in the environment: "
+        f"{CREDENTIALS[place.scheme]}"
+    )

@@ -18,7 +18,15 @@ from pathlib import Path
 
 from holdfast.core.errors import StoreUnavailable, StoreUnusable
 from holdfast.stores import faults, filesystem
-from holdfast.stores.buckets.base import Found, Listed, Mark, WriteLost, WriteUnknown, check_name, check_prefix
+from holdfast.stores.buckets.base import (
+    Found,
+    ListedObject,
+    ObjectMark,
+    WriteLost,
+    WriteUnknown,
+    check_name,
+    check_prefix,
+)
 
 TEMPORARY = ".holdfast-tmp"
 LOCKS = ".holdfast-locks"
@@ -51,7 +59,7 @@ class LocalBucket:
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
 
-    def create(self, name: str, data: bytes) -> Mark:
+    def create(self, name: str, data: bytes) -> ObjectMark:
         path = self._path(name)
         with self._in_words(name), self._staged(path, data) as staged:
             faults.reach("bucket.staged")
@@ -62,7 +70,7 @@ class LocalBucket:
             self._settle(name, path.parent)
         return _mark(data)
 
-    def replace(self, name: str, data: bytes, mark: Mark) -> Mark:
+    def replace(self, name: str, data: bytes, mark: ObjectMark) -> ObjectMark:
         path = self._path(name)
         with self._in_words(name), self._staged(path, data) as staged:
             faults.reach("bucket.staged")
@@ -74,16 +82,16 @@ class LocalBucket:
                 self._settle(name, path.parent)
         return _mark(data)
 
-    def list(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[ListedObject]:
         with self._in_words(check_prefix(prefix)):
             names = sorted(name for name in self._names(prefix) if name > after)
         if not etags:
-            yield from (Listed(name, "") for name in names)
+            yield from (ListedObject(name, "") for name in names)
             return
         for name in names:
             data = self._read(name)
             if data is not None:
-                yield Listed(name, _mark(data).etag)
+                yield ListedObject(name, _mark(data).etag)
 
     def delete(self, name: str) -> None:
         path = self._path(name)
@@ -206,8 +214,8 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
 
 
-def _mark(data: bytes) -> Mark:
-    return Mark(hashlib.sha256(data).hexdigest())
+def _mark(data: bytes) -> ObjectMark:
+    return ObjectMark(hashlib.sha256(data).hexdigest())
 
 
 def _sync_folder(folder: Path) -> None:

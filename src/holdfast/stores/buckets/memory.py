@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.stores.buckets.base import Found, Listed, Mark, WriteLost, WriteUnknown, check_name, check_prefix
+from holdfast.stores.buckets.base import (
+    Found,
+    ListedObject,
+    ObjectMark,
+    WriteLost,
+    WriteUnknown,
+    check_name,
+    check_prefix,
+)
 
 
 class Fate(StrEnum):
@@ -38,7 +46,7 @@ class MemoryBucket:
         self.calls: list[tuple[str, str]] = []
         """(verb, name) of every request, in order."""
         self._objects: dict[str, bytes] = {}
-        self._late: list[Callable[[], Mark]] = []
+        self._late: list[Callable[[], ObjectMark]] = []
         self._lock = threading.RLock()
 
     def get(self, name: str) -> Found | None:
@@ -53,17 +61,17 @@ class MemoryBucket:
             data = self._objects.get(name)
             return None if data is None else data[start : start + length]
 
-    def create(self, name: str, data: bytes) -> Mark:
+    def create(self, name: str, data: bytes) -> ObjectMark:
         return self._write("create", name, data, None)
 
-    def replace(self, name: str, data: bytes, mark: Mark) -> Mark:
+    def replace(self, name: str, data: bytes, mark: ObjectMark) -> ObjectMark:
         return self._write("replace", name, data, mark)
 
-    def list(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[ListedObject]:
         with self._lock:
             self.calls.append(("list", check_prefix(prefix)))
             names = sorted(name for name in self._objects if name.startswith(prefix) and name > after)
-            return iter([Listed(name, _mark(self._objects[name]).etag) for name in names])
+            return iter([ListedObject(name, _mark(self._objects[name]).etag) for name in names])
 
     def delete(self, name: str) -> None:
         with self._lock:
@@ -85,7 +93,7 @@ class MemoryBucket:
                     continue
         return landed
 
-    def _write(self, verb: str, name: str, data: bytes, mark: Mark | None) -> Mark:
+    def _write(self, verb: str, name: str, data: bytes, mark: ObjectMark | None) -> ObjectMark:
         with self._lock:
             self.calls.append((verb, check_name(name)))
             fate = self.fate(verb, name) if self.fate is not None else Fate.PLAIN
@@ -107,7 +115,7 @@ class MemoryBucket:
                 raise unknown
             return self._put(name, data, mark) if fate is Fate.TWICE else landed
 
-    def _put(self, name: str, data: bytes, mark: Mark | None) -> Mark:
+    def _put(self, name: str, data: bytes, mark: ObjectMark | None) -> ObjectMark:
         there = self._objects.get(name)
         if (mark is None) != (there is None) or (there is not None and _mark(there) != mark):
             raise WriteLost(f"{self.url}{name}: someone else was first")
@@ -115,6 +123,6 @@ class MemoryBucket:
         return _mark(data)
 
 
-def _mark(data: bytes) -> Mark:
+def _mark(data: bytes) -> ObjectMark:
     """Of the content, as S3 does it: the same bytes have the same mark, so A, B, A is possible."""
-    return Mark(hashlib.md5(data, usedforsecurity=False).hexdigest())
+    return ObjectMark(hashlib.md5(data, usedforsecurity=False).hexdigest())

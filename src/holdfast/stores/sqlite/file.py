@@ -32,8 +32,9 @@ from holdfast.core.errors import (
     UsageError,
 )
 from holdfast.stores import faults, filesystem
-from holdfast.stores.sqlite import log, writers
-from holdfast.stores.sqlite.presence import Presence, disk_trouble
+from holdfast.stores.sqlite import safety
+from holdfast.stores.sqlite.rows import UnreadableRow
+from holdfast.stores.sqlite.safety import Presence, disk_trouble
 
 T = TypeVar("T")
 APPLICATION_ID = 0x484F4C44
@@ -45,10 +46,6 @@ CACHE_KIB = 16_384
 CHECK_DISK = "check the disk, then run again"
 UNREADABLE = (ValueError, TypeError, LookupError, msgspec.DecodeError)
 """What reading a row raises when its bytes are not what was written."""
-
-
-class UnreadableRow(ValueError):
-    """A column does not hold what was written into it."""
 
 
 class SqliteFile:
@@ -71,7 +68,7 @@ class SqliteFile:
         self._db = _connect(self.real)
         try:
             self._settle_identity(new)
-            if patiently(lambda: log.is_damaged(self._db)):
+            if patiently(lambda: safety.is_log_damaged(self._db)):
                 raise Damaged(_damaged(path, "its log is damaged, and acknowledged work behind that cannot be read"))
             self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             migrate(self._db)
@@ -81,7 +78,7 @@ class SqliteFile:
         except apsw.CorruptError as error:
             raise Damaged(_damaged(path, f"it is damaged ({error})")) from None
         except apsw.BusyError:
-            raise StoreUnavailable(f"{path} is held for too long by {writers.advice(path)}") from None
+            raise StoreUnavailable(f"{path} is held for too long by {safety.advice_about_writers(path)}") from None
         except apsw.Error as error:
             self._give_up()
             raise self._translate(error) from None
@@ -224,7 +221,7 @@ class SqliteFile:
     def _translate(self, error: apsw.Error) -> StoreError | NotOurs:
         if isinstance(error, apsw.BusyError | apsw.LockedError):
             return StoreUnavailable(
-                f"{self.path} is held for more than {BUSY_MS / 1000:g} s by {writers.advice(self.path)}"
+                f"{self.path} is held for more than {BUSY_MS / 1000:g} s by {safety.advice_about_writers(self.path)}"
             )
         if isinstance(error, apsw.FullError):
             return StoreUnavailable(

@@ -1,11 +1,30 @@
-"""Between rows and values: the only place that knows the order of columns and the shape of ids."""
+"""Rows of a SQLite store: the statements by name, the only place that knows the order of columns and the shape of ids,
+and the index of keys.
 
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+Statements stand in `statements.sql`: `-- name: commit_chunk` and one statement each.
 
+The index of keys is on the 56-bit numbers of `canonical.key_hash`, because a column of sorted numbers stays fast where
+a column of texts does not. Two keys may have the same number: the second goes where `canonical.probe` leads, and a
+look-up follows. Nothing is ever taken out, so the way there stays whole.
+"""
+
+import re
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, lru_cache
+from importlib import resources
+from itertools import chain, count
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import apsw
+import msgspec
+
+from holdfast.core import journal
+from holdfast.core.canonical import key_text, probe
+from holdfast.core.course import stage_count
 from holdfast.core.model import (
     START,
+    Act,
     Batch,
     BatchId,
     Checkpoint,
@@ -18,13 +37,61 @@ from holdfast.core.model import (
     Entry,
     Item,
     ItemNo,
+    NewItem,
     Place,
     State,
     StoredEvent,
     StoredItem,
+    chain_of_batch,
 )
 from holdfast.core.settle import Guard
-from holdfast.stores.sqlite.file import UnreadableRow
+from holdfast.stores.base import SetBack
+
+if TYPE_CHECKING:
+    from holdfast.stores.sqlite.file import SqliteFile
+
+
+BULK = 512
+"""Rows in one statement. Every statement gives the interpreter away once; rows inside it do not."""
+
+ROWS = "{rows}"
+"""Where the rows of a statement stand, if not at its end."""
+
+_NAME = re.compile(r"^-- name: (\w+)(?: \(bulk\))?\s*$", re.MULTILINE)
+
+
+@cache
+def load(file: str) -> dict[str, str]:
+    """The statements of a file in this package, by name."""
+    text = resources.files("holdfast.stores.sqlite").joinpath(file).read_text("utf-8")
+    parts = _NAME.split(text)[1:]
+    return {name: sql.strip().rstrip(";") for name, sql in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def write_rows(execute: Callable[[str, Any], object], sql: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Write many rows with few statements, in sizes that keep the statement cache warm."""
+    start, left = 0, len(rows)
+    width = len(rows[0]) if rows else 0
+    size = BULK
+    while left:
+        while size > left:
+            size >>= 1
+        execute(_values(sql, width, size), tuple(chain.from_iterable(rows[start : start + size])))
+        start, left = start + size, left - size
+
+
+@cache
+def _values(sql: str, width: int, rows: int) -> str:
+    values = ",".join(["(" + ",".join("?" * width) + ")"] * rows)
+    return sql.replace(ROWS, values) if ROWS in sql else f"{sql} {values}"
+
+
+SQL = load("statements.sql")
+
+
+class UnreadableRow(ValueError):
+    """A column does not hold what was written into it."""
+
 
 STAGE_BITS = 6
 ITEM_BITS = 34
@@ -210,3 +277,183 @@ def row_of_grant(granted: Chunk, was: int, entry: Entry) -> tuple[Any, ...]:
     c = granted.counts
     return (granted.id, was, granted.hi, granted.fence, granted.owner, granted.expires, granted.due, granted.blame,
             granted.reserved, c.done, c.skipped, c.dead, c.cancelled, entry.seq, entry.hash)  # fmt: skip
+
+
+# -- reading and writing rows inside a transaction ---------------------------------------------------------------
+
+
+def is_noted(db: "SqliteFile", batch: BatchId, kind: str, body: bytes) -> bool:
+    """Return whether the batch's own chain has an entry of that kind with that body."""
+    heads = db.execute(SQL["heads_of_body"], (chain_of_batch(batch), len(body), body))
+    return any(journal.decode_header(head).kind == kind for (head,) in heads)
+
+
+def insert_entries(db: "SqliteFile", entries: Sequence[Entry]) -> None:
+    write_rows(db.cursor, SQL["insert_entries"], [(e.chain, e.seq, e.head, e.body, e.hash) for e in entries])
+
+
+def insert_chunk(db: "SqliteFile", new: Chunk) -> ChunkId:
+    """Write a new chunk and return the number that it got."""
+    c = new.counts
+    row = (new.batch, new.lo, new.hi, new.parent, new.fence, new.due, new.blame, int(new.progressed), c.done, c.skipped,
+           c.dead, c.cancelled, new.head, new.touched_at)  # fmt: skip
+    return ChunkId(db.execute(SQL["insert_chunk"], row)[0][0])
+
+
+def new_chunk_id(db: "SqliteFile") -> ChunkId:
+    return ChunkId(db.execute("SELECT coalesce(max(id), 0) + 1 FROM chunks")[0][0])
+
+
+def change_chunks(db: "SqliteFile", statement: str, changed: Sequence[Any]) -> None:
+    """Let each row change the one chunk that its guard names."""
+    before = db.changes()
+    write_rows(db.cursor, SQL[statement], changed)
+    assert db.changes() - before == len(changed), f"a chunk changed inside the transaction that writes it: {changed}"
+
+
+def chain_heads(db: "SqliteFile", chunks: Sequence[ChunkId]) -> dict[ChunkId, ChainHead]:
+    """Return what commits to these chunks are judged by and linked to; chunks that are not there are left out."""
+    return dict(map(chain_head_of, db.execute(SQL["guard_chunks"], (apsw.carray(array("q", chunks)),))))
+
+
+def has_landed(db: "SqliteFile", commit: Commit) -> bool:
+    """Look back from the newest entry to the grant that the commit was made under: nothing of it lies before."""
+    for (head,) in db.cursor(SQL["newest_heads"], (commit.chunk,)):
+        header = journal.decode_header(head)
+        if header.commit_id == commit.id:
+            return True
+        if header.kind == "claimed" and header.fence <= commit.fence:
+            return False
+    return False
+
+
+def was_done(db: "SqliteFile", act: Act, chunks: Sequence[ChunkId]) -> bool:
+    """Return whether the id of an act is in the chains of the chunks, or of those that they were cut from."""
+    found = db.execute(SQL["heads_with_id"], (apsw.carray(array("q", chunks)), act.id)) if act.id else []
+    return any(journal.decode_header(head).commit_id == act.id for (head,) in found)
+
+
+def dead_count(db: "SqliteFile", batch: BatchId) -> int:
+    return int(db.execute(SQL["dead_count"], (batch,))[0][0])
+
+
+def holders(db: "SqliteFile", batch: BatchId, now: float) -> dict[str, int]:
+    """Return who holds chunks that are due, and how many of each under leases that have not ended."""
+    return dict(db.execute(SQL["holders"], (now, batch, now)))
+
+
+def free_chunks(
+    db: "SqliteFile", sql: str, terms: tuple[Any, ...], most: int, keeps: frozenset[ChunkId]
+) -> list[Chunk]:
+    """Return so many chunks that may be claimed, without those the claimer keeps, which are looked past only where some
+    of their leases have ended."""
+    found = db.execute(sql, (*terms, most))
+    if any(row[0] in keeps for row in found):
+        found = [row for row in db.execute(sql, (*terms, most + len(keeps))) if row[0] not in keeps]
+    return [chunk_of(row) for row in found[:most]]
+
+
+def snapshots(db: "SqliteFile", chunk: Chunk) -> list[journal.Snapshot]:
+    """Return what was tried before, of what is pending. Nothing was, where the chunk has no entry and no parent."""
+    base = chunk.batch << ITEM_BITS
+    return [
+        journal.Snapshot(n=row[0] - base, stage=row[1], epoch=row[2], attempt=row[3], code=row[4], used=row[5])
+        for row in db.execute(SQL["places_in_range"], (base + chunk.lo, base + chunk.hi))
+    ]
+
+
+def states(db: "SqliteFile", chunk: Chunk, stages: int) -> list[State]:
+    """Return one for each item of the chunk; refuse those that do not sum up to what the chunk says."""
+    base = chunk.batch << ITEM_BITS
+    found = db.cursor(SQL["states_in_range"], (stages, base + chunk.lo, base + chunk.hi))
+    told = [state_of(state) for (state,) in found]
+    if (pending := told.count(State.PENDING)) != chunk.pending or len(told) != chunk.hi - chunk.lo:
+        raise UnreadableRow(f"chunk {chunk.id} says that {chunk.pending} of its items are pending, not {pending}")
+    return told
+
+
+def places_of(db: "SqliteFile", batch: BatchId, ns: Iterable[ItemNo], stages: int) -> dict[ItemNo, Place]:
+    base = batch << ITEM_BITS
+    found = db.execute(SQL["records_of"], (apsw.carray(array("q", [base + n for n in ns])),))
+    return {item.n: item.place for item in (stored_item_of(row, base, stages) for row in found)}
+
+
+def set_back(db: "SqliteFile") -> SetBack | None:
+    """Return what an open file knows of having been set back."""
+    found = db.execute("SELECT value FROM meta WHERE name = 'set_back'")
+    if not found:
+        return None
+    had, has, at = str(found[0][0]).split()
+    return SetBack(int(had), int(has), float(at))
+
+
+def stages_in(definition: bytes) -> int | None:
+    """Return how many stages a definition has; None where it cannot be read."""
+    try:
+        return stage_count(definition)
+    except (msgspec.DecodeError, TypeError, LookupError):
+        return None
+
+
+def insert_keys(db: "SqliteFile", batch: BatchId, items: Sequence[NewItem], lo: int) -> bool:
+    """Index items, which get the numbers from `lo` on. False, and nothing is indexed, when a number is taken: by an
+    item that is known, by another of the group, or by another key."""
+    if not items:
+        return True
+    numbers = array("q", [item.key_number for item in items])
+    try:
+        db.execute(SQL["insert_keys"], (batch, lo - 1, apsw.carray(numbers)))
+    except apsw.ConstraintError:
+        return False
+    return True
+
+
+def insert_keys_one_by_one(db: "SqliteFile", batch: BatchId, fresh: Sequence[NewItem], lo: int) -> None:
+    """Index items that are known to be new, where some share their number with another key."""
+    for n, item in enumerate(fresh, start=lo):
+        _probe_in(db, batch, item, n)
+
+
+def known_items(db: "SqliteFile", batch: BatchId, items: Sequence[NewItem]) -> dict[int, tuple[ItemNo, bool]]:
+    """Which of the items the batch has: index -> (number, whether the payload is the same)."""
+    numbers = array("q", [item.key_number for item in items])
+    rows = db.cursor(SQL["known_keys"], (batch, apsw.carray(numbers))) if items else ()
+    found = {number: (n, key, payload) for number, n, key, payload in rows}
+    have: dict[int, tuple[ItemNo, bool]] = {}
+    for index, item in enumerate(items) if found else ():
+        at = found.get(item.key_number)
+        if at is None:
+            continue
+        n, key, payload = at
+        if key == item.key or key_text(key) == key_text(item.key):
+            have[index] = (n, payload == item.payload)
+        else:
+            other = find_key(db, batch, key_text(item.key), item.key_number)
+            if other is not None:
+                row = db.execute("SELECT payload FROM items WHERE id = ?", ((batch << ITEM_BITS) + other,))
+                have[index] = (other, row[0][0] == item.payload)
+    return have
+
+
+def find_key(db: "SqliteFile", batch: BatchId, key: str, number: int) -> ItemNo | None:
+    """The item with that key; `number` is where the search begins."""
+    for turn in count(1):
+        rows = db.execute(SQL["key_at"], (batch, number))
+        if not rows:
+            break
+        n, stored = rows[0]
+        if key_text(stored) == key:
+            return ItemNo(n)
+        number = probe(key, turn)
+    return None
+
+
+def _probe_in(db: "SqliteFile", batch: BatchId, item: NewItem, n: int) -> None:
+    """Give the key a number of its own when its own is taken by another key."""
+    number = item.key_number
+    for turn in count(1):
+        db.execute("INSERT OR IGNORE INTO keys (batch, number, n) VALUES (?, ?, ?)", (batch, number, n))
+        taken_by = db.execute("SELECT n FROM keys WHERE batch = ? AND number = ?", (batch, number))[0][0]
+        if taken_by == n:
+            return
+        number = probe(key_text(item.key), turn)

@@ -5,63 +5,192 @@ stand in `batches`. Each is one short transaction that takes the write lock at i
 the core, and writes the answer. All bytes are made before it begins.
 """
 
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
-import apsw
 from msgspec.structs import replace
 
 from holdfast.core import acts, course, ingest, journal, lease, settle
-from holdfast.core.course import Barrier
+from holdfast.core.course import Barrier, stage_count
 from holdfast.core.errors import Refused, UsageError
-from holdfast.core.limits import ITEMS
+from holdfast.core.ingest import Known
+from holdfast.core.limits import BATCHES, ITEMS
 from holdfast.core.model import (
     Act,
     Admitted,
     Batch,
     BatchId,
+    Checkpoint,
     Chunk,
     ChunkId,
     Claim,
     Commit,
     Counts,
+    Entry,
+    Event,
     Item,
     ItemNo,
     Lease,
     NewItem,
+    Output,
+    State,
+    StoredEvent,
+    StoredItem,
     Want,
-)  # fmt: skip
-from holdfast.stores import faults
-from holdfast.stores.base import Idle, Receipt, receipt_of
-from holdfast.stores.sqlite import keys
-from holdfast.stores.sqlite.batches import SqliteBatches
+    chain_of_batch,
+)
+from holdfast.stores import faults, owners
+from holdfast.stores.base import Capabilities, Idle, Receipt, SetBack, further, receipt_of
+from holdfast.stores.sqlite import rows
 from holdfast.stores.sqlite.file import SqliteFile
 from holdfast.stores.sqlite.rows import (
     ITEM_BITS,
     PLAIN_PLACES,
     STAGE_BITS,
+    STAGE_MASK,
     ChainHead,
     Granted,
     Landing,
     Prepared,
-    chain_head_of,
+    batch_of,
+    checkpoint_of,
     chunk_of,
+    entry_of,
+    event_of,
+    insert_keys,
+    insert_keys_one_by_one,
     item_of,
+    known_items,
+    load,
     place_row,
     row_of_advance,
     row_of_grant,
     row_of_start,
     rows_of_checkpoints,
     rows_of_commit,
-)  # fmt: skip
-from holdfast.stores.sqlite.statements import load, write_rows
+    stored_item_of,
+    write_rows,
+)
+from holdfast.stores.sqlite.safety import Epoch
 
 SQL = load("statements.sql")
+GONE = "its row is gone: chunks or entries are there that belong to it, and nobody would miss them"
+MISCOUNTED = "its row does not have as many stages as its definition"
+LOOK_SECONDS = 0.25
+"""How often a wait looks whether anybody has written."""
+PAGE = 1000
+"""Rows looked at together where only some of them are wanted."""
 
 
-class SqliteStore(SqliteBatches):
+class SqliteStore:
     """Batches, items, outputs and the journal in one file."""
+
+    capabilities = Capabilities()
+
+    def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time,
+                 is_dead: Callable[[str], bool] = owners.is_dead) -> None:  # fmt: skip
+        self.path = Path(path)
+        self.url = str(path)
+        self._clock = clock
+        self._is_dead = is_dead
+        self._file = SqliteFile(self.path)
+        self._epoch = Epoch(self._file)
+        self._returning: dict[BatchId, bool] = {}
+        """Of which batches items come that were admitted before: a guess that decides what is tried first."""
+
+    def now(self) -> float:
+        return self._clock()
+
+    def wait(self, batch: BatchId, seconds: float) -> None:
+        until, seen = time.monotonic() + seconds, self._file.mark()
+        while (left := until - time.monotonic()) > 0 and self._file.mark() == seen:
+            time.sleep(min(left, LOOK_SECONDS))
+
+    def close(self) -> None:
+        self._epoch.close()
+        self._file.close()
+
+    def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
+        found = self.batch(name)
+        if found is None:
+            faults.reach("open_batch.before")
+            with self._file.writing("open_batch") as db:
+                found = self._batch(db, "batch_by_name", name) or self._make_batch(
+                    db, name, pipeline, definition, actor
+                )
+        if (found.pipeline, found.definition) == (pipeline, definition):
+            return found
+        faults.reach("open_batch.before")
+        return self._amend(found.id, course.to_redefine(pipeline, definition), actor).batch
+
+    def _make_batch(self, db: SqliteFile, name: str, pipeline: str, definition: bytes, actor: str) -> Batch:
+        row = (name, pipeline, definition, course.stage_count(definition), self.now(), journal.GENESIS)
+        made = BatchId(db.execute(SQL["insert_batch"], row)[0][0])
+        if made >= BATCHES:
+            raise UsageError(f"{self.path} holds {BATCHES:,} batches, the most a store can: use another file")
+        body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
+        self._link_batch(db, made, 0, journal.GENESIS, "opened", body, actor)
+        self._tell(db, made, [course.batch_opened(name, pipeline)])
+        return self._known_batch(db, made)
+
+    def amend(self, batch: BatchId, decide: course.Decide, *, actor: str) -> course.Amended:
+        faults.reach("amend.before")
+        return self._amend(batch, decide, actor)
+
+    def seal(
+        self, batch: BatchId, *, actor: str, reconciliation: bytes, reason: str = "", events: Sequence[Event] = ()
+    ) -> Batch:
+        faults.reach("seal.before")
+        return self._amend(batch, course.to_seal(reconciliation, reason=reason, events=events), actor).batch
+
+    def _amend(self, batch: BatchId, decide: course.Decide, actor: str) -> course.Amended:
+        with self._file.writing("note") as db:
+            found = self._known_batch(db, batch)
+            facts = course.BatchFacts(found, self.now(), lambda: self._chunks_of(db, batch),
+                                      lambda kind, body: rows.is_noted(db, batch, kind, body))  # fmt: skip
+            change = decide(facts)
+            if change is None:
+                return course.Amended(batch=found, written=False)
+            db.point = faults.amendment(change.kind)
+            after = change.batch
+            if after != found:
+                row = (after.definition, course.stage_count(after.definition), after.course, after.ends_at,
+                       after.sealed_at, after.expected, after.closed_at, after.ingested_at, batch)  # fmt: skip
+                db.execute(SQL["amend_batch"], row)
+            head = self._link_batch(db, batch, found.seq, found.head, change.kind, change.body, actor)
+            self._tell(db, batch, change.events)
+            return course.Amended(batch=replace(after, seq=found.seq + 1, head=head), written=True)
+
+    def _chunks_of(self, db: SqliteFile, batch: BatchId) -> list[Chunk]:
+        return [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch,))]
+
+    # -- the outbox ---------------------------------------------------------------------------------------------
+
+    def delivered(self, receiver: str, up_to: int = 0) -> int:
+        with self._file.reading() as db:
+            found = db.execute(SQL["receiver_at"], (receiver,))
+            at = int(found[0][0]) if found else 0
+        if up_to <= at:
+            return at
+        with self._file.writing("delivered") as db:
+            return int(db.execute(SQL["advance_receiver"], (receiver, up_to))[0][0])
+
+    def _tell(self, db: SqliteFile, batch: BatchId, events: Sequence[Event]) -> None:
+        if events:
+            now = self.now()
+            write_rows(db.cursor, SQL["insert_events"], [(batch, now, e.kind, e.body, e.n) for e in events])
+
+    # -- chains -------------------------------------------------------------------------------------------------
+
+    def _link_batch(
+        self, db: SqliteFile, batch: BatchId, seq: int, head: bytes, kind: str, body: bytes, actor: str
+    ) -> bytes:
+        entry = journal.link(head, chain=chain_of_batch(batch), batch=batch, seq=seq + 1, kind=kind, at=self.now(),
+                             actor=actor, fence=0, commit_id=b"", body=body)  # fmt: skip
+        rows.insert_entries(db, [entry])
+        db.execute(SQL["link_batch"], (entry.seq, entry.hash, batch))
+        return entry.hash
 
     # -- items in -----------------------------------------------------------------------------------------------
 
@@ -70,14 +199,14 @@ class SqliteStore(SqliteBatches):
         if self._returning.get(batch, True):
             with self._file.reading() as db:
                 found = self._known_batch(db, batch)
-                known = keys.known(db, batch, items) if found.admitted else {}
+                known = known_items(db, batch, items) if found.admitted else {}
             if _is_nothing_new(found, items, known, ended=ended):
                 return ingest.sort_out(items, known, found.admitted)[1]
         faults.reach("add_items.before")
         with self._file.writing("add_items") as db:
             found = self._known_batch(db, batch)
             if found.sealed_at is not None:
-                there = keys.known(db, batch, items)
+                there = known_items(db, batch, items)
                 if _is_nothing_new(found, items, there, ended=ended):
                     return ingest.sort_out(items, there, found.admitted)[1]
             course.check_open_to_items(found)
@@ -97,11 +226,11 @@ class SqliteStore(SqliteBatches):
         """Which items are new, with their keys in the index. Items of a group are mostly all new or all known: what
         is taken for new is not looked up, the index refuses it if it is not."""
         lo = batch.admitted
-        if not look_first and keys.insert(db, batch.id, items, lo):
+        if not look_first and insert_keys(db, batch.id, items, lo):
             return items, ingest.all_new(items, lo)
-        fresh, answer = ingest.sort_out(items, keys.known(db, batch.id, items), lo)
-        if not keys.insert(db, batch.id, fresh, lo):
-            keys.insert_one_by_one(db, batch.id, fresh, lo)
+        fresh, answer = ingest.sort_out(items, known_items(db, batch.id, items), lo)
+        if not insert_keys(db, batch.id, fresh, lo):
+            insert_keys_one_by_one(db, batch.id, fresh, lo)
         return fresh, answer
 
     def _admit(
@@ -112,11 +241,11 @@ class SqliteStore(SqliteBatches):
         refused = [(n, fresh[n - lo].place) for n in dead]
         if fresh:
             base = batch.id << ITEM_BITS
-            rows = [(n, x.key, x.salt, x.payload) for n, x in enumerate(fresh, start=base + lo)]
-            write_rows(db.cursor, SQL["insert_items"], rows)
+            items = [(n, x.key, x.salt, x.payload) for n, x in enumerate(fresh, start=base + lo)]
+            write_rows(db.cursor, SQL["insert_items"], items)
             write_rows(db.cursor, SQL["put_places"], [(base + n, *place_row(place)) for n, place in refused])
             self._tell(db, batch.id, [course.item_dead(n, fresh[n - lo].key, place) for n, place in refused])
-        chunk = self._new_chunk_id(db) if fresh else 0
+        chunk = rows.new_chunk_id(db) if fresh else 0
         body = journal.Ingested(
             lo=lo, hi=hi, digests=b"".join([x.digest for x in fresh]), chunk=chunk, ended=ended,
             invalid=[(n, place.code) for n, place in refused],
@@ -125,7 +254,7 @@ class SqliteStore(SqliteBatches):
         if fresh:
             new = Chunk(id=ChunkId(chunk), batch=batch.id, lo=ItemNo(lo), hi=ItemNo(hi), fence=self._epoch.floor,
                         head=head, counts=Counts(dead=len(dead)), touched_at=now)  # fmt: skip
-            assert self._insert_chunk(db, new) == chunk
+            assert rows.insert_chunk(db, new) == chunk
         db.execute(SQL["grow_batch"], (hi, now if ended else None, batch.id))
 
     # -- work ---------------------------------------------------------------------------------------------------
@@ -162,18 +291,15 @@ class SqliteStore(SqliteBatches):
                 granted += chunk.pending
 
     def _write_grants(self, db: SqliteFile, granted: Sequence[Granted]) -> None:
-        self._insert_entries(db, [each.entry for each in granted])
-        self._change_chunks(db, "grant_chunks", [each.row for each in granted])
+        rows.insert_entries(db, [each.entry for each in granted])
+        rows.change_chunks(db, "grant_chunks", [each.row for each in granted])
 
     def _offer(self, db: SqliteFile, want: Want, now: float, waited: float) -> Sequence[Chunk] | Idle:
         """Chunks that may be claimed, the first before others, or why there is none."""
-        dead = self._dead(db, want.batch) if want.tolerance is not None else 0
+        dead = rows.dead_count(db, want.batch) if want.tolerance is not None else 0
         why = course.barrier(self._known_batch(db, want.batch), now, want.tolerance, dead)
         chunks = self._claimable(db, want, now, waited) if why is None else ()
         return chunks or replace(self._idle(db, want), why=why)
-
-    def _dead(self, db: SqliteFile, batch: BatchId) -> int:
-        return int(db.execute(SQL["dead_count"], (batch,))[0][0])
 
     def _claimable(self, db: SqliteFile, want: Want, now: float, waited: float) -> Sequence[Chunk]:
         if want.only is not None:
@@ -185,25 +311,11 @@ class SqliteStore(SqliteBatches):
         lists = {"claimable_again": (now, now - waited), "claimable_fresh": (now - waited,),
                  "claimable_early": (now, now, now - waited)}  # fmt: skip
         for name, times in lists.items():
-            if free := self._free(db, SQL[name], (want.batch, *times), most, want.keeps):
+            if free := rows.free_chunks(db, SQL[name], (want.batch, *times), most, want.keeps):
                 return free
-        dead = [owner for owner in self._holders(db, want.batch, now) if self._is_dead(owner)]
-        left = [self._free(db, SQL["left_by"], (want.batch, owner, now), 1, want.keeps) for owner in dead]
+        dead = [owner for owner in rows.holders(db, want.batch, now) if self._is_dead(owner)]
+        left = [rows.free_chunks(db, SQL["left_by"], (want.batch, owner, now), 1, want.keeps) for owner in dead]
         return sorted((chunk for found in left for chunk in found), key=lambda chunk: chunk.lo)[:1]
-
-    def _free(
-        self, db: SqliteFile, sql: str, terms: tuple[Any, ...], most: int, keeps: frozenset[ChunkId]
-    ) -> list[Chunk]:
-        """So many chunks that may be claimed, without those the claimer keeps, which are looked past only where some
-        of their leases have ended."""
-        rows = db.execute(sql, (*terms, most))
-        if any(row[0] in keeps for row in rows):
-            rows = [row for row in db.execute(sql, (*terms, most + len(keeps))) if row[0] not in keeps]
-        return [chunk_of(row) for row in rows[:most]]
-
-    def _holders(self, db: SqliteFile, batch: BatchId, now: float) -> dict[str, int]:
-        """Who holds chunks that are due, and how many of each under leases that have not ended."""
-        return dict(db.execute(SQL["holders"], (now, batch, now)))
 
     def _dead_owners(self, chunks: Iterable[Chunk]) -> set[str]:
         """Each owner is judged once: that reads what the system knows of its process."""
@@ -218,20 +330,12 @@ class SqliteStore(SqliteBatches):
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
 
     def _grant(self, db: SqliteFile, chunk: Chunk, want: Want, now: float, afford: int | None) -> Granted:
-        given = lease.grant(chunk, want, now=now, states=lambda: self._states(db, chunk), affordable=afford,
-                            floor=self._epoch.floor)  # fmt: skip
+        given = lease.grant(chunk, want, now=now, affordable=afford, floor=self._epoch.floor,
+                            states=lambda: rows.states(db, chunk, self._stages(db, chunk.batch)))  # fmt: skip
         if given.child is not None:
-            given = given.with_child(self._insert_chunk(db, given.child))
-        entry = given.entry(self._snapshots(db, given.chunk) if chunk.seq or chunk.parent else [], now)
+            given = given.with_child(rows.insert_chunk(db, given.child))
+        entry = given.entry(rows.snapshots(db, given.chunk) if chunk.seq or chunk.parent else [], now)
         return Granted(given.claim, entry, row_of_grant(given.chunk, chunk.fence, entry))
-
-    def _snapshots(self, db: SqliteFile, chunk: Chunk) -> list[journal.Snapshot]:
-        """What was tried before, of what is pending. Nothing was, where the chunk has no entry and no parent."""
-        base = chunk.batch << ITEM_BITS
-        return [
-            journal.Snapshot(n=row[0] - base, stage=row[1], epoch=row[2], attempt=row[3], code=row[4], used=row[5])
-            for row in db.execute(SQL["places_in_range"], (base + chunk.lo, base + chunk.hi))
-        ]
 
     def _idle(self, db: SqliteFile, want: Want) -> Idle:
         if want.only is not None:
@@ -240,7 +344,7 @@ class SqliteStore(SqliteBatches):
             held = int(chunk.pending > 0 and self._is_held(chunk, self.now()))
             return Idle(pending=chunk.pending, next_due=due if chunk.pending else None, held=held)
         pending, due = db.execute(SQL["idle_facts"], (want.batch,))[0]
-        holders = self._holders(db, want.batch, self.now())
+        holders = rows.holders(db, want.batch, self.now())
         held = sum(count for owner, count in holders.items() if count and not self._is_dead(owner))
         return Idle(pending=pending, next_due=due, held=held)
 
@@ -295,9 +399,9 @@ class SqliteStore(SqliteBatches):
     def _commit_together(self, db: SqliteFile, prepared: Sequence[Prepared]) -> list[Receipt]:
         """Let every commit through by its own guard, then write in bulk what all of them write."""
         commits = [each.commit for each in prepared]
-        heads = self._heads(db, [commit.chunk for commit in commits])
+        heads = rows.chain_heads(db, [commit.chunk for commit in commits])
         guards = {chunk: head.guard for chunk, head in heads.items()}
-        judged = settle.judge(commits, guards, lambda commit: self._has_landed(db, commit))
+        judged = settle.judge(commits, guards, lambda commit: rows.has_landed(db, commit))
         landing: list[Landing] = []
         for each, verdict in zip(prepared, judged, strict=True):
             if verdict.lands:
@@ -311,38 +415,19 @@ class SqliteStore(SqliteBatches):
             self._write_commits(db, some)
         return [receipt_of(verdict) for verdict in judged]
 
-    def _heads(self, db: SqliteFile, chunks: Sequence[ChunkId]) -> dict[ChunkId, ChainHead]:
-        return dict(map(chain_head_of, db.execute(SQL["guard_chunks"], (apsw.carray(array("q", chunks)),))))
-
     def _write_commits(self, db: SqliteFile, landing: Sequence[Landing]) -> None:
         reached = [rows_of_checkpoints(each.commit.batch, each.commit.checkpoints, each.at) for each in landing]
         write_rows(db.cursor, SQL["put_outputs"], [row for each in landing for row in each.outputs])
         write_rows(db.cursor, SQL["put_places"], [row for each in landing for row in each.places])
-        write_rows(db.cursor, SQL["put_checkpoints"], [row for rows in reached for row in rows])
+        write_rows(db.cursor, SQL["put_checkpoints"], [row for some in reached for row in some])
         for each in landing:
             self._tell(db, each.commit.batch, each.commit.events)
         faults.reach("commit.outputs")
-        self._insert_entries(db, [each.entry for each in landing])
+        rows.insert_entries(db, [each.entry for each in landing])
         starting = [each for each in landing if each.commit.kind == journal.STARTED]
         going_on = [each for each in landing if each.commit.kind != journal.STARTED]
-        self._change_chunks(db, "start_chunks", list(map(row_of_start, starting)))
-        self._change_chunks(db, "advance_chunks", list(map(row_of_advance, going_on)))
-
-    def _change_chunks(self, db: SqliteFile, statement: str, rows: Sequence[Any]) -> None:
-        """Each row changes the one chunk that its guard names."""
-        before = db.changes()
-        write_rows(db.cursor, SQL[statement], rows)
-        assert db.changes() - before == len(rows), f"a chunk changed inside the transaction that writes it: {rows}"
-
-    def _has_landed(self, db: SqliteFile, commit: Commit) -> bool:
-        """Look back from the newest entry to the grant that the commit was made under: nothing of it lies before."""
-        for (head,) in db.cursor(SQL["newest_heads"], (commit.chunk,)):
-            header = journal.decode_header(head)
-            if header.commit_id == commit.id:
-                return True
-            if header.kind == "claimed" and header.fence <= commit.fence:
-                return False
-        return False
+        rows.change_chunks(db, "start_chunks", list(map(row_of_start, starting)))
+        rows.change_chunks(db, "advance_chunks", list(map(row_of_advance, going_on)))
 
     # -- operators ----------------------------------------------------------------------------------------------
 
@@ -356,18 +441,13 @@ class SqliteStore(SqliteBatches):
             stages = course.stage_count(batch.definition)
             changed: list[ItemNo] = []
             parts = list(acts.by_chunk(act, lambda n: self._chunk_of(db, act.batch, n)))
-            if acts.may_come_again(act) and self._was_done(db, act, [chunk.id for chunk, _ in parts]):
+            if acts.may_come_again(act) and rows.was_done(db, act, [chunk.id for chunk, _ in parts]):
                 return []
             for chunk, changes in parts:
-                places = self._places(db, act.batch, [change.n for change in changes], stages)
+                places = rows.places_of(db, act.batch, [change.n for change in changes], stages)
                 changed += self._act_on(db, act, acts.apply(act, chunk, changes, places), chunk, now)
             self._tell(db, act.batch, acts.heard(act, changed))
         return changed
-
-    def _was_done(self, db: SqliteFile, act: Act, chunks: list[ChunkId]) -> bool:
-        """Whether its id is in the chains of the chunks, or of those that they were cut from."""
-        rows = db.execute(SQL["heads_with_id"], (apsw.carray(array("q", chunks)), act.id)) if act.id else []
-        return any(journal.decode_header(head).commit_id == act.id for (head,) in rows)
 
     def _act_on(self, db: SqliteFile, act: Act, effect: acts.Effect, chunk: Chunk, now: float) -> list[ItemNo]:
         if not effect.changes:
@@ -382,9 +462,8 @@ class SqliteStore(SqliteBatches):
         for c in effect.changes:
             if c.renewed is not None:
                 db.execute(SQL["renew_item"], (c.renewed.salt, c.renewed.payload, base + c.n))
-        entry = journal.link(chunk.head, chain=chunk.id, batch=act.batch, seq=chunk.seq + 1, kind=act.kind, at=now,
-                             actor=act.actor, fence=effect.fence, commit_id=act.id, body=effect.body)  # fmt: skip
-        self._insert_entries(db, [entry])
+        entry = journal.link_chunk(chunk, act.kind, effect.body, act.actor, effect.fence, act.id, now)
+        rows.insert_entries(db, [entry])
         d, touched_at = effect.delta, now if effect.revived else chunk.touched_at
         db.execute(
             SQL["act_chunk"], (entry.seq, entry.hash, touched_at, d.done, d.skipped, d.dead, d.cancelled, chunk.id)
@@ -393,16 +472,108 @@ class SqliteStore(SqliteBatches):
             db.execute(SQL["seize_chunk"], (effect.fence, chunk.id))
         return [c.n for c in effect.changes]
 
-    # -- helpers ------------------------------------------------------------------------------------------------
+    def set_back(self) -> SetBack | None:
+        """When it was seen that the file had been set back, and by how much; None if it never was."""
+        with self._file.reading() as db:
+            return rows.set_back(db)
 
-    def _insert_chunk(self, db: SqliteFile, new: Chunk) -> ChunkId:
-        c = new.counts
-        row = (new.batch, new.lo, new.hi, new.parent, new.fence, new.due, new.blame, int(new.progressed), c.done,
-               c.skipped, c.dead, c.cancelled, new.head, new.touched_at)  # fmt: skip
-        return ChunkId(db.execute(SQL["insert_chunk"], row)[0][0])
+    def flaws(self) -> list[tuple[int, str]]:
+        """What is wrong with the rows of batches, by the number of the batch, where no chain tells."""
+        with self._file.reading() as db:
+            gone = [(number, GONE) for (number,) in db.execute(SQL["strays"])]
+            told = db.execute("SELECT id, stages, definition FROM batches")
+        return gone + [(number, MISCOUNTED) for number, stages, what in told if stages != rows.stages_in(what)]
 
-    def _new_chunk_id(self, db: SqliteFile) -> int:
-        return int(db.execute("SELECT coalesce(max(id), 0) + 1 FROM chunks")[0][0])
+    def batch(self, name: str) -> Batch | None:
+        with self._file.reading() as db:
+            return self._batch(db, "batch_by_name", name)
+
+    def batches(self) -> list[Batch]:
+        with self._file.reading() as db:
+            return [batch_of(row) for row in db.execute(SQL["all_batches"])]
+
+    def chunks(self, batch: BatchId) -> list[Chunk]:
+        with self._file.reading() as db:
+            return [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch,))]
+
+    def chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
+        with self._file.reading() as db:
+            return self._chunk_of(db, batch, n)
+
+    def is_settled(self, batch: BatchId) -> bool:
+        with self._file.reading() as db:
+            return not db.execute(SQL["any_pending"], (batch,))[0][0]
+
+    def items(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
+                limit: int = 1000) -> list[StoredItem]:  # fmt: skip
+        base = batch << ITEM_BITS
+        first, last = base + lo, base + (ITEMS if hi is None else hi)
+        with self._file.reading() as db:
+            stages = stage_count(self._known_batch(db, batch).definition)
+            if state in (State.SKIPPED, State.DEAD, State.CANCELLED):
+                told = db.execute(SQL["records_settled"], (state, first, last, limit))
+                return [stored_item_of(row, base, STAGE_MASK) for row in told]
+            found: list[StoredItem] = []
+            page = limit if state is None else max(limit, PAGE)
+            while len(found) < limit:
+                told = db.execute(SQL["records_any"], (first, last, page))
+                looked_at = [stored_item_of(row, base, stages) for row in told]
+                found += [row for row in looked_at if state is None or row.place.state is state]
+                if len(told) < page:
+                    break
+                first = further(self.url, told[-1][0], first) + 1
+            return found[:limit]
+
+    def checkpoints(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, limit: int = 1000) -> list[Checkpoint]:
+        base = batch << ITEM_BITS
+        with self._file.reading() as db:
+            told = db.execute(SQL["checkpoints_in_range"], (base + lo, base + (ITEMS if hi is None else hi), limit))
+            return [checkpoint_of(row, base) for row in told]
+
+    def known(self, batch: BatchId, items: Sequence[NewItem]) -> Known:
+        with self._file.reading() as db:
+            return known_items(db, batch, items) if self._known_batch(db, batch).admitted else {}
+
+    def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
+                limit: int = 1000) -> list[Output]:  # fmt: skip
+        base = batch << ITEM_BITS
+        bounds = ((base + lo) << STAGE_BITS, (base + (ITEMS if hi is None else hi)) << STAGE_BITS)
+        with self._file.reading() as db:
+            if stage is None:
+                told = db.execute(SQL["outputs_in_range"], (*bounds, limit))
+            else:
+                told = db.execute(SQL["outputs_of_stage"], (*bounds, stage, limit))
+        return [
+            Output(ItemNo((id_ >> STAGE_BITS) - base), id_ & STAGE_MASK, epoch, data, file)
+            for id_, epoch, data, file in told
+        ]
+
+    def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
+        with self._file.reading() as db:
+            return [event_of(row) for row in db.execute(SQL["events_after"], (after, limit))]
+
+    def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
+        with self._file.reading() as db:
+            return [entry_of(row) for row in db.execute(SQL["entries_after"], (chain, after, limit))]
+
+    def _batch(self, db: SqliteFile, statement: str, value: str | int) -> Batch | None:
+        told = db.execute(SQL[statement], (value,))
+        return batch_of(told[0]) if told else None
+
+    def _known_batch(self, db: SqliteFile, batch: BatchId) -> Batch:
+        found = self._batch(db, "batch_by_id", batch)
+        if found is None:
+            raise UsageError(f"{self.path} has no batch number {batch}")
+        return found
+
+    def _stages(self, db: SqliteFile, batch: BatchId) -> int:
+        return course.stage_count(self._known_batch(db, batch).definition)
+
+    def _chunk_of(self, db: SqliteFile, batch: BatchId, n: ItemNo) -> Chunk:
+        told = db.execute(SQL["chunk_of_item"], (batch, n))
+        if not told or n >= (found := chunk_of(told[0])).hi:
+            raise UsageError(f"batch number {batch} has no item number {n}")
+        return found
 
 
 def _is_nothing_new(batch: Batch, items: Sequence[NewItem], known: ingest.Known, *, ended: bool) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core.errors import StoreError
 from holdfast.core.model import BatchId, Checkpoint, Chunk, Claim, Commit, Course, ItemNo, StoredItem
 from holdfast.stores.bucket import BucketStore, names
-from holdfast.stores.bucket import claims as bucket_claims
+from holdfast.stores.bucket import store as bucket_store
 from holdfast.stores.bucket.documents import ChunkDocument
 from holdfast.testing.clock import START
 from holdfast.testing.replay import Violation
@@ -62,7 +62,7 @@ class BucketWorld(World):
     def _admit(self, door: Door, store: BucketStore) -> None:
         """From here on requests go wrong, and who waits between two of them lets others act."""
         door.is_quiet = False
-        vars(store._shelf)["_pause"] = lambda seconds: self._wait(door, seconds)
+        vars(store._documents)["_pause"] = lambda seconds: self._wait(door, seconds)
 
     def _wait(self, door: Door, seconds: float) -> None:
         if self._depth < DEPTH:
@@ -101,7 +101,7 @@ class BucketWorld(World):
         return free[int(self.chance() * len(free))]
 
     def run(self) -> None:
-        with mock.patch.object(bucket_claims, "random", self):
+        with mock.patch.object(bucket_store, "random", self):
             super().run()
 
     def course_there(self) -> Course:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.stores.buckets.base import Found, Listed, Mark, WriteLost, WriteUnknown
+from holdfast.stores.buckets.base import Found, ListedObject, ObjectMark, WriteLost, WriteUnknown
 from holdfast.testing.simulator.plan import LEASE, Plan
 from holdfast.testing.simulator.vault import Vault
 
@@ -36,7 +36,7 @@ class Door:
         """Whether everything goes well."""
         self.process: Any = None
         """The process whose door it is; None for people."""
-        self.late: dict[bytes, tuple[str, Mark | None]] = {}
+        self.late: dict[bytes, tuple[str, ObjectMark | None]] = {}
         """What is on its way and may land yet."""
         self._world, self._vault = world, vault
 
@@ -51,7 +51,7 @@ class Door:
         found = self._vault.get(name)
         return None if found is None else found.data[start : start + length]
 
-    def list(self, prefix: str, after: str = "", *, etags: bool = True) -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "", *, etags: bool = True) -> Iterator[ListedObject]:
         self._ask("list", prefix)
         found = self._vault.list(prefix, after)
         self._wait()
@@ -63,10 +63,10 @@ class Door:
     def close(self) -> None:
         """Nothing to let go of."""
 
-    def create(self, name: str, data: bytes) -> Mark:
+    def create(self, name: str, data: bytes) -> ObjectMark:
         return self._write(name, data, None)
 
-    def replace(self, name: str, data: bytes, mark: Mark) -> Mark:
+    def replace(self, name: str, data: bytes, mark: ObjectMark) -> ObjectMark:
         return self._write(name, data, mark)
 
     # -- what goes wrong ----------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class Door:
         if not self.is_quiet:
             self._world.meanwhile(self)
 
-    def _write(self, name: str, data: bytes, mark: Mark | None) -> Mark:
+    def _write(self, name: str, data: bytes, mark: ObjectMark | None) -> ObjectMark:
         if self.is_quiet:
             return self._put(name, data, mark)
         world, plan = self._world, self._world.plan
@@ -110,7 +110,7 @@ class Door:
         self._wait()
         return landed
 
-    def _unsent(self, name: str, data: bytes, mark: Mark | None) -> Exception:
+    def _unsent(self, name: str, data: bytes, mark: ObjectMark | None) -> Exception:
         """It never arrives, and that is known or not; or it arrives late."""
         world = self._world
         luck = world.chance()
@@ -123,7 +123,7 @@ class Door:
         world.trouble(self, "does not know whether it sent", name)
         return WriteUnknown(f"{name}: no answer")
 
-    def _arrive(self, name: str, data: bytes, mark: Mark | None) -> None:
+    def _arrive(self, name: str, data: bytes, mark: ObjectMark | None) -> None:
         self.late.pop(data, None)
         try:
             self._put(name, data, mark)
@@ -131,5 +131,5 @@ class Door:
             return
         self._world.trouble(self, "late: wrote", name)
 
-    def _put(self, name: str, data: bytes, mark: Mark | None) -> Mark:
+    def _put(self, name: str, data: bytes, mark: ObjectMark | None) -> ObjectMark:
         return self._vault.put(name, data, mark, self.who)

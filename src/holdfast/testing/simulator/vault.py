@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from holdfast.core.model import BatchId, Chunk, Commit
 from holdfast.stores.bucket import names
 from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Document, Root, decode
-from holdfast.stores.buckets.base import Found, Listed, Mark, WriteLost
+from holdfast.stores.buckets.base import Found, ListedObject, ObjectMark, WriteLost
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.plan import LEASE
 
@@ -92,24 +92,24 @@ class Vault:
     def get(self, name: str) -> Found | None:
         return self._objects.get(name)
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         at = bisect_left(self._names, max(prefix, after))
         found = []
         while at < len(self._names) and self._names[at].startswith(prefix):
             name = self._names[at]
             if name > after:
-                found.append(Listed(name, self._objects[name].mark.etag))
+                found.append(ListedObject(name, self._objects[name].mark.etag))
             at += 1
         return iter(found)
 
-    def put(self, name: str, data: bytes, mark: Mark | None, who: str) -> Mark:
+    def put(self, name: str, data: bytes, mark: ObjectMark | None, who: str) -> ObjectMark:
         """Compare and swap. The mark is of the content, as with S3: the same bytes have the same one."""
         there = self._objects.get(name)
         if (mark is None) != (there is None) or (there is not None and there.mark != mark):
             raise WriteLost(f"{name}: someone else was first")
         if there is None:
             insort(self._names, name)
-        self._objects[name] = found = Found(data, Mark(hashlib.md5(data, usedforsecurity=False).hexdigest()))
+        self._objects[name] = found = Found(data, ObjectMark(hashlib.md5(data, usedforsecurity=False).hexdigest()))
         if name.endswith(".json") and (name == names.ROOT or name.startswith("b/")):
             self._look_at(name, data, who)
         return found.mark

@@ -1,26 +1,29 @@
-"""What this process has seen of the chunks of a bucket store, and since when.
+"""The chunks of a bucket store as this process has seen them, and since when.
 
 A listing tells by etag which documents changed, so that only those are read again. For every chunk it is remembered
-when the last write of its owner was first seen, on the monotonic clock of this process: a lease has ended when he
-wrote nothing for the whole length of the lease. No other clock is asked, and none has to be right.
+when the last write of its owner was first seen, on the monotonic clock of this process: a lease has ended when its
+owner wrote nothing for the whole length of the lease. No other clock is asked, and none has to be right.
 """
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import msgspec
 
-from holdfast.core.errors import Damaged
+from holdfast.core import lease
+from holdfast.core.errors import Damaged, UsageError
 from holdfast.core.limits import DOCUMENT_LOOKS
-from holdfast.core.model import BatchId, Chunk
+from holdfast.core.model import Batch, BatchId, Chunk, ItemNo
+from holdfast.stores.base import Idle
 from holdfast.stores.bucket import names
+from holdfast.stores.bucket.cas import DocumentStore, HeldDocument, Raced
 from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument
-from holdfast.stores.bucket.shelf import Held, Shelf
 
 READER = "holdfast-bucket"
+NEVER = float("inf")
 FEW = 4
 """Of so few items the documents are read one by one, without listing those of the whole batch."""
 WHOLE_DOCUMENTS = 64
@@ -29,7 +32,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class SeenChunk(msgspec.Struct, frozen=True, kw_only=True):
     """One chunk as it was last seen."""
 
     chunk: Chunk
@@ -44,15 +47,18 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its owner was seen at work: an earlier beat is known, too."""
 
 
-class Sight:
+class ChunkCache:
     """The chunks of a store as this process knows them."""
 
-    def __init__(self, shelf: Shelf, monotonic: Callable[[], float], readers: int) -> None:
-        self._shelf = shelf
+    def __init__(
+        self, documents: DocumentStore, monotonic: Callable[[], float], readers: int, is_dead: Callable[[str], bool]
+    ) -> None:
+        self._documents = documents
         self._monotonic = monotonic
         self._readers = readers
-        self._seen: dict[tuple[BatchId, int], Seen] = {}
-        self._whole: OrderedDict[tuple[BatchId, int], Held[ChunkDocument]] = OrderedDict()
+        self._is_dead = is_dead
+        self._seen: dict[tuple[BatchId, int], SeenChunk] = {}
+        self._whole: OrderedDict[tuple[BatchId, int], HeldDocument[ChunkDocument]] = OrderedDict()
         self._highest: dict[BatchId, int] = {}
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
@@ -64,30 +70,30 @@ class Sight:
 
     # -- one chunk ----------------------------------------------------------------------------------------------
 
-    def fresh(self, batch: BatchId, number: int) -> Held[ChunkDocument] | None:
+    def fresh(self, batch: BatchId, number: int) -> HeldDocument[ChunkDocument] | None:
         """The document as it is now."""
         for _ in range(DOCUMENT_LOOKS):
             with self._lock:
                 before = self._seen.get((batch, number))
-            found = self._shelf.read(ChunkDocument, names.chunk(batch, number))
+            found = self._documents.read(ChunkDocument, names.chunk(batch, number))
             if found is None:
                 return None
             if before is None or found.document.revision >= before.revision:
                 self.saw(found)
                 return found
-        where = self._shelf.where(names.chunk(batch, number))
+        where = self._documents.where(names.chunk(batch, number))
         raise Damaged(
             f"{where} is older than it was a moment ago: the bucket was set back while this process was running; start "
             "again"
         )
 
-    def known(self, batch: BatchId, number: int) -> Held[ChunkDocument] | None:
+    def known(self, batch: BatchId, number: int) -> HeldDocument[ChunkDocument] | None:
         """The document as it was last read or written: good for a swap, which fails if it is not the newest."""
         with self._lock:
             held = self._whole.get((batch, number))
         return held if held is not None else self.fresh(batch, number)
 
-    def saw(self, held: Held[ChunkDocument]) -> None:
+    def saw(self, held: HeldDocument[ChunkDocument]) -> None:
         """Remember a document as read or written; one that is older than what is known is let go."""
         document, now = held.document, self._monotonic()
         at = (document.chunk.batch, names.number_of(document.chunk.id))
@@ -96,9 +102,11 @@ class Sight:
             if before is not None and before.revision > document.revision:
                 return
             since = before.since if before is not None and before.beat == document.beat else now
-            self._seen[at] = Seen(chunk=document.chunk, children=tuple(document.children), revision=document.revision,
-                                  etag=held.mark.etag.strip('"'), term=document.term, beat=document.beat,
-                                  since=since, was_there=self._was_there(before, document))  # fmt: skip
+            self._seen[at] = SeenChunk(
+                chunk=document.chunk, children=tuple(document.children), revision=document.revision,
+                etag=held.mark.etag.strip('"'), term=document.term, beat=document.beat, since=since,
+                was_there=self._was_there(before, document),
+            )  # fmt: skip
             self._highest[at[0]] = max(at[1], self._highest.get(at[0], 0))
             self._whole[at] = held
             self._whole.move_to_end(at)
@@ -107,7 +115,7 @@ class Sight:
 
     # -- all chunks of a batch ----------------------------------------------------------------------------------
 
-    def sweep(self, held: Held[BatchDocument], lo: int = 0, hi: int | None = None) -> list[Seen]:
+    def sweep(self, held: HeldDocument[BatchDocument], lo: int = 0, hi: int | None = None) -> list[SeenChunk]:
         """Every chunk with some of these items, in their order: found from the groups of the batch down to what was cut
         off. Those of lost races are listed with them, and nothing leads there."""
         batch = held.document.batch.id
@@ -117,7 +125,7 @@ class Sight:
         is_near = sum(group.hi - group.lo for group in groups) <= FEW
         if not is_near:
             self._look_at_all(batch)
-        found: list[Seen] = []
+        found: list[SeenChunk] = []
         waiting = [group.chunk for group in groups][::-1]
         while waiting:
             seen = self._newest(batch, waiting.pop()) if is_near else self._one(batch, waiting.pop())
@@ -126,9 +134,25 @@ class Sight:
         within = [seen for seen in found if seen.chunk.hi > lo and (hi is None or seen.chunk.lo < hi)]
         return sorted(within, key=lambda seen: seen.chunk.lo)
 
+    def covering(self, held: HeldDocument[BatchDocument], lo: int, hi: int | None) -> Iterator[ChunkDocument]:
+        """The documents of the chunks that have some of these items, in order."""
+        for each in self.sweep(held, lo, hi):
+            yield from self._unfolded(held, each)
+
+    def _unfolded(self, held: HeldDocument[BatchDocument], seen: SeenChunk) -> Iterator[ChunkDocument]:
+        """The document of a chunk; where it was cut since it was seen, those of what was cut off as well."""
+        document = self.document(seen).document
+        yield document
+        if document.chunk.hi < seen.chunk.hi:
+            for later in self.sweep(held, document.chunk.hi, seen.chunk.hi):
+                if document.chunk.hi <= later.chunk.lo:
+                    yield self.document(later).document
+
     def _look_at_all(self, batch: BatchId) -> None:
         """One listing tells which documents are others than before; those are read."""
-        listed = {names.number_in(each.name): each.etag for each in self._shelf.names(names.chunks(batch), etags=True)}
+        listed = {
+            names.number_in(each.name): each.etag for each in self._documents.names(names.chunks(batch), etags=True)
+        }
         with self._lock:
             old = [n for n, etag in listed.items() if not etag or self._etag(batch, n) != etag]
         self.each(lambda number: self.fresh(batch, number), old)
@@ -139,13 +163,26 @@ class Sight:
             known = self._highest.get(batch)
         if known is None or taken:
             after = names.chunk(batch, taken) if taken else ""
-            listed = [names.number_in(each.name) for each in self._shelf.names(names.chunks(batch), after)]
+            listed = [names.number_in(each.name) for each in self._documents.names(names.chunks(batch), after)]
             known = max([taken, *listed, 0 if known is None else known])
             with self._lock:
                 self._highest[batch] = max(known, self._highest.get(batch, 0))
         return known
 
-    def document(self, seen: Seen) -> Held[ChunkDocument]:
+    def mark(self, seen: SeenChunk, word: str) -> Chunk:
+        """Write the word of a seal into a chunk. Raises Raced where it is not as it was seen."""
+        held = self.document(seen)
+        if held.document.revision != seen.revision:
+            raise Raced
+        written = self._documents.swap(held, msgspec.structs.replace(held.document, seal=word))
+        self.saw(written)
+        return written.document.chunk
+
+    def next_number(self, batch: BatchId, taken: int = 0) -> int:
+        """A number that no chunk of the batch has, as far as this process knows. Who takes it may find it taken."""
+        return self.highest(batch, taken) + 1
+
+    def document(self, seen: SeenChunk) -> HeldDocument[ChunkDocument]:
         """The whole document of a chunk, as it was seen or newer."""
         batch, number = seen.chunk.batch, names.number_of(seen.chunk.id)
         with self._lock:
@@ -154,14 +191,14 @@ class Sight:
             return held
         found = self.fresh(batch, number)
         if found is None:
-            raise self._shelf.missing(names.chunk(batch, number))
+            raise self._documents.missing(names.chunk(batch, number))
         return found
 
-    def remaining(self, seen: Seen) -> float:
+    def remaining(self, seen: SeenChunk) -> float:
         """Seconds until the lease of a chunk has ended for this process; below 0 when it has."""
         return seen.since + seen.term - self._monotonic()
 
-    def told(self, seen: Seen, now: float) -> Chunk:
+    def told(self, seen: SeenChunk, now: float) -> Chunk:
         """A chunk with the end of its lease on the clock of this process, as far as it was watched: an owner that was
         seen at work has it for the rest of its term, one that was silent for a whole term has lost it. Of any other
         nothing is known but what its own clock said."""
@@ -170,7 +207,39 @@ class Sight:
             return seen.chunk
         return msgspec.structs.replace(seen.chunk, expires=now + left)
 
-    def _was_there(self, before: Seen | None, document: ChunkDocument) -> bool:
+    # -- leases -------------------------------------------------------------------------------------------------
+
+    def may_claim(self, seen: SeenChunk, now: float, *, is_dead: bool = False) -> bool:
+        """Whether a chunk may be granted. The time that an owner wrote down is not asked: its clock may be wrong."""
+        is_over = seen.chunk.owner is not None and self.remaining(seen) < 0
+        held = msgspec.structs.replace(seen.chunk, expires=NEVER)
+        return lease.may_claim(held, now=now, owner_is_dead=is_over or is_dead)
+
+    def is_known_dead(self, chunk: Chunk) -> bool:
+        return chunk.owner is not None and self._is_dead(chunk.owner)
+
+    def idle(self, seen: Sequence[SeenChunk], now: float) -> Idle:
+        """What to tell who finds nothing to claim among these chunks."""
+        open_ones = [each for each in seen if each.chunk.pending]
+        return Idle(
+            pending=sum(each.chunk.pending for each in open_ones),
+            next_due=min((self._free_at(each, now) for each in open_ones), default=None),
+            held=sum(map(self._is_held, open_ones)),
+        )
+
+    def _is_held(self, seen: SeenChunk) -> bool:
+        is_owned = seen.chunk.owner is not None and self.remaining(seen) >= 0
+        return is_owned and not self.is_known_dead(seen.chunk)
+
+    def _free_at(self, seen: SeenChunk, now: float) -> float:
+        """When a chunk may become claimable, on the clock of this process."""
+        if seen.chunk.owner is None:
+            return seen.chunk.due
+        return max(seen.chunk.due, now + self.remaining(seen))
+
+    # -- helpers ------------------------------------------------------------------------------------------------
+
+    def _was_there(self, before: SeenChunk | None, document: ChunkDocument) -> bool:
         if before is None or before.chunk.fence != document.chunk.fence:
             return False
         return before.was_there or before.beat != document.beat
@@ -190,7 +259,7 @@ class Sight:
         seen = self._seen.get((batch, number))
         return None if seen is None else seen.etag
 
-    def _newest(self, batch: BatchId, number: int) -> Seen:
+    def _newest(self, batch: BatchId, number: int) -> SeenChunk:
         """A chunk as it is now, by one read."""
         self._known_to_be_there(batch, number)
         with self._lock:
@@ -198,12 +267,20 @@ class Sight:
 
     def _known_to_be_there(self, batch: BatchId, number: int) -> None:
         if self.fresh(batch, number) is None:
-            self._shelf.need(ChunkDocument, names.chunk(batch, number))  # it says what is wrong
+            self._documents.need(ChunkDocument, names.chunk(batch, number))  # it says what is wrong
             self.fresh(batch, number)
 
-    def _one(self, batch: BatchId, number: int) -> Seen:
+    def _one(self, batch: BatchId, number: int) -> SeenChunk:
         with self._lock:
             seen = self._seen.get((batch, number))
         if seen is None:
             seen = self._newest(batch, number)
         return seen
+
+
+def chunk_with(seen: Sequence[SeenChunk], n: ItemNo, batch: Batch) -> SeenChunk:
+    """The one of some chunks that has an item."""
+    found = next((each for each in seen if each.chunk.lo <= n < each.chunk.hi), None)
+    if found is None:
+        raise UsageError(f"batch number {batch.id} has no item number {n}")
+    return found

@@ -14,9 +14,19 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.core.errors import StoreUnusable, UsageError
-from holdfast.stores.buckets import places
-from holdfast.stores.buckets.base import Away, Found, Listed, Mark, WriteLost, WriteUnknown, check_name, check_prefix
-from holdfast.stores.buckets.places import brief, is_forbidden
+from holdfast.stores.buckets import base
+from holdfast.stores.buckets.base import (
+    Away,
+    Found,
+    ListedObject,
+    ObjectMark,
+    WriteLost,
+    WriteUnknown,
+    brief,
+    check_name,
+    check_prefix,
+    is_forbidden,
+)
 
 NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(seconds=0)}
 SOME_RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
@@ -28,8 +38,8 @@ class ObstoreBucket:
     """The objects below one prefix of a bucket or container."""
 
     def __init__(self, url: str, **options: Any) -> None:
-        place = places.place_of(url)
-        if place.scheme == places.FILE:
+        place = base.place_of(url)
+        if place.scheme == base.FILE:
             raise UsageError(f"{url!r} is a directory, no bucket elsewhere")
         if place.path and not all(PREFIX.fullmatch(word) for word in place.path.split("/")):
             raise UsageError(
@@ -39,10 +49,10 @@ class ObstoreBucket:
         self.url, self._scheme, self._place = place.url, place.scheme, place
         self._known = False
         """Whether it ever answered: a machine that does not give its role now may have one."""
-        self._obstore = places.library()
+        self._obstore = base.library()
         self._errors = self._obstore.exceptions
-        self._reader = places.client(place, retry_config=SOME_RETRIES, **options)
-        self._writer = places.client(place, retry_config=NO_RETRIES, **options)
+        self._reader = base.client(place, retry_config=SOME_RETRIES, **options)
+        self._writer = base.client(place, retry_config=NO_RETRIES, **options)
 
     def get(self, name: str) -> Found | None:
         with self._in_words(check_name(name)):
@@ -61,10 +71,10 @@ class ObstoreBucket:
             except FileNotFoundError:
                 return None
 
-    def create(self, name: str, data: bytes) -> Mark:
+    def create(self, name: str, data: bytes) -> ObjectMark:
         return self._write(name, data, "create")
 
-    def replace(self, name: str, data: bytes, mark: Mark) -> Mark:
+    def replace(self, name: str, data: bytes, mark: ObjectMark) -> ObjectMark:
         """Google compares the generation; the others compare the etag. What is not known is left out."""
         check_name(name)
         by = {"version": mark.version} if self._scheme == "gs" else {"e_tag": mark.etag}
@@ -72,12 +82,14 @@ class ObstoreBucket:
             raise UsageError(f"{self.url}/{name} was read without a mark: this bucket cannot hold a store")
         return self._write(name, data, by)
 
-    def list(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[ListedObject]:
         with self._in_words(check_prefix(prefix)):
             pages = self._obstore.list(self._reader, prefix.rstrip("/") or None, offset=after or None)
             for page in pages:  # Azure may ignore where to begin
                 yield from (
-                    Listed(meta["path"], (meta["e_tag"] or "").strip('"')) for meta in page if meta["path"] > after
+                    ListedObject(meta["path"], (meta["e_tag"] or "").strip('"'))
+                    for meta in page
+                    if meta["path"] > after
                 )
 
     def delete(self, name: str) -> None:
@@ -92,7 +104,7 @@ class ObstoreBucket:
 
     # -- helpers ------------------------------------------------------------------------------------------------
 
-    def _write(self, name: str, data: bytes, mode: Any) -> Mark:
+    def _write(self, name: str, data: bytes, mode: Any) -> ObjectMark:
         errors = self._errors
         try:
             answer = self._obstore.put(self._writer, check_name(name), data, mode=mode, use_multipart=False)
@@ -105,8 +117,8 @@ class ObstoreBucket:
             raise WriteUnknown(f"{self.url}/{name}: {brief(error)}") from None
         return self._mark(answer)
 
-    def _mark(self, meta: Any) -> Mark:
-        return Mark(meta["e_tag"] or "", meta["version"] or "" if self._scheme == "gs" else "")
+    def _mark(self, meta: Any) -> ObjectMark:
+        return ObjectMark(meta["e_tag"] or "", meta["version"] or "" if self._scheme == "gs" else "")
 
     @contextmanager
     def _in_words(self, name: str) -> Iterator[None]:
@@ -123,10 +135,10 @@ class ObstoreBucket:
 
     def _check_allowed(self, error: Exception) -> None:
         """Raise what a person has to do, where waiting does not help."""
-        if places.has_no_credentials(error) and not self._known:
-            raise StoreUnusable(places.no_credentials(self._place)) from None
-        if places.needs_http(error):
-            raise StoreUnusable(places.no_http(self._place)) from None
+        if base.has_no_credentials(error) and not self._known:
+            raise StoreUnusable(base.no_credentials(self._place)) from None
+        if base.needs_http(error):
+            raise StoreUnusable(base.no_http(self._place)) from None
         if is_forbidden(error):
             raise StoreUnusable(
                 f"{self.url}: these credentials may not do that, or have run out ({brief(error)}): docs/buckets.md "

@@ -1,21 +1,30 @@
-"""Reading and writing the documents of a bucket store, with every answer of a bucket brought to a clear end.
+"""Compare-and-swap of the documents of a bucket store, with every answer of a bucket brought to a clear end.
 
 A write that lost the race, or of which nothing was heard, is judged by reading back: the document carries the id of the
 write that made it. Where somebody else has written since, the chain of the document tells whether our entry is in it.
+
+A bucket that ignores conditions would let two owners write over each other, so before the first document is written a
+probe is: created twice, and replaced under an old mark. Both must be refused. That happens once for each store. What
+was written stays, some 30 bytes: credentials need not be allowed to delete anything.
+
+A verb is asked again, for about half a minute, where the bucket cannot be reached. What it refuses (credentials, a
+bucket that is not there, a full disk) would be refused again, and is told at once. Renewals are not patient: the
+heartbeat counts its own failures.
 """
 
+import functools
 import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.core.errors import CommitUnknown, Damaged, StoreUnavailable
+from holdfast.core.errors import CommitUnknown, Damaged, StoreUnavailable, StoreUnusable
 from holdfast.stores.bucket import names
-from holdfast.stores.bucket.documents import Document, decode, encode
-from holdfast.stores.buckets.base import Away, Bucket, Listed, Mark, WriteLost, WriteUnknown
+from holdfast.stores.bucket.documents import Document, Root, decode, encode
+from holdfast.stores.buckets.base import Away, Bucket, ListedObject, ObjectMark, WriteLost, WriteUnknown
 
 D = TypeVar("D", bound=Document)
 PAUSES = (0.2, 1.0, 4.0, 0.0)
@@ -25,12 +34,12 @@ TRIES = len(PAUSES)
 log = logging.getLogger("holdfast.store")
 
 
-class Held(msgspec.Struct, Generic[D], frozen=True):
+class HeldDocument(msgspec.Struct, Generic[D], frozen=True):
     """A document as it was read or written, and its mark."""
 
     name: str
     document: D
-    mark: Mark
+    mark: ObjectMark
 
 
 class Raced(Exception):
@@ -41,7 +50,7 @@ class StillUnknown(CommitUnknown):
     """However often it was tried, nobody said whether the write landed."""
 
 
-class Shelf:
+class DocumentStore:
     """The documents and objects of one store."""
 
     def __init__(self, bucket: Bucket, pause: Callable[[float], None] = time.sleep) -> None:
@@ -58,40 +67,42 @@ class Shelf:
 
     # -- documents ----------------------------------------------------------------------------------------------
 
-    def read(self, kind: type[D], name: str) -> Held[D] | None:
+    def read(self, kind: type[D], name: str) -> HeldDocument[D] | None:
         found = self.bucket.get(name)
-        return None if found is None else Held(name, decode(kind, found.data, self.where(name)), found.mark)
+        return None if found is None else HeldDocument(name, decode(kind, found.data, self.where(name)), found.mark)
 
-    def need(self, kind: type[D], name: str) -> Held[D]:
+    def need(self, kind: type[D], name: str) -> HeldDocument[D]:
         """A document that must be there: another says so."""
         found = self.read(kind, name)
         if found is None:
             raise self.missing(name)
         return found
 
-    def create(self, name: str, document: D) -> Held[D] | None:
+    def create(self, name: str, document: D) -> HeldDocument[D] | None:
         """A new document, or None where the name is taken."""
         made = self._written(document, None)
         data = encode(made)
         for seconds in PAUSES:
             try:
-                return Held(name, made, self.bucket.create(name, data))
+                return HeldDocument(name, made, self.bucket.create(name, data))
             except (WriteLost, WriteUnknown) as error:
                 self._wait(error, seconds)
                 there = self.bucket.get(name)
                 if there is not None:
-                    return Held(name, made, there.mark) if there.data == data else None
+                    return HeldDocument(name, made, there.mark) if there.data == data else None
                 log.info("%s: %s; it is not there: sent again", self.where(name), error)
         raise StillUnknown(f"{self.where(name)}: nothing was heard of it, {TRIES} times: try again later")
 
-    def swap(self, held: Held[D], document: D, landed: Callable[[D], bool] = lambda _: False) -> Held[D]:
+    def swap(
+        self, held: HeldDocument[D], document: D, landed: Callable[[D], bool] = lambda _: False
+    ) -> HeldDocument[D]:
         """Replace a document that nobody else has replaced. `landed` tells from a later version whether ours came
         before it. Raises Raced, StillUnknown, StoreUnavailable."""
         made = self._written(document, held.document)
         data, is_unknown = encode(made), False
         for seconds in PAUSES:
             try:
-                return Held(held.name, made, self.bucket.replace(held.name, data, held.mark))
+                return HeldDocument(held.name, made, self.bucket.replace(held.name, data, held.mark))
             except StoreUnavailable as error:
                 if is_unknown:  # what was sent before may have landed, or may land yet
                     raise StillUnknown(f"{error}, so nobody knows whether it was written") from error
@@ -111,7 +122,7 @@ class Shelf:
                 log.info("%s: %s; it is as it was: sent again", self.where(held.name), error)
         raise StillUnknown(f"{self.where(held.name)}: nothing was heard of a write, {TRIES} times: try again later")
 
-    def _read_back(self, held: Held[D]) -> Held[D] | None:
+    def _read_back(self, held: HeldDocument[D]) -> HeldDocument[D] | None:
         try:
             return self.need(type(held.document), held.name)
         except StoreUnavailable as error:
@@ -173,5 +184,106 @@ class Shelf:
             raise self.missing(name)
         return found
 
-    def names(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[Listed]:
+    def names(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[ListedObject]:
         return self.bucket.list(prefix, after, etags=etags)
+
+
+BEGINNING = 1_704_067_200_000_000
+"""When time begins: 2024, in microseconds."""
+LEAP = 1 << 40
+"""Where the clock was set back, an epoch starts so much higher than the last."""
+ROOT_TURNS = 8
+
+
+def open_root(documents: DocumentStore) -> HeldDocument[Root]:
+    """The root, made if it is missing. A store that was copied from elsewhere begins a new epoch: the fences of its
+    chunks could otherwise be given out twice."""
+    for _ in range(ROOT_TURNS):
+        held = documents.read(Root, names.ROOT)
+        if held is None:
+            probe(documents.bucket)
+            held = documents.create(names.ROOT, Root(url=documents.bucket.url))
+        if held is None:
+            continue
+        if held.document.url == documents.bucket.url:
+            documents.epoch = held.document.epoch
+            return held
+        documents.epoch = _after(held.document.epoch)
+        try:
+            return documents.swap(held, msgspec.structs.replace(held.document, url=documents.bucket.url))
+        except Raced:
+            continue
+    raise StoreUnavailable(f"{documents.bucket.url}: others keep changing it; try again later")
+
+
+def is_store_there(bucket: Bucket) -> bool:
+    """Whether a store is in the bucket; nothing is made."""
+    return DocumentStore(bucket).read(Root, names.ROOT) is not None
+
+
+def probe(bucket: Bucket) -> None:
+    """Refuse a bucket that takes a write which it should have refused."""
+    name = names.probe(secrets.token_hex(8))
+    try:
+        first = bucket.create(name, b'{"holdfast": "probe", "number": 1}')
+        is_exclusive = _is_refused(lambda: bucket.create(name, b'{"holdfast": "probe", "number": 2}'))
+        found = bucket.get(name)
+        bucket.replace(name, b'{"holdfast": "probe", "number": 3}', found.mark if found is not None else first)
+        is_compared = _is_refused(lambda: bucket.replace(name, b'{"holdfast": "probe", "number": 4}', first))
+    except (WriteLost, WriteUnknown) as error:
+        raise StoreUnavailable(f"{bucket.url} does not answer the first writes: {error}") from None
+    if not (is_exclusive and is_compared):
+        raise StoreUnusable(
+            f"{bucket.url} cannot hold a store: it takes conditional writes without looking at their condition, so two "
+            "owners could write over each other; use another bucket, or a database"
+        )
+
+
+def _is_refused(write: Callable[[], object]) -> bool:
+    try:
+        write()
+    except WriteLost:
+        return True
+    return False
+
+
+def _after(epoch: int) -> int:
+    """A least fence that is higher than all fences of an epoch."""
+    now = time.time_ns() // 1000 - BEGINNING
+    return now if now > epoch else epoch + LEAP
+
+
+VERB_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+"""Seconds before a verb is asked again."""
+
+
+class KeepsDocuments(Protocol):
+    """Whatever keeps its documents on a documents."""
+
+    _documents: DocumentStore
+
+
+S = TypeVar("S", bound=KeepsDocuments)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def patient(verb: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """A verb that may be asked again when nobody answered: it writes nothing, or is known by its own ids."""
+
+    @functools.wraps(verb)
+    def patiently(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        for seconds in VERB_PAUSES:
+            try:
+                return verb(self, *args, **kwargs)
+            except Away as error:
+                log.info("%s; it is asked again in %g s", error, seconds)
+                self._documents.rest(seconds)
+        try:
+            return verb(self, *args, **kwargs)
+        except Away as error:
+            raise Away(
+                f"{error}; nobody answered for {sum(VERB_PAUSES):g} s and {len(VERB_PAUSES) + 1} tries"
+            ) from error
+
+    return patiently

@@ -120,6 +120,8 @@ class Process:
             ex.Taken: self._taken,
         }
         self._checkpoints: Sequence[Any] = ()
+        self._late: dict[bytes, Commit] = {}
+        """Releases that come later, by the ids of the commits before them."""
 
     def start(self) -> None:
         self._resume(self._sleep)
@@ -447,6 +449,9 @@ class Process:
             self._check_written(written)
         receipts = yield from self._write([self._lingering(written) for written in group])
         for written, receipt in zip(group, receipts, strict=True):
+            late = self._late.pop(written.commit.id, None)
+            if receipt.landed and late is not None:
+                self._release_late(late)
             if receipt.landed and written.commit.kind != journal.STARTED:
                 self._are_durable(written)
         return receipts
@@ -459,10 +464,14 @@ class Process:
         kept = settle.commit(hold.holder, written.settled, commit_id=commit.id, reached=hold.all_reached())
         after = msgspec.structs.replace(hold.holder, version=hold.version + 1)
         release = settle.commit(after, settle.NOTHING, commit_id=world.new_id(), release=True)
-        late = Wire(world, world.store)
-        world.begin(lambda: late.deliver("late", [release]), (0.5 + world.chance()) * LEASE)
+        self._late[kept.id] = release
         self.unsure = True
         return kept
+
+    def _release_late(self, release: Commit) -> None:
+        """Give a chunk back after a while, whatever became of the process."""
+        late = Wire(self.world, self.world.store)
+        self.world.begin(lambda: late.deliver("late", [release]), (0.5 + self.world.chance()) * LEASE)
 
     def _check_written(self, written: ex.Written) -> None:
         """Waits are kept; who is condemned was tried often enough; who is on trial is known."""

@@ -20,13 +20,20 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if page.exists()]
+READ_FIRST = ("README.md", "guide.md", "reference.md")
+"""Pages that run in the quick part, too."""
 FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>python|console)(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=indent)```",
     re.MULTILINE | re.DOTALL,
 )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def _marked(page: Path) -> object:
+    marks = () if page.name in READ_FIRST else (pytest.mark.slow,)
+    return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
+
+
+@pytest.mark.parametrize("page", [_marked(page) for page in PAGES])
 def test_the_page_runs(page: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if "examples/" in text:

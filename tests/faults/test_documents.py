@@ -18,6 +18,8 @@ from holdfast.runtime.operate import audit
 from holdfast.stores.base import each_entry
 from holdfast.stores.sqlite import SqliteStore
 
+pytestmark = pytest.mark.slow  # a whole pipeline with its outside world, several times
+
 ROOT = Path(__file__).parents[2]
 APP = ROOT / "examples" / "documents" / "app.py"
 DOCUMENTS = [json.loads(line) for line in APP.with_name("documents.jsonl").read_text().splitlines()]

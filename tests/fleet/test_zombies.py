@@ -16,6 +16,8 @@ from tests.faults.nursery import Process
 from tests.faults.scene import ELSEWHERE, Scene
 from tests.fleet.test_stopped_writers import INSIDE
 
+pytestmark = pytest.mark.slow  # test_stopped_writers is its quick part
+
 Make = Callable[..., Scene]
 
 LEASE = ("--lease", "0.3s")

@@ -14,6 +14,8 @@ from tests.powerloss.recorder import Ignores, Op, ignore_nothing
 from tests.powerloss.story import tell
 from tests.powerloss.survey import some_of_all, survey
 
+pytestmark = pytest.mark.slow  # test_power_cuts shows some of it in the quick part
+
 STATES = 600
 
 

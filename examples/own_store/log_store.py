@@ -1,9 +1,9 @@
-"""A Store of one's own, in one file: every call that changes something is a line of JSON, and the lines are the state.
+"""A Store of one's own, in one file: each line is one transaction, written as the rows that it changed.
 
-The decisions are the memory store's. To open the log is to make all its calls again, each at the time at which it was
-made first. Any number of processes on one host may share it: whoever makes a call holds the file, and reads what others
-have written before it decides. It reads everything when it is opened and never forgets a line, so it is for small
-batches, and for showing how to write a Store.
+To open the log is to read all of its lines. Any number of processes on one host may share it: whoever makes a call
+holds the file, and reads what others have written before it decides. Every decision is a function of the core; what is
+left for a store is to look up the facts and to write the answer down. It reads everything when it is opened and never
+forgets a line, so it is for small batches, and for showing how to write a Store.
 """
 
 import fcntl
@@ -17,51 +17,56 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.course import Amended, Amendment, BatchFacts, Decide
-from holdfast.core.errors import StoreUnavailable
+from holdfast.core import acts, course, ingest, journal, lease, settle
+from holdfast.core.canonical import key_text
+from holdfast.core.course import Amended, Barrier, BatchFacts, Decide
+from holdfast.core.errors import Refused, StoreUnavailable, UsageError
 from holdfast.core.model import (
     Act,
     Admitted,
     Batch,
     BatchId,
+    Checkpoint,
+    Chunk,
+    ChunkId,
     Claim,
     Commit,
+    Counts,
+    Entry,
     Event,
+    Item,
     ItemNo,
     Lease,
+    Move,
     NewItem,
+    Output,
+    Place,
+    State,
+    StoredEvent,
+    StoredItem,
     Want,
+    chain_of_batch,
 )
 from holdfast.stores import faults, owners
-from holdfast.stores.base import Capabilities, Idle, Receipt
-from holdfast.stores.memory import MemoryStore
+from holdfast.stores.base import Capabilities, Idle, Receipt, lineage, receipt_of
 
-
-class Line(msgspec.Struct, frozen=True):
-    """One call that changed something."""
-
-    at: float
-    dead: list[str]
-    """Owners whose process was known to have ended."""
-    verb: str
-    arguments: msgspec.Raw
-
-
-ARGUMENTS: dict[str, Any] = {
-    "open_batch": tuple[str, str, bytes, str],
-    "amend": tuple[BatchId, Amendment, str],
-    "add_items": tuple[BatchId, list[NewItem], bool, str],
-    "seal": tuple[BatchId, str, bytes, str, list[Event]],
-    "delivered": tuple[str, int],
-    "claim": tuple[Want],
-    "renew": tuple[list[Lease], float],
-    "commit": tuple[list[Commit]],
-    "act": tuple[Act],
+replace = msgspec.structs.replace
+TABLES: dict[str, tuple[Any, Any]] = {
+    "batches": (int, Batch),
+    "chunks": (int, Chunk),
+    "items": (tuple[int, int], NewItem),
+    "places": (tuple[int, int], Place),
+    "outputs": (tuple[int, int, int], Output),
+    "checkpoints": (tuple[int, int], Checkpoint),
+    "entries": (tuple[int, int], Entry),
+    "events": (int, StoredEvent),
+    "receivers": (str, int),
 }
+"""Of every table, what a row is found by and what it is."""
 
 
 class LogStore:
-    """All state in a log of calls."""
+    """All state in a log of rows."""
 
     capabilities = Capabilities()
 
@@ -72,7 +77,7 @@ class LogStore:
         self._mutex = threading.RLock()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         _sync_folder(Path(path).parent)
-        self._start_anew()
+        self._forget()
 
     def now(self) -> float:
         return self._clock()
@@ -86,91 +91,358 @@ class LogStore:
                 os.close(self._file)
             self._file = -1
 
-    # -- what changes something -----------------------------------------------------------------------------------
+    # -- batches ------------------------------------------------------------------------------------------------
 
     def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
-        return self._call("open_batch", name, pipeline, definition, actor)
+        with self._turn("open_batch"):
+            found = self.batch(name)
+            if found is None:
+                number = BatchId(len(self._rows["batches"]) + 1)
+                found = Batch(id=number, name=name, pipeline=pipeline, definition=definition, opened_at=self.now(),
+                              admitted=0, head=journal.GENESIS)  # fmt: skip
+                body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
+                found = self._link_batch(found, "opened", body, actor)
+                self._tell(number, [course.batch_opened(name, pipeline)])
+            return self._amend(found.id, course.to_redefine(pipeline, definition), actor).batch
 
     def amend(self, batch: BatchId, decide: Decide, *, actor: str) -> Amended:
-        """The decision is made once, on what is known now; what it came to is a line of the log."""
-        made: list[Amendment] = []
-
-        def once(at: BatchFacts) -> Amendment | None:
-            made.extend([change] if (change := decide(at)) is not None else [])
-            return made[0] if made else None
-
-        with self._turn():
-            self._at = self._clock()
-            answer = self._memory.amend(batch, once, actor=actor)
-            if answer.written:
-                self._write("amend", batch, made[0], actor)
-            return answer
+        with self._turn("amend"):
+            return self._amend(batch, decide, actor)
 
     def seal(
         self, batch: BatchId, *, actor: str, reconciliation: bytes, reason: str = "", events: Sequence[Event] = ()
     ) -> Batch:
-        return self._call("seal", batch, actor, reconciliation, reason, events)
+        with self._turn("seal"):
+            return self._amend(batch, course.to_seal(reconciliation, reason=reason, events=events), actor).batch
+
+    def _amend(self, batch: BatchId, decide: Decide, actor: str) -> Amended:
+        found = self._known(batch)
+        facts = BatchFacts(found, self.now(), lambda: self.chunks(batch), lambda *note: self._is_noted(batch, *note))
+        change = decide(facts)
+        if change is None:
+            return Amended(batch=found, written=False)
+        self._tell(batch, change.events)
+        return Amended(batch=self._link_batch(change.batch, change.kind, change.body, actor), written=True)
+
+    def _is_noted(self, batch: BatchId, kind: str, body: bytes) -> bool:
+        entries = self.entries(chain_of_batch(batch), limit=1 << 60)
+        return any(entry.body == body and journal.decode_header(entry.head).kind == kind for entry in entries)
 
     def delivered(self, receiver: str, up_to: int = 0) -> int:
-        return self._call("delivered", receiver, up_to)
+        with self._turn("delivered"):
+            at = self._rows["receivers"].get(receiver, 0)
+            return at if up_to <= at else self._put("receivers", receiver, up_to)
+
+    # -- items in -----------------------------------------------------------------------------------------------
 
     def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
-        return self._call("add_items", batch, items, ended, actor)
-
-    def claim(self, want: Want) -> Claim | Idle:
-        return self._call("claim", want)
-
-    def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
-        return self._call("renew", leases, seconds)
-
-    def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
-        return self._call("commit", commits)
-
-    def act(self, act: Act) -> list[ItemNo]:
-        return self._call("act", act)
-
-    # -- what only reads: the memory store's own verbs, once it has read what others wrote --------------------------
-
-    def __getattr__(self, verb: str) -> Any:
-        if verb not in {
-            "batch",
-            "batches",
-            "load",
-            "chunks",
-            "chunk_of",
-            "is_settled",
-            "items",
-            "known",
-            "outputs",
-            "checkpoints",
-            "entries",
-            "events",
-        }:
-            raise AttributeError(verb)
-
-        def read(*arguments: Any, **named: Any) -> Any:
-            with self._turn():
-                return getattr(self._memory, verb)(*arguments, **named)
-
-        return read
-
-    # -- the log --------------------------------------------------------------------------------------------------
-
-    def _call(self, verb: str, *arguments: Any) -> Any:
-        """Make a call and write it down. What is answered is durable."""
-        with self._turn():
-            holding = {chunk.owner for chunk in self._memory._chunks.values() if chunk.owner is not None}
-            self._at, self._dead = self._clock(), [owner for owner in holding if self._is_dead(owner)]
-            answer = CALLS[verb](self._memory, *arguments)
-            if not isinstance(answer, Idle):
-                self._write(verb, *arguments)
+        with self._turn("add_items"):
+            found = self._known(batch)
+            fresh, answer = ingest.sort_out(items, self.known(batch, items), found.admitted)
+            if not fresh and not (ended and found.ingested_at is None):
+                return answer
+            course.check_open_to_items(found)
+            course.check_takes_new(found, len(fresh))
+            self._admit(found, fresh, ended or course.is_last(found, len(fresh)), actor)
             return answer
 
-    def _write(self, verb: str, *arguments: Any) -> None:
-        raw = msgspec.Raw(msgspec.json.encode(arguments))
-        self._append(msgspec.json.encode(Line(self._at, self._dead, verb, raw)) + b"\n", verb)
+    def _admit(self, batch: Batch, fresh: Sequence[NewItem], ended: bool, actor: str) -> None:
+        lo, hi, now = batch.admitted, batch.admitted + len(fresh), self.now()
+        dead = [(n, item) for n, item in enumerate(fresh, start=lo) if item.place.state is State.DEAD]
+        for n, item in enumerate(fresh, start=lo):
+            self._put("items", (batch.id, n), item)
+        for n, item in dead:
+            self._put("places", (batch.id, n), item.place)
+        self._tell(batch.id, [course.item_dead(n, item.key, item.place) for n, item in dead])
+        number = ChunkId(len(self._rows["chunks"]) + 1 if fresh else 0)
+        body = journal.Ingested(lo=lo, hi=hi, digests=b"".join(item.digest for item in fresh), chunk=number,
+                                ended=ended, invalid=[(n, item.place.code) for n, item in dead])  # fmt: skip
+        grown = replace(batch, admitted=hi, ingested_at=now if ended else batch.ingested_at)
+        linked = self._link_batch(grown, "ingested", journal.encode_body(body), actor)
+        if fresh:
+            self._put("chunks", number, Chunk(id=number, batch=batch.id, lo=ItemNo(lo), hi=ItemNo(hi), touched_at=now,
+                                              head=linked.head, counts=Counts(dead=len(dead))))  # fmt: skip
 
-    def _append(self, line: bytes, verb: str) -> None:
+    def known(self, batch: BatchId, items: Sequence[NewItem]) -> ingest.Known:
+        with self._turn():
+            self._known(batch)
+            numbers = [self._numbers.get((batch, key_text(item.key))) for item in items]
+            stored = self._rows["items"]
+            return {
+                index: (ItemNo(n), stored[batch, n].payload == items[index].payload)
+                for index, n in enumerate(numbers)
+                if n is not None
+            }
+
+    # -- work ---------------------------------------------------------------------------------------------------
+
+    def claim(self, want: Want) -> Claim | Idle:
+        with self._turn("claim"):
+            now, batch = self.now(), self._known(want.batch)
+            dead = sum(chunk.counts.dead for chunk in self.chunks(batch.id))
+            why = course.barrier(batch, now, want.tolerance, dead)
+            chunk = self._claimable(want, now) if why is None else None
+            afford = self._affordable(want, now)
+            if chunk is None or afford == 0:
+                return self._idle(want, now, why if chunk is None else Barrier.BUDGET)
+            given = lease.grant(
+                chunk, want, now=now, affordable=afford, child_id=ChunkId(len(self._rows["chunks"]) + 1),
+                states=lambda: [self._place(batch.id, n).state for n in range(chunk.lo, chunk.hi)],
+            )  # fmt: skip
+            if given.child is not None:
+                self._put("chunks", given.child.id, given.child)
+            places = self._rows["places"]
+            tried = [(n, places[batch.id, n]) for n in range(given.chunk.lo, given.chunk.hi) if (batch.id, n) in places]
+            self._link(given.chunk, given.entry(lease.snapshots(tried), now))
+            return given.claim
+
+    def _claimable(self, want: Want, now: float) -> Chunk | None:
+        chunks = [chunk for chunk in self._asked(want) if chunk.id not in want.keeps]
+        free = [chunk for chunk in chunks if lease.may_claim(chunk, now=now)]
+        left = [chunk for chunk in chunks if chunk.owner is not None and self._is_dead(chunk.owner)]
+        return lease.first(free) or lease.first(
+            chunk for chunk in left if lease.may_claim(chunk, now=now, owner_is_dead=True)
+        )
+
+    def _asked(self, want: Want) -> list[Chunk]:
+        return self.chunks(want.batch) if want.only is None else [self.chunk_of(want.batch, want.only)]
+
+    def _affordable(self, want: Want, now: float) -> int | None:
+        chunks = self.chunks(want.batch)
+        held = [chunk for chunk in chunks if chunk.pending and (chunk.id in want.keeps or self._is_held(chunk, now))]
+        return lease.affordable(cap=want.cap, reserve=want.reserve, spent=sum(chunk.counts.spent for chunk in chunks),
+                                reserved=sum(chunk.reserved for chunk in held))  # fmt: skip
+
+    def _idle(self, want: Want, now: float, why: Barrier | None) -> Idle:
+        chunks = [chunk for chunk in self._asked(want) if chunk.pending]
+        times = [chunk.due if chunk.owner is None else max(chunk.due, chunk.expires) for chunk in chunks]
+        return Idle(pending=sum(chunk.pending for chunk in chunks), next_due=min(times, default=None),
+                    held=sum(self._is_held(chunk, now) for chunk in chunks), why=why)  # fmt: skip
+
+    def _is_held(self, chunk: Chunk, now: float) -> bool:
+        return chunk.owner is not None and chunk.expires >= now and not self._is_dead(chunk.owner)
+
+    def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
+        with self._turn():
+            found: list[Item] = []
+            for n in map(ItemNo, range(claim.lo if after is None else after + 1, claim.hi)):
+                place, new = self._place(claim.batch, n), self._rows["items"][claim.batch, n]
+                if place.state is not State.PENDING:
+                    continue
+                output = self._rows["outputs"].get((claim.batch, n, place.stage - 1))
+                given = new.payload if place.stage == 0 else (output.data if output is not None else None) or b""
+                is_plain, file = (claim.batch, n) not in self._rows["places"], None if output is None else output.file
+                found.append(Item(n, new.key, new.salt, given, place, is_plain, file))
+                max_bytes -= len(given)
+                if len(found) >= limit or max_bytes <= 0:
+                    break
+            return found
+
+    def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        with self._turn("renew"):
+            expires, kept = self.now() + seconds, list[Lease]()
+            for held in leases:
+                chunk = self._rows["chunks"].get(held.chunk)
+                if chunk is not None and (chunk.fence, chunk.owner) == (held.fence, held.owner):
+                    self._put("chunks", chunk.id, replace(chunk, expires=expires))
+                    kept.append(replace(held, expires=expires))
+            return kept
+
+    def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
+        with self._turn("commit"):
+            chunks = self._rows["chunks"]
+            guards = {
+                number: settle.guard_of(chunks[number], sealed=self._known(chunks[number].batch).sealed_at is not None)
+                for number in {commit.chunk for commit in commits if commit.chunk in chunks}
+            }
+            judged = settle.judge(commits, guards, lambda commit: self._has(commit.chunk, commit.id))
+            for commit in (each.commit for each in judged if each.lands):
+                now, chunk = self.now(), chunks[commit.chunk]
+                self._write(chunk.batch, commit.outputs, commit.moves, commit.checkpoints)
+                self._tell(chunk.batch, commit.events)
+                entry = journal.link_chunk(chunk, commit.kind, commit.body, chunk.owner, commit.fence, commit.id, now)
+                self._link(settle.advanced(chunk, commit, now), entry)
+            return [receipt_of(each) for each in judged]
+
+    # -- operators ----------------------------------------------------------------------------------------------
+
+    def act(self, act: Act) -> list[ItemNo]:
+        with self._turn("act"):
+            batch, changed = self._known(act.batch), list[ItemNo]()
+            if batch.sealed_at is not None:
+                raise Refused(f"batch {batch.name!r} is sealed: reopen it before changing its items")
+            parts = list(acts.by_chunk(act, lambda n: self.chunk_of(act.batch, n)))
+            if acts.may_come_again(act) and act.id and self._was_done(act, [chunk for chunk, _ in parts]):
+                return []
+            for chunk, changes in parts:
+                effect = acts.apply(act, chunk, changes, {each.n: self._place(act.batch, each.n) for each in changes})
+                changed += self._act_on(act, chunk, effect) if effect.changes else []
+            self._tell(act.batch, acts.heard(act, changed))
+            return changed
+
+    def _act_on(self, act: Act, chunk: Chunk, effect: acts.Effect) -> list[ItemNo]:
+        now, changes = self.now(), effect.changes
+        outputs = [each.output for each in changes if each.output is not None]
+        reached = [each.checkpoint for each in changes if each.checkpoint is not None]
+        self._write(act.batch, outputs, [Move(each.n, each.place) for each in changes], reached)
+        for each in changes:
+            if each.renewed is not None:
+                self._put("items", (act.batch, each.n), each.renewed)
+        acted = replace(chunk, counts=chunk.counts.plus(effect.delta), due=0.0,
+                        touched_at=now if effect.revived else chunk.touched_at)  # fmt: skip
+        if effect.seized:
+            acted = replace(acted, fence=effect.fence, version=0, owner=None, expires=0.0, reserved=0, progressed=True)
+        self._link(acted, journal.link_chunk(chunk, act.kind, effect.body, act.actor, effect.fence, act.id, now))
+        return [each.n for each in changes]
+
+    def _was_done(self, act: Act, chunks: Sequence[Chunk]) -> bool:
+        """Whether the act is in the chains of the chunks, or of those that they were cut from."""
+        every = self.chunks(act.batch)
+        return any(self._has(before.id, act.id) for chunk in chunks for before in lineage(every, chunk.lo))
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def batch(self, name: str) -> Batch | None:
+        return next((batch for batch in self.batches() if batch.name == name), None)
+
+    def batches(self) -> list[Batch]:
+        with self._turn():
+            return list(self._rows["batches"].values())
+
+    def chunks(self, batch: BatchId) -> list[Chunk]:
+        with self._turn():
+            found = (chunk for chunk in self._rows["chunks"].values() if chunk.batch == batch)
+            return sorted(found, key=lambda chunk: chunk.lo)
+
+    def chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
+        found = next((chunk for chunk in self.chunks(batch) if chunk.lo <= n < chunk.hi), None)
+        if found is None:
+            raise UsageError(f"batch number {batch} has no item number {n}")
+        return found
+
+    def is_settled(self, batch: BatchId) -> bool:
+        return not any(chunk.pending for chunk in self.chunks(batch))
+
+    def items(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
+              limit: int = 1000) -> list[StoredItem]:  # fmt: skip
+        with self._turn():
+            admitted, found = self._known(batch).admitted, list[StoredItem]()
+            for n in map(ItemNo, range(lo, admitted if hi is None else min(hi, admitted))):
+                place, item = self._place(batch, n), self._rows["items"][batch, n]
+                if (state is None or place.state is state) and len(found) < limit:
+                    found.append(StoredItem(n=n, key=item.key, place=place, payload=item.payload, salt=item.salt))
+            return found
+
+    def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
+                limit: int = 1000) -> list[Output]:  # fmt: skip
+        with self._turn():
+            found = [
+                output
+                for (number, n, s), output in sorted(self._rows["outputs"].items())
+                if number == batch and lo <= n and (hi is None or n < hi) and stage in (None, s)
+            ]
+            return found[:limit]
+
+    def checkpoints(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, limit: int = 1000) -> list[Checkpoint]:
+        with self._turn():
+            self._known(batch)
+            every = sorted(self._rows["checkpoints"].items())
+            return [at for (number, n), at in every if number == batch and lo <= n and (hi is None or n < hi)][:limit]
+
+    def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
+        with self._turn():
+            found, rows = list[Entry](), self._rows["entries"]
+            while len(found) < limit and (entry := rows.get((chain, after + len(found) + 1))) is not None:
+                found.append(entry)
+            return found
+
+    def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
+        with self._turn():
+            return list(self._rows["events"].values())[after : after + limit]
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def _known(self, batch: BatchId) -> Batch:
+        if batch not in self._rows["batches"]:
+            raise UsageError(f"{self.url} has no batch number {batch}")
+        return self._rows["batches"][batch]
+
+    def _place(self, batch: BatchId, n: int) -> Place:
+        """The stored place, or where the outputs say the item stands."""
+        if (batch, n) in self._rows["places"]:
+            return self._rows["places"][batch, n]
+        stages, outputs = course.stage_count(self._known(batch).definition), self._rows["outputs"]
+        stage = next((s for s in range(stages) if (batch, n, s) not in outputs), stages)
+        return Place(stage=stage, state=State.DONE if stage == stages else State.PENDING)
+
+    def _write(
+        self, batch: BatchId, outputs: Sequence[Output], moves: Sequence[Move], reached: Sequence[Checkpoint]
+    ) -> None:
+        for output in outputs:
+            self._put("outputs", (batch, output.n, output.stage), output)
+        for move in moves:
+            self._put("places", (batch, move.n), move.place)
+        for at in reached:
+            self._put("checkpoints", (batch, at.n), replace(at, at=self.now()))
+
+    def _tell(self, batch: BatchId, events: Sequence[Event]) -> None:
+        for event in events:
+            number = len(self._rows["events"]) + 1
+            self._put("events", number, StoredEvent(id=number, batch=batch, at=self.now(), kind=event.kind,
+                                                    body=event.body, n=event.n))  # fmt: skip
+
+    def _link_batch(self, batch: Batch, kind: str, body: bytes, actor: str) -> Batch:
+        entry = journal.link_batch(batch, kind, body, actor, self.now())
+        self._put("entries", (entry.chain, entry.seq), entry)
+        return self._put("batches", batch.id, replace(batch, seq=entry.seq, head=entry.hash))
+
+    def _link(self, chunk: Chunk, entry: Entry) -> None:
+        self._put("entries", (entry.chain, entry.seq), entry)
+        self._put("chunks", chunk.id, replace(chunk, seq=entry.seq, head=entry.hash))
+
+    def _has(self, chain: int, commit_id: bytes) -> bool:
+        entries = self.entries(chain, limit=1 << 60)
+        return any(journal.decode_header(entry.head).commit_id == commit_id for entry in entries)
+
+    def _put(self, table: str, key: Any, row: Any) -> Any:
+        self._changed.append((table, key, row))
+        self._take(table, key, row)
+        return row
+
+    def _take(self, table: str, key: Any, row: Any) -> None:
+        self._rows[table][key] = row
+        if table == "items":
+            self._numbers[key[0], key_text(row.key)] = key[1]
+
+    # -- the log ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _turn(self, verb: str = "") -> Iterator[None]:
+        """Hold the file, know all that was written, and write what this turn changes, or nothing of it."""
+        with self._mutex:
+            if self._depth:
+                yield
+                return
+            if self._file < 0:
+                raise StoreUnavailable(f"{self.url} is closed")
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._depth += 1
+            try:
+                self._catch_up()
+                yield
+                self._append(verb)
+            except BaseException:
+                self._forget()
+                raise
+            finally:
+                self._depth = 0
+                if self._file >= 0:
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _append(self, verb: str) -> None:
+        if not self._changed:
+            return
+        line = msgspec.json.encode(self._changed) + b"\n"
         try:
             written = os.pwrite(self._file, line, self._read_to)
             faults.reach(f"{verb}.written")
@@ -179,57 +451,37 @@ class LogStore:
             os.fsync(self._file)
         except OSError as error:
             os.ftruncate(self._file, self._read_to)
-            self._start_anew()
             raise StoreUnavailable(f"{self.url} cannot be written: {error}; nothing was changed") from error
         self._read_to += len(line)
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Nobody else writes meanwhile, and everything that was written is known."""
-        with self._mutex:
-            if self._file < 0:
-                raise StoreUnavailable(f"{self.url} is closed")
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-            try:
-                self._catch_up()
-                yield
-            finally:
-                if self._file >= 0:
-                    fcntl.flock(self._file, fcntl.LOCK_UN)
+        self._changed = []
 
     def _catch_up(self) -> None:
         size = os.fstat(self._file).st_size
         if size == self._read_to:
             return
         whole, _, torn = os.pread(self._file, size - self._read_to, self._read_to).rpartition(b"\n")
-        for text in whole.splitlines():
-            line = msgspec.json.decode(text, type=Line)
-            self._at, self._dead = line.at, line.dead
-            CALLS[line.verb](self._memory, *msgspec.json.decode(line.arguments, type=ARGUMENTS[line.verb]))
+        for line in whole.splitlines():
+            for table, key, row in msgspec.json.decode(line, type=list[tuple[str, msgspec.Raw, msgspec.Raw]]):
+                kinds = TABLES[table]
+                self._take(table, msgspec.json.decode(key, type=kinds[0]), msgspec.json.decode(row, type=kinds[1]))
         self._read_to = size - len(torn)
         if torn:
             os.ftruncate(self._file, self._read_to)
 
-    def _start_anew(self) -> None:
-        self._at, self._dead, self._read_to = 0.0, list[str](), 0
-        self._memory = MemoryStore(clock=lambda: self._at, is_dead=lambda owner: owner in self._dead)
+    def _forget(self) -> None:
+        """Begin with nothing: the next turn reads the log again."""
+        self._rows: dict[str, dict[Any, Any]] = {table: {} for table in TABLES}
+        self._numbers: dict[tuple[int, str], int] = {}
+        self._changed: list[tuple[str, Any, Any]] = []
+        self._read_to = self._depth = 0
 
 
-CALLS: dict[str, Callable[..., Any]] = {
-    "open_batch": lambda store, name, pipeline, definition, actor: store.open_batch(
-        name, pipeline, definition, actor=actor
-    ),
-    "amend": lambda store, batch, change, actor: store.amend(batch, lambda _: change, actor=actor),
-    "seal": lambda store, batch, actor, reconciliation, reason, events: store.seal(
-        batch, actor=actor, reconciliation=reconciliation, reason=reason, events=events
-    ),
-    "delivered": MemoryStore.delivered,
-    "add_items": lambda store, batch, items, ended, actor: store.add_items(batch, items, ended=ended, actor=actor),
-    "claim": MemoryStore.claim,
-    "renew": MemoryStore.renew,
-    "commit": MemoryStore.commit,
-    "act": MemoryStore.act,
-}
+def open_log(url: str, *, must_exist: bool = False) -> LogStore:
+    """Open the store of a URL such as `log:squares.log`: what an entry point of the group `holdfast.stores` names."""
+    path = Path(url.partition(":")[2].removeprefix("//"))
+    if must_exist and not path.exists():
+        raise UsageError(f"there is no store at {path}: run a pipeline first, or name another")
+    return LogStore(path)
 
 
 def _sync_folder(folder: Path) -> None:

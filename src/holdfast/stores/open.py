@@ -1,6 +1,12 @@
-"""From what a user writes as `store=` to a store; only the kind that is named is loaded."""
+"""From what a user writes as `store=` to a store; only the kind that is named is loaded.
+
+A package may bring stores of its own: an entry point of the group `holdfast.stores`, whose name is a scheme, names a
+function that takes the whole URL and `must_exist`, and returns the open store. Schemes of ours cannot be taken.
+"""
 
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.core.errors import Refused, UsageError
@@ -11,6 +17,11 @@ from holdfast.stores.buckets.base import Bucket
 
 DEFAULT = ".holdfast/state.db"
 LATER = ("postgresql", "postgres")
+GROUP = "holdfast.stores"
+SCHEME = re.compile(r"[a-z][a-z0-9+.-]+")
+OWN = ("sqlite", "memory", base.FILE, *base.SCHEMES)
+Factory = Callable[..., Store]
+"""What an entry point names: `factory(url, must_exist=False)`. Its `capabilities` are told without opening anything."""
 
 
 def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = False) -> Store:
@@ -20,6 +31,8 @@ def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = 
         return where
     if is_bucket(where):
         return _open_bucket(str(where), must_exist=must_exist)
+    if (factory := _factory_of(str(where))) is not None:
+        return factory(str(where), must_exist=must_exist)
     path = _path(str(where))
     if path is None:
         from holdfast.stores.memory import MemoryStore
@@ -39,7 +52,8 @@ def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = 
 def path_of(where: "str | Path | Store | None" = None) -> Path | None:
     """The file in which a store is or would be; None where it is in memory, in a bucket, or open already."""
     where = _named(where)
-    return _path(str(where)) if isinstance(where, str | Path) and not is_bucket(where) else None
+    is_file = isinstance(where, str | Path) and not is_bucket(where) and _factory_of(str(where)) is None
+    return _path(str(where)) if is_file else None
 
 
 def is_there(where: "str | Path | Store | None" = None) -> bool:
@@ -49,6 +63,8 @@ def is_there(where: "str | Path | Store | None" = None) -> bool:
         return True
     if is_bucket(where):
         return _is_in_bucket(bucket_at(str(where)))
+    if (factory := _factory_of(str(where))) is not None:
+        return _can_be_opened(factory, str(where))
     path = _path(str(where))
     return path is not None and filesystem.is_there(path)
 
@@ -59,7 +75,7 @@ def capabilities_of(where: "str | Path | Store | None" = None) -> Capabilities:
     if not isinstance(where, str | Path):
         return getattr(where, "capabilities", Capabilities())  # a store of somebody else may be older than the word
     if not is_bucket(where):
-        return Capabilities()
+        return getattr(_factory_of(str(where)), "capabilities", Capabilities())
     from holdfast.stores.bucket.store import CAPABILITIES
 
     return CAPABILITIES
@@ -106,6 +122,30 @@ def _is_in_bucket(bucket: Bucket) -> bool:
     return is_store_there(bucket)
 
 
+def _factory_of(where: str) -> Factory | None:
+    """Return what an installed package opens stores of that scheme with; None for a path, and for schemes of ours."""
+    scheme, colon, _ = where.partition(":")
+    if not colon or scheme in OWN or SCHEME.fullmatch(scheme) is None:
+        return None
+    from importlib.metadata import entry_points
+
+    found = {each.value: each for each in entry_points(group=GROUP, name=scheme)}
+    if len(found) > 1:
+        raise UsageError(f"store {scheme}:… is claimed by {' and '.join(sorted(found))}: uninstall all but one of them")
+    for point in found.values():
+        factory: Factory = point.load()
+        return factory
+    return None
+
+
+def _can_be_opened(factory: Factory, where: str) -> bool:
+    try:
+        factory(where, must_exist=True).close()
+    except UsageError:
+        return False
+    return True
+
+
 def _named(where: "str | Path | Store | None") -> "str | Path | Store":
     return (os.environ.get("HOLDFAST_STORE") or DEFAULT) if where is None else where
 
@@ -118,6 +158,7 @@ def _path(text: str) -> Path | None:
     if colon and (scheme in LATER or (rest.startswith("//") and scheme != "sqlite")):
         raise UsageError(
             f"store {scheme}:… is not known to this version of Holdfast: name a file, for example {DEFAULT}, or "
-            "a place in a bucket: s3://…, az://…, gs://…, or file:///… for a directory"
+            "a place in a bucket: s3://…, az://…, gs://…, or file:///… for a directory; or install a package that "
+            "brings such stores"
         )
     return Path(rest.removeprefix("//") if scheme == "sqlite" else text).expanduser()

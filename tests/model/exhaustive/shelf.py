@@ -130,11 +130,15 @@ class Shelf:
         return self._moved(kept), receipt
 
     def has_landed(self, number: int, letter: int, commit: Commit, behind: int) -> bool:
-        """What the store says of a commit whose reply never came."""
+        """What the store says of a commit whose reply never came: its chain, and where it landed also the answer to the
+        same commit when it is sent again."""
         kept = self._take(number)
-        landed = has_landed(self._store, self._concrete(kept, letter, commit, behind))
+        written = self._concrete(kept, letter, commit, behind)
+        landed = has_landed(self._store, written)
         if landed != (letter in kept.landed):
             raise Violation(f"the store says that a commit {'landed' if landed else 'did not land'}, which is not true")
+        if landed and not self._store.commit([written])[0].landed:
+            raise Violation("a commit that had landed is sent again and answered as one that did not")
         return landed
 
     def act(self, number: int, act: Act) -> tuple[int, tuple[ItemNo, ...], Raised | None]:

@@ -96,7 +96,7 @@ def test_a_reset_batch_is_done_again_and_verifies(tmp_path: Path) -> None:
     run(pipeline, rows(20))
     batch = lookup.batch_named(pipeline.store, "b")
     shown = operations.preview_reset(pipeline.store, batch, to_stage="write")
-    assert (shown.done, str(shown.usd)) == (20, "0.20")
+    assert (shown["done"], str(shown.usd)) == (20, "0.20")
     assert operations.reset(pipeline.store, batch, BY, to_stage="write").changed == 20
     report = run(pipeline, rows(20))
     assert (report.counts.done, str(report.totals.usd)) == (20, "0.40")

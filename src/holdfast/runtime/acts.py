@@ -6,15 +6,16 @@ left alone and why, and what moved on before the write. Each change is guarded b
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import chain, islice
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Event, ItemNo
-from holdfast.core.plain import Plain
+from holdfast.core.plain import Plain, plain
 from holdfast.stores.base import Store
 
 MEANWHILE = "it moved on meanwhile"
@@ -33,6 +34,47 @@ class By:
             raise UsageError('the journal keeps the reason of every act: pass reason="…"')
         if not self.actor.strip():
             raise UsageError("name who acts: the journal keeps the actor of every act")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview(Plain):
+    """What an act would do, before it is done: for machines what `keys` names, for people titles, rows and examples."""
+
+    batch: str
+    keys: str
+    """What machines are told, in order: counts, facts, or fields of this."""
+    items: int
+    """How many would change."""
+    counts: Mapping[str, int]
+    """By what they are, or what would become of them."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    in_flight: int = 0
+    """Items in the hands of an owner that is alive."""
+    owners: tuple[str, ...] = ()
+    """Those owners: what they do would not be committed."""
+    usd: Decimal | None = None
+    """What was paid for work that would be done again."""
+    seconds: float | None = None
+    """What it took."""
+    first: tuple[Any, ...] = ()
+    """The first of the items: their keys, or a row for each under `columns`."""
+    columns: tuple[str, ...] = ()
+    left_alone: Mapping[str, int] = field(default_factory=dict)
+    """Why others would not change, and how many."""
+    titles: tuple[str, ...] = ()
+    rows: tuple[tuple[str, str], ...] = ()
+    remark: str = ""
+    warning: str = ""
+    """What would keep the items from going on: the end of their batch has come."""
+
+    def __getitem__(self, key: str) -> Any:
+        for told in (self.counts, self.facts):
+            if key in told:
+                return told[key]
+        return getattr(self, key)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {key: plain(self[key]) for key in self.keys.split()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.render import remember
-from holdfast.runtime.acts import By, Result
+from holdfast.runtime.acts import By, Preview, Result
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.text import command
 from holdfast.stores.base import Store
@@ -107,6 +107,22 @@ def goes_on(manner: Manner, plan: Mapping[str, Any], show: Callable[[], None]) -
     elif manner.dry_run:
         render.document(plan)
     return not manner.dry_run
+
+
+def show_preview(shown: Preview) -> None:
+    """Show what an act would do."""
+    for title in shown.titles:
+        render.say(title, render.HEAD if shown.items else "")
+    if shown.rows:
+        render.show(render.facts(shown.rows))
+    if shown.columns and shown.first:
+        render.show(render.table(shown.columns, [tuple(each.values()) for each in shown.first]))
+    if shown.columns and shown.items > len(shown.first):
+        render.say(f"… and {shown.items - len(shown.first):,} more", render.FAINT)
+    if shown.remark:
+        render.say(shown.remark, render.FAINT)
+    if shown.warning:
+        render.say(f"  {shown.warning}.", render.CARE)
 
 
 def agreed(what: str, manner: Manner, *, nothing_to_do: bool = False) -> By:

@@ -27,6 +27,7 @@ from holdfast.interfaces.cli.common import (
     goes_on,
     opened,
     say_result,
+    show_preview,
     warn_of_end,
     with_manner,
 )
@@ -457,28 +458,8 @@ def _resolve(there: Store, batch: Batch, strategy: Strategy, items: list[str] | 
     """Show what would happen, ask, do it, and say what happened."""
     chosen = items if items else None
     shown = resolution.preview_resolution(there, batch, strategy, chosen)
-    if not goes_on(manner, shown.as_dict(), lambda: _show(shown)):
+    if not goes_on(manner, shown.as_dict(), lambda: show_preview(shown)):
         return
     what = f"{strategy.value.capitalize()} {render.many(shown.items, 'orphan')} of {batch.name}"
     by = agreed(what, manner, nothing_to_do=shown.items == 0)
     say_result(resolution.resolve_orphans(there, batch, by, strategy, chosen), manner.as_json)
-
-
-def _show(shown: resolution.Preview) -> None:
-    keys = f" ({', '.join(shown.first)}{', …' if shown.items > len(shown.first) else ''})" if shown.first else ""
-    render.say(f"{render.many(shown.items, 'orphan')} of {shown.batch}{keys} would be resolved by {shown.strategy}:")
-    rows = []
-    if shown.requeued:
-        rows.append(("requeued", f"{shown.requeued:,}, to resume from their checkpoint with the next run"))
-    if shown.buried:
-        often = ", because they were re-enqueued too often" if shown.strategy == Strategy.REQUEUE.value else ""
-        rows.append(("buried", f"{shown.buried:,}, as dead letters{often}"))
-    if shown.never_begun:
-        rows.append(("never begun", f"{shown.never_begun:,} of them: nobody ever took them, a run still would"))
-    if shown.in_flight:
-        whom = ", ".join(shown.owners)
-        rows.append(("fenced off", f"{whom}, alive, with {shown.in_flight:,} of them: what it does will not count"))
-    rows += [("left alone", f"{count:,} ({why})") for why, count in shown.left_alone]
-    render.show(render.facts(rows))
-    if shown.warning:
-        render.say(f"  {shown.warning}.", render.CARE)

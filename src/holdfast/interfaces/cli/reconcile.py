@@ -22,6 +22,7 @@ from holdfast.interfaces.cli.common import (
     StoreOption,
     agreed,
     opened,
+    show_preview,
     warn_of_end,
     with_manner,
 )
@@ -220,9 +221,10 @@ def _repair(
     end.check_goes_on(there, batch)
     sinks: Mapping[int, Sink] | None = sinks_among(pipeline.stages) if pipeline is not None else None
     findings = repairable(there, batch, sinks, _how(found.observed.how == "full"))
-    wanted = repair.plan_repair(batch, found, findings)
+    wanted = repair.preview_repair(batch, found, findings)
     if not manner.as_json:
-        _show_plan(wanted)
+        render.say()
+        show_preview(wanted)
         warn_of_end(there, batch)
     if wanted.items:
         repair.check_share(wanted, share)
@@ -308,22 +310,6 @@ def _row(finding: Finding, stages: list[str]) -> tuple[str, ...]:
     key = "" if finding.key is None else str(finding.key)
     stage = "" if finding.stage is None else stages[finding.stage]
     return finding.what.value, key, stage, finding.file, finding.why, pasteable(finding.remedy)
-
-
-def _show_plan(wanted: repair.Plan) -> None:
-    render.say()
-    if not wanted.items:
-        render.say("There is nothing that a repair could put right.")
-    for stage, count in wanted.by_stage.items():
-        render.say(f"{render.many(count, 'item')} would begin again at {stage!r}, in a new epoch:", render.HEAD)
-    rows = [(key, stage, why) for key, stage, why in wanted.first]
-    if rows:
-        render.show(render.table(["item", "begins again at", "why"], rows))
-    if wanted.items > len(rows):
-        render.say(f"… and {wanted.items - len(rows):,} more", render.FAINT)
-    kinds = ", ".join(f"{count:,} {what}" for what, count in wanted.left.items())
-    if kinds:
-        render.say(f"Left alone: {kinds}. Nothing is ever deleted.", render.FAINT)
 
 
 FINDINGS = 1

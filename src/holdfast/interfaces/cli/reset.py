@@ -17,6 +17,7 @@ from holdfast.interfaces.cli.common import (
     opened,
     read_file,
     say_result,
+    show_preview,
     warn_of_end,
     with_manner,
 )
@@ -27,7 +28,6 @@ from holdfast.runtime.cursors.glance import partition_in_words
 from holdfast.runtime.cursors.standing import borders, is_scan, standings
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import operations, resolution
-from holdfast.runtime.text import brief
 from holdfast.stores.base import Store
 
 
@@ -139,12 +139,7 @@ def reset(
             )
         end.check_goes_on(there, found)
         shown = operations.preview_reset(there, found, item, to_stage=to_stage)
-
-        def show() -> None:
-            _show(shown)
-            warn_of_end(there, found)
-
-        if not goes_on(manner, shown.as_dict(), show):
+        if not goes_on(manner, shown.as_dict(), lambda: show_preview(shown)):
             return
         what = f"Reset item {item} of {batch}" if item is not None else f"Reset all of {batch}"
         by = agreed(what, manner, nothing_to_do=shown.items == 0)
@@ -176,21 +171,3 @@ def _lift(there: Store, batch: Batch, manner: Manner) -> None:
 def is_range(there: Store, batch: Batch, item: str | None) -> bool:
     """Whether a partition of a scan is meant, or all of them; not a row that was buried."""
     return is_scan(batch) and (item is None or borders(lookup.item_named(there, batch, item)) is not None)
-
-
-def _show(shown: operations.ResetPreview) -> None:
-    whose = (
-        f"item {shown.item} of {shown.batch}" if shown.item is not None else f"{shown.items:,} items of {shown.batch}"
-    )
-    render.say(f"{whose} would begin again at {shown.to_stage!r}, in a new epoch:", render.HEAD)
-    states = {name: getattr(shown, name) for name in ("done", "skipped", "dead", "cancelled", "pending")}
-    rows = [("items", ", ".join(f"{count:,} {name}" for name, count in states.items() if count))]
-    rows.append(("thrown away", f"work that took {brief(shown.seconds)} and cost {render.usd(shown.usd)}"))
-    if shown.in_flight:
-        rows.append(
-            (
-                "in flight",
-                f"{shown.in_flight:,} items, held by {', '.join(shown.owners)}: their attempts will not count",
-            )
-        )
-    render.show(render.facts(rows))

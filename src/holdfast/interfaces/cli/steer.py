@@ -9,7 +9,16 @@ import typer
 from holdfast.core.model import Batch
 from holdfast.core.verify import Reconciliation
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import BatchArgument, Manner, agreed, goes_on, opened, say_result, with_manner
+from holdfast.interfaces.cli.common import (
+    BatchArgument,
+    Manner,
+    agreed,
+    goes_on,
+    opened,
+    say_result,
+    show_preview,
+    with_manner,
+)
 from holdfast.runtime import lookup
 from holdfast.runtime.operate import steer
 from holdfast.runtime.text import command, unpause
@@ -59,28 +68,10 @@ def cancel(
         found = lookup.batch_named(there, batch)
         shown = steer.preview_cancel(there, found, at_once=at_once)
         finished = steer.is_finished(there, found)
-        if not goes_on(manner, shown.as_dict(), lambda: _show(shown, finished)):
+        if not goes_on(manner, shown.as_dict(), lambda: show_preview(shown)):
             return
         by = agreed(f"Cancel {batch}", manner, nothing_to_do=finished)
         say_result(steer.cancel(there, found, by, at_once=at_once), manner.as_json)
-
-
-def _show(shown: steer.CancelPreview, finished: bool) -> None:
-    if finished:
-        render.say(f"{shown.batch} is finished: there is nothing that would be cancelled.")
-        return
-    render.say(f"{render.many(shown.items, 'item')} of {shown.batch} would be cancelled, for good:", render.HEAD)
-    rows = [("now", f"{render.many(shown.free, 'item')} that nobody works on")]
-    if shown.in_flight:
-        who = ", ".join(shown.owners)
-        then = (
-            "taken from them at once: what they are doing is thrown away, and may have cost something"
-            if shown.at_once
-            else "those they have begun are finished or left at the next checkpoint, the rest is cancelled"
-        )
-        rows.append(("in flight", f"{render.many(shown.in_flight, 'item')} held by {who}: {then}"))
-    rows.append(("kept", f"{render.many(shown.settled, 'item')} that are settled, with their outputs"))
-    render.show(render.facts(rows))
 
 
 @with_manner()

@@ -2,9 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
-from typing import ClassVar
 
 import msgspec
 
@@ -14,50 +11,21 @@ from holdfast.core.errors import UsageError
 from holdfast.core.journal import FLOAT32, unpack
 from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Batch, Change, Chunk, Output, Place, State, StoredItem
-from holdfast.core.plain import Plain
 from holdfast.core.states import ItemFacts, Transition, move
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import Acts, By, Result
+from holdfast.runtime.acts import Acts, By, Preview, Result
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import reconcile
 from holdfast.runtime.operate.by_hand import OutputByHand, fitted
 from holdfast.runtime.report.attempts import AttemptReader
+from holdfast.runtime.text import brief
+from holdfast.runtime.text import usd as money
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item, lineage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResetPreview(Plain):
-    """What a reset would begin again, and what it would throw away."""
-
-    _tells: ClassVar[str] = "* items"
-
-    batch: str
-    item: str | None
-    to_stage: str
-    done: int
-    skipped: int
-    dead: int
-    cancelled: int
-    pending: int
-    """Items that have begun or are in somebody's hands."""
-    in_flight: int
-    owners: tuple[str, ...]
-    """Whose work would not be committed."""
-    usd: Decimal
-    """What was paid, at that stage and later, for the work that would be done again."""
-    seconds: float
-    """What it took."""
-    warning: str
-    """What would keep the items from going on: the end of their batch has come."""
-
-    @property
-    def items(self) -> int:
-        return self.done + self.skipped + self.dead + self.cancelled + self.pending
-
-
-def preview_reset(store: Store, batch: Batch, item: str | None = None, *, to_stage: str | int = 0) -> ResetPreview:
+def preview_reset(store: Store, batch: Batch, item: str | None = None, *, to_stage: str | int = 0) -> Preview:
     """What `operations.reset` would do now. Nothing is changed."""
     target = lookup.stage_numbered(batch, to_stage)
     name = lookup.stage_names(batch)[target]
@@ -68,7 +36,10 @@ def preview_reset(store: Store, batch: Batch, item: str | None = None, *, to_sta
     return _of_item(store, batch, found, lineage(chunks, found.n), name=name, target=target)
 
 
-def _of_batch(store: Store, batch: Batch, name: str, target: int, chunks: list[Chunk]) -> ResetPreview:
+RESET_KEYS = "batch item to_stage done skipped dead cancelled pending in_flight owners usd seconds warning items"
+
+
+def _of_batch(store: Store, batch: Batch, name: str, target: int, chunks: list[Chunk]) -> Preview:
     now = store.now()
     held = [chunk for chunk in chunks if chunk.pending and owners.is_live(chunk, now)]
     if target == 0:
@@ -76,44 +47,36 @@ def _of_batch(store: Store, batch: Batch, name: str, target: int, chunks: list[C
         seconds = sum(chunk.counts.seconds for chunk in chunks)
     else:
         spent, seconds = _cost(AttemptReader(store, chunks), target)
-    return ResetPreview(
-        batch=batch.name,
-        item=None,
-        to_stage=name,
-        done=sum(chunk.counts.done for chunk in chunks),
-        skipped=sum(chunk.counts.skipped for chunk in chunks),
-        dead=sum(chunk.counts.dead for chunk in chunks),
-        cancelled=sum(chunk.counts.cancelled for chunk in chunks),
-        pending=sum(chunk.pending for chunk in chunks),
-        in_flight=sum(chunk.pending for chunk in held),
-        owners=_owners(held),
-        usd=canonical.to_usd(spent),
-        seconds=seconds,
-        warning=end.end_in_the_way(store, batch),
-    )
+    counts = {state: sum(getattr(chunk.counts, state) for chunk in chunks) for state in SETTLED}
+    counts["pending"] = sum(chunk.pending for chunk in chunks)
+    return _preview(store, batch, None, name, counts, held, sum(chunk.pending for chunk in held), spent, seconds)
 
 
-def _of_item(
-    store: Store, batch: Batch, item: StoredItem, line: list[Chunk], *, name: str, target: int
-) -> ResetPreview:
+def _of_item(store: Store, batch: Batch, item: StoredItem, line: list[Chunk], *, name: str, target: int) -> Preview:
     now, state = store.now(), item.place.state
     held = [chunk for chunk in line[-1:] if state is State.PENDING and owners.is_live(chunk, now)]
     spent, seconds = _cost(AttemptReader(store, line), target, item.n)
-    return ResetPreview(
-        batch=batch.name,
-        item=str(item.key),
-        to_stage=name,
-        **{each.value: int(state is each) for each in State},
-        in_flight=len(held),
-        owners=_owners(held),
-        usd=canonical.to_usd(spent),
-        seconds=seconds,
-        warning=end.end_in_the_way(store, batch),
-    )
+    counts = {each: int(state.value == each) for each in (*SETTLED, "pending")}
+    return _preview(store, batch, str(item.key), name, counts, held, len(held), spent, seconds)
 
 
-def _owners(chunks: list[Chunk]) -> tuple[str, ...]:
-    return tuple(sorted({owners.short(chunk.owner) for chunk in chunks if chunk.owner is not None}))
+def _preview(
+    store: Store, batch: Batch, item: str | None, stage: str, counts: dict[str, int], held: list[Chunk],
+    in_flight: int, spent: int, seconds: float,
+) -> Preview:  # fmt: skip
+    """Tell what a reset would begin again, and what it would throw away."""
+    items, usd = sum(counts.values()), canonical.to_usd(spent)
+    by = tuple(sorted({owners.short(chunk.owner) for chunk in held if chunk.owner is not None}))
+    whose = f"item {item} of {batch.name}" if item is not None else f"{items:,} items of {batch.name}"
+    rows = [("items", ", ".join(f"{count:,} {name}" for name, count in counts.items() if count))]
+    rows.append(("thrown away", f"work that took {brief(seconds)} and cost {money(usd)}"))
+    if in_flight:
+        rows.append(("in flight", f"{in_flight:,} items, held by {', '.join(by)}: their attempts will not count"))
+    return Preview(
+        batch=batch.name, keys=RESET_KEYS, items=items, counts=counts, facts={"item": item, "to_stage": stage},
+        in_flight=in_flight, owners=by, usd=usd, seconds=seconds, warning=end.end_in_the_way(store, batch),
+        titles=(f"{whose} would begin again at {stage!r}, in a new epoch:",), rows=tuple(rows),
+    )  # fmt: skip
 
 
 def _cost(reader: AttemptReader, target: int, n: int | None = None) -> tuple[int, float]:
@@ -134,6 +97,7 @@ SENT_BACK = frozenset({"reset", "redriven"})
 CUT_PAYLOAD = "too_large"
 RESOLVED = "resolved"
 RECOVERED = "recovered"
+SETTLED = ("done", "skipped", "dead", "cancelled")
 NO_INPUT = {RESOLVED: "resolved by hand", RECOVERED: "recovered by its output"}
 """Codes of items that may stand behind stages they have no outputs of."""
 

@@ -2,17 +2,16 @@
 different goes back to the stage that makes it. Outputs themselves are never touched. What it would do is shown first.
 """
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from holdfast.core.errors import Refused
 from holdfast.core.model import Batch
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import REPAIRABLE, Finding, Reconciliation, is_too_much
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import MEANWHILE, By, Result, grouped
+from holdfast.runtime.acts import MEANWHILE, By, Preview, Result, grouped
 from holdfast.runtime.lifecycle.end import check_goes_on, end_in_the_way
 from holdfast.runtime.operate.reconcile import Findings
 from holdfast.runtime.text import many
@@ -22,53 +21,39 @@ from holdfast.stores.base import Store
 SHOWN = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a repair would do."""
-
-    batch: str
-    items: int
-    """Items that would go back."""
-    done: int
-    """Of so many that are done or dead."""
-    by_stage: dict[str, int]
-    first: tuple[tuple[str, str, str], ...]
-    """(item, stage it begins again at, why) of the first ones."""
-    left: dict[str, int]
-    """Findings that a repair leaves alone, by kind."""
-
-    def as_dict(self) -> dict[str, Any]:
-        first = [{"item": item, "to_stage": stage, "why": why} for item, stage, why in self.first]
-        return {"batch": self.batch, "rewound": self.items, "done": self.done, "by_stage": self.by_stage,
-                "first": first, "left_alone": self.left, "deleted": 0}  # fmt: skip
+COLUMNS = {"item": "item", "to_stage": "begins again at", "why": "why"}
 
 
-def plan_repair(batch: Batch, found: Reconciliation, findings: Findings) -> Plan:
+def preview_repair(batch: Batch, found: Reconciliation, findings: Findings) -> Preview:
     """What would go back, and where to. Nothing is changed."""
-    names, by_stage = lookup.stage_names(batch), dict[str, int]()
-    first: list[tuple[str, str, str]] = []
-    items = 0
+    names, by_stage = lookup.stage_names(batch), Counter[str]()
+    first: list[dict[str, str]] = []
     for worst in _by_item(findings):
         assert worst.stage is not None
-        items += 1
         stage = names[worst.stage]
-        by_stage[stage] = by_stage.get(stage, 0) + 1
+        by_stage[stage] += 1
         if len(first) < SHOWN:
-            first.append((str(worst.key), stage, worst.why))
+            first.append({"item": str(worst.key), "to_stage": stage, "why": worst.why})
     left = {what.value: count for what, count in found.found.items() if count and what not in REPAIRABLE}
-    return Plan(
-        batch=batch.name, items=items, done=found.recorded.done, by_stage=by_stage, first=tuple(first), left=left
-    )
+    kinds = ", ".join(f"{count:,} {what}" for what, count in left.items())
+    titles = [f"{many(n, 'item')} would begin again at {stage!r}, in a new epoch:" for stage, n in by_stage.items()]
+    return Preview(
+        batch=batch.name, keys="batch rewound done by_stage first left_alone deleted", items=by_stage.total(),
+        counts={"rewound": by_stage.total(), "done": found.recorded.done}, left_alone=left, first=tuple(first),
+        facts={"by_stage": by_stage, "deleted": 0}, columns=tuple(COLUMNS.values()),
+        titles=tuple(titles) or ("There is nothing that a repair could put right.",),
+        remark=f"Left alone: {kinds}. Nothing is ever deleted." if kinds else "",
+    )  # fmt: skip
 
 
-def check_share(wanted: Plan, share: float) -> None:
+def check_share(wanted: Preview, share: float) -> None:
     """Refuse to undo much without being told so: perhaps it is the disk that is missing, or the folder another one."""
-    if is_too_much(wanted.items, wanted.done, share):
-        percent = 100 * wanted.items / max(1, wanted.done)
+    if is_too_much(wanted.items, wanted["done"], share):
+        percent = 100 * wanted.items / max(1, wanted["done"])
         most = f"{share:.0%}" if isinstance(share, float) else f"{share:,}"
         raise Refused(
             f"{many(wanted.items, 'item')} of batch {wanted.batch!r} would go back, {percent:.0f}% of the "
-            f"{wanted.done:,} that are done; without being told so it is at most {most}: is the "
+            f"{wanted['done']:,} that are done; without being told so it is at most {most}: is the "
             "disk there, and is this the folder that the batch ran in? If so, pass --undo 100%; nothing was changed"
         )
 

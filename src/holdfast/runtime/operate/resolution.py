@@ -5,10 +5,10 @@ own, the others with one event for all. A group is told by chunk, kind and the m
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any
 
 from holdfast.core import acts as core
 from holdfast.core import canonical, course, journal
@@ -18,14 +18,14 @@ from holdfast.core.errors import UsageError
 from holdfast.core.journal import LIFTED
 from holdfast.core.limits import FOUND_EACH, FOUND_GROUPS
 from holdfast.core.model import Batch, Change, Chunk, Event, ItemNo, Place, State
-from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import Acts, By, Result, grouped
+from holdfast.runtime.acts import Acts, By, Preview, Result, grouped
 from holdfast.runtime.journal import forward
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import reconcile
 from holdfast.runtime.report import orphans
 from holdfast.runtime.report.orphans import Eye, Orphan, find
+from holdfast.runtime.text import many
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
@@ -104,37 +104,7 @@ BURIED = "buried"
 """And the one of an item that was to be requeued once too often."""
 LETTER = "a dead letter: see `holdfast dead`"
 FIRST_KEYS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preview(Plain):
-    """What resolving would do now."""
-
-    _tells: ClassVar[str] = (
-        "batch strategy requeued buried in_flight never_begun owners first left_alone=_left warning items"
-    )
-
-    batch: str
-    strategy: str
-    requeued: int
-    buried: int
-    in_flight: int
-    """Of all these, items in the hands of an owner that is alive: it will be fenced off."""
-    never_begun: int
-    """Of all these, items that nobody ever took."""
-    owners: tuple[str, ...]
-    first: tuple[str, ...]
-    left_alone: tuple[tuple[str, int], ...]
-    warning: str = ""
-    """What would keep them from going on: the end of their batch has come."""
-
-    @property
-    def items(self) -> int:
-        return self.requeued + self.buried
-
-    @property
-    def _left(self) -> dict[str, int]:
-        return dict(self.left_alone)
+RESOLVE_KEYS = "batch strategy requeued buried in_flight never_begun owners first left_alone warning items"
 
 
 def check_strategy(text: str) -> Strategy:
@@ -164,10 +134,31 @@ def preview_resolution(store: Store, batch: Batch, strategy: Strategy, items: Se
             owners[orphan.owner] = None
         if len(first) < FIRST_KEYS:
             first.append(canonical.key_text(orphan.key))
+    warning = end.end_in_the_way(store, batch) if counts[State.PENDING] else ""
+    told = {"requeued": counts[State.PENDING], "buried": counts[State.DEAD], "never_begun": untouched}
+    return _preview(batch, strategy, told, held, tuple(owners), tuple(first), left, warning)
+
+
+def _preview(
+    batch: Batch, strategy: Strategy, counts: dict[str, int], held: int, owners: tuple[str, ...],
+    first: tuple[str, ...], left: Mapping[str, int], warning: str,
+) -> Preview:  # fmt: skip
+    items = counts["requeued"] + counts["buried"]
+    keys = f" ({', '.join(first)}{', …' if items > len(first) else ''})" if first else ""
+    often = ", because they were re-enqueued too often" if strategy is Strategy.REQUEUE else ""
+    told = {
+        "requeued": f"{counts['requeued']:,}, to resume from their checkpoint with the next run",
+        "buried": f"{counts['buried']:,}, as dead letters{often}",
+        "never_begun": f"{counts['never_begun']:,} of them: nobody ever took them, a run still would",
+    }
+    rows = [(name.replace("_", " "), text) for name, text in told.items() if counts[name]]
+    if held:
+        rows.append(("fenced off", f"{', '.join(owners)}, alive, with {held:,} of them: what it does will not count"))
+    rows += [("left alone", f"{count:,} ({why})") for why, count in left.items()]
     return Preview(
-        batch=batch.name, strategy=strategy.value, requeued=counts[State.PENDING], buried=counts[State.DEAD],
-        in_flight=held, never_begun=untouched, owners=tuple(owners), first=tuple(first), left_alone=tuple(left.items()),
-        warning=end.end_in_the_way(store, batch) if counts[State.PENDING] else "",
+        batch=batch.name, keys=RESOLVE_KEYS, items=items, counts=counts, facts={"strategy": strategy.value},
+        in_flight=held, owners=owners, first=first, left_alone=dict(left), warning=warning, rows=tuple(rows),
+        titles=(f"{many(items, 'orphan')} of {batch.name}{keys} would be resolved by {strategy.value}:",),
     )  # fmt: skip
 
 

@@ -7,8 +7,6 @@ leaves at its next checkpoint; what a dead one held is taken from it.
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import ClassVar
 
 from holdfast.core import canonical, course, journal
 from holdfast.core.acts import change_of
@@ -16,21 +14,22 @@ from holdfast.core.course import CANCELLED, ENDED, to_note, to_steer
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ITEMS
 from holdfast.core.model import Batch, Change, Course, State, StoredItem
-from holdfast.core.plain import Plain
 from holdfast.core.states import Transition, move
 from holdfast.core.verify import Reconciliation
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import Acts, By, Result
+from holdfast.runtime.acts import Acts, By, Preview, Result
 from holdfast.runtime.define.options import Until
 from holdfast.runtime.journal import backward
 from holdfast.runtime.operate import reconcile
 from holdfast.runtime.operate.reconcile import NO_SINKS, look_for_end
 from holdfast.runtime.sinks.base import Sink
-from holdfast.runtime.text import command, in_utc
+from holdfast.runtime.text import command, in_utc, many
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item
 
 IN_FLIGHT = "in flight: their owners finish them, or leave them at the next checkpoint"
+THROWN_AWAY = "taken from them at once: what they are doing is thrown away, and may have cost something"
+FINISHED_FIRST = "those they have begun are finished or left at the next checkpoint, the rest is cancelled"
 
 
 # -- pause, resume, cancel ------------------------------------------------------------------------------------------
@@ -64,40 +63,25 @@ def is_finished(store: Store, batch: Batch) -> bool:
     return not any(chunk.pending for chunk in store.chunks(batch.id))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelPreview(Plain):
-    """What `cancel` would do now."""
-
-    _tells: ClassVar[str] = "batch free in_flight owners settled at_once"
-
-    batch: str
-    free: int
-    """Items that nobody holds, or whose owner is gone: they would be cancelled now."""
-    in_flight: int
-    """Items in the hands of a live owner."""
-    owners: tuple[str, ...]
-    settled: int
-    """Items that would stay as they are."""
-    at_once: bool
-
-    @property
-    def items(self) -> int:
-        return self.free + self.in_flight
-
-
-def preview_cancel(store: Store, batch: Batch, *, at_once: bool = False) -> CancelPreview:
+def preview_cancel(store: Store, batch: Batch, *, at_once: bool = False) -> Preview:
     """What `cancel` would do. Nothing is changed."""
     chunks, now = store.chunks(batch.id), store.now()
     held = [chunk for chunk in chunks if chunk.pending and owners.is_live(chunk, now)]
     pending, in_flight = (sum(chunk.pending for chunk in some) for some in (chunks, held))
-    return CancelPreview(
-        batch=batch.name,
-        free=pending - in_flight,
-        in_flight=in_flight,
-        owners=tuple(sorted({owners.short(chunk.owner) for chunk in held if chunk.owner is not None})),
-        settled=sum(chunk.counts.settled for chunk in chunks),
-        at_once=at_once,
-    )
+    by = tuple(sorted({owners.short(chunk.owner) for chunk in held if chunk.owner is not None}))
+    counts = {"free": pending - in_flight, "settled": sum(chunk.counts.settled for chunk in chunks)}
+    title = f"{many(pending, 'item')} of {batch.name} would be cancelled, for good:"
+    rows = [("now", f"{many(counts['free'], 'item')} that nobody works on")]
+    if in_flight:
+        then = THROWN_AWAY if at_once else FINISHED_FIRST
+        rows.append(("in flight", f"{many(in_flight, 'item')} held by {', '.join(by)}: {then}"))
+    rows.append(("kept", f"{many(counts['settled'], 'item')} that are settled, with their outputs"))
+    if is_finished(store, batch):
+        title, rows = f"{batch.name} is finished: there is nothing that would be cancelled.", []
+    return Preview(
+        batch=batch.name, keys="batch free in_flight owners settled at_once", items=pending, counts=counts,
+        facts={"at_once": at_once}, in_flight=in_flight, owners=by, titles=(title,), rows=tuple(rows),
+    )  # fmt: skip
 
 
 # -- what is left over ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from holdfast.core.model import State
 from holdfast.core.states import TABLE
 from tests.house.source import ROOT, modules
 
-DECODING = ("src/holdfast/stores/",)
+DECODING = "src/holdfast/stores/"
 """Where a place that was stored is read back."""
 
 

@@ -22,7 +22,7 @@ from holdfast.runtime.engine.ledger import Figures
 from holdfast.runtime.operate import closing
 from holdfast.runtime.operate.reconcile import reconcile
 from holdfast.runtime.report import statistics, status
-from holdfast.runtime.report.forecast import PastAttempts
+from holdfast.runtime.report.forecast import Forecast, PastAttempts, recent_commits
 from holdfast.runtime.report.orphans import Blame
 from holdfast.runtime.report.statistics import read_savings
 from holdfast.runtime.report.status import StateCounts
@@ -201,7 +201,7 @@ class Report(Plain):
     """What to know about the state, and what to do next."""
     counts: status.StateCounts
     totals: statistics.Totals
-    forecast: status.Forecast
+    forecast: Forecast
     this_run: ThisRun
     saved: Saved
     dead: tuple[DeadLetter, ...]
@@ -506,7 +506,7 @@ def _saved(
         kept = read_savings(store, chunks, {chunk.id: chunk.seq for chunk in began_with})
         seconds, spent = kept.sum()
         return Saved(run.before.done, canonical.to_usd(spent), seconds, kept.items != run.before.done)
-    past = PastAttempts.of(each.body for each in status.recent_commits(store, began_with, SAVED_ENTRIES))
+    past = PastAttempts.of(each.body for each in recent_commits(store, began_with, SAVED_ENTRIES))
     seconds, spent = past.cost({stage: run.before.done for stage in range(stages) if stage in past.costs}) or (0.0, 0)
     return Saved(run.before.done, canonical.to_usd(spent), seconds, about=True)
 

@@ -1,88 +1,25 @@
-"""How fast a batch is worked on, from its last commits: only time in which somebody worked on it counts.
-
-A run is at work from the beginning of the work that it commits first until its last commit. Between two runs nobody is.
-"""
+"""How a batch stands: counts that add up, money, who holds what, and how it ended."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from holdfast.core import acts, canonical, course, journal
+from holdfast.core import acts, course
 from holdfast.core.course import ENDED, End, end_of, word_of
-from holdfast.core.journal import FLOAT32, unpack
-from holdfast.core.limits import DEAD_SEEN, RATE_PAUSE
+from holdfast.core.limits import DEAD_SEEN
 from holdfast.core.model import Batch, Chunk, Course, State
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
-from holdfast.runtime.journal import forward
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.lifecycle.end import Seal
 from holdfast.runtime.report import orphans, statistics
-from holdfast.runtime.report.forecast import PastAttempts
+from holdfast.runtime.report.forecast import RECENT_ENTRIES, Forecast, Recent, forecast_left, recent_commits
 from holdfast.runtime.report.orphans import Activity, Blame
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item
 from holdfast.stores.owners import IsDead
-
-RATE_ENTRIES = 200
-
-
-class Committed(NamedTuple):
-    """A commit: when, by whom, and what it says."""
-
-    at: float
-    owner: str
-    body: journal.Checkpointed
-
-
-def rate(commits: Iterable[Committed]) -> float | None:
-    """Items settled per second of work over the last commits; None before there are two."""
-    seen = sorted(commits, key=lambda each: each.at)[-RATE_ENTRIES:]
-    seconds = worked(seen)
-    return sum(settled_in(each.body) for each in seen[1:]) / seconds if seconds > 0 else None
-
-
-def worked(commits: list[Committed]) -> float:
-    """Return the seconds between the first and the last of some commits in which somebody was at work."""
-    seconds, until = 0.0, commits[0].at if commits else 0.0
-    for since, at in sorted(_spans(commits)):
-        seconds += max(0.0, at - max(since, until))
-        until = max(until, at)
-    return seconds
-
-
-def _spans(commits: list[Committed]) -> Iterator[tuple[float, float]]:
-    last: dict[str, float] = {}
-    for each in commits:
-        since = last.get(each.owner)
-        if since is None or each.at - since > RATE_PAUSE:  # another run; or its machine slept
-            since = each.at - _longest(each.body)
-        last[each.owner] = each.at
-        yield since, each.at
-
-
-def _longest(body: journal.Checkpointed) -> float:
-    """Return how long the oldest work of a commit took, from the moment it was ready."""
-    took = [attempt.queued + attempt.seconds for attempt in body.attempts]
-    for group in body.advanced:
-        took += map(sum, zip(unpack(FLOAT32, group.queued), unpack(FLOAT32, group.seconds), strict=True))
-    return max(took, default=0.0)
-
-
-def settled_in(body: journal.Checkpointed) -> int:
-    """How many items a commit brought to their end."""
-    finished = sum(len(group.items) for group in body.advanced if group.finished)
-    return finished + sum(1 for attempt in body.attempts if attempt.outcome in ("skip", "bury"))
-
-
-RECENT_ENTRIES = 1_000
-CHUNK_ENTRIES = 64
-SAMPLED_ITEMS = 1_000
-"""Pending items that are looked at to tell at which stages the rest stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,20 +63,6 @@ class HeldChunk:
     is_live: bool
     by_its_clock: bool = False
     """Whether that is told by its owner's clock, which may be wrong: on a bucket no clock is common to all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
-    """What is left, at the rate and the cost of the last commits. None where they do not tell."""
-
-    left: int
-    rate: float | None
-    """Items settled per second, over the last entries of the journal."""
-    seconds: float | None
-    """Until the end, at that rate, while somebody works on it."""
-    work_seconds: float | None
-    """Seconds of handlers that the rest will take."""
-    usd: Decimal | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +150,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         stages=tuple(lookup.stage_names(batch)),
         counts=counts,
         totals=totals,
-        forecast=_forecast(store, batch, chunks, counts, recent),
+        forecast=forecast_left(store, batch, chunks, recent, left=counts.pending, running=counts.running),
         leases=tuple(
             _held(chunk, now, is_dead, store.capabilities.one_clock)
             for chunk in chunks
@@ -306,58 +229,3 @@ def _held(chunk: Chunk, now: float, is_dead: IsDead, one_clock: bool) -> HeldChu
         is_live=owners.is_live(chunk, now, is_dead),
         by_its_clock=not one_clock,
     )
-
-
-class Recent:
-    """What the last commits of a batch tell, read once: what items took and cost, how fast they came, when they did."""
-
-    def __init__(self, commits: Iterable[Committed]) -> None:
-        self.past = PastAttempts()
-        self.commits: list[Committed] = []
-        self._moved: set[float] = set()
-        for each in commits:
-            self.past.learn(each.body)
-            self.commits.append(each)
-            if each.body.advanced or each.body.attempts or each.body.positions:
-                self._moved.add(each.at)
-
-    def progressed_at(self, chunks: Sequence[Chunk]) -> float | None:
-        """Return when something last moved: to give back what was claimed is not progress."""
-        bare = {each.at for each in self.commits}.difference(self._moved)
-        touched = (chunk.touched_at for chunk in chunks if chunk.touched_at not in bare)
-        return max([*self._moved, *touched], default=None)
-
-
-def _forecast(store: Store, batch: Batch, chunks: Sequence[Chunk], counts: StateCounts, recent: Recent) -> Forecast:
-    left, past = counts.pending, recent.past
-    speed = rate(recent.commits)
-    cost = past.cost(_work_left(store, batch, chunks, left)) if past.costs else None
-    return Forecast(
-        left=left, rate=speed, seconds=left / speed if speed and (counts.running or not left) else None,
-        work_seconds=None if cost is None else cost[0], usd=None if cost is None else canonical.to_usd(cost[1]),
-    )  # fmt: skip
-
-
-def recent_commits(store: Store, chunks: Sequence[Chunk], entries: int) -> Iterator[Committed]:
-    """Yield the last commits of a batch, whoever made them: from the chunks that were written last, at
-    least some of each, about so many entries in all, and none that came after these chunks were read."""
-    for chunk in sorted(chunks, key=lambda chunk: chunk.touched_at, reverse=True):
-        if entries <= 0:
-            return
-        after = max(0, chunk.seq - max(CHUNK_ENTRIES, entries // 2))
-        entries -= chunk.seq - after
-        for entry in forward(store, chunk, after=after, upto=chunk.seq):
-            body = entry.body
-            if isinstance(body, journal.Checkpointed):
-                yield Committed(entry.at, entry.actor, body)
-
-
-def _work_left(store: Store, batch: Batch, chunks: Sequence[Chunk], left: int) -> dict[int, int]:
-    """Return how many items have to run at each stage, judged by where the first pending ones are."""
-    stages, sample = len(lookup.stage_names(batch)), Counter[int]()
-    for chunk in chunks:
-        if chunk.pending and sample.total() < SAMPLED_ITEMS:
-            some = store.items(batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING, limit=SAMPLED_ITEMS)
-            sample.update(item.place.stage for item in some)
-    seen = max(1, sample.total())
-    return {stage: round(Fraction(left * sum(sample[at] for at in range(stage + 1)), seen)) for stage in range(stages)}

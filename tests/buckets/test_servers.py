@@ -6,7 +6,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.errors import StoreUnavailable
-from holdfast.runtime.cursors import acts
+from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.scan import Scan
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.base import Bucket

@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.core.errors import Refused
 from holdfast.core.model import Course
-from holdfast.runtime.cursors import acts, document, retrying
-from holdfast.runtime.cursors.standing import standings
-from holdfast.runtime.operate import audit
+from holdfast.runtime.operate import audit, state_document
+from holdfast.runtime.operate import cursors as acts
+from holdfast.runtime.partitions import standings
 from holdfast.stores import faults
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
@@ -47,13 +47,13 @@ def _reset(store: Store) -> None:
 def _retry(store: Store) -> None:
     found = store.batch("totals")
     assert found is not None
-    retrying.retry(store, found, retrying.plan_retry(store, found), BY, named=False)
+    acts.retry(store, found, acts.plan_retry(store, found), BY, named=False)
 
 
 def _settle(store: Store) -> None:
     found = store.batch("totals")
     assert found is not None
-    retrying.settle(store, found, BY, "3", b"7")
+    acts.settle(store, found, BY, "3", b"7")
 
 
 ACTS: dict[str, Callable[[Store], None]] = {"clone": _clone, "reset": _reset, "retry": _retry, "settle": _settle}
@@ -127,7 +127,7 @@ def check(store: Store, act: str, where: str) -> None:
     found = store.batch(name)
     assert found is not None
     assert found.course is Course.OPEN, where
-    assert document.document(store, found)["partitions"]
+    assert state_document.document(store, found)["partitions"]
     assert all(audit.verify(store, each).holds for each in store.batches()), where
     totals = Totals(store, ROWS, partitions=PARTS)
     report = totals.run(name)

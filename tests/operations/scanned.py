@@ -8,8 +8,8 @@ from holdfast.core import cursor
 from holdfast.core.model import Batch, Claim, Item, Want
 from holdfast.core.settle import NOTHING, Holder, Reached, commit
 from holdfast.runtime.acts import By
-from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.define.policy import Retry
+from holdfast.runtime.partitions import standings
 from holdfast.runtime.scan import Scan
 from holdfast.stores.base import Receipt, Store
 from holdfast.testing.rows import Rows

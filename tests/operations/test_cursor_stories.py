@@ -25,9 +25,9 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Conflict
 from holdfast.core.model import Batch, Claim, State, Want
 from holdfast.core.settle import NOTHING, Holder, Reached, commit
-from holdfast.runtime.cursors import acts, document, planting
-from holdfast.runtime.cursors.history import history
-from holdfast.runtime.cursors.standing import standings
+from holdfast.runtime.operate import cursors as acts
+from holdfast.runtime.operate import state_document
+from holdfast.runtime.partitions import history, standings
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
@@ -167,14 +167,14 @@ class Stories(RuleBasedStateMachine):
     @rule(which=st.integers(0, 3))
     def export(self, which: int) -> None:
         name = self.names[which % len(self.names)]
-        data = json.dumps(document.document(self.store, self._batch(name))).encode()
+        data = json.dumps(state_document.document(self.store, self._batch(name))).encode()
         self.saved.append((name, data, {part: set(self.handled[name, part]) for part in range(PARTS)}))
 
     @precondition(lambda self: self.saved)
     @rule(which=st.integers(0, 9))
     def put_back(self, which: int) -> None:
         name, data, handled = self.saved[which % len(self.saved)]
-        plan = acts.to_state(self.store, self._batch(name), data, "saved.json", kind=planting.IMPORTED)
+        plan = acts.to_state(self.store, self._batch(name), data, "saved.json", kind=acts.IMPORTED)
         for part in json.loads(data)["partitions"]:
             self._tell(name, part["key"], plan, _said(part))
             self.handled[name, part["key"]] = set(handled[part["key"]])

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.core import canonical, cursor, journal, state_document
+from holdfast.core import canonical, cursor, journal
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
 from holdfast.core.model import CommitRefusal, Course
-from holdfast.runtime.cursors import acts, audit, document, glance
-from holdfast.runtime.cursors.history import history
-from holdfast.runtime.cursors.remarks import remarks
-from holdfast.runtime.cursors.standing import standings
+from holdfast.runtime.operate import cursor_audit as audit
+from holdfast.runtime.operate import cursors as acts
+from holdfast.runtime.operate import state_document
+from holdfast.runtime.partitions import history, remarks, standings
+from holdfast.runtime.report import overview as glance
 from holdfast.runtime.sources.base import Span
 from holdfast.stores import faults
 from holdfast.stores.base import Receipt, Store
@@ -38,7 +39,7 @@ def half(store: Store) -> Totals:
 
 
 def exported(totals: Totals, name: str = "totals") -> bytes:
-    return json.dumps(document.document(totals.store, totals.batch(name))).encode()
+    return json.dumps(state_document.document(totals.store, totals.batch(name))).encode()
 
 
 # -- the document -----------------------------------------------------------------------------------------------------
@@ -51,18 +52,18 @@ def test_the_document_tells_everything(half: Totals, clock: Clock) -> None:
     assert half.reach(claim, 500).landed
     clock.advance(2)
     half.store.renew([claim.lease], 30.0)
-    told = document.document(half.store, half.batch())
+    told = state_document.document(half.store, half.batch())
     (part,) = told["partitions"]
     assert (told["version"], told["name"], told["source"]) == (1, "totals", {"kind": "rows"})
     assert told["source_fingerprint"].startswith("sha256:")
     at, lease = part["checkpoint"], part["lease"]
     assert (at["cursor"], at["rows"], at["acc"]) == ({"kind": "row", "value": 500, "tiebreaker": None}, 500, 1)
     assert (at["last_commit_rows"], len(at["last_commit_id"])) == (100, 32)
-    assert at["updated_at"] == document.moment(clock() - 2)
+    assert at["updated_at"] == state_document.moment(clock() - 2)
     assert (lease["owner"], lease["fence"]) == (claim.lease.owner, claim.lease.fence)
-    assert lease["acquired_at"] == document.moment(clock() - 7)
-    assert lease["heartbeat_at"] == document.moment(clock())
-    assert lease["expires_at"] == document.moment(clock() + 30)
+    assert lease["acquired_at"] == state_document.moment(clock() - 7)
+    assert lease["heartbeat_at"] == state_document.moment(clock())
+    assert lease["expires_at"] == state_document.moment(clock() + 30)
 
 
 @pytest.mark.promise("B11")
@@ -79,7 +80,7 @@ def test_a_batch_that_is_no_scan_has_no_cursors(store: Store, clock: Clock) -> N
     world = World(store, clock)
     world.add("a")
     with pytest.raises(UsageError, match="not a scan"):
-        document.document(store, world.batch)
+        state_document.document(store, world.batch)
 
 
 # -- resets -----------------------------------------------------------------------------------------------------------
@@ -281,7 +282,7 @@ def test_a_document_that_is_cut_off_foreign_or_from_the_future_changes_nothing(h
         (good[: len(good) // 2], Damaged),
         (good.replace(b"400", b"401"), Damaged),
         (b"[1, 2]", NotOurs),
-        (json.dumps(document.document(half.store, half.batch(), "0")).encode(), NotOurs),
+        (json.dumps(state_document.document(half.store, half.batch(), "0")).encode(), NotOurs),
         (b'{"hello": 1}', NotOurs),
         (changed(good, version=2), SchemaTooNew),
         (changed(good, version=0), Refused),

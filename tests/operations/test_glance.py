@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from holdfast.core import cursor
 from holdfast.core.cursor import Cursor, Standing
 from holdfast.core.model import Checkpoint, ItemNo, Place, State
-from holdfast.runtime.cursors.glance import Glance, _left, _share, overview
 from holdfast.runtime.engine.ledger import Figures, Ledger
+from holdfast.runtime.report.overview import Glance, _left, _share, overview
 from holdfast.runtime.report.progress import sentence
 from tests.operations.scanned import Totals
 

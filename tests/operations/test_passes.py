@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from holdfast.core import cursor
 from holdfast.core.cursor import Cursor, Standing
 from holdfast.core.model import ItemNo, Place
-from holdfast.runtime.cursors import audit
-from holdfast.runtime.cursors.history import Past
+from holdfast.runtime.operate import cursor_audit as audit
+from holdfast.runtime.partitions import Past
 
 ROWS = 40
 AT = Standing(n=ItemNo(0), key=0, place=Place(), salt=b"", payload=b"", after=None, until=None, expected=None,

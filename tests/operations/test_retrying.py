@@ -5,9 +5,8 @@ import pytest
 from holdfast.core import canonical, journal
 from holdfast.core.errors import Transient, UsageError
 from holdfast.core.model import State
-from holdfast.runtime.cursors import acts, retrying
-from holdfast.runtime.cursors.history import history
-from holdfast.runtime.cursors.standing import standings
+from holdfast.runtime.operate import cursors as acts
+from holdfast.runtime.partitions import history, standings
 from holdfast.stores.base import Store
 from tests.operations.scanned import BY, Totals
 
@@ -31,8 +30,8 @@ def failed(store: Store) -> Totals:
 @pytest.mark.promise("B12", "B13")
 def test_a_reset_goes_on_at_the_checkpoint_and_does_exactly_the_rest(failed: Totals) -> None:
     batch = failed.batch()
-    plan = retrying.plan_retry(failed.store, batch, FOURTH)
-    assert retrying.retry(failed.store, batch, plan, BY, named=True).changed == 1
+    plan = acts.plan_retry(failed.store, batch, FOURTH)
+    assert acts.retry(failed.store, batch, plan, BY, named=True).changed == 1
     (at,) = standings(failed.store, batch, FOURTH)
     assert (at.place.state, at.place.attempt, at.place.epoch, at.rows) == (State.PENDING, 0, 1, 1000)
     assert failed.run().result == sum(ROWS)
@@ -42,7 +41,7 @@ def test_a_reset_goes_on_at_the_checkpoint_and_does_exactly_the_rest(failed: Tot
 @pytest.mark.promise("B12", "B13")
 def test_a_reset_from_the_start_does_all_of_it(failed: Totals) -> None:
     batch = failed.batch()
-    plan = retrying.plan_retry(failed.store, batch, FOURTH, from_start=True)
+    plan = acts.plan_retry(failed.store, batch, FOURTH, from_start=True)
     assert plan.parts[0].shift.again == 1000
     assert acts.carry_out(failed.store, batch, plan, BY).changed == 1
     assert failed.run().result == sum(ROWS)
@@ -52,8 +51,8 @@ def test_a_reset_from_the_start_does_all_of_it(failed: Totals) -> None:
 @pytest.mark.promise("B12", "C15")
 def test_both_stand_in_the_journal_with_who_and_why(failed: Totals) -> None:
     batch = failed.batch()
-    retrying.retry(failed.store, batch, retrying.plan_retry(failed.store, batch, FOURTH), BY, named=True)
-    acts.carry_out(failed.store, batch, retrying.plan_retry(failed.store, batch, FOURTH, from_start=True), BY)
+    acts.retry(failed.store, batch, acts.plan_retry(failed.store, batch, FOURTH), BY, named=True)
+    acts.carry_out(failed.store, batch, acts.plan_retry(failed.store, batch, FOURTH, from_start=True), BY)
     told = [
         (header.kind, header.actor, body.reason, body.items[0].position)
         for chunk in failed.store.chunks(batch.id)
@@ -67,17 +66,17 @@ def test_both_stand_in_the_journal_with_who_and_why(failed: Totals) -> None:
 @pytest.mark.promise("B12")
 def test_a_reset_of_what_is_done_clears_its_result_and_keeps_or_clears_its_checkpoint(failed: Totals) -> None:
     """Kept, nothing is left to handle, and the same comes of it; cleared, every row is handled again."""
-    retrying.retry(failed.store, failed.batch(), retrying.plan_retry(failed.store, failed.batch()), BY, named=False)
+    acts.retry(failed.store, failed.batch(), acts.plan_retry(failed.store, failed.batch()), BY, named=False)
     failed.run()
     done = [output.n for output in failed.store.outputs(failed.batch().id)]
     assert done == [0, 1, 2, 3, 4]
     for from_start, rows, again in ((False, 2000, []), (True, 0, [*range(2000, 4000)])):
         batch = failed.batch()
-        plan = retrying.plan_retry(failed.store, batch, "1", from_start=from_start)
+        plan = acts.plan_retry(failed.store, batch, "1", from_start=from_start)
         if from_start:
             assert acts.carry_out(failed.store, batch, plan, BY).changed == 1
         else:
-            assert retrying.retry(failed.store, batch, plan, BY, named=True).changed == 1
+            assert acts.retry(failed.store, batch, plan, BY, named=True).changed == 1
         (at,) = standings(failed.store, batch, "1")
         assert (at.place.state, at.place.attempt, at.rows) == (State.PENDING, 0, rows)
         valid = [
@@ -90,21 +89,21 @@ def test_a_reset_of_what_is_done_clears_its_result_and_keeps_or_clears_its_check
 
 def test_a_reset_of_all_leaves_what_is_done_and_what_goes_on_anyway(failed: Totals) -> None:
     batch = failed.batch()
-    plan = retrying.plan_retry(failed.store, batch)
-    done = retrying.retry(failed.store, batch, plan, BY, named=False)
-    assert (done.changed, done.left_alone) == (1, ((retrying.DONE, 4),))
-    again = retrying.retry(failed.store, batch, retrying.plan_retry(failed.store, batch), BY, named=False)
-    assert dict(again.left_alone) == {retrying.DONE: 4, retrying.FRESH: 1}
+    plan = acts.plan_retry(failed.store, batch)
+    done = acts.retry(failed.store, batch, plan, BY, named=False)
+    assert (done.changed, done.left_alone) == (1, ((acts.DONE, 4),))
+    again = acts.retry(failed.store, batch, acts.plan_retry(failed.store, batch), BY, named=False)
+    assert dict(again.left_alone) == {acts.DONE: 4, acts.FRESH: 1}
 
 
 def test_a_partition_is_settled_by_hand_with_a_result(failed: Totals) -> None:
     batch = failed.batch()
-    result = retrying.check_result(b" 1 ", "result.json")
-    assert retrying.settle(failed.store, batch, BY, FOURTH, result).changed == 1
+    result = acts.check_result(b" 1 ", "result.json")
+    assert acts.settle(failed.store, batch, BY, FOURTH, result).changed == 1
     report = failed.run()
     assert (failed.seen, report.exit_code) == ([], 0)
     assert report.result == sum(ROWS) - sum(range(6000, 8000)) + 1
-    assert retrying.settle(failed.store, batch, BY, FOURTH, result).changed == 0
+    assert acts.settle(failed.store, batch, BY, FOURTH, result).changed == 0
 
 
 @pytest.mark.promise("A14")
@@ -114,9 +113,9 @@ def test_the_last_partition_that_is_settled_by_hand_ends_the_scan(failed: Totals
         return [canonical.decode(event.body)["end"] for event in told]
 
     assert ends() == ["complete with dead letters"]
-    retrying.settle(failed.store, failed.batch(), BY, FOURTH, b"0")
+    acts.settle(failed.store, failed.batch(), BY, FOURTH, b"0")
     assert ends() == ["complete with dead letters", "complete"]
-    retrying.settle(failed.store, failed.batch(), BY, FOURTH, b"0")
+    acts.settle(failed.store, failed.batch(), BY, FOURTH, b"0")
     assert len(ends()) == 2
 
 
@@ -126,11 +125,11 @@ def test_a_partition_that_somebody_works_on_can_be_settled_and_its_owner_is_fenc
     totals.bad = {150}
     totals.run()
     batch = totals.batch()
-    retrying.retry(store, batch, retrying.plan_retry(store, batch), BY, named=True)
+    acts.retry(store, batch, acts.plan_retry(store, batch), BY, named=True)
     claim = totals.claim()
     assert totals.reach(claim, 200).landed
     item = store.load(claim, None, 1, 1 << 20)
-    assert retrying.settle(totals.store, batch, BY, "0", None).changed == 1
+    assert acts.settle(totals.store, batch, BY, "0", None).changed == 1
     (at,) = standings(store, batch)
     assert at.place.state is State.SKIPPED
     assert item
@@ -139,7 +138,7 @@ def test_a_partition_that_somebody_works_on_can_be_settled_and_its_owner_is_fenc
 
 def test_a_result_that_is_no_json_is_refused() -> None:
     with pytest.raises(UsageError, match="cannot be read"):
-        retrying.check_result(b"{nonsense", "result.json")
+        acts.check_result(b"{nonsense", "result.json")
 
 
 @pytest.mark.promise("A1", "B1", "B7")

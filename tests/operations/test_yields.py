@@ -7,10 +7,9 @@ import pytest
 
 from holdfast.core.errors import UsageError
 from holdfast.core.model import State
-from holdfast.runtime.cursors import retrying
-from holdfast.runtime.cursors.history import history
-from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.define.policy import Retry
+from holdfast.runtime.operate import cursors as acts
+from holdfast.runtime.partitions import history, standings
 from holdfast.runtime.scan import Scan
 from holdfast.stores.base import Store
 from holdfast.testing.rows import Rows
@@ -40,11 +39,11 @@ def test_a_checkpoint_of_a_finished_range_changes_nothing_and_says_so(store: Sto
     totals = Totals(store, range(100))
     totals.bad = {0}
     totals.run()
-    retrying.retry(store, totals.batch(), retrying.plan_retry(store, totals.batch()), BY, named=False)
+    acts.retry(store, totals.batch(), acts.plan_retry(store, totals.batch()), BY, named=False)
     claim = totals.claim()
     (item,) = store.load(claim, None, 1, 1 << 20)
     assert totals.write(item, claim, 10, 0).landed
-    assert retrying.settle(store, totals.batch(), BY, "0", b"7").changed == 1
+    assert acts.settle(store, totals.batch(), BY, "0", b"7").changed == 1
     before = list(history(store, totals.batch()))
     assert not totals.write(item, claim, 20, 1).landed
     assert list(history(store, totals.batch())) == before

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 import holdfast as hf
 from holdfast.core import canonical
 from holdfast.runtime.acts import By
-from holdfast.runtime.cursors.audit import audit
+from holdfast.runtime.operate.cursor_audit import audit
 from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.scans.stage import payload_of
 from holdfast.runtime.sources.base import Span

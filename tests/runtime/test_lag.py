@@ -7,7 +7,7 @@ from typing import Any
 
 import holdfast as hf
 from holdfast.core.cursor import Cursor
-from holdfast.runtime.cursors import glance
+from holdfast.runtime.report import overview as glance
 from holdfast.runtime.scans.lag import lag, unsettled, waited
 from holdfast.runtime.scans.tick import Ended
 from holdfast.runtime.sources.base import Final, Waits

@@ -12,10 +12,10 @@ import holdfast as hf
 from holdfast.core import canonical, journal
 from holdfast.core.journal import FLOAT32, pack
 from holdfast.runtime.acts import By
-from holdfast.runtime.cursors.history import history
 from holdfast.runtime.operate import audit, evidence
 from holdfast.runtime.operate.evidence import check
 from holdfast.runtime.operate.operations import redrive
+from holdfast.runtime.partitions import history
 from holdfast.runtime.report import statistics, why
 from holdfast.runtime.report.forecast import PastAttempts
 from holdfast.stores.sqlite import SqliteStore

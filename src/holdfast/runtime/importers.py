@@ -20,13 +20,13 @@ from holdfast.core.cursor import Cursor, check_like, type_name, value_of
 from holdfast.core.errors import NotOurs, Refused, UsageError
 from holdfast.core.model import Checkpoint, ItemNo, State
 from holdfast.core.plain import Plain
-from holdfast.core.state_document import check_version, plain_object
 from holdfast.runtime.acts import By
-from holdfast.runtime.cursors.history import IMPORTED
-from holdfast.runtime.cursors.planting import Plan, Seed, check_free
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.schema import Invalid
+from holdfast.runtime.operate.cursors import Planting, Seed, check_free
 from holdfast.runtime.operate.recover import Recovery
+from holdfast.runtime.operate.state_document import check_version, plain_object
+from holdfast.runtime.partitions import IMPORTED
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.scan import Scan
 from holdfast.runtime.scans.handler import Shape
@@ -304,7 +304,7 @@ HISTORY_AT_ONCE = 1_000
 class Arrival:
     """What is imported: the batch to be made, and what to tell about it."""
 
-    plan: Plan
+    plan: Planting
     history: tuple[dict[str, Any], ...]
     """Steps that were made elsewhere, for the journal."""
     told: tuple[str, ...]
@@ -468,7 +468,7 @@ def _arrival(scan: Scan, batch: str, seeds: list[Seed], fence: int, origin: dict
     described = definition.describe(
         pipeline.name, pipeline.stages, definition.keyed_by("range", "key"), pipeline.patience
     )
-    plan = Plan(name=batch, pipeline=pipeline.name, definition=described, seeds=tuple(seeds), fence=fence,
+    plan = Planting(name=batch, pipeline=pipeline.name, definition=described, seeds=tuple(seeds), fence=fence,
                 kind=IMPORTED, origin=origin)  # fmt: skip
     there = pipeline.store_if_there()
     if there is not None:

@@ -16,7 +16,6 @@ from holdfast.core import course, model
 from holdfast.core.errors import HoldfastError, Refused, StoreError, UsageError
 from holdfast.core.model import Batch, ItemNo, NewItem, State, Want
 from holdfast.core.verify import Reconciliation
-from holdfast.runtime.cursors.standing import expected_rows
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import KeyFrom, Options
 from holdfast.runtime.define.policy import Tolerance
@@ -39,6 +38,7 @@ from holdfast.runtime.ingester import Ingester, none_given
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import changed_code, steer
 from holdfast.runtime.operate.closing import Closing
+from holdfast.runtime.partitions import expected_rows
 from holdfast.runtime.report.progress import Progress
 from holdfast.runtime.report.report import Report, make
 from holdfast.runtime.scans.burial import is_row

@@ -11,7 +11,6 @@ from typing import Any, overload
 
 from holdfast.core.errors import Interrupted, NotConverged, UsageError
 from holdfast.core.model import Batch
-from holdfast.runtime.cursors.remarks import remarks
 from holdfast.runtime.define.options import Code, Signals, check_signals, heartbeat_seconds, lease_seconds
 from holdfast.runtime.define.pipeline import AnyFunction, check_name
 from holdfast.runtime.define.policy import Budget, Retry
@@ -19,6 +18,7 @@ from holdfast.runtime.define.resource import Scope
 from holdfast.runtime.define.stage import Where
 from holdfast.runtime.events import Target, delivering
 from holdfast.runtime.operate.plan import Plan
+from holdfast.runtime.partitions import remarks
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.report.report import Report
 from holdfast.runtime.scans import following, planned

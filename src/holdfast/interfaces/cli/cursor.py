@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from holdfast.core import canonical, cursor, state_document
+from holdfast.core import canonical, cursor
 from holdfast.core import cursor as cursors
 from holdfast.core.cursor import in_words
 from holdfast.core.errors import UsageError
@@ -29,10 +29,11 @@ from holdfast.interfaces.cli.common import (
 )
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import MEANWHILE
-from holdfast.runtime.cursors import acts, audit, document, glance, planting
-from holdfast.runtime.cursors.history import IMPORTED, Past, cost_words, history
-from holdfast.runtime.cursors.remarks import remarks
-from holdfast.runtime.cursors.standing import standings
+from holdfast.runtime.operate import cursor_audit as audit
+from holdfast.runtime.operate import cursors as acts
+from holdfast.runtime.operate import state_document
+from holdfast.runtime.partitions import IMPORTED, Past, cost_words, history, remarks, standings
+from holdfast.runtime.report import overview as glance
 from holdfast.runtime.text import command, when
 from holdfast.stores import owners
 from holdfast.stores.base import Store
@@ -64,7 +65,7 @@ def show(
         if past:
             _tell_history(there, found, partition, as_json)
             return
-        plain, notes = document.document(there, found, partition), remarks(there, found, partition)
+        plain, notes = state_document.document(there, found, partition), remarks(there, found, partition)
     if as_json:
         render.document(plain)
         return
@@ -156,7 +157,7 @@ def export(
 ) -> None:
     """Write the whole state to standard output, to be kept, or imported elsewhere."""
     with opened(store) as there:
-        render.document(document.document(there, lookup.batch_named(there, name)))
+        render.document(state_document.document(there, lookup.batch_named(there, name)))
 
 
 # -- acts -----------------------------------------------------------------------------------------------------------
@@ -299,7 +300,7 @@ def clone(
         _make(there, acts.clone(there, lookup.batch_named(there, name), new_name), manner)
 
 
-def _make(there: Store, plan: planting.Plan, manner: Manner) -> None:
+def _make(there: Store, plan: acts.Planting, manner: Manner) -> None:
     shown = {"act": plan.kind, "batch": plan.name, "partitions": len(plan.seeds), "fence_above": plan.fence,
              "rows": sum(seed.checkpoint.rows for seed in plan.seeds), **plan.origin}  # fmt: skip
 

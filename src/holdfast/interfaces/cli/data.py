@@ -31,11 +31,11 @@ from holdfast.interfaces.cli.common import (
 from holdfast.interfaces.cli.target import load, load_scan
 from holdfast.runtime import importers, lookup
 from holdfast.runtime.acts import By
-from holdfast.runtime.cursors import acts
 from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.events import Envelope, Envelopes, Undelivered, deliver_all, encode, receiver
 from holdfast.runtime.importers import Arrival
 from holdfast.runtime.operate import audit as auditing
+from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.operate import evidence as bundles
 from holdfast.runtime.operate import export as exporting
 from holdfast.runtime.operate import recover

@@ -33,13 +33,13 @@ from holdfast.interfaces.cli.common import (
 )
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import By, Result
-from holdfast.runtime.cursors import glance
-from holdfast.runtime.cursors.standing import is_scan
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import operations, resolution
 from holdfast.runtime.operate.by_hand import fitted
 from holdfast.runtime.operate.resolution import announce, look_for_orphans
+from holdfast.runtime.partitions import is_scan
+from holdfast.runtime.report import overview as glance
 from holdfast.runtime.report import why
 from holdfast.runtime.report.orphans import Orphan
 from holdfast.runtime.scans.burial import is_row

@@ -30,7 +30,6 @@ from holdfast.interfaces.cli.render import all_pasteable, pasteable, remember
 from holdfast.interfaces.cli.status import word_of
 from holdfast.interfaces.cli.target import load, load_runnable
 from holdfast.runtime import lookup
-from holdfast.runtime.cursors import glance
 from holdfast.runtime.define.options import allowed, tolerance_of
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import repair
@@ -38,6 +37,7 @@ from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.operate.reconcile import reconcile as look
 from holdfast.runtime.operate.reconcile import repairable
 from holdfast.runtime.pipeline import Pipeline
+from holdfast.runtime.report import overview as glance
 from holdfast.runtime.report import status as standing
 from holdfast.runtime.scan import Scan
 from holdfast.runtime.sinks.base import Sink

@@ -23,11 +23,11 @@ from holdfast.interfaces.cli.common import (
 )
 from holdfast.interfaces.cli.cursor import show_plan
 from holdfast.runtime import lookup
-from holdfast.runtime.cursors import acts, retrying
-from holdfast.runtime.cursors.glance import partition_in_words
-from holdfast.runtime.cursors.standing import borders, is_scan, standings
 from holdfast.runtime.lifecycle import end
+from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.operate import operations, resolution
+from holdfast.runtime.partitions import borders, is_scan, standings
+from holdfast.runtime.report.overview import partition_in_words
 from holdfast.stores.base import Store
 
 
@@ -53,7 +53,7 @@ def reset_scan(there: Store, batch: Batch, partition: str | None, wish: Wish, to
     if wish.settles:
         _settle(there, batch, partition, wish, manner)
         return
-    plan = retrying.plan_retry(there, batch, partition, from_start=wish.from_start)
+    plan = acts.plan_retry(there, batch, partition, from_start=wish.from_start)
 
     def show() -> None:
         if wish.from_start:
@@ -76,7 +76,7 @@ def reset_scan(there: Store, batch: Batch, partition: str | None, wish: Wish, to
     if wish.from_start:
         done = acts.carry_out(there, batch, plan, by)
     else:
-        done = retrying.retry(there, batch, plan, by, named=partition is not None)
+        done = acts.retry(there, batch, plan, by, named=partition is not None)
     say_result(done, manner.as_json, "partition")
 
 
@@ -84,22 +84,22 @@ def _settle(there: Store, batch: Batch, partition: str | None, wish: Wish, manne
     if partition is None:
         raise UsageError("name the partition that is settled by hand; nothing was changed")
     file = wish.complete_with
-    result = None if file is None else retrying.check_result(read_file(file), str(file))
+    result = None if file is None else acts.check_result(read_file(file), str(file))
     (at,) = standings(there, batch, partition)
-    retrying.check_unsettled(batch, at.place.state, partition)
+    acts.check_unsettled(batch, at.place.state, partition)
     word = "skipped, without a result" if result is None else f"done with {render.one_line(result.decode(), 60)}"
 
     def show() -> None:
         render.say(f"partition {partition} of {batch.name} ({at.place.state}) would count as {word}.")
         render.say(f"It stands {partition_in_words(at)}; no further row of it would be read.")
-        if result is not None and (doubt := retrying.unlike(at, result)):
+        if result is not None and (doubt := acts.unlike(at, result)):
             render.say(f"Mind: {doubt}", render.CARE)
 
     plan = {"act": "resolve", "batch": batch.name, "partition": at.key, "state": at.place.state.value, "rows": at.rows}
     if not goes_on(manner, plan, show):
         return
     by = agreed(f"Settle partition {partition} of {batch.name}", manner)
-    say_result(retrying.settle(there, batch, by, partition, result), manner.as_json, "partition")
+    say_result(acts.settle(there, batch, by, partition, result), manner.as_json, "partition")
 
 
 @with_manner()

@@ -20,8 +20,8 @@ from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import BatchArgument, ItemArgument, JsonOption, StoreOption, opened
 from holdfast.interfaces.cli.render import pasteable
 from holdfast.runtime import lookup
-from holdfast.runtime.cursors import glance
-from holdfast.runtime.cursors.standing import is_scan, standing_of
+from holdfast.runtime.partitions import is_scan, standing_of
+from holdfast.runtime.report import overview as glance
 from holdfast.runtime.report import statistics
 from holdfast.runtime.report import status as standing
 from holdfast.runtime.report.statistics import StageStatistics, Statistics, Summary
@@ -168,7 +168,7 @@ def _tell(there: Store, batch: Batch, numbers: bool | None, as_json: bool) -> No
         more: dict[str, Any] = {"state": word_of(there, seen)}
         more |= {} if collected is None else {"statistics": collected.as_dict()}
         if is_scan(batch):
-            from holdfast.runtime.cursors.remarks import remarks
+            from holdfast.runtime.partitions import remarks
 
             parts = list(glance.glances(there, batch))
             more |= {"scan": glance.overview(parts).as_dict(), "partitions": [each.as_dict() for each in parts]}
@@ -209,7 +209,7 @@ def _picture(there: Store, seen: standing.Status) -> RenderableType:
     if not is_scan(batch):
         return picture(seen)
     from holdfast.interfaces.cli import cursor
-    from holdfast.runtime.cursors.remarks import remarks
+    from holdfast.runtime.partitions import remarks
 
     parts = list(glance.glances(there, batch))
     notes = [("note", Text(render.clean(str(each)), style=render.CARE)) for each in remarks(there, batch)]

@@ -35,7 +35,7 @@ def is_empty(store: Store, batch: Batch) -> bool:
 
 def _has_any(store: Store, batch: Batch) -> bool:
     # Here, because both rooms stand on the status of a batch, which stands on this file.
-    from holdfast.runtime.cursors.standing import is_scan
+    from holdfast.runtime.partitions import is_scan
 
     if not batch.admitted or not is_scan(batch):
         return bool(batch.admitted)

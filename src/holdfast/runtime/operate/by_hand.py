@@ -16,9 +16,9 @@ from holdfast.core import canonical
 from holdfast.core.errors import Permanent, Refused, StoreError, UsageError
 from holdfast.core.model import Batch, Output, StoredItem
 from holdfast.runtime import lookup
-from holdfast.runtime.cursors.standing import is_scan
 from holdfast.runtime.define.schema import Invalid, Schema
 from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.partitions import is_scan
 from holdfast.runtime.scans.handler import RIGHT
 from holdfast.runtime.scans.misuse import Misuse
 from holdfast.runtime.scans.stage import RangeStage

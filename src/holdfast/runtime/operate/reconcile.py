@@ -14,7 +14,6 @@ from holdfast.core.limits import FINDINGS
 from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Course, ItemNo, NewItem, State
 from holdfast.core.verify import Expected, Finding, How, Observed, Reconciliation, Recorded, What, conclude
 from holdfast.runtime import lookup
-from holdfast.runtime.cursors.standing import is_scan
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import KeyFrom
 from holdfast.runtime.define.schema import Schema
@@ -22,6 +21,7 @@ from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.journal import backward
 from holdfast.runtime.lifecycle.end import RECONCILED, conclude_end, is_empty
 from holdfast.runtime.operate.observe import Extras, Observer
+from holdfast.runtime.partitions import is_scan
 from holdfast.runtime.report import status
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.sinks.files import Files

@@ -15,12 +15,12 @@ from holdfast.core.model import Batch, Chunk, Course, Key, State
 from holdfast.core.plain import Plain
 from holdfast.core.verify import Finding, Reconciliation
 from holdfast.runtime import lookup
-from holdfast.runtime.cursors.standing import is_scan
 from holdfast.runtime.define.options import allowed as allowed_dead
 from holdfast.runtime.define.policy import Tolerance
 from holdfast.runtime.engine.ledger import Figures
 from holdfast.runtime.operate import closing
 from holdfast.runtime.operate.reconcile import reconcile
+from holdfast.runtime.partitions import is_scan
 from holdfast.runtime.report import statistics, status
 from holdfast.runtime.report.forecast import Forecast, PastAttempts, recent_commits
 from holdfast.runtime.report.orphans import Blame

@@ -19,16 +19,14 @@ from holdfast.core.limits import REQUEUES
 from holdfast.core.model import Batch, Chunk, Course, Key, Place, State, StoredItem
 from holdfast.core.plain import Plain, plain
 from holdfast.runtime import lookup
-from holdfast.runtime.cursors.glance import of_a_row, partition_in_words
-from holdfast.runtime.cursors.history import cost_facts, cost_words
-from holdfast.runtime.cursors.remarks import remarks
-from holdfast.runtime.cursors.standing import borders, is_scan, standing_of
 from holdfast.runtime.journal import forward
 from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate.resolution import context_of
+from holdfast.runtime.partitions import borders, cost_facts, cost_words, is_scan, remarks, standing_of
 from holdfast.runtime.report import orphans
 from holdfast.runtime.report.attempts import was_run
 from holdfast.runtime.report.orphans import Eye, Orphan, last_grant
+from holdfast.runtime.report.overview import of_a_row, partition_in_words
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.text import brief, command, in_words, many, printable, reopen, unpause, when

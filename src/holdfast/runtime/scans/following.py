@@ -18,11 +18,11 @@ from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.course import to_note
 from holdfast.core.errors import StoreUnavailable, Transient
 from holdfast.core.model import Batch, State
-from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import Signals
 from holdfast.runtime.engine.control import give_back, handled, interrupted
 from holdfast.runtime.engine.hooks import FailureHooks
+from holdfast.runtime.partitions import standings
 from holdfast.runtime.report.report import Report
 from holdfast.runtime.scans.convergence import Gathered
 from holdfast.runtime.scans.follower import Follower

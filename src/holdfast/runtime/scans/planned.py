@@ -10,10 +10,10 @@ from holdfast.core.course import to_note
 from holdfast.core.errors import FingerprintChanged, SourceChanged
 from holdfast.core.limits import MONEY_DIGITS
 from holdfast.core.model import Batch
-from holdfast.runtime.cursors import glance
-from holdfast.runtime.cursors.standing import standings
 from holdfast.runtime.journal import backward
 from holdfast.runtime.operate.plan import Plan
+from holdfast.runtime.partitions import standings
+from holdfast.runtime.report import overview as glance
 from holdfast.runtime.report.forecast import RunForecast
 from holdfast.runtime.report.statistics import totals
 from holdfast.runtime.scans import following

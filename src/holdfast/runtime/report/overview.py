@@ -11,8 +11,8 @@ from holdfast.core import canonical, cursor, journal
 from holdfast.core.cursor import BYTE, Cursor, Standing
 from holdfast.core.model import Batch, Chunk, State, StoredItem
 from holdfast.core.plain import Plain
-from holdfast.runtime.cursors.standing import ROW, chunk_of, is_scan, standing_of, standings
 from holdfast.runtime.journal import backward
+from holdfast.runtime.partitions import ROW, chunk_of, is_scan, standing_of, standings
 from holdfast.runtime.text import brief, many
 from holdfast.stores import owners
 from holdfast.stores.base import Store

@@ -15,9 +15,7 @@ from holdfast.core.cursor import Cursor, Standing
 from holdfast.core.errors import Refused
 from holdfast.core.limits import FINDINGS_LISTED
 from holdfast.core.model import Batch, State
-from holdfast.runtime.cursors.history import IMPORTED, Past, history
-from holdfast.runtime.cursors.remarks import Remark, remarks
-from holdfast.runtime.cursors.standing import borders, source_of, standings
+from holdfast.runtime.partitions import IMPORTED, Past, Remark, borders, history, remarks, source_of, standings
 from holdfast.runtime.scans.unchanged import refuse_changed_batch
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.text import many

@@ -1,16 +1,16 @@
-"""The state of a scan as one document that can be read, kept, and put back: every partition with cursor and lease.
+"""The whole state of a scan as one document: shown, exported, and read again."""
 
-Nothing in it is guessed when it is read: a document that is cut off, of another format, from a later version, or
-changed since it was written is refused, and says why.
-"""
-
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from holdfast.core import canonical, cursor
+from holdfast.core.cursor import Cursor, Standing, fingerprint
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
-from holdfast.core.model import Checkpoint, ItemNo, Key
+from holdfast.core.model import Batch, Checkpoint, Chunk, ItemNo, Key
+from holdfast.runtime.partitions import Lease, chunk_of, identity_of, last_two, lease_of, source_of, standings
+from holdfast.stores.base import Store
 
 FORMAT = "holdfast cursor state"
 VERSION = 1
@@ -150,3 +150,75 @@ def check_key(parts: list[PartitionDocument], what: str) -> None:
     keys = [canonical.key_text(part.key) for part in parts]
     if len(set(keys)) != len(keys):
         raise UsageError(f"{what} names a partition twice: it is not a state of a scan")
+
+
+def document(store: Store, batch: Batch, partition: str | None = None) -> dict[str, Any]:
+    """The state of a scan, with a digest over all of it; or of one partition, which is no state to be put back."""
+    source, chunks = source_of(batch), store.chunks(batch.id)
+    return seal({
+        "format": FORMAT if partition is None else f"{FORMAT}, one partition of it",
+        "version": VERSION,
+        "name": batch.name,
+        "pipeline": batch.pipeline,
+        "source": source,
+        "source_fingerprint": fingerprint(source),
+        "definition": canonical.decode(batch.definition),
+        "at": moment(store.now()),
+        "partitions": [_part(store, chunks, at) for at in standings(store, batch, partition)],
+    })  # fmt: skip
+
+
+def moment(at: float | None) -> str | None:
+    """A time as people and machines read it; None where there is none."""
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
+
+
+def _part(store: Store, chunks: list[Chunk], at: Standing) -> dict[str, Any]:
+    identity = identity_of(at)
+    return {
+        "key": at.key,
+        "after": _plain(at.after),
+        "until": _plain(at.until),
+        "expected_rows": at.expected,
+        "state": at.place.state.value,
+        "epoch": at.place.epoch,
+        "checkpoint": _checkpoint(store, chunks, at),
+        "lease": _lease(lease_of(store, chunk_of(chunks, at.n))),
+        **({} if identity is None else {"identity": identity}),
+    }
+
+
+def _checkpoint(store: Store, chunks: list[Chunk], at: Standing) -> dict[str, Any] | None:
+    """How far it has come, with the commit that said so and how many rows that covered."""
+    found = at.checkpoint
+    if found is None:
+        return None
+    past = last_two(store, chunks, at.n)
+    before = past[1].rows if len(past) > 1 else 0
+    last = past[0] if past else None
+    is_commit = last is not None and last.kind == "checkpoint"
+    return {
+        "cursor": _plain(at.cursor),
+        "rows": found.rows,
+        "acc": None if found.acc is None else canonical.to_plain(canonical.decode_typed(found.acc)),
+        "updated_at": moment(found.at),
+        "last_commit_id": last.commit_id if last is not None else None,
+        "last_commit_rows": found.rows - before if is_commit else 0,
+        "last_commit_kind": last.kind if last is not None else None,
+    }
+
+
+def _lease(held: Lease) -> dict[str, Any]:
+    return {
+        "owner": held.owner,
+        "fence": held.fence,
+        "acquired_at": moment(held.acquired_at),
+        "heartbeat_at": moment(held.heartbeat_at),
+        "expires_at": moment(held.expires_at),
+        "is_live": held.is_live,
+        "by_its_clock": held.by_its_clock,
+    }
+
+
+def _plain(at: Cursor | None) -> Any:
+    return None if at is None else cursor.to_plain(at)

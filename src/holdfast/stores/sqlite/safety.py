@@ -155,9 +155,13 @@ class Presence:
     def trouble(self, *, writing: bool) -> str | None:
         """Return what happened to the files and what to do about it, or None if they are where they were. A
         reader needs only the database. Where somebody else may write now, closing it copies nothing back any more."""
+        trouble = self._of_database() or (self._beside() if writing else None)
+        return trouble and (self._of_database() or trouble)  # whoever removes all three begins somewhere
+
+    def _of_database(self) -> str | None:
         if (found := _identity(self._database)) is None or found != self._known[0]:
             return self._leave(self._path, _fate(found), PUT_BACK)
-        return self._beside() if writing else None
+        return None
 
     def _beside(self) -> str | None:
         frames = self._frames()

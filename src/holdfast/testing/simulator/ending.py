@@ -71,7 +71,8 @@ def try_to_seal(world: World) -> None:
         return
     pending = len(world.store.items(world.batch.id, state=State.PENDING))
     fresh = world.store.batch(world.batch.name)
-    takes_no_more = world.ended or (fresh is not None and fresh.course is Course.CANCELLED)
+    is_read = world.ended or (world.ending and fresh is not None and fresh.ingested_at is not None)
+    takes_no_more = is_read or (fresh is not None and fresh.course is Course.CANCELLED)
     obstacle = bool(pending or not takes_no_more)
     try:
         world.store.seal(world.batch.id, actor="sealer", reconciliation=b"{}", events=[batch_finished("complete", {})])

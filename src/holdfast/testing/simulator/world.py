@@ -74,7 +74,7 @@ class World:
         self.cap = plan.cap
         self.tolerance = plan.tolerance
         self.course = Course.OPEN
-        self.ended = False
+        self.ended = self.ending = False
         """Whether the source was read to its end."""
         self.sealed: Seal | None = None
         self.outside = Outside(self.store, self.batch.id)
@@ -229,6 +229,7 @@ class World:
     def admit(self, who: str, items: list[NewItem], *, ended: bool = False) -> bool:
         """Items arrive; False where the batch takes no more."""
         is_closed = self.sealed is not None or self.course is Course.CANCELLED
+        self.ending = self.ending or ended
         try:
             answer = self.on_behalf(who, lambda store: store.add_items(self.batch.id, items, ended=ended, actor=who))
         except Refused:

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
         UsageError,
     )  # fmt: skip
     from holdfast.core.verify import Finding, Reconciliation
-    from holdfast.runtime.define.context import Context, Segment
+    from holdfast.runtime.define.context import Context, DeadLetter, Segment
     from holdfast.runtime.define.policy import Breaker, Budget, Retry, Tolerance
     from holdfast.runtime.define.stage import Stage
     from holdfast.runtime.functions import lambda_handler
     from holdfast.runtime.message import Processed
     from holdfast.runtime.operate.plan import Plan
     from holdfast.runtime.pipeline import Pipeline
-    from holdfast.runtime.report.report import DeadLetter, Report, Result
+    from holdfast.runtime.report import Report, Result
     from holdfast.runtime.scan import Scan
     from holdfast.runtime.scans.report import ScanReport
     from holdfast.runtime.scans.tick import Tick
@@ -84,14 +84,14 @@ __all__ = [
 _HOMES = {
     "core.cursor": ("Cursor",),
     "core.verify": ("Finding", "Reconciliation"),
-    "runtime.define.context": ("Context", "Segment"),
+    "runtime.define.context": ("Context", "DeadLetter", "Segment"),
     "runtime.define.policy": ("Breaker", "Budget", "Retry", "Tolerance"),
     "runtime.define.stage": ("Stage",),
     "runtime.functions": ("lambda_handler",),
     "runtime.message": ("Processed",),
     "runtime.operate.plan": ("Plan",),
     "runtime.pipeline": ("Pipeline",),
-    "runtime.report.report": ("DeadLetter", "Report", "Result"),
+    "runtime.report": ("Report", "Result"),
     "runtime.scan": ("Scan",),
     "runtime.scans.report": ("ScanReport",),
     "runtime.scans.tick": ("Tick",),

@@ -10,7 +10,7 @@ import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.course import to_note, to_steer
 from holdfast.core.model import Batch, Course, chain_of_batch
-from holdfast.runtime.lifecycle import end
+from holdfast.runtime import lifecycle
 from holdfast.stores.base import ENTRIES_AT_A_TIME, each_entry
 from tests.cli.conftest import Command
 
@@ -82,8 +82,8 @@ def halted_before_its_end_came(*reasons: str) -> hf.Report:
         batch.id, to_steer(Course.OPEN, reason="run until noon", ends_at=made.store.now() - 1.0), actor="a"
     )
     for reason in ("budget", *reasons):
-        end.note_halt(made.store, batch, reason, actor="a")
-    assert end.halted_by(made.store, made.store.batch("letters") or batch, []) == ("budget", *reasons)[-1]
+        lifecycle.note_halt(made.store, batch, reason, actor="a")
+    assert lifecycle.halted_by(made.store, made.store.batch("letters") or batch, []) == ("budget", *reasons)[-1]
     return made.report()
 
 

@@ -27,8 +27,8 @@ from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
 from holdfast.runtime.engine.control import Control
+from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.engine.ledger import Ledger
-from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.operate import operations
 from holdfast.stores import faults
 from holdfast.stores.open import open_store

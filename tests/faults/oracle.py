@@ -17,9 +17,9 @@ from holdfast.core import canonical
 from holdfast.core.model import State
 from holdfast.runtime.engine import hooks
 from holdfast.runtime.operate import audit
-from holdfast.runtime.report import status
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.names import FOLDER
+from holdfast.runtime.status import status
 from holdfast.stores.sqlite import SqliteStore
 from tests.faults import app
 from tests.faults.world import CALLED, CUT, KILLED, PASSED, Effect, Grant, Step, World, gather

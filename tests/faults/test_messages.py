@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.runtime import lookup
 from holdfast.runtime.operate.audit import verify
-from holdfast.runtime.report import statistics
+from holdfast.runtime.status import statistics
 from holdfast.stores.faults import POINTS
 from holdfast.stores.open import open_store
 from tests.faults import messages

@@ -11,8 +11,8 @@ from holdfast.core import cursor
 from holdfast.core.cursor import Cursor, Standing
 from holdfast.core.model import Checkpoint, ItemNo, Place, State
 from holdfast.runtime.engine.ledger import Figures, Ledger
-from holdfast.runtime.report.overview import Glance, _left, _share, overview
-from holdfast.runtime.report.progress import sentence
+from holdfast.runtime.engine.progress import sentence
+from holdfast.runtime.status.overview import Glance, _left, _share, overview
 from tests.operations.scanned import Totals
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -15,7 +15,7 @@ from holdfast.core import canonical
 from holdfast.core.journal import Spend
 from holdfast.core.model import Item, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
-from holdfast.runtime.report import statistics
+from holdfast.runtime.status import statistics
 from holdfast.stores.base import Idle
 from holdfast.stores.memory import MemoryStore
 from tests.operations.world import OWNER, Clock, World, done, failed, skipped

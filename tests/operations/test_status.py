@@ -10,8 +10,8 @@ from holdfast.core import canonical
 from holdfast.core.journal import Spend
 from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, ItemNo
 from holdfast.core.model import Counts as ChunkCounts
-from holdfast.runtime.report import status
-from holdfast.runtime.report.orphans import Activity
+from holdfast.runtime.status import status
+from holdfast.runtime.status.orphans import Activity
 from tests.operations.world import World, deferred, done, failed, skipped
 
 NOW = 1_700_000_000.0

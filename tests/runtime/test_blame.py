@@ -15,9 +15,9 @@ from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Claim, Entry, It
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
+from holdfast.runtime.engine.progress import sentence
 from holdfast.runtime.operate import audit, resolution
-from holdfast.runtime.report import orphans, status, why
-from holdfast.runtime.report.progress import sentence
+from holdfast.runtime.status import orphans, status, why
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.bucket import BucketStore

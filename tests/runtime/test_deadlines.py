@@ -13,7 +13,7 @@ from decimal import Decimal
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.report import why
+from holdfast.runtime.status import why
 from tests.runtime.support import Calls, run, wait_for
 
 

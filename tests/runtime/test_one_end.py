@@ -13,12 +13,11 @@ from holdfast.core.canonical import decode
 from holdfast.core.course import Amended, BatchFacts, Decide, to_note, to_steer
 from holdfast.core.errors import Refused
 from holdfast.core.model import BatchId, Course, State, chain_of_batch
-from holdfast.runtime import lookup
+from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.acts import By
-from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import operations, reconcile
 from holdfast.runtime.operate.audit import verify
-from holdfast.runtime.report import status
+from holdfast.runtime.status import status
 from holdfast.stores.base import ENTRIES_AT_A_TIME, Store
 from holdfast.stores.memory import MemoryStore
 
@@ -195,7 +194,7 @@ def test_a_batch_that_was_said_to_have_more_items_meanwhile_is_not_sealed(letter
     letters.close()
     letters.store.amend(batch.id, to_steer(None, reason="one was forgotten", expected=2), actor="ann")
     with pytest.raises(Refused, match="changed while it was reconciled"):
-        end.seal(letters.store, batch, found, actor="ann")
+        lifecycle.seal(letters.store, batch, found, actor="ann")
     assert lookup.batch_named(letters.store, "letters").sealed_at is None
 
 

@@ -198,8 +198,8 @@ def test_an_item_of_a_batch_that_was_read_from_a_source(pages: hf.Pipeline, call
     """It stands in a chunk with others, which are not run."""
     from holdfast.runtime.define import definition
     from holdfast.runtime.engine.control import Control
+    from holdfast.runtime.engine.ingester import Ingester
     from holdfast.runtime.engine.ledger import Ledger
-    from holdfast.runtime.ingester import Ingester
 
     described = definition.describe("book", pages.stages, definition.keyed_by(None, "key"))
     batch = pages.store.open_batch("book", "book", described, actor="reader")

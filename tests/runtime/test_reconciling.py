@@ -15,13 +15,14 @@ import holdfast as hf
 from holdfast.core.canonical import decode
 from holdfast.core.model import Claim, State, Want
 from holdfast.core.verify import What
-from holdfast.runtime import ingester, lookup
+from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.acts import By
-from holdfast.runtime.lifecycle import end
-from holdfast.runtime.operate import observe, operations, repair
+from holdfast.runtime.engine import ingester
+from holdfast.runtime.operate import operations, repair
 from holdfast.runtime.operate import reconcile as source_keys
 from holdfast.runtime.operate.reconcile import reconcile, repairable
 from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.verify import observe
 from holdfast.stores.base import each_item, each_output
 from holdfast.stores.memory import MemoryStore
 from tests.runtime.support import Calls, run
@@ -342,7 +343,7 @@ def test_what_an_owner_staged_that_was_fenced_out_is_a_leftover_and_keeps_no_bat
     found = finished.reconcile()
     assert (found.unexplained, found.observed.leftovers) == ((), 2)
     assert found.as_dict()["observed"]["leftovers"] == 2
-    assert end.seal(finished.store, batch, found, actor="op", tolerated=COUNT).sealed_at is not None
+    assert lifecycle.seal(finished.store, batch, found, actor="op", tolerated=COUNT).sealed_at is not None
     assert everything() == before, "nothing is deleted"
 
 

@@ -10,12 +10,11 @@ from holdfast.core import journal
 from holdfast.core.canonical import decode
 from holdfast.core.course import to_reopen
 from holdfast.core.model import Batch, Claim, Commit, ItemNo, Output, Want, chain_of_batch
-from holdfast.runtime import lookup
+from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.acts import By
-from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import operations
 from holdfast.runtime.operate.reconcile import reconcile
-from holdfast.runtime.report import status, why
+from holdfast.runtime.status import status, why
 from holdfast.stores.base import each_entry
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
@@ -99,8 +98,8 @@ def test_a_batch_with_more_dead_letters_than_are_tolerated_is_not_sealed(book: h
     assert "not sealed: 1 dead, tolerated are 0" in report.warnings
     found = book.reconcile()
     with pytest.raises(hf.Refused, match="1 dead letter, tolerated are 0"):
-        end.seal(book.store, batch_of(book), found, actor="op")
-    assert end.seal(book.store, batch_of(book), found, actor="op", tolerated=1).sealed_at is not None
+        lifecycle.seal(book.store, batch_of(book), found, actor="op")
+    assert lifecycle.seal(book.store, batch_of(book), found, actor="op", tolerated=1).sealed_at is not None
 
 
 @pytest.mark.promise("A14")
@@ -110,7 +109,7 @@ def test_a_batch_that_changed_after_it_was_reconciled_is_not_sealed(book: hf.Pip
     operations.reset(book.store, batch_of(book), BY, "a")
     run(book)
     with pytest.raises(hf.Refused, match="it changed while it was reconciled: try again"):
-        end.seal(book.store, batch_of(book), found, actor="op")
+        lifecycle.seal(book.store, batch_of(book), found, actor="op")
     assert batch_of(book).sealed_at is None
 
 
@@ -119,7 +118,7 @@ def test_a_batch_that_is_not_explained_is_not_sealed(book: hf.Pipeline) -> None:
     run(book, ITEMS)
     operations.reset(book.store, batch_of(book), BY, "a")
     with pytest.raises(hf.Refused, match="is not sealed: 1 pending"):
-        end.seal(book.store, batch_of(book), book.reconcile(), actor="op")
+        lifecycle.seal(book.store, batch_of(book), book.reconcile(), actor="op")
 
 
 @pytest.mark.promise("A14")
@@ -156,11 +155,11 @@ def test_a_commit_after_the_seal_is_refused_noted_told_and_shown() -> None:
     late = late_commit(store, batch_of(book))
     clock.advance(1_000)
     run(book)
-    end.seal(store, batch_of(book), reconcile(store, batch_of(book)), actor="op")
+    lifecycle.seal(store, batch_of(book), reconcile(store, batch_of(book)), actor="op")
     (receipt,) = store.commit([late])
     assert (receipt.landed, receipt.reason) == (False, "sealed")
-    assert end.note_late(store, [late], owner="zombie") == 1
-    end.note_late(store, [late], owner="zombie")
+    assert lifecycle.note_late(store, [late], owner="zombie") == 1
+    lifecycle.note_late(store, [late], owner="zombie")
     assert kinds(book)[-2:] == ["sealed", "late"], "once"
     seen = status.snapshot(store, batch_of(book))
     assert seen.seal is not None
@@ -177,4 +176,4 @@ def test_a_batch_whose_end_came_before_its_source_was_read_is_sealed(book: hf.Pi
     report = run(book, cycle(["a"]), until="300ms")
     assert (report.state, batch_of(book).ingested_at) == ("stopped", None)
     found = reconcile(book.store, batch_of(book))
-    assert end.seal(book.store, batch_of(book), found, actor="op").sealed_at is not None
+    assert lifecycle.seal(book.store, batch_of(book), found, actor="op").sealed_at is not None

@@ -11,8 +11,8 @@ import pytest
 import holdfast as hf
 from holdfast.runtime.define.definition import DEFAULT, describe
 from holdfast.runtime.engine.control import Control
+from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.engine.ledger import Ledger
-from holdfast.runtime.ingester import Ingester
 from tests.runtime.support import Calls, run
 
 

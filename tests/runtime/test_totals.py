@@ -18,7 +18,7 @@ from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations, reconcile, resolution
 from holdfast.runtime.operate.audit import verify
-from holdfast.runtime.report import status
+from holdfast.runtime.status import status
 from holdfast.stores import faults
 from holdfast.stores.base import each_item
 from holdfast.stores.sqlite import SqliteStore

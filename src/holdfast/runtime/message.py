@@ -31,19 +31,19 @@ from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.calls import here
+from holdfast.runtime.define.context import DeadLetter
 from holdfast.runtime.define.options import Changed, KeyFrom
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.engine.assignment import Assignment, clock
 from holdfast.runtime.engine.driver import HoldDriver, LoneHold
+from holdfast.runtime.engine.gate import ask
+from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.engine.runner import StageRunner
-from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.operate import reconcile, steer
-from holdfast.runtime.report.report import DeadLetter
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.text import in_utc
 from holdfast.runtime.verify import ownership, recheck
-from holdfast.runtime.verify.gate import ask
 from holdfast.runtime.verify.inspector import OutputInspector, value_of
 from holdfast.runtime.verify.recheck import back, send_back
 from holdfast.stores import owners

@@ -10,7 +10,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.limits import END_LOOKS, UNDO_SHARE
 from holdfast.core.model import Batch
 from holdfast.core.verify import Reconciliation
-from holdfast.runtime import lookup
+from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.acts import By, Result
 from holdfast.runtime.define.calls import here
 from holdfast.runtime.define.options import (
@@ -30,12 +30,11 @@ from holdfast.runtime.define.stage import Where
 from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.events import Target, delivering, receivers
-from holdfast.runtime.lifecycle import end
 from holdfast.runtime.message import Processed, Processor
 from holdfast.runtime.operate import plan, reconcile, steer
 from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.operate.recover import Recovery, preview, recover
-from holdfast.runtime.report.report import Report
+from holdfast.runtime.report import Report
 from holdfast.runtime.run import Run
 from holdfast.runtime.text import Duration
 from holdfast.runtime.verify.inspector import sinks_among
@@ -128,7 +127,7 @@ class Pipeline(PipelineDefinition):
         compare = partial(reconcile.compare_with_pipeline, self, named, source, key if key is not None else self._key,
                           full=full, given=items is not None)  # fmt: skip
         looks = 1 if isinstance(source, Iterator) else END_LOOKS
-        return end.conclude_end(self.store, named, compare, actor=owners.new_owner(), looks=looks)
+        return lifecycle.conclude_end(self.store, named, compare, actor=owners.new_owner(), looks=looks)
 
     def expect(self, batch: str | None, expected: int, *, reason: str = "", actor: str = "") -> None:
         """Put on record how many items the batch has in all, counted by their keys: the last of them ends it. The batch

@@ -16,6 +16,7 @@ from holdfast.core import course, model
 from holdfast.core.errors import HoldfastError, Refused, StoreError, UsageError
 from holdfast.core.model import Batch, ItemNo, NewItem, State, Want
 from holdfast.core.verify import Reconciliation
+from holdfast.runtime import lifecycle
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import KeyFrom, Options
 from holdfast.runtime.define.policy import Tolerance
@@ -25,27 +26,26 @@ from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.dispatch import Appetite, Purse
 from holdfast.runtime.engine.driver import new_commit_id
 from holdfast.runtime.engine.exchange import Rules
+from holdfast.runtime.engine.gate import Gate
 from holdfast.runtime.engine.heartbeat import Heartbeat
 from holdfast.runtime.engine.hooks import FailureHooks, complete_stages, hook_failure
+from holdfast.runtime.engine.ingester import Ingester, none_given
 from holdfast.runtime.engine.ledger import Ledger, Letters
 from holdfast.runtime.engine.pools import Finished
+from holdfast.runtime.engine.progress import Progress
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.engine.role import HandedOn, Role
 from holdfast.runtime.engine.stages import StageDriver, open_stages
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns, has_success
 from holdfast.runtime.engine.worker import Worker, look_for_blame
-from holdfast.runtime.ingester import Ingester, none_given
-from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import changed_code, steer
 from holdfast.runtime.operate.closing import Closing
 from holdfast.runtime.partitions import expected_rows
-from holdfast.runtime.report.progress import Progress
-from holdfast.runtime.report.report import Report, make
+from holdfast.runtime.report import Report, make
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.sources.base import SourceAway
 from holdfast.runtime.text import in_utc
 from holdfast.runtime.verify import ownership, recheck
-from holdfast.runtime.verify.gate import Gate
 from holdfast.runtime.verify.inspector import Findings, OutputInspector
 from holdfast.runtime.verify.ownership import Ownership
 from holdfast.stores import owners
@@ -176,7 +176,7 @@ class Run:
         if known is not None:
             definition.check(known, pipeline.name, described, reads_items=items is not None)
             if not options.seal:
-                end.check_open(self.store, known)
+                lifecycle.check_open(self.store, known)
             if known.sealed_at is not None:
                 return known
             if self._is_over(known):
@@ -378,7 +378,7 @@ class Run:
         if self.left_alone.count:
             self.warnings.append(self.left_alone.warning(batch.name))
         self.warnings += ledger.notes
-        end.note_halt(self.store, fresh, self.control.reason, actor=self.owner, tolerance=self._tolerance())
+        lifecycle.note_halt(self.store, fresh, self.control.reason, actor=self.owner, tolerance=self._tolerance())
         report = self._report(batch, ledger, found)
         if not report.state.startswith("complete"):
             return report

@@ -20,7 +20,7 @@ from holdfast.runtime.events import Target, delivering
 from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.partitions import remarks
 from holdfast.runtime.pipeline import Pipeline
-from holdfast.runtime.report.report import Report
+from holdfast.runtime.report import Report
 from holdfast.runtime.scans import following, planned
 from holdfast.runtime.scans.convergence import Convergence, Gathered, gather
 from holdfast.runtime.scans.following import Following

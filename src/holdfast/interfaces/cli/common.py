@@ -18,8 +18,8 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.render import remember
+from holdfast.runtime import lifecycle
 from holdfast.runtime.acts import By, Preview, Result
-from holdfast.runtime.lifecycle import end
 from holdfast.runtime.text import command
 from holdfast.stores.base import Store
 from holdfast.stores.open import DEFAULT, open_store
@@ -174,5 +174,5 @@ def say_result(result: Result, as_json: bool, noun: str = "item") -> None:
 
 def warn_of_end(there: Store, batch: Batch) -> None:
     """Whoever sends items back in a batch whose end has come hears that only a later end lets them run."""
-    if warning := end.end_in_the_way(there, batch):
+    if warning := lifecycle.end_in_the_way(there, batch):
         render.say(f"  {warning}.", render.CARE)

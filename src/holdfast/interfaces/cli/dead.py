@@ -31,18 +31,17 @@ from holdfast.interfaces.cli.common import (
     warn_of_end,
     with_manner,
 )
-from holdfast.runtime import lookup
+from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.acts import By, Result
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import operations, resolution
 from holdfast.runtime.operate.by_hand import fitted
 from holdfast.runtime.operate.resolution import announce, look_for_orphans
 from holdfast.runtime.partitions import is_scan
-from holdfast.runtime.report import overview as glance
-from holdfast.runtime.report import why
-from holdfast.runtime.report.orphans import Orphan
 from holdfast.runtime.scans.burial import is_row
+from holdfast.runtime.status import overview as glance
+from holdfast.runtime.status import why
+from holdfast.runtime.status.orphans import Orphan
 from holdfast.runtime.text import command, in_words, unpause, when
 from holdfast.stores.base import Store, each_item
 
@@ -243,7 +242,7 @@ class _Letters:
 
     def decide(self, verb: str, fate: str, manner: Manner, act: Callable[[By], Result]) -> None:
         """Show what would happen, ask, do it, and say what happened."""
-        check = end.check_goes_on if verb == "redrive" else end.check_open
+        check = lifecycle.check_goes_on if verb == "redrive" else lifecycle.check_open
         check(self.there, self.batch)
         if verb == "resolve":
             self._refuse_the_living()
@@ -260,7 +259,7 @@ class _Letters:
             if verb == "redrive":
                 warn_of_end(self.there, self.batch)
 
-        warning = end.end_in_the_way(self.there, self.batch) if verb == "redrive" else ""
+        warning = lifecycle.end_in_the_way(self.there, self.batch) if verb == "redrive" else ""
         plan = {"act": verb, "batch": self.batch.name, "items": count, "first": keys, "warning": warning}
         if not goes_on(manner, plan, show):
             return

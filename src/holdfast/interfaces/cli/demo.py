@@ -31,8 +31,8 @@ from holdfast.runtime import lookup
 from holdfast.runtime.engine.remote import load_file
 from holdfast.runtime.operate import audit
 from holdfast.runtime.operate.reconcile import reconcile
-from holdfast.runtime.report import statistics
-from holdfast.runtime.report import status as standing
+from holdfast.runtime.status import statistics
+from holdfast.runtime.status import status as standing
 from holdfast.stores.base import Store
 from holdfast.stores.open import DEFAULT, open_store
 

@@ -29,18 +29,17 @@ from holdfast.interfaces.cli.common import (
 from holdfast.interfaces.cli.render import all_pasteable, pasteable, remember
 from holdfast.interfaces.cli.status import word_of
 from holdfast.interfaces.cli.target import load, load_runnable
-from holdfast.runtime import lookup
+from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.define.options import allowed, tolerance_of
-from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import repair
 from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.operate.reconcile import reconcile as look
 from holdfast.runtime.operate.reconcile import repairable
 from holdfast.runtime.pipeline import Pipeline
-from holdfast.runtime.report import overview as glance
-from holdfast.runtime.report import status as standing
 from holdfast.runtime.scan import Scan
 from holdfast.runtime.sinks.base import Sink
+from holdfast.runtime.status import overview as glance
+from holdfast.runtime.status import status as standing
 from holdfast.runtime.text import command, when
 from holdfast.runtime.verify.inspector import sinks_among
 from holdfast.stores.base import Store
@@ -134,7 +133,7 @@ def reconcile(
     share, fine = count_or_share(undo, "undo"), tolerance_of(tolerate if tolerate is not None else 0)
     with _there(source, manner) as (there, pipeline):
         found = lookup.batch_named(there, batch)
-        result = end.conclude_end(there, found, lambda: _look(there, found, pipeline, full), actor=manner.who)
+        result = lifecycle.conclude_end(there, found, lambda: _look(there, found, pipeline, full), actor=manner.who)
         most = allowed(fine, result.expected.admitted)
         extra: dict[str, Any] = {"state": _state(there, batch, result)}
         if not manner.as_json:
@@ -164,7 +163,7 @@ def reopen(
     """Lift the seal of a batch, so that it can be worked on again. The journal keeps the seal, and who lifted it."""
     with opened(manner.store) as there:
         found = lookup.batch_named(there, batch)
-        told = end.seal_of(there, found)
+        told = lifecycle.seal_of(there, found)
         if told is None:
             raise UsageError(f"batch {batch!r} is not sealed: nothing to reopen")
         if not manner.as_json:
@@ -207,7 +206,7 @@ def _seal(there: Store, batch: Batch, found: Reconciliation, manner: Manner, mos
     """Sealing what is sealed already changes nothing: perhaps the answer of the first time was lost."""
     if batch.sealed_at is not None and found.is_explained:
         return batch.sealed_at
-    return end.seal(there, batch, found, actor=manner.who, reason=manner.reason, tolerated=most).sealed_at
+    return lifecycle.seal(there, batch, found, actor=manner.who, reason=manner.reason, tolerated=most).sealed_at
 
 
 def _how(full: bool) -> How:
@@ -218,7 +217,7 @@ def _repair(
     there: Store, batch: Batch, found: Reconciliation, pipeline: Pipeline | None, share: float, manner: Manner
 ) -> dict[str, Any]:
     """Show what would be done, ask, do it, and say what was done."""
-    end.check_goes_on(there, batch)
+    lifecycle.check_goes_on(there, batch)
     sinks: Mapping[int, Sink] | None = sinks_among(pipeline.stages) if pipeline is not None else None
     findings = repairable(there, batch, sinks, _how(found.observed.how == "full"))
     wanted = repair.preview_repair(batch, found, findings)

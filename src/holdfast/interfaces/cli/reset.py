@@ -22,12 +22,11 @@ from holdfast.interfaces.cli.common import (
     with_manner,
 )
 from holdfast.interfaces.cli.cursor import show_plan
-from holdfast.runtime import lookup
-from holdfast.runtime.lifecycle import end
+from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.operate import operations, resolution
 from holdfast.runtime.partitions import borders, is_scan, standings
-from holdfast.runtime.report.overview import partition_in_words
+from holdfast.runtime.status.overview import partition_in_words
 from holdfast.stores.base import Store
 
 
@@ -137,7 +136,7 @@ def reset(
                 f"--from-start, --complete-with and --resolve are for partitions of a scan, which {batch!r} does not "
                 "have there; see `holdfast dead resolve`; nothing was changed"
             )
-        end.check_goes_on(there, found)
+        lifecycle.check_goes_on(there, found)
         shown = operations.preview_reset(there, found, item, to_stage=to_stage)
         if not goes_on(manner, shown.as_dict(), lambda: show_preview(shown)):
             return
@@ -148,7 +147,7 @@ def reset(
 
 def _lift(there: Store, batch: Batch, manner: Manner) -> None:
     """Show whose blame would be lifted, ask, do it, and tell what happened."""
-    end.check_goes_on(there, batch)
+    lifecycle.check_goes_on(there, batch)
     found = resolution.preview_lift(there, batch)
 
     def show() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, ClassVar
 
+from holdfast.core import canonical
 from holdfast.core.errors import Bad, HoldfastError, UsageError
 from holdfast.core.limits import CHECK_SECONDS, HUNG_CHECKS
 from holdfast.runtime.text import Duration, seconds
@@ -191,3 +192,17 @@ def _count(function: Function, what: str) -> int:
     except (TypeError, ValueError):
         raise UsageError(f"{what} cannot be called: write a function") from None
     return len([p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD])
+
+
+def no_answer(error: BaseException) -> str:
+    """How a check gave no answer, and what to do."""
+    how = text_of(error) if isinstance(error, Silence) else f"it raised {type(error).__name__}: {text_of(error)}"
+    return f"{how}; the item itself may be fine: put right what it looks at, or the function"
+
+
+def text_of(error: BaseException) -> str:
+    try:
+        text = ". ".join([str(error), *map(str, getattr(error, "__notes__", ()))])
+        return canonical.storable(text) or type(error).__name__
+    except Exception as worse:  # noqa: BLE001 - a __str__ of the user's may raise anything
+        return f"{type(error).__name__} (its text cannot be had: {type(worse).__name__})"

@@ -155,3 +155,15 @@ def idempotency_key(pipeline: str, batch: str, stage: str, item: Item) -> str:
     resets = item.place.epoch - item.place.rewinds
     content = canonical.digest(b"", item.input).hex()
     return canonical.fingerprint([pipeline, batch, stage, canonical.key_text(item.key), resets, content])
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An item that was buried, and why."""
+
+    key: Key
+    number: int
+    stage: str
+    code: str
+    reason: str
+    attempts: int

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core import canonical, journal
 from holdfast.core.course import to_note
 from holdfast.core.model import Batch, ItemNo, State
+from holdfast.runtime.define.context import DeadLetter
 from holdfast.runtime.define.schema import raw_bytes
 from holdfast.runtime.define.stage import HookList, Stage
 from holdfast.runtime.journal import forward
-from holdfast.runtime.report import statistics
-from holdfast.runtime.report.report import DeadLetter
+from holdfast.runtime.status import statistics
 from holdfast.stores.base import Store, each_item
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from holdfast.core.model import Item
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped, excuse
 from holdfast.core.retry import LONGEST_WAIT, classify, host_trouble, place_in, retry_after
 from holdfast.core.verify import may_have_been_tried
-from holdfast.runtime.define.calls import Asker, Check, CheckFailed, Silence, here
+from holdfast.runtime.define.calls import Asker, Check, CheckFailed, here, no_answer, text_of
 from holdfast.runtime.define.context import Context
 from holdfast.runtime.define.resource import unbound
 from holdfast.runtime.define.schema import Invalid
@@ -30,7 +30,7 @@ from holdfast.runtime.engine.assignment import Assignment, clock
 from holdfast.runtime.engine.control import await_stop, await_stop_async
 from holdfast.runtime.engine.resources import Handed
 from holdfast.runtime.event_loop import Loan, this_thread
-from holdfast.runtime.sinks.base import Evidence, Identity, Provenance
+from holdfast.runtime.sinks.base import Evidence, Identity, Provenance, SinkTrouble
 from holdfast.runtime.sinks.files import Files
 from holdfast.stores import faults
 
@@ -39,10 +39,6 @@ TRACE_FRAMES = 8
 LIBRARIES = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")})
 """Where Python keeps its own modules."""
 SINK_WAIT = 1.0
-
-
-class SinkTrouble(HoldfastError):
-    """The place for outputs is in trouble: nothing is wrong with the item, and no further one should be paid for."""
 
 
 class InputLost(HoldfastError):
@@ -60,16 +56,16 @@ def explain(
     if isinstance(error, SinkTrouble):
         return Deferred(item, SINK_WAIT, f"{error}; see to the disk", queued, seconds, spend, True)
     if remedy := _host_trouble(error):
-        why = f"item {item.key!r} met {type(error).__name__}: {_text(error)}; {remedy}"
+        why = f"item {item.key!r} met {type(error).__name__}: {text_of(error)}; {remedy}"
         return Deferred(item, 0.0, why, queued, seconds, spend, True)
     if isinstance(error, InputLost):
         return Lost(item, item.place.stage - 1, str(error))
     if isinstance(error, CheckFailed):
         return _unchecked(item, error, queued=queued, seconds=seconds, draw=draw, spend=spend)
     if isinstance(error, Skip):
-        return Skipped(item, _text(error), queued, seconds, spend)
+        return Skipped(item, text_of(error), queued, seconds, spend)
     if isinstance(error, Defer):
-        return Deferred(item, error.seconds, _text(error), queued, seconds, spend)
+        return Deferred(item, error.seconds, text_of(error), queued, seconds, spend)
     try:
         transient, code = _kind_of(error)
         code, after = str(code)[:REQUEST_HINT_CHARS], _wait_of(error)
@@ -78,10 +74,10 @@ def explain(
         transient, code, after, told = False, type(error).__name__, None, None
     if told is not None:
         wait = max(told, DEFERRED_LEAST)
-        why = f"{code}: the other side asks to wait {wait:,.0f} s: {_text(error)}"
+        why = f"{code}: the other side asks to wait {wait:,.0f} s: {text_of(error)}"
         return Deferred(item, wait, why, queued, seconds, spend, told=True)
     trace = "" if isinstance(error, Signal | Invalid) else _trace(error)
-    return Failed(item, transient, code, _text(error), draw, queued, seconds, after, trace, spend)
+    return Failed(item, transient, code, text_of(error), draw, queued, seconds, after, trace, spend)
 
 
 def _unchecked(
@@ -90,7 +86,7 @@ def _unchecked(
     """A verifier or an adopter gave no answer. How it went is read from its exception, as a handler's is."""
     error = failed.error
     if isinstance(error, Defer):
-        return Deferred(item, error.seconds, f"{failed.what}: {_text(error)}", queued, seconds, spend)
+        return Deferred(item, error.seconds, f"{failed.what}: {text_of(error)}", queued, seconds, spend)
     outcome = explain(item, error, queued=queued, seconds=seconds, draw=draw, spend=spend)
     if isinstance(outcome, Deferred) and outcome.trouble:
         return outcome
@@ -111,12 +107,6 @@ def _host_trouble(error: BaseException) -> str:
         return ""
 
 
-def no_answer(error: BaseException) -> str:
-    """How a check gave no answer, and what to do."""
-    how = _text(error) if isinstance(error, Silence) else f"it raised {type(error).__name__}: {_text(error)}"
-    return f"{how}; the item itself may be fine: put right what it looks at, or the function"
-
-
 def _kind_of(error: BaseException) -> tuple[bool, str]:
     if isinstance(error, Invalid):
         return False, error.code
@@ -133,18 +123,10 @@ def _wait_of(error: BaseException) -> float | None:
     return None
 
 
-def _text(error: BaseException) -> str:
-    try:
-        text = ". ".join([str(error), *map(str, getattr(error, "__notes__", ()))])
-        return canonical.storable(text) or type(error).__name__
-    except Exception as worse:  # noqa: BLE001 - a __str__ of the user's may raise anything
-        return f"{type(error).__name__} (its text cannot be had: {type(worse).__name__})"
-
-
 def with_place(error: BaseException) -> str:
     """What an error says, and where in the user's code it was raised; its kind is told apart, as its code."""
     at = "" if isinstance(error, Signal | Invalid) else place_in(_trace(error))
-    return _text(error) + (f" ({at})" if at else "")
+    return text_of(error) + (f" ({at})" if at else "")
 
 
 def _trace(error: BaseException) -> str:

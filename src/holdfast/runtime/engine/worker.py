@@ -15,10 +15,12 @@ from holdfast.core.limits import LISTED_NAMES, LOAD_BYTES
 from holdfast.core.model import Batch, BatchId, Checkpoint, Chunk, Claim, Commit, CommitRefusal, Item
 from holdfast.core.outcome import Lost, Outcome
 from holdfast.core.settle import NOTHING, booked
+from holdfast.runtime import lifecycle
 from holdfast.runtime.engine import exchange as ex
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.control import Control
 from holdfast.runtime.engine.desk import Desk
+from holdfast.runtime.engine.gate import Gate
 from holdfast.runtime.engine.heartbeat import Heartbeat, HeldLease
 from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.engine.ledger import Ledger
@@ -26,11 +28,9 @@ from holdfast.runtime.engine.pools import Finished, Refusal, Tried, Unable
 from holdfast.runtime.engine.role import Role
 from holdfast.runtime.engine.stages import StageDriver
 from holdfast.runtime.engine.writing import write
-from holdfast.runtime.lifecycle import end
-from holdfast.runtime.report import orphans
 from holdfast.runtime.sources.base import SourceAway
+from holdfast.runtime.status import orphans
 from holdfast.runtime.text import many
-from holdfast.runtime.verify.gate import Gate
 from holdfast.stores.base import Idle, Receipt, Store
 
 log = logging.getLogger("holdfast.worker")
@@ -215,7 +215,7 @@ class Worker:
         for stage in self.stages:
             stage.publish([written.settled for written in landed])
         if late := [c for c, receipt in zip(commits, receipts, strict=True) if receipt.reason is CommitRefusal.SEALED]:
-            self.ledger.late += end.note_late(self.store, late, owner=self._owner)
+            self.ledger.late += lifecycle.note_late(self.store, late, owner=self._owner)
         return receipts
 
     def _book(self, written: ex.Written) -> None:

@@ -8,12 +8,11 @@ from holdfast.core.course import FINDINGS, OVER_TOLERANCE, End, word_of
 from holdfast.core.errors import Refused
 from holdfast.core.model import Batch, Chunk, Course
 from holdfast.core.verify import How, Reconciliation
-from holdfast.runtime import lookup
+from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.define.options import KeyFrom, Options, allowed
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate.reconcile import SourceKeys, reconcile
-from holdfast.runtime.report.status import Status
+from holdfast.runtime.status.status import Status
 from holdfast.runtime.text import command, many, unpause
 from holdfast.runtime.verify.inspector import sinks_among
 from holdfast.stores.base import Store
@@ -35,7 +34,9 @@ class Closing:
     def end(self, batch: Batch, *, read: bool) -> Reconciliation | None:
         """Once nothing is in flight any more: reconcile, publish, seal. None while there is something left to do.
         `read`: this run came to the end of its source."""
-        found = end.conclude_end(self._store, batch, lambda: self._compare(batch.name, read=read), actor=self._actor)
+        found = lifecycle.conclude_end(
+            self._store, batch, lambda: self._compare(batch.name, read=read), actor=self._actor
+        )
         if self._options.seal and found is not None:
             self._seal(batch, found, read=read)
         return found
@@ -74,7 +75,7 @@ class Closing:
             dead = f"{found.recorded.dead:,} dead, tolerated are {tolerated:,}"
             self.warnings.append(f"not sealed: {', '.join(found.unexplained) or dead}")
             return
-        end.seal(self._store, batch, found, actor=self._actor, tolerated=tolerated)
+        lifecycle.seal(self._store, batch, found, actor=self._actor, tolerated=tolerated)
 
     def again(self, batch: Batch, items: Iterable[Any] | None, key: KeyFrom) -> Reconciliation:
         """A sealed batch was asked to run and be sealed once more, as after a crash behind the seal: that is fine if
@@ -84,7 +85,7 @@ class Closing:
         if found.is_explained:
             return found
         try:
-            end.check_open(self._store, batch)
+            lifecycle.check_open(self._store, batch)
         except Refused as refused:
             raise Refused(f"{refused}; and it is not what it was: {', '.join(found.unexplained)}") from None
         return found

@@ -21,11 +21,10 @@ from holdfast.core.errors import Conflict, Refused, UsageError
 from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Batch, Change, Checkpoint, Chunk, Course, ItemNo, Key, Output, State, StoredItem
 from holdfast.core.states import ItemFacts, Transition, move
-from holdfast.runtime import lookup
+from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.acts import MEANWHILE, Acts, By, Result
 from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.journal import forward
-from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import reconcile, state_document
 from holdfast.runtime.operate.operations import RESOLVED
 from holdfast.runtime.operate.state_document import PartitionDocument
@@ -191,7 +190,7 @@ Aim = Callable[[Standing], tuple[Checkpoint | None, Shift]]
 
 def _plan(store: Store, batch: Batch, partition: str | None, kind: str, aim: Aim, origin: dict[str, Any],
           beyond: int = 0) -> Plan:  # fmt: skip
-    end.check_goes_on(store, batch)
+    lifecycle.check_goes_on(store, batch)
     chunks, now = store.chunks(batch.id), store.now()
     found = []
     for at in standings(store, batch, partition):
@@ -218,7 +217,7 @@ def _plain(at: Cursor | None) -> Any:
 
 def carry_out(store: Store, batch: Batch, plan: Plan, by: By) -> Result:
     """Write what was planned. A partition that moved to another state since is left alone."""
-    end.check_goes_on(store, batch)
+    lifecycle.check_goes_on(store, batch)
     chunks = store.chunks(batch.id)
 
     def decide(each: Turn) -> Change | str:
@@ -428,7 +427,7 @@ def plan_retry(store: Store, batch: Batch, partition: str | None = None, *, from
     """What a reset would do: resume where each stands, or from its first row."""
     if from_start:
         return to_beginning(store, batch, partition)
-    end.check_goes_on(store, batch)
+    lifecycle.check_goes_on(store, batch)
     chunks, now = store.chunks(batch.id), store.now()
     turns = []
     for at in standings(store, batch, partition):
@@ -442,7 +441,7 @@ def plan_retry(store: Store, batch: Batch, partition: str | None = None, *, from
 def retry(store: Store, batch: Batch, plan: Plan, by: By, *, named: bool) -> Result:
     """Let partitions resume at their checkpoints: attempts at 0, the result cleared, an owner at work fenced off. One
     that is done is left alone unless it is named."""
-    end.check_goes_on(store, batch)
+    lifecycle.check_goes_on(store, batch)
     chunks = store.chunks(batch.id)
     decided = (_decide_retry(turn.at, chunk_of(chunks, turn.at.n), by.reason, named=named) for turn in plan.parts)
     return (
@@ -461,7 +460,7 @@ def _decide_retry(at: Standing, chunk: Chunk, reason: str, *, named: bool) -> Ch
 def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | None) -> Result:
     """Settle a partition by hand: done with the result that a person gives, or without one skipped. It counts as it is
     given: no further row of the partition is read."""
-    end.check_open(store, batch)
+    lifecycle.check_open(store, batch)
     item = lookup.item_named(store, batch, partition)
     if borders(item) is None:
         raise UsageError(f"item {item.key!r} of {batch.name!r} is a row: use `holdfast dead resolve`")

@@ -12,13 +12,12 @@ from holdfast.core.journal import FLOAT32, unpack
 from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Batch, Change, Chunk, Output, Place, State, StoredItem
 from holdfast.core.states import ItemFacts, Transition, move
-from holdfast.runtime import lookup
+from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.acts import Acts, By, Preview, Result
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import reconcile
 from holdfast.runtime.operate.by_hand import OutputByHand, fitted
-from holdfast.runtime.report.attempts import AttemptReader
+from holdfast.runtime.status.attempts import AttemptReader
 from holdfast.runtime.text import brief
 from holdfast.runtime.text import usd as money
 from holdfast.stores import owners
@@ -74,7 +73,7 @@ def _preview(
         rows.append(("in flight", f"{in_flight:,} items, held by {', '.join(by)}: their attempts will not count"))
     return Preview(
         batch=batch.name, keys=RESET_KEYS, items=items, counts=counts, facts={"item": item, "to_stage": stage},
-        in_flight=in_flight, owners=by, usd=usd, seconds=seconds, warning=end.end_in_the_way(store, batch),
+        in_flight=in_flight, owners=by, usd=usd, seconds=seconds, warning=lifecycle.end_in_the_way(store, batch),
         titles=(f"{whose} would begin again at {stage!r}, in a new epoch:",), rows=tuple(rows),
     )  # fmt: skip
 
@@ -109,7 +108,7 @@ def redrive(
     store: Store, batch: Batch, by: By, items: Sequence[str] | None = None, *, code: str | None = None
 ) -> Result:
     """Try dead letters again where they stopped, with a fresh budget of attempts: those named, or all of them."""
-    end.check_goes_on(store, batch)
+    lifecycle.check_goes_on(store, batch)
     stages = len(lookup.stage_names(batch))
 
     def decide(item: StoredItem) -> Change | str:
@@ -167,7 +166,7 @@ def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_sta
 
     An item in flight is taken from its owner: the fence rises, and what the owner does with it is not committed.
     """
-    end.check_goes_on(store, batch)
+    lifecycle.check_goes_on(store, batch)
     target = lookup.stage_numbered(batch, to_stage)
     chunks = store.chunks(batch.id)
     if item is not None:
@@ -257,9 +256,9 @@ def act_on(
 ) -> Result:  # fmt: skip
     """Decide and write, group by group: memory stays flat, and no transaction is long. `at_end` is told how many items
     changed, before anybody looks whether the batch has come to its end; it returns a warning, or nothing."""
-    end.check_open(store, batch)
+    lifecycle.check_open(store, batch)
     acts = Acts(store, batch, by).carry_out(kind, map(decide, items), seize=seize)
-    in_the_way = end.end_in_the_way(store, batch) if acts.changed and kind in SENT_BACK else ""
+    in_the_way = lifecycle.end_in_the_way(store, batch) if acts.changed and kind in SENT_BACK else ""
     warning = "; ".join(filter(None, [in_the_way, at_end(acts.changed) if at_end is not None else ""]))
     reconcile.look_for_end(store, batch, actor=by.actor)
     return acts.result(kind, warning=warning)

@@ -24,14 +24,14 @@ from holdfast.core.verify import Decision, GoesBack, Unclear, Verdict, is_too_mu
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import Options
 from holdfast.runtime.define.schema import Invalid
-from holdfast.runtime.ingester import Ingester, none_given
+from holdfast.runtime.engine.ingester import Ingester, none_given
 from holdfast.runtime.operate import changed_code
-from holdfast.runtime.operate.observe import recorded_digests
-from holdfast.runtime.report.forecast import PastAttempts, RunForecast, forecast, teacher
 from holdfast.runtime.sinks.base import Provenance
+from holdfast.runtime.status.forecast import PastAttempts, RunForecast, forecast, teacher
 from holdfast.runtime.text import brief, many, printable, reopen, unpause, usd, when
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.inspector import Findings, OutputInspector
+from holdfast.runtime.verify.observe import recorded_digests
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore

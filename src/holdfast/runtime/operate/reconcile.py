@@ -17,16 +17,16 @@ from holdfast.runtime import lookup
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import KeyFrom
 from holdfast.runtime.define.schema import Schema
-from holdfast.runtime.ingester import Ingester
+from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.journal import backward
-from holdfast.runtime.lifecycle.end import RECONCILED, conclude_end, is_empty
-from holdfast.runtime.operate.observe import Extras, Observer
+from holdfast.runtime.lifecycle import RECONCILED, conclude_end, is_empty
 from holdfast.runtime.partitions import is_scan
-from holdfast.runtime.report import status
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.sinks.files import Files
+from holdfast.runtime.status import status
 from holdfast.runtime.verify import ownership
 from holdfast.runtime.verify.inspector import sinks_among, sinks_of
+from holdfast.runtime.verify.observe import Extras, Observer
 from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_item
 from holdfast.stores.seen import SeenKeys
 

@@ -23,14 +23,13 @@ from holdfast.core.states import Transition, move
 from holdfast.core.verify import Depth, Inspection, Verdict
 from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
-from holdfast.runtime.define.calls import CheckFailed
+from holdfast.runtime.define.calls import CheckFailed, no_answer
 from holdfast.runtime.define.options import Identity, KeyFrom
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.engine.control import Control
+from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.engine.ledger import Ledger
-from holdfast.runtime.engine.runner import no_answer
-from holdfast.runtime.ingester import Ingester
 from holdfast.runtime.operate import operations
 from holdfast.runtime.sinks.base import Evidence, Provenance, Sink
 from holdfast.runtime.verify import ownership

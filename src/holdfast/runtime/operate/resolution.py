@@ -18,13 +18,12 @@ from holdfast.core.errors import UsageError
 from holdfast.core.journal import LIFTED
 from holdfast.core.limits import FOUND_EACH, FOUND_GROUPS
 from holdfast.core.model import Batch, Change, Chunk, Event, ItemNo, Place, State
-from holdfast.runtime import lookup
+from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.acts import Acts, By, Preview, Result, grouped
 from holdfast.runtime.journal import forward
-from holdfast.runtime.lifecycle import end
 from holdfast.runtime.operate import reconcile
-from holdfast.runtime.report import orphans
-from holdfast.runtime.report.orphans import Eye, Orphan, find
+from holdfast.runtime.status import orphans
+from holdfast.runtime.status.orphans import Eye, Orphan, find
 from holdfast.runtime.text import many
 from holdfast.stores import owners
 from holdfast.stores.base import Store
@@ -134,7 +133,7 @@ def preview_resolution(store: Store, batch: Batch, strategy: Strategy, items: Se
             owners[orphan.owner] = None
         if len(first) < FIRST_KEYS:
             first.append(canonical.key_text(orphan.key))
-    warning = end.end_in_the_way(store, batch) if counts[State.PENDING] else ""
+    warning = lifecycle.end_in_the_way(store, batch) if counts[State.PENDING] else ""
     told = {"requeued": counts[State.PENDING], "buried": counts[State.DEAD], "never_begun": untouched}
     return _preview(batch, strategy, told, held, tuple(owners), tuple(first), left, warning)
 
@@ -174,16 +173,9 @@ def resolve_orphans(
         _write(acts, by, strategy, [move for move in moves if move[1].state is State.PENDING])
         landed = _write(acts, by, strategy, [move for move in moves if move[1].state is State.DEAD])
         buried += landed if strategy is Strategy.REQUEUE else 0
-    warning = end.end_in_the_way(store, batch) if acts.changed > buried and strategy is Strategy.REQUEUE else ""
+    warning = lifecycle.end_in_the_way(store, batch) if acts.changed > buried and strategy is Strategy.REQUEUE else ""
     reconcile.look_for_end(store, batch, actor=by.actor)
     return acts.result(KINDS[strategy], buried=buried, warning=warning)
-
-
-def context_of(note: bytes, n: int) -> dict[str, Any]:
-    """What an item was doing when it was resolved, from the note of the entry; empty where there is none."""
-    said = canonical.decode(note) if note else {}
-    items = said.get("items", []) if isinstance(said, dict) else []
-    return next((dict(each) for each in items if isinstance(each, dict) and each.get("n") == n), {})
 
 
 def _chosen(store: Store, batch: Batch, items: Sequence[str] | None, left: Counter[str]) -> Iterator[Orphan]:
@@ -260,7 +252,7 @@ def preview_lift(store: Store, batch: Batch) -> orphans.Blame | None:
 
 def lift_blame(store: Store, batch: Batch, by: By) -> Result:
     """Take the blame from every part that nobody holds; nothing becomes of its items."""
-    end.check_goes_on(store, batch)
+    lifecycle.check_goes_on(store, batch)
     carriers = orphans.find_carriers(store.chunks(batch.id), now=store.now())
     free = [chunk for chunk in carriers if not owners.is_live(chunk, store.now())]
     acts = Acts(store, batch, by)

@@ -23,7 +23,7 @@ from holdfast.runtime.define.options import Signals
 from holdfast.runtime.engine.control import give_back, handled, interrupted
 from holdfast.runtime.engine.hooks import FailureHooks
 from holdfast.runtime.partitions import standings
-from holdfast.runtime.report.report import Report
+from holdfast.runtime.report import Report
 from holdfast.runtime.scans.convergence import Gathered
 from holdfast.runtime.scans.follower import Follower
 from holdfast.runtime.scans.handling import Stop

@@ -13,14 +13,14 @@ from holdfast.core.model import Batch
 from holdfast.runtime.journal import backward
 from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.partitions import standings
-from holdfast.runtime.report import overview as glance
-from holdfast.runtime.report.forecast import RunForecast
-from holdfast.runtime.report.statistics import totals
 from holdfast.runtime.scans import following
 from holdfast.runtime.scans.stage import payload_of
 from holdfast.runtime.scans.unchanged import refuse_changed_batch
 from holdfast.runtime.sources.base import Outage, Span, asked
 from holdfast.runtime.sources.text_file import LineFile
+from holdfast.runtime.status import overview as glance
+from holdfast.runtime.status.forecast import RunForecast
+from holdfast.runtime.status.statistics import totals
 from holdfast.runtime.text import brief, many, usd
 from holdfast.stores import owners
 from holdfast.stores.base import Store

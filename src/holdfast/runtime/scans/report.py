@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.errors import Incomplete
-from holdfast.runtime.report.report import Report
+from holdfast.runtime.report import Report
 from holdfast.runtime.text import printable
 
 

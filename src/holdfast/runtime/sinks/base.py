@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from holdfast.core.errors import Damaged
+from holdfast.core.errors import Damaged, HoldfastError
 from holdfast.core.model import Key
 
 Identity = tuple[int, int, int]
@@ -176,3 +176,7 @@ class Sink(Protocol):
     def look_again(self) -> None:
         """Forget what `find` knows of leftovers: another worker died, and may have left some."""
         ...
+
+
+class SinkTrouble(HoldfastError):
+    """The place for outputs is in trouble: nothing is wrong with the item, and no further one should be paid for."""

@@ -14,12 +14,11 @@ from holdfast.core.limits import FINDINGS_LISTED, STAGES
 from holdfast.core.model import Batch, BatchId, Item, Key, Output, Place, StoredItem
 from holdfast.core.states import RESOLVED
 from holdfast.core.verify import GONE, Decision, Depth, Finding, Inspection, Verdict, What, decide, next_to_ask
-from holdfast.runtime.define.calls import Asker, Verifier, here
+from holdfast.runtime.define.calls import Asker, Verifier, here, no_answer
 from holdfast.runtime.define.context import Context
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.engine.runner import SinkTrouble, no_answer
-from holdfast.runtime.sinks.base import Evidence, Obstructed, Sink, TakenOver
+from holdfast.runtime.sinks.base import Evidence, Obstructed, Sink, SinkTrouble, TakenOver
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.text import command
 from holdfast.stores.base import Store

@@ -29,11 +29,11 @@ from holdfast.core.verify import Decision, GoesBack, Unclear, rewound
 from holdfast.runtime.acts import Acts, By
 from holdfast.runtime.define.options import Level
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.operate.observe import Digests, recorded_digests
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.text import command
 from holdfast.runtime.verify.inspector import IN_THE_WAY, Findings, OutputInspector, RecordedItem
+from holdfast.runtime.verify.observe import Digests, recorded_digests
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_output
 

@@ -15,18 +15,19 @@ from holdfast.core.model import Batch, Chunk, Course, Key, State
 from holdfast.core.plain import Plain
 from holdfast.core.verify import Finding, Reconciliation
 from holdfast.runtime import lookup
+from holdfast.runtime.define.context import DeadLetter
 from holdfast.runtime.define.options import allowed as allowed_dead
 from holdfast.runtime.define.policy import Tolerance
 from holdfast.runtime.engine.ledger import Figures
 from holdfast.runtime.operate import closing
 from holdfast.runtime.operate.reconcile import reconcile
 from holdfast.runtime.partitions import is_scan
-from holdfast.runtime.report import statistics, status
-from holdfast.runtime.report.forecast import Forecast, PastAttempts, recent_commits
-from holdfast.runtime.report.orphans import Blame
-from holdfast.runtime.report.statistics import read_savings
-from holdfast.runtime.report.status import StateCounts
 from holdfast.runtime.scans.burial import is_row
+from holdfast.runtime.status import statistics, status
+from holdfast.runtime.status.forecast import Forecast, PastAttempts, recent_commits
+from holdfast.runtime.status.orphans import Blame
+from holdfast.runtime.status.statistics import read_savings
+from holdfast.runtime.status.status import StateCounts
 from holdfast.runtime.text import command, in_words, many, naming_store, printable, usd, when
 from holdfast.runtime.verify.inspector import Findings, value_of
 from holdfast.stores.base import Store, each_item
@@ -119,18 +120,6 @@ def results(pipeline: "PipelineDefinition", name: str) -> Iterator[Result]:
 DEAD_SHOWN = 20
 SAVED_ENTRIES, SAVED_ITEMS = 2_000, 20_000
 """Commits from before a run that are read to tell what it did not have to do again."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """An item that was buried, and why."""
-
-    key: Key
-    number: int
-    stage: str
-    code: str
-    reason: str
-    attempts: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from holdfast.core.model import Batch, Chunk, State
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import forward_over
-from holdfast.runtime.report.attempts import (
+from holdfast.runtime.status.attempts import (
     AttemptReader,
     Block,
     Column,

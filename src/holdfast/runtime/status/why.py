@@ -18,17 +18,15 @@ from holdfast.core.journal import FLOAT32, UINT16, unpack
 from holdfast.core.limits import REQUEUES
 from holdfast.core.model import Batch, Chunk, Course, Key, Place, State, StoredItem
 from holdfast.core.plain import Plain, plain
-from holdfast.runtime import lookup
+from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.journal import forward
-from holdfast.runtime.lifecycle import end
-from holdfast.runtime.operate.resolution import context_of
 from holdfast.runtime.partitions import borders, cost_facts, cost_words, is_scan, remarks, standing_of
-from holdfast.runtime.report import orphans
-from holdfast.runtime.report.attempts import was_run
-from holdfast.runtime.report.orphans import Eye, Orphan, last_grant
-from holdfast.runtime.report.overview import of_a_row, partition_in_words
 from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.status import orphans
+from holdfast.runtime.status.attempts import was_run
+from holdfast.runtime.status.orphans import Eye, Orphan, context_of, last_grant
+from holdfast.runtime.status.overview import of_a_row, partition_in_words
 from holdfast.runtime.text import brief, command, in_words, many, printable, reopen, unpause, when
 from holdfast.stores import owners
 from holdfast.stores.base import Store, lineage
@@ -392,7 +390,7 @@ class _StoryTeller:
                 yield from self._of(entry.header, entry.body)
                 if self._is_cut_off(chunk, entry.body):
                     break  # whatever happens to that chunk from now on happens to others
-        for late in end.late_for(self._store, self._batch, self._n):
+        for late in lifecycle.late_for(self._store, self._batch, self._n):
             text = f"{owners.short(late.owner)} came with work on it after the batch was sealed: it was refused"
             yield StoryEvent(at=late.at, what="late", text=text, entry=late.entry, facts={"owner": late.owner})
         if self._grant is not None and self._is_pending and self._line[-1].owner is not None:

@@ -11,12 +11,11 @@ from holdfast.core.course import ENDED, End, end_of, word_of
 from holdfast.core.limits import DEAD_SEEN
 from holdfast.core.model import Batch, Chunk, Course, State
 from holdfast.core.plain import Plain
-from holdfast.runtime import lookup
-from holdfast.runtime.lifecycle import end
-from holdfast.runtime.lifecycle.end import Seal
-from holdfast.runtime.report import orphans, statistics
-from holdfast.runtime.report.forecast import RECENT_ENTRIES, Forecast, Recent, forecast_left, recent_commits
-from holdfast.runtime.report.orphans import Activity, Blame
+from holdfast.runtime import lifecycle, lookup
+from holdfast.runtime.lifecycle import Seal
+from holdfast.runtime.status import orphans, statistics
+from holdfast.runtime.status.forecast import RECENT_ENTRIES, Forecast, Recent, forecast_left, recent_commits
+from holdfast.runtime.status.orphans import Activity, Blame
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item
 from holdfast.stores.owners import IsDead
@@ -130,7 +129,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
     counts = count_of(store, batch, chunks, now=now, is_dead=is_dead)
     totals = statistics.totals(chunks)
     recent = Recent(recent_commits(store, chunks, RECENT_ENTRIES))
-    is_empty = not counts.pending and end.is_empty(store, batch)
+    is_empty = not counts.pending and lifecycle.is_empty(store, batch)
     codes = Counter[str]()
     for seen, each in enumerate(each_item(store, batch.id, state=State.DEAD) if counts.dead else ()):
         if seen == DEAD_SEEN:
@@ -159,11 +158,11 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         dead_codes=MappingProxyType(dict(codes.most_common())),
         dead_codes_complete=counts.dead <= DEAD_SEEN,
         blame=orphans.blame_of(store, batch, chunks, now=now, is_dead=is_dead) if counts.pending else None,
-        seal=end.seal_of(store, batch),
+        seal=lifecycle.seal_of(store, batch),
         expected=batch.expected,
         closed_at=batch.closed_at,
         is_empty=is_empty,
-        halted=end.halted_by(store, batch, chunks) if not counts.running else "",
+        halted=lifecycle.halted_by(store, batch, chunks) if not counts.running else "",
     )
 
 

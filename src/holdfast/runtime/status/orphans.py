@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from holdfast.core import acts as core
 from holdfast.core import canonical, journal, lease, retry
@@ -397,3 +397,10 @@ def _backwards(store: Store, chunk: Chunk, known: Mapping[ChunkId, Chunk]) -> It
 
 def _child(body: journal.Body) -> int | None:
     return body.child[0] if isinstance(body, journal.Claimed) and body.child is not None else None
+
+
+def context_of(note: bytes, n: int) -> dict[str, Any]:
+    """What an item was doing when it was resolved, from the note of the entry; empty where there is none."""
+    said = canonical.decode(note) if note else {}
+    items = said.get("items", []) if isinstance(said, dict) else []
+    return next((dict(each) for each in items if isinstance(each, dict) and each.get("n") == n), {})

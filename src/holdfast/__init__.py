@@ -46,10 +46,9 @@ if TYPE_CHECKING:
     from holdfast.runtime.operate.plan import Plan
     from holdfast.runtime.pipeline import Pipeline
     from holdfast.runtime.report import Report, Result
-    from holdfast.runtime.scan import Scan
-    from holdfast.runtime.scans.report import ScanReport
-    from holdfast.runtime.scans.tick import Tick
-    from holdfast.runtime.scans.walk import Part
+    from holdfast.runtime.scan.scan import Scan, ScanReport
+    from holdfast.runtime.scan.tick import Tick
+    from holdfast.runtime.scan.walk import Part
     from holdfast.runtime.sinks.files import Files
     from holdfast.runtime.sources import (
         Csv,
@@ -92,10 +91,9 @@ _HOMES = {
     "runtime.operate.plan": ("Plan",),
     "runtime.pipeline": ("Pipeline",),
     "runtime.report": ("Report", "Result"),
-    "runtime.scan": ("Scan",),
-    "runtime.scans.report": ("ScanReport",),
-    "runtime.scans.tick": ("Tick",),
-    "runtime.scans.walk": ("Part",),
+    "runtime.scan.scan": ("Scan", "ScanReport"),
+    "runtime.scan.tick": ("Tick",),
+    "runtime.scan.walk": ("Part",),
     "runtime.sinks.files": ("Files",),
     "runtime.sources": (
         *("Csv", "File", "Folder", "JsonLines", "Object", "Objects", "Pages", "Parquet", "Query", "Readable", "Reader"),

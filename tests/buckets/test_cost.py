@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.scans.tick import Ended
+from holdfast.runtime.scan.tick import Ended
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.bucket.items import Chains
 from holdfast.stores.buckets.memory import MemoryBucket

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core import journal
-from holdfast.runtime.scans.tick import Ended
+from holdfast.runtime.scan.tick import Ended
 from holdfast.stores.base import Store, each_entry
 from holdfast.stores.bucket import cas
 from holdfast.stores.buckets.memory import Fate, MemoryBucket

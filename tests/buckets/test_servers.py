@@ -7,7 +7,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.errors import StoreUnavailable
 from holdfast.runtime.operate import cursors as acts
-from holdfast.runtime.scan import Scan
+from holdfast.runtime.scan.scan import Scan
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.base import Bucket
 from holdfast.stores.buckets.obstore import ObstoreBucket

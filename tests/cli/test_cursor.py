@@ -10,7 +10,7 @@ from tests.cli.conftest import Command
 APP = """
 import os
 from holdfast.runtime.define.policy import Retry
-from holdfast.runtime.scan import Scan
+from holdfast.runtime.scan.scan import Scan
 from holdfast.testing.rows import Rows
 
 totals = Scan("totals", Rows(range(1000)), every=100, partitions=2, retry=Retry(attempts=1))

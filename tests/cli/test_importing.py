@@ -15,7 +15,7 @@ APP = '''
 from datetime import UTC, datetime, timedelta
 import holdfast as hf
 from holdfast.core.cursor import Cursor
-from holdfast.runtime.scan import Scan
+from holdfast.runtime.scan.scan import Scan
 from holdfast.runtime.sources.base import Span
 from holdfast.testing.rows import Rows
 

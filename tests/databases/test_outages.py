@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 import holdfast as hf
-from holdfast.runtime.scans.tick import Ended
+from holdfast.runtime.scan.tick import Ended
 from holdfast.runtime.sources.sql import database
 from tests.databases import servers
 from tests.runtime.support import SOON

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 import holdfast as hf
-from holdfast.runtime.scans.tick import Ended
+from holdfast.runtime.scan.tick import Ended
 from tests.databases.race import make_table
 from tests.databases.test_tables import make
 from tests.runtime.support import wait_for

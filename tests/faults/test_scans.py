@@ -17,7 +17,7 @@ from holdfast.core import canonical, journal
 from holdfast.core.model import chain_of_batch
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.scans.stage import span_of
+from holdfast.runtime.partitions import span_of
 from holdfast.stores.base import each_checkpoint, each_entry, each_item
 from holdfast.stores.open import open_store
 from tests.faults.nursery import Nursery

@@ -10,7 +10,7 @@ from holdfast.core.settle import NOTHING, Holder, Reached, commit
 from holdfast.runtime.acts import By
 from holdfast.runtime.define.policy import Retry
 from holdfast.runtime.partitions import standings
-from holdfast.runtime.scan import Scan
+from holdfast.runtime.scan.scan import Scan
 from holdfast.stores.base import Receipt, Store
 from holdfast.testing.rows import Rows
 

@@ -10,7 +10,7 @@ from holdfast.core.model import State
 from holdfast.runtime.define.policy import Retry
 from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.partitions import history, standings
-from holdfast.runtime.scan import Scan
+from holdfast.runtime.scan.scan import Scan
 from holdfast.stores.base import Store
 from holdfast.testing.rows import Rows
 from tests.operations.scanned import BY, Totals

@@ -8,8 +8,8 @@ import pytest
 import holdfast as hf
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate.operations import redrive
-from holdfast.runtime.scans import follower
-from holdfast.runtime.scans.tick import Ended
+from holdfast.runtime.scan import follow as follow_module
+from holdfast.runtime.scan.tick import Ended
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows
 from tests.runtime.support import SOON, App, wait_for
@@ -93,7 +93,7 @@ def test_one_that_finds_nothing_new_looks_every_minute(folder: Path, monkeypatch
     new, _ = follow(store, "invoices", [1])
     assert new.tick(accept_source="renamed").ended is Ended.NOTHING_NEW
     assert old.tick().ended is Ended.NOTHING_NEW
-    monkeypatch.setattr(follower, "SOURCE_SECONDS", 0.0)
+    monkeypatch.setattr(follow_module, "SOURCE_SECONDS", 0.0)
     with pytest.raises(hf.FingerprintChanged, match="since this process began"):
         old.tick()
     assert new.tick().ended is Ended.NOTHING_NEW

@@ -15,7 +15,7 @@ from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.model import chain_of_batch
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate.operations import discard, redrive
-from holdfast.runtime.scans.stage import payload_of
+from holdfast.runtime.partitions import payload_of
 from holdfast.stores.base import each_entry
 from holdfast.stores.open import open_store
 from holdfast.testing.rows import Rows

@@ -10,8 +10,7 @@ import holdfast as hf
 from holdfast.core.cursor import Cursor
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate.operations import redrive, resolve
-from holdfast.runtime.scans.burial import Burial, Buried
-from holdfast.runtime.scans.isolation import DeadlyGroup
+from holdfast.runtime.scan.isolation import Burial, Buried, DeadlyGroup
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.conformance.kit import DEFINITION

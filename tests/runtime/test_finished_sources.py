@@ -13,7 +13,7 @@ from holdfast.core import canonical
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate.cursor_audit import audit
 from holdfast.runtime.operate.operations import redrive
-from holdfast.runtime.scans.stage import payload_of
+from holdfast.runtime.partitions import payload_of
 from holdfast.runtime.sources.base import Span
 
 Make = Callable[[], Any]

@@ -21,9 +21,9 @@ from holdfast.runtime.acts import By
 from holdfast.runtime.define.definition import Patience
 from holdfast.runtime.engine.driver import LoneHold
 from holdfast.runtime.operate.operations import redrive
-from holdfast.runtime.scans.follower import Follower
-from holdfast.runtime.scans.redriving import FIRST, Redriving
-from holdfast.runtime.scans.tick import Ended
+from holdfast.runtime.scan.follow import Follower
+from holdfast.runtime.scan.redrive import FIRST, Redriving
+from holdfast.runtime.scan.tick import Ended
 from holdfast.stores.base import Store, each_entry
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows

@@ -21,7 +21,7 @@ from holdfast.runtime.define.context import Context
 from holdfast.runtime.engine import control
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.operate.operations import redrive
-from holdfast.runtime.scans.tick import Ended
+from holdfast.runtime.scan.tick import Ended
 from holdfast.testing.rows import Rows
 from tests.runtime.support import ONCE, App, Calls, run, wait_for
 

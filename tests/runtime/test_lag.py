@@ -7,8 +7,7 @@ from typing import Any
 
 import holdfast as hf
 from holdfast.core.cursor import Cursor
-from holdfast.runtime.scans.lag import lag, unsettled, waited
-from holdfast.runtime.scans.tick import Ended
+from holdfast.runtime.scan.tick import Ended, lag, unsettled, waited
 from holdfast.runtime.sources.base import Final, Waits
 from holdfast.runtime.status import overview as glance
 from holdfast.testing.rows import Rows

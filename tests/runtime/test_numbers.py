@@ -267,8 +267,8 @@ class Walked:
 
     def __init__(self, source: object, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
         self.time, self.handled, self.stop_after = 0.0, 0, 0
-        for module in ("walk", "runner"):
-            monkeypatch.setattr(f"holdfast.runtime.scans.{module}.clock", lambda: self.time)
+        for module in ("walk", "partition"):
+            monkeypatch.setattr(f"holdfast.runtime.scan.{module}.clock", lambda: self.time)
         self.scan = hf.Scan("orders", source, store="state.db", every=5, **options)  # type: ignore[arg-type]
 
         @self.scan.handler

@@ -14,8 +14,8 @@ from holdfast.core.course import to_steer
 from holdfast.core.model import Course, State
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate.operations import redrive
-from holdfast.runtime.scans.redriving import REFRESH_SECONDS, Redriving
-from holdfast.runtime.scans.tick import Ended
+from holdfast.runtime.scan.redrive import REFRESH_SECONDS, Redriving
+from holdfast.runtime.scan.tick import Ended
 from holdfast.runtime.status import why
 from holdfast.stores.base import Store
 from holdfast.stores.bucket import BucketStore
@@ -242,7 +242,7 @@ def test_rows_that_another_process_buried_are_found_after_a_while(
     send_again(other)
     assert mine.tick().redriven == 0  # it was not told that there are such rows
     began = time.monotonic()
-    monkeypatch.setattr("holdfast.runtime.scans.redriving.time.monotonic", lambda: began + 2 * REFRESH_SECONDS)
+    monkeypatch.setattr("holdfast.runtime.scan.redrive.time.monotonic", lambda: began + 2 * REFRESH_SECONDS)
     assert mine.tick().redriven == 1
 
 

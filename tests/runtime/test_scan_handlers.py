@@ -12,7 +12,7 @@ import pytest
 import holdfast as hf
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate.operations import reset
-from holdfast.runtime.scans.tick import Ended
+from holdfast.runtime.scan.tick import Ended
 from holdfast.stores.open import open_store
 from holdfast.testing.rows import Rows
 from tests.runtime.support import SOON, wait_for

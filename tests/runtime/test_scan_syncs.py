@@ -10,7 +10,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.runtime.engine.assignment import Latch
-from holdfast.runtime.scans.tick import Ended
+from holdfast.runtime.scan.tick import Ended
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows
 from tests.runtime.support import wait_for

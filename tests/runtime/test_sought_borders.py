@@ -7,7 +7,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.runtime.operate.audit import verify
-from holdfast.runtime.scans import planned
+from holdfast.runtime.scan import plan
 from holdfast.runtime.sources import text_file
 from tests.runtime.support import SOON
 
@@ -18,7 +18,7 @@ class Killed(BaseException):
 
 @pytest.fixture(autouse=True)
 def at_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planned, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(plan, "TELL_SECONDS", 0.0)
     monkeypatch.setattr(text_file, "PASS_BYTES", 512)
 
 

@@ -26,11 +26,11 @@ from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.operate.cursors import Planting, Seed, check_free
 from holdfast.runtime.operate.recover import Recovery
 from holdfast.runtime.operate.state_document import check_version, plain_object
-from holdfast.runtime.partitions import IMPORTED
+from holdfast.runtime.partitions import IMPORTED, payload_of
 from holdfast.runtime.pipeline import Pipeline
-from holdfast.runtime.scan import Scan
-from holdfast.runtime.scans.handler import Shape
-from holdfast.runtime.scans.stage import RangeStage, payload_of
+from holdfast.runtime.scan.partition import RangeStage
+from holdfast.runtime.scan.rows import Shape
+from holdfast.runtime.scan.scan import Scan
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.sources.base import Readable, Span
 from holdfast.runtime.text import when

@@ -39,7 +39,7 @@ def _has_any(store: Store, batch: Batch) -> bool:
 
     if not batch.admitted or not is_scan(batch):
         return bool(batch.admitted)
-    from holdfast.runtime.scans.burial import is_row
+    from holdfast.runtime.partitions import is_row
 
     if any(at.rows for at in each_checkpoint(store, batch.id)):
         return True

@@ -15,9 +15,10 @@ import msgspec
 from holdfast.core import canonical, cursor, journal
 from holdfast.core.cursor import Cursor, Standing
 from holdfast.core.errors import UsageError
-from holdfast.core.model import Batch, Chunk, StoredItem
+from holdfast.core.model import Batch, Chunk, Key, StoredItem
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import JournalEntry, backward, backward_of, forward, forward_of
+from holdfast.runtime.sources.base import Span
 from holdfast.runtime.text import command, when
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item
@@ -137,6 +138,33 @@ def _past(header: journal.Header, position: journal.Position, reason: str = "", 
 
 ROW = "row "
 """How the keys of rows begin that were buried one by one."""
+
+
+def is_row(key: Key) -> bool:
+    """Whether an item of a scan is a row that was buried, and not a range."""
+    return isinstance(key, str) and key.startswith(ROW)
+
+
+def payload_of(span: Span) -> dict[str, Any]:
+    """A range as an item."""
+    plain = {"after": _plain(span.after), "until": _plain(span.until), "rows": span.rows}
+    return plain if span.identity is None else {**plain, "identity": span.identity}
+
+
+def span_of(payload: bytes) -> Span:
+    """The range that an item is."""
+    plain = msgspec.json.decode(payload)
+    after, until = plain["after"], plain["until"]
+    return Span(
+        after=None if after is None else cursor.from_plain(after),
+        until=None if until is None else cursor.from_plain(until),
+        rows=plain["rows"],
+        identity=plain.get("identity"),
+    )
+
+
+def _plain(at: Cursor | None) -> Any:
+    return None if at is None else cursor.to_plain(at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

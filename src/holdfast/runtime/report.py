@@ -21,8 +21,7 @@ from holdfast.runtime.define.policy import Tolerance
 from holdfast.runtime.engine.ledger import Figures
 from holdfast.runtime.operate import closing
 from holdfast.runtime.operate.reconcile import reconcile
-from holdfast.runtime.partitions import is_scan
-from holdfast.runtime.scans.burial import is_row
+from holdfast.runtime.partitions import is_row, is_scan
 from holdfast.runtime.status import statistics, status
 from holdfast.runtime.status.forecast import Forecast, PastAttempts, recent_commits
 from holdfast.runtime.status.orphans import Blame

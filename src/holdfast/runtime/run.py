@@ -40,9 +40,8 @@ from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns, ha
 from holdfast.runtime.engine.worker import Worker, look_for_blame
 from holdfast.runtime.operate import changed_code, steer
 from holdfast.runtime.operate.closing import Closing
-from holdfast.runtime.partitions import expected_rows
+from holdfast.runtime.partitions import expected_rows, is_row
 from holdfast.runtime.report import Report, make
-from holdfast.runtime.scans.burial import is_row
 from holdfast.runtime.sources.base import SourceAway
 from holdfast.runtime.text import in_utc
 from holdfast.runtime.verify import ownership, recheck

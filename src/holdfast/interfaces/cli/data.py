@@ -40,7 +40,7 @@ from holdfast.runtime.operate import evidence as bundles
 from holdfast.runtime.operate import export as exporting
 from holdfast.runtime.operate import recover
 from holdfast.runtime.operate.reconcile import reconcile
-from holdfast.runtime.scan import Scan
+from holdfast.runtime.scan.scan import Scan
 from holdfast.runtime.sinks.names import safe_name
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore

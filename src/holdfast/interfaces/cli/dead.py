@@ -37,8 +37,7 @@ from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.operate import operations, resolution
 from holdfast.runtime.operate.by_hand import fitted
 from holdfast.runtime.operate.resolution import announce, look_for_orphans
-from holdfast.runtime.partitions import is_scan
-from holdfast.runtime.scans.burial import is_row
+from holdfast.runtime.partitions import is_row, is_scan
 from holdfast.runtime.status import overview as glance
 from holdfast.runtime.status import why
 from holdfast.runtime.status.orphans import Orphan

@@ -36,7 +36,7 @@ from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.operate.reconcile import reconcile as look
 from holdfast.runtime.operate.reconcile import repairable
 from holdfast.runtime.pipeline import Pipeline
-from holdfast.runtime.scan import Scan
+from holdfast.runtime.scan.scan import Scan
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.status import overview as glance
 from holdfast.runtime.status import status as standing

@@ -18,10 +18,9 @@ from holdfast.interfaces.cli.common import JsonOption, StoreOption
 from holdfast.interfaces.cli.render import all_pasteable, remember
 from holdfast.interfaces.cli.target import load_runnable
 from holdfast.runtime.define.policy import Budget, Tolerance
-from holdfast.runtime.scan import Scan
-from holdfast.runtime.scans import following
-from holdfast.runtime.scans.report import ScanReport
-from holdfast.runtime.scans.tick import Tick
+from holdfast.runtime.scan import follow
+from holdfast.runtime.scan.scan import Scan, ScanReport
+from holdfast.runtime.scan.tick import Tick
 
 
 def run(
@@ -164,7 +163,7 @@ def _scan(target: str, scan: Scan, options: dict[str, Any]) -> Any:
 
 def _line(tick: Tick) -> None:
     """What a scan that stays did, when it did something: also in a file that somebody looks at meanwhile."""
-    render.say(following.line(tick), render.BAD if tick.dead else "")
+    render.say(follow.line(tick), render.BAD if tick.dead else "")
     sys.stdout.flush()
 
 

@@ -225,7 +225,7 @@ def _unconverged(there: Store, seen: standing.Status, batch: Batch) -> str:
     """Why a scan whose partitions are done has no result."""
     if not (seen.is_complete and is_scan(batch)):
         return ""
-    from holdfast.runtime.scans.convergence import outstanding
+    from holdfast.runtime.scan.converge import outstanding
 
     return outstanding(there, batch)
 

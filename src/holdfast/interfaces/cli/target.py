@@ -10,7 +10,7 @@ from types import ModuleType
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.runtime.engine.remote import load_file
 from holdfast.runtime.pipeline import Pipeline
-from holdfast.runtime.scan import Scan
+from holdfast.runtime.scan.scan import Scan
 
 Runnable = Pipeline | Scan
 

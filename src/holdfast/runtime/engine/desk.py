@@ -25,7 +25,7 @@ from holdfast.runtime.engine import exchange as ex
 from holdfast.runtime.engine.dispatch import INLINE_SECONDS, Appetite, Purse, Slots, StageQueue
 from holdfast.runtime.engine.hold import Hold, adjoining, by_hold
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
-from holdfast.runtime.scans.burial import is_row
+from holdfast.runtime.partitions import is_row
 from holdfast.runtime.text import command, many
 from holdfast.stores.base import Idle
 

@@ -25,10 +25,9 @@ from holdfast.runtime.engine.processes import Processes
 from holdfast.runtime.engine.resources import Handed, Resources
 from holdfast.runtime.engine.role import HandedOn, Role
 from holdfast.runtime.engine.runner import StageRunner
-from holdfast.runtime.scans.burial import Burial
-from holdfast.runtime.scans.elsewhere import ProcessRunner
-from holdfast.runtime.scans.runner import RangeRunner
-from holdfast.runtime.scans.stage import RangeStage
+from holdfast.runtime.scan.isolation import Burial
+from holdfast.runtime.scan.partition import RangeRunner, RangeStage
+from holdfast.runtime.scan.process import ProcessRunner
 from holdfast.runtime.sinks.base import Evidence
 
 if TYPE_CHECKING:

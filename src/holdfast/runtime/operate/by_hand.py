@@ -19,9 +19,6 @@ from holdfast.runtime import lookup
 from holdfast.runtime.define.schema import Invalid, Schema
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.partitions import is_scan
-from holdfast.runtime.scans.handler import RIGHT
-from holdfast.runtime.scans.misuse import Misuse
-from holdfast.runtime.scans.stage import RangeStage
 from holdfast.runtime.sinks.base import Evidence, Provenance
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.verify import ownership
@@ -86,11 +83,11 @@ def _annotation(node: ast.expr) -> Any:
 def _of_scan(store: Store, batch: Batch, data: bytes, stage: Stage | None) -> bytes:
     try:
         value = canonical.decode_typed(data, "the output")
-        if isinstance(stage, RangeStage) and stage.handler.is_typed:
-            made = stage.handler.encode(value)
+        if stage is not None and stage.accumulated is not None:
+            made = stage.accumulated(value)
             return data if made is None else made
-    except (UsageError, Misuse) as error:
-        raise UsageError(f"{str(error).removesuffix(RIGHT)}; {NOTHING}") from None
+    except UsageError as error:
+        raise UsageError(f"{error}; {NOTHING}") from None
     if misfit := _misfit(canonical.decode(data), _recorded(store, batch), "the output"):
         raise UsageError(f"{misfit}; {NOTHING}")
     return data

@@ -15,8 +15,8 @@ from holdfast.core.cursor import Cursor, Standing
 from holdfast.core.errors import Refused
 from holdfast.core.limits import FINDINGS_LISTED
 from holdfast.core.model import Batch, State
+from holdfast.runtime.operate.identity import refuse_changed_batch
 from holdfast.runtime.partitions import IMPORTED, Past, Remark, borders, history, remarks, source_of, standings
-from holdfast.runtime.scans.unchanged import refuse_changed_batch
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.text import many
 from holdfast.stores.base import Store, each_item

@@ -20,8 +20,7 @@ from holdfast.core.model import Batch, Chunk, Course, Key, Place, State, StoredI
 from holdfast.core.plain import Plain, plain
 from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.journal import forward
-from holdfast.runtime.partitions import borders, cost_facts, cost_words, is_scan, remarks, standing_of
-from holdfast.runtime.scans.burial import is_row
+from holdfast.runtime.partitions import borders, cost_facts, cost_words, is_row, is_scan, remarks, standing_of
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.status import orphans
 from holdfast.runtime.status.attempts import was_run

@@ -13,7 +13,7 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.model import Change, Checkpoint, Commit, Item, ItemNo, State, StoredItem
 from holdfast.core.settle import Reached
 from holdfast.core.states import Transition, move
-from holdfast.runtime.scans.feed import Feed
+from holdfast.runtime.scan.rows import Feed
 from holdfast.stores.base import has_landed
 from holdfast.testing.replay import EVERYTHING, Story, Violation
 from holdfast.testing.rows import Rows

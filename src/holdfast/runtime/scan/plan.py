@@ -11,11 +11,10 @@ from holdfast.core.errors import FingerprintChanged, SourceChanged
 from holdfast.core.limits import MONEY_DIGITS
 from holdfast.core.model import Batch
 from holdfast.runtime.journal import backward
+from holdfast.runtime.operate.identity import refuse_changed_batch
 from holdfast.runtime.operate.plan import Plan
-from holdfast.runtime.partitions import standings
-from holdfast.runtime.scans import following
-from holdfast.runtime.scans.stage import payload_of
-from holdfast.runtime.scans.unchanged import refuse_changed_batch
+from holdfast.runtime.partitions import payload_of, standings
+from holdfast.runtime.scan import follow
 from holdfast.runtime.sources.base import Outage, Span, asked
 from holdfast.runtime.sources.text_file import LineFile
 from holdfast.runtime.status import overview as glance
@@ -26,8 +25,7 @@ from holdfast.stores import owners
 from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
-    from holdfast.runtime.scan import Scan
-
+    from holdfast.runtime.scan.scan import Scan
 
 KIND = "borders_sought"
 """The kind of the entry that tells it."""
@@ -98,7 +96,7 @@ class Ranges:
 
     def _made_of(self, split: Callable[[], Sequence[Span]]) -> Iterator[dict[str, Any]]:
         if self._scan.follow:
-            yield {"range": following.KEY, **payload_of(Span())}
+            yield {"range": follow.KEY, **payload_of(Span())}
             return
         for number, span in enumerate(split()):
             yield {"range": number, **payload_of(span)}
@@ -106,7 +104,7 @@ class Ranges:
 
 def _looked_at(scan: "Scan", store: Store, known: Batch) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is in the way of a run, and what there is to know of the source."""
-    resets, from_start = following.how_it_begins(store, known)
+    resets, from_start = follow.how_it_begins(store, known)
     try:
         changes.check_source(known, scan.source.describe(), from_start, resets=resets)
         return (), refuse_changed_batch(scan.source, store, known)

@@ -12,9 +12,7 @@ from holdfast.core.errors import HoldfastError, SourceChanged
 from holdfast.core.ingest import admit
 from holdfast.core.model import Batch, Change, Course, State
 from holdfast.runtime.acts import Acts, By
-from holdfast.runtime.partitions import identity_of, standings
-from holdfast.runtime.scans.burial import is_row
-from holdfast.runtime.scans.stage import span_of
+from holdfast.runtime.partitions import identity_of, is_row, span_of, standings
 from holdfast.runtime.sources.base import Identified, Inventoried, NotThereError, Readable, Since, Span
 from holdfast.runtime.sources.text_file import LineFile
 from holdfast.runtime.text import command, many

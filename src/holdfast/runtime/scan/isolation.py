@@ -1,7 +1,8 @@
 """Rows that nobody can handle: each becomes a dead letter of its own, before the checkpoint moves past it.
 
-A buried row is an item of the batch: a range of that one row. So it is listed, told of, discarded and redriven like any
-other dead letter, and it says between which two cursors it stood.
+A buried row is an item of the batch: a partition of that one row. So it is listed, told of, discarded and redriven like
+any other dead letter, and it says between which two cursors it stood. A row that kills its process is searched for by
+halving its group with every death.
 """
 
 import os
@@ -14,14 +15,13 @@ from holdfast.core import canonical, cursor, ingest
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
-from holdfast.core.limits import PAYLOAD_BYTES
+from holdfast.core.limits import BLAME, DEADLY_ROWS, PAYLOAD_BYTES
 from holdfast.core.model import Admitted, Batch, Key, NewItem, State
-from holdfast.runtime.scans.feed import Passed
+from holdfast.runtime.partitions import ROW
+from holdfast.runtime.scan.rows import Passed
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
-ROW = "row "
-"""How the keys of rows begin that were buried."""
 GONE = "it is not in the source any more: it was deleted, or has another cursor and comes with the scan"
 """Why a row that was redriven is skipped."""
 KEY_CHARS = 200
@@ -89,11 +89,6 @@ class Burial:
         return self._batch
 
 
-def is_row(key: Key) -> bool:
-    """Whether an item of a scan is a row that was buried, and not a range."""
-    return isinstance(key, str) and key.startswith(ROW)
-
-
 def row_key(at: Cursor) -> str:
     """How a row is called as an item."""
     tie = at.tiebreaker
@@ -144,3 +139,48 @@ def _plain(seen: Seen) -> dict[str, Any]:
         "after": None if seen.after is None else cursor.to_plain(seen.after),
         "rows": seen.rows,
     }
+
+
+class DeadlyGroup:
+    """Rows of which one kills its process: halved with every death, until one is left that killed several alone."""
+
+    def __init__(self, whole: int) -> None:
+        self._whole = whole
+        self.size = 0
+        """Rows to handle between two checkpoints; 0: as the interval says."""
+        self.window = 0
+        """For how many rows."""
+        self.condemned = ""
+        """Why the next row is buried without being tried."""
+        self.trouble = ""
+        """Why no row is to blame."""
+        self._deaths = self._strikes = self._in_a_row = 0
+        self._from = self._last = -1
+        """Rows behind the last checkpoint: at the last death, and when a row was condemned last."""
+
+    def died(self, rows: int) -> None:
+        """Narrow the group down: a process died with so many rows behind its last checkpoint."""
+        self._deaths += 1
+        if self.condemned and rows == self._last:
+            self.trouble = f"its worker process died {self._deaths:,} times before it came to a row"
+            return
+        self.condemned = ""
+        within = rows < self._from + self.window
+        if within and self.size == 1:
+            self._strikes = self._strikes + 1 if rows == self._from else 1
+            self.window = 1
+        else:
+            self._strikes = 0
+            self.window = self.size if within else self._whole
+            self.size = (self.window + 1) // 2
+        self._from = rows
+        if self._strikes >= BLAME:
+            self._condemn(rows)
+
+    def _condemn(self, rows: int) -> None:
+        self._in_a_row = self._in_a_row + 1 if rows == self._last + 1 else 1
+        self._last, self._strikes = rows, 0
+        if self._in_a_row > DEADLY_ROWS:
+            self.trouble = f"its worker process died at {self._in_a_row:,} rows in a row: no row is to blame"
+        else:
+            self.condemned = f"its worker process died {BLAME} times while it was handled alone"

@@ -1,4 +1,7 @@
-"""Running one range: a walk, and the outcome it comes to."""
+"""The one stage of a scan, whose items are partitions of the source, and how one is run.
+
+A walk becomes an outcome, as that of any item.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,24 +15,78 @@ from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Checkpoint, Item
 from holdfast.core.outcome import Done, Failed
 from holdfast.runtime.define.calls import here
+from holdfast.runtime.define.policy import Breaker, Retry
 from holdfast.runtime.define.schema import Invalid
+from holdfast.runtime.define.stage import Stage, Where, code_of
 from holdfast.runtime.engine.assignment import Assignment, clock
 from holdfast.runtime.engine.hold import killed_text
 from holdfast.runtime.engine.pools import Finished, Refusal
 from holdfast.runtime.engine.resources import Handed
 from holdfast.runtime.engine.runner import StageRunner, with_place
 from holdfast.runtime.event_loop import Loan, this_thread
-from holdfast.runtime.scans.burial import GONE, Burial, is_row
-from holdfast.runtime.scans.feed import Feed, feed_of
-from holdfast.runtime.scans.handler import Handler
-from holdfast.runtime.scans.interval import Careful, Interval
-from holdfast.runtime.scans.isolation import IsolatingWalk
-from holdfast.runtime.scans.misuse import MISTAKES, Misuse, mistaken
-from holdfast.runtime.scans.stage import RangeStage, span_of
-from holdfast.runtime.scans.unchanged import refuse_changed
-from holdfast.runtime.scans.walk import Parked, RangeLost, Walk
-from holdfast.runtime.sources.base import Notice, Outage, SourceAway, asked, is_away
+from holdfast.runtime.operate.identity import refuse_changed
+from holdfast.runtime.partitions import is_row, span_of
+from holdfast.runtime.scan.isolation import GONE, Burial
+from holdfast.runtime.scan.rows import (
+    MISTAKES,
+    RIGHT,
+    Careful,
+    Every,
+    Feed,
+    Handler,
+    Interval,
+    Misuse,
+    Shape,
+    feed_of,
+    mistaken,
+)
+from holdfast.runtime.scan.walk import IsolatingWalk, Parked, RangeLost, Walk
+from holdfast.runtime.sources.base import Notice, Outage, Readable, SourceAway, asked, is_away
 from holdfast.runtime.sources.text_file import LineFile
+
+
+class RangeStage(Stage):
+    """Reads ranges of a source and hands their rows to a handler."""
+
+    def __init__(self, handler: Handler, source: Readable, every: Every, *, retry: Retry | None = None,
+                 executor: Where | None = None, breaker: Breaker | bool | None = False,
+                 isolate: bool = False) -> None:  # fmt: skip
+        if isolate and handler.shape is Shape.GENERATOR:
+            raise UsageError(
+                f"{handler.what} is a generator, which takes its rows itself: isolate=True is for (rows) and for "
+                "(rows, acc) only"
+            )
+        super().__init__(_range, name="scan", retry=retry, executor=executor, breaker=breaker)
+        self.takes_ranges = True
+        self.handler = handler
+        self.what = handler.what
+        self.parameters = self.parameters._replace(
+            needed=handler.needed, optional=handler.optional, accumulator=handler.accumulator
+        )
+        self.awaits = handler.is_async and handler.shape is not Shape.GENERATOR
+        self.accumulated = self._accumulated if handler.is_typed else None
+        self.source = source
+        self.every = every
+        self.home: Any = None
+        """The scan it is the stage of, which worker processes look for."""
+        self.follows = False
+        """Its item never ends: it is brought on by ticks, not by a run."""
+        self.isolate = isolate
+        """Rows that a handler cannot take are buried one by one, and the others go on."""
+
+    def _accumulated(self, value: Any) -> bytes | None:
+        try:
+            return self.handler.encode(value)
+        except Misuse as error:
+            raise UsageError(str(error).removesuffix(RIGHT)) from None
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "code": code_of(self.handler.function), "source": self.source.describe()}
+
+
+def _range(span: dict[str, Any]) -> Any:  # noqa: ARG001 - its annotation is the schema of an item
+    """The shape of a range as an item; how it is run, `runner` says."""
+    raise UsageError("a range of a scan is run by the scan")
 
 
 class RangeRunner(StageRunner):

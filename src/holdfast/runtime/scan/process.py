@@ -26,15 +26,12 @@ from holdfast.runtime.engine.pools import Finished, Refusal
 from holdfast.runtime.engine.processes import FAREWELL_SECONDS, GONE, Child, stop_sign
 from holdfast.runtime.engine.resources import Handed, Resources
 from holdfast.runtime.event_loop import Loan
-from holdfast.runtime.scans.burial import Burial, Buried, dead_letter
-from holdfast.runtime.scans.handler import Shape
-from holdfast.runtime.scans.interval import SLICE, Careful, Interval
-from holdfast.runtime.scans.isolation import DeadlyGroup
-from holdfast.runtime.scans.misuse import Misuse
-from holdfast.runtime.scans.runner import RangeRunner
-from holdfast.runtime.scans.stage import RangeStage, span_of
-from holdfast.runtime.scans.unchanged import refuse_changed
-from holdfast.runtime.scans.walk import Walk
+from holdfast.runtime.operate.identity import refuse_changed
+from holdfast.runtime.partitions import span_of
+from holdfast.runtime.scan.isolation import Burial, Buried, DeadlyGroup, dead_letter
+from holdfast.runtime.scan.partition import RangeRunner, RangeStage
+from holdfast.runtime.scan.rows import SLICE, Careful, Interval, Misuse, Shape
+from holdfast.runtime.scan.walk import Walk
 from holdfast.runtime.sources.base import SourceAway
 
 LOOK_SECONDS = 0.1

@@ -20,7 +20,7 @@ from holdfast.runtime import event_loop
 from holdfast.runtime.define.calls import here
 from holdfast.runtime.define.stage import code_of
 from holdfast.runtime.journal import forward
-from holdfast.runtime.scans.burial import is_row
+from holdfast.runtime.partitions import is_row
 from holdfast.runtime.text import command
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_checkpoint, each_item, each_output

@@ -1,15 +1,15 @@
-"""What a user defines over the rows of a source: a scan, its handler, and what becomes of the results of its ranges."""
+"""A scan as a user defines it over the rows of a source: its handler, and what becomes of its partitions."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, overload
 
-from holdfast.core.errors import Interrupted, NotConverged, UsageError
+from holdfast.core.errors import Incomplete, Interrupted, NotConverged, UsageError
 from holdfast.core.model import Batch
 from holdfast.runtime.define.options import Code, Signals, check_signals, heartbeat_seconds, lease_seconds
 from holdfast.runtime.define.pipeline import AnyFunction, check_name
@@ -17,28 +17,86 @@ from holdfast.runtime.define.policy import Budget, Retry
 from holdfast.runtime.define.resource import Scope
 from holdfast.runtime.define.stage import Where
 from holdfast.runtime.events import Target, delivering
+from holdfast.runtime.operate.identity import accept_corrected, grown, refuse_changed_batch
 from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.partitions import remarks
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.report import Report
-from holdfast.runtime.scans import following, planned
-from holdfast.runtime.scans.convergence import Convergence, Gathered, gather
-from holdfast.runtime.scans.following import Following
-from holdfast.runtime.scans.handler import NOTHING, Handler
-from holdfast.runtime.scans.handling import Stop
-from holdfast.runtime.scans.interval import Every, Said
-from holdfast.runtime.scans.planned import Sought
-from holdfast.runtime.scans.report import ScanReport
-from holdfast.runtime.scans.stage import RangeStage
-from holdfast.runtime.scans.tick import Tick
-from holdfast.runtime.scans.unchanged import accept_corrected, grown, refuse_changed_batch
+from holdfast.runtime.scan import follow, plan
+from holdfast.runtime.scan.converge import Convergence, Gathered, gather
+from holdfast.runtime.scan.follow import Following
+from holdfast.runtime.scan.partition import RangeStage
+from holdfast.runtime.scan.plan import Sought
+from holdfast.runtime.scan.redrive import Stop
+from holdfast.runtime.scan.rows import NOTHING, Every, Handler, Said
+from holdfast.runtime.scan.tick import Tick
 from holdfast.runtime.sources import base
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.sources.text_file import LineFile
-from holdfast.runtime.text import Duration, command, moment, seconds
+from holdfast.runtime.text import Duration, command, moment, printable, seconds
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.buckets.base import is_place
+
+
+@dataclass(frozen=True, slots=True)
+class ScanReport:
+    """How a scan stands: what a run tells at its end."""
+
+    run: Report
+    """Of its ranges, as of any batch."""
+    rows: int
+    """Rows that were handled, in all."""
+    parts: tuple[Any, ...] = ()
+    """What came of each range, in their order, and of rows that were redriven; complete once every range is done."""
+    result: Any = None
+    """What `converge` made of them; without it, what came of the only part. None where there are several: then nobody
+    said how to bring them together, and `parts` has them."""
+    unconverged: str = ""
+    """Why there is no result, though nothing is left to do for the ranges; empty where there is one."""
+    run_again: bool = False
+    """Whether the next run continues with it, or calls `converge`."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is as with any batch: counts, state, dead, warnings …"""
+        return getattr(object.__getattribute__(self, "run"), name)
+
+    @property
+    def why(self) -> str:
+        """What to know about the state, and what to do next."""
+        return f"{self.run.why} {self.unconverged}".strip()
+
+    @property
+    def exit_code(self) -> int:
+        """As with any batch; a scan without the result it shall have is not complete."""
+        if self.run.exit_code or not self.unconverged:
+            return self.run.exit_code
+        return 75 if self.run_again else 1
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every range is accounted for, and what shall come of them is there."""
+        return self.exit_code == 0
+
+    def raise_unless_complete(self) -> "ScanReport":
+        """Raise Incomplete, with what is missing, unless the scan is complete."""
+        if not self.is_complete:
+            raise Incomplete(f"batch {self.run.batch!r} is {self.run.state}: {self.why}", self)
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain values, for machines."""
+        told = {"why": self.why, "exit_code": self.exit_code, "run_again": self.run_again}
+        return {**self.run.as_dict(), **told}
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether several parts came to something, and nothing brings them together."""
+        return self.result is None and sum(part is not None for part in self.parts) > 1
+
+    def __str__(self) -> str:
+        return printable(f"{self.run}\n  result   {self.unconverged}") if self.unconverged else str(self.run)
+
 
 Function = Callable[..., Any]
 NEVER = "36500d"
@@ -161,7 +219,7 @@ class Scan:
                 raise UsageError(f"budget= is for what ends: scan {self.name!r} follows its source, and never does")
             every, stop = seconds(poll, "poll"), Stop(None if deadline is None else moment(deadline))
             with self._delivering(stop):
-                show = progress if callable(progress) else following.show_line if progress else _hide
+                show = progress if callable(progress) else follow.show_line if progress else _hide
                 return self._followed(name, lease, accept_source, heartbeat).stay(every, stop, show, signals)
         if poll is not None:
             raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True polls")
@@ -175,7 +233,7 @@ class Scan:
         known = self.pipeline.store.batch(name)
         ranges = None
         if known is None or known.ingested_at is None:
-            ranges = planned.Ranges(self, Sought(self.pipeline.store, name))
+            ranges = plan.Ranges(self, Sought(self.pipeline.store, name))
         try:
             run = self.pipeline.run(ranges, name, key="range", executor=executor, progress=progress, code=code,
                                     workers=workers if workers is not None else self.partitions, deadline=deadline,
@@ -200,7 +258,7 @@ class Scan:
         if accept_source:  # a file that is another one is not made the old one by a reason; rows may be corrected in it
             accept_corrected(self.source, self.pipeline.store, known, accept_source, actor)
             refuse_changed_batch(self.source, self.pipeline.store, known)
-        following.accept_source(self.pipeline, known, stage, accept_source, actor)
+        follow.accept_source(self.pipeline, known, stage, accept_source, actor)
         return refuse_changed_batch(self.source, self.pipeline.store, known)
 
     def tick(self, batch: str | None = None, *, deadline: Duration | datetime | None = None, lease: Duration = "30s",
@@ -247,7 +305,7 @@ class Scan:
         """What a run would do with every partition, and why. Nothing is changed."""
         self._stage()
         name = check_name(batch if batch is not None else self.name, "batch")
-        return planned.plan(self, name, workers=workers, **options)
+        return plan.plan(self, name, workers=workers, **options)
 
     def _stage(self) -> RangeStage:
         if not self.pipeline.stages:
@@ -310,7 +368,7 @@ class Scan:
         if self._converge is not None:
             fresh = (self._stage().handler.decode(stored), *gathered.decoded())
             result = self._converge.call(fresh, (self.pipeline.name, batch.name))
-        return ScanReport(following.told(run, gathered), gathered.rows, parts, result, run_again=run.run_again)
+        return ScanReport(follow.told(run, gathered), gathered.rows, parts, result, run_again=run.run_again)
 
     def _known(self, name: str) -> Batch:
         found = self.pipeline.store.batch(name)

@@ -14,7 +14,7 @@ import holdfast as hf
 from holdfast.core import limits
 from holdfast.core.cursor import Cursor
 from holdfast.runtime.sources import base
-from holdfast.testing.rows import RowPage, Rows
+from holdfast.testing.rows import ListPage, Rows
 from tests.runtime.support import App, run
 
 
@@ -47,7 +47,7 @@ class Flaky(Rows):
         super().__init__(range(60), page=10)
         self.times, self.error, self.at = times, error, at
 
-    def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[RowPage]:
+    def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[ListPage]:
         for page in super().read(after, until):
             if page.rows[0] == self.at and self.times:
                 self.times -= 1
@@ -158,7 +158,7 @@ def test_partitions_that_wait_for_one_source_tell_of_it_once(clock: Moving, capl
             super().__init__(range(60), page=10)
             self.begun, self.asked, self.lock = threading.Barrier(4), 0, threading.Lock()
 
-        def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[RowPage]:
+        def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[ListPage]:
             with self.lock:
                 self.asked += 1
                 first = self.asked <= 4

@@ -8,7 +8,7 @@ from holdfast.core.cursor import Cursor
 from holdfast.runtime.sources.base import Span
 
 
-class RowPage:
+class ListPage:
     """Some rows, and the number of the first."""
 
     def __init__(self, rows: Sequence[Any], first: int) -> None:
@@ -27,11 +27,11 @@ class Rows:
     def describe(self) -> dict[str, Any]:
         return {"kind": "rows"}
 
-    def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[RowPage]:
+    def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[ListPage]:
         at, end = (0 if after is None else after.value), (len(self.rows) if until is None else until.value)
         while at < end:
             rows = self.rows[at : min(end, at + self.page)]
-            yield RowPage(rows, at)
+            yield ListPage(rows, at)
             at += len(rows)
 
     def split(self, parts: int) -> list[Span]:

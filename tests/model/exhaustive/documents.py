@@ -31,7 +31,7 @@ from holdfast.stores.bucket.documents import ChunkDocument
 from holdfast.stores.buckets.base import ObjectMark
 from holdfast.testing.clock import START
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator.ranges import checkpoint_at, folded
+from holdfast.testing.simulator.handlers import checkpoint_at, folded
 from tests.model.exhaustive.swapper import Request, Swapper
 
 replace = msgspec.structs.replace

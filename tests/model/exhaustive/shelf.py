@@ -37,7 +37,7 @@ from holdfast.stores.base import Receipt, has_landed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import START
 from holdfast.testing.replay import Violation, compare, replay
-from holdfast.testing.simulator.watch import Seal
+from holdfast.testing.simulator.oracles import SealedState
 from tests.model.exhaustive.scope import Scope
 
 LEASE = 30.0
@@ -179,7 +179,7 @@ class Shelf:
             if self.finished[number] and not self.is_sealed(number):
                 raise
             return number
-        Seal(self._store, self._batch.id)
+        SealedState(self._store, self._batch.id)
         return self._moved(kept)
 
     def reopen(self, number: int) -> int:

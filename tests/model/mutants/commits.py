@@ -9,7 +9,7 @@ from holdfast.core.model import Chunk, Commit
 from holdfast.runtime.engine.writing import Sending
 from holdfast.stores.base import Receipt, has_landed
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.simulator.process import Process
+from holdfast.testing.simulator.worker import SimulatedWorker
 from tests.model.mutants.register import Patch, answering, committing, conformance, simulation, wrapped
 
 replace = msgspec.structs.replace
@@ -57,12 +57,12 @@ def outputs_are_written_but_places_are_not() -> Patch:
 
 @simulation
 def the_worker_goes_on_before_its_commit_is_written() -> Patch:
-    def hasty(_write: Any, process: Process, commits: list[Commit]) -> Writing:
+    def hasty(_write: Any, process: SimulatedWorker, commits: list[Commit]) -> Writing:
         process.world.begin(lambda: process.world.store.commit(commits), process.world.chance() * 10)
         yield 0.001
         return [Receipt(landed=True)] * len(commits)
 
-    return wrapped(Process, "_write", hasty)
+    return wrapped(SimulatedWorker, "_write", hasty)
 
 
 @simulation
@@ -74,16 +74,16 @@ def a_lost_reply_is_taken_for_success() -> Patch:
 
 @simulation
 def a_lost_reply_is_answered_by_committing_again_under_another_id() -> Patch:
-    def stubborn(_write: Any, process: Process, commits: list[Commit]) -> Writing:
+    def stubborn(_write: Any, process: SimulatedWorker, commits: list[Commit]) -> Writing:
         world = process.world
-        receipts = yield from process.wire.send(process.name, commits)
+        receipts = yield from process.connection.send(process.name, commits)
         if receipts is not None:
             return receipts
         process.shaken = True
         versions = {chunk.id: chunk.version for chunk in world.store.chunks(world.batch.id)}
         return world.store.commit([replace(c, id=world.new_id(), version=versions[c.chunk]) for c in commits])
 
-    return wrapped(Process, "_write", stubborn)
+    return wrapped(SimulatedWorker, "_write", stubborn)
 
 
 @conformance

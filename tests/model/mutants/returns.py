@@ -10,10 +10,9 @@ import msgspec
 from holdfast.core import acts, settle, verify
 from holdfast.core.model import Act, Change, Chunk, Course, Place, State
 from holdfast.core.outcome import Done, Lost
-from holdfast.testing.simulator import verification
-from holdfast.testing.simulator.outside import Effect, Outside
-from holdfast.testing.simulator.process import Process
-from holdfast.testing.simulator.world import World
+from holdfast.testing.simulator import operators
+from holdfast.testing.simulator.worker import SimulatedWorker
+from holdfast.testing.simulator.world import Effect, MadeOutputs, World
 from tests.model.mutants.register import Patch, answering, conformance, simulation, wrapped
 
 replace = msgspec.structs.replace
@@ -24,15 +23,15 @@ replace = msgspec.structs.replace
 
 @simulation
 def what_does_not_hold_is_believed() -> Patch:
-    return answering(verification, "rewind", answer=None)
+    return answering(operators, "rewind", answer=None)
 
 
 @simulation
 def only_what_is_finished_is_looked_at() -> Patch:
-    def partly(does_not_hold: Any, outside: Outside, item: Any) -> Any:
+    def partly(does_not_hold: Any, outside: MadeOutputs, item: Any) -> Any:
         return does_not_hold(outside, item) if item.place.state is not State.DONE else None
 
-    return wrapped(Outside, "does_not_hold", partly)
+    return wrapped(MadeOutputs, "does_not_hold", partly)
 
 
 @simulation
@@ -58,11 +57,11 @@ def rewinds_are_not_counted() -> Patch:
 
 @simulation
 def a_worker_does_not_look_at_its_input() -> Patch:
-    def trusting(look: Any, process: Process, item: Any) -> Any:
+    def trusting(look: Any, process: SimulatedWorker, item: Any) -> Any:
         found = look(process, item)
         return None if isinstance(found, Lost) else found
 
-    return wrapped(Process, "_look", trusting)
+    return wrapped(SimulatedWorker, "_look", trusting)
 
 
 # -- adoption -----------------------------------------------------------------------------------------------------
@@ -79,30 +78,30 @@ def adopting_costs_an_attempt() -> Patch:
 
 @simulation
 def what_another_epoch_made_is_adopted() -> Patch:
-    def loose(_has: Any, outside: Outside, effect: Effect) -> bool:
+    def loose(_has: Any, outside: MadeOutputs, effect: Effect) -> bool:
         outside.made.setdefault(effect, None)
         return any(made[:2] == effect[:2] for made in outside.made if made != effect)
 
-    return wrapped(Outside, "has", loose)
+    return wrapped(MadeOutputs, "has", loose)
 
 
 @simulation
 def what_another_stage_made_is_adopted() -> Patch:
-    def loose(_has: Any, outside: Outside, effect: Effect) -> bool:
+    def loose(_has: Any, outside: MadeOutputs, effect: Effect) -> bool:
         found = any((made[0], made[2]) == (effect[0], effect[2]) for made in outside.made)
         outside.made.setdefault(effect, None)
         return found
 
-    return wrapped(Outside, "has", loose)
+    return wrapped(MadeOutputs, "has", loose)
 
 
 @simulation
 def what_was_adopted_costs_nothing() -> Patch:
-    def free(look: Any, process: Process, item: Any) -> Any:
+    def free(look: Any, process: SimulatedWorker, item: Any) -> Any:
         found = look(process, item)
         return replace(found, spend=None) if isinstance(found, Done) else found
 
-    return wrapped(Process, "_look", free)
+    return wrapped(SimulatedWorker, "_look", free)
 
 
 # -- re-enqueueing ------------------------------------------------------------------------------------------------

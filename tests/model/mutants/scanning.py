@@ -13,8 +13,8 @@ from holdfast.runtime.engine.exchange import CheckpointReached, Effect, Reply
 from holdfast.runtime.engine.hold import Hold
 from holdfast.stores.base import has_landed
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.simulator import ranges
-from holdfast.testing.simulator.ranges import Walk
+from holdfast.testing.simulator import handlers
+from holdfast.testing.simulator.handlers import RangeWalk
 from tests.model.mutants.register import Patch, answering, committing, simulation, wrapped
 
 replace = msgspec.structs.replace
@@ -60,26 +60,26 @@ def an_accumulator_is_kept_without_its_checkpoint() -> Patch:
 
 @simulation
 def a_checkpoint_is_written_before_its_rows_are_handled() -> Patch:
-    late: dict[Walk, list[int]] = {}
+    late: dict[RangeWalk, list[int]] = {}
 
-    def one_behind(go_on: Any, walk: Walk) -> list[int]:
-        before = walk._acc = ranges.fold(walk._acc, late.pop(walk, []))
+    def one_behind(go_on: Any, walk: RangeWalk) -> list[int]:
+        before = walk._acc = handlers.fold(walk._acc, late.pop(walk, []))
         rows: list[int] = go_on(walk)
         if not walk.at_end:
             walk._acc, late[walk] = before, rows
         return rows
 
-    return wrapped(Walk, "go_on", one_behind)
+    return wrapped(RangeWalk, "go_on", one_behind)
 
 
 @simulation
 def a_walk_does_not_end_where_its_range_does() -> Patch:
-    original = Walk.__init__
+    original = RangeWalk.__init__
 
-    def long(walk: Walk, item: Item, at: Checkpoint | None, length: int, every: int) -> None:
+    def long(walk: RangeWalk, item: Item, at: Checkpoint | None, length: int, every: int) -> None:
         original(walk, item, at, length + 1, every)
 
-    return wrapped(Walk, "__init__", lambda _init, *args: long(*args))
+    return wrapped(RangeWalk, "__init__", lambda _init, *args: long(*args))
 
 
 @simulation
@@ -103,9 +103,9 @@ def a_walk_begins_where_it_stood_when_its_chunk_was_claimed() -> Patch:
 
 @simulation
 def a_walk_always_begins_at_its_start() -> Patch:
-    original = Walk.__init__
+    original = RangeWalk.__init__
     return wrapped(
-        Walk, "__init__", lambda _init, walk, item, _at, length, every: original(walk, item, None, length, every)
+        RangeWalk, "__init__", lambda _init, walk, item, _at, length, every: original(walk, item, None, length, every)
     )
 
 

@@ -20,7 +20,7 @@ from holdfast.stores.bucket.cas import DocumentStore, HeldDocument, Raced
 from holdfast.stores.bucket.documents import ChunkDocument, Document, Root, encode
 from holdfast.stores.bucket.items import Chains, Items
 from holdfast.stores.buckets.base import WriteLost, WriteUnknown
-from holdfast.testing.simulator.vault import Vault
+from holdfast.testing.simulator.bucket import WatchedBucket
 from tests.model.mutants.register import Patch, answering, swapping, wrapped
 
 replace = msgspec.structs.replace
@@ -48,11 +48,11 @@ def a_write_has_the_id_of_the_one_before() -> Patch:
 
 @swapping
 def a_bucket_does_not_compare_what_it_swaps() -> Patch:
-    def blind(put: Any, vault: Vault, name: str, data: bytes, mark: Any, who: str) -> Any:
-        there = vault.get(name)
-        return put(vault, name, data, mark if mark is None or there is None else there.mark, who)
+    def blind(put: Any, bucket: WatchedBucket, name: str, data: bytes, mark: Any, who: str) -> Any:
+        there = bucket.get(name)
+        return put(bucket, name, data, mark if mark is None or there is None else there.mark, who)
 
-    return wrapped(Vault, "put", blind)
+    return wrapped(WatchedBucket, "put", blind)
 
 
 @swapping

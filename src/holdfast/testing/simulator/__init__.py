@@ -33,15 +33,22 @@ from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator.bucket_world import BucketWorld
-from holdfast.testing.simulator.ending import canceller, last_words, pauser, sealer
+from holdfast.testing.simulator.bucket import BucketWorld
+from holdfast.testing.simulator.operators import (
+    canceller,
+    caretaker,
+    checker,
+    hear_the_rest,
+    ingester,
+    last_words,
+    operator,
+    pauser,
+    receiver,
+    sealer,
+)
 from holdfast.testing.simulator.oracles import check
-from holdfast.testing.simulator.people import caretaker, ingester, operator
 from holdfast.testing.simulator.plan import draw, draw_on_a_bucket
-from holdfast.testing.simulator.process import Process
-from holdfast.testing.simulator.ranges import Ranges
-from holdfast.testing.simulator.receiver import hear_the_rest, receiver
-from holdfast.testing.simulator.verification import checker
+from holdfast.testing.simulator.worker import SimulatedWorker
 from holdfast.testing.simulator.world import MakeStore, World
 
 __all__ = ["Failure", "Violation", "in_folders", "in_memory", "on_a_bucket", "search", "simulate", "tell"]
@@ -86,12 +93,11 @@ def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] |
     plan = draw_on_a_bucket(seed) if make_store is on_a_bucket else draw(seed)
     plan = plan if chunks is None else msgspec.structs.replace(plan, chunks=chunks)
     world = BucketWorld(plan, trace) if make_store is on_a_bucket else World(plan, make_store, trace)
-    world.ranges = Ranges(world)
     try:
         for number in range(world.plan.ingesters):
             world.begin(ingester(world, f"source{number}"))
         for number in range(world.plan.workers):
-            world.begin(Process(world, number).start, world.chance())
+            world.begin(SimulatedWorker(world, number).start, world.chance())
         for actor in (
             operator,
             caretaker,

@@ -1,14 +1,97 @@
-"""What must be true when a world has come to its end."""
+"""What must be true: while a world happens, and when it has come to its end."""
 
+import hashlib
 from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from holdfast.core import canonical, course
-from holdfast.core.model import Course, State
+from holdfast.core import canonical, course, journal
+from holdfast.core.model import BatchId, Commit, Course, ItemNo, State, Tolerance, chain_of_batch
+from holdfast.core.outcome import Failed, Outcome
+from holdfast.core.retry import Policy
+from holdfast.core.settle import Settled
+from holdfast.stores.base import Store, has_landed
 from holdfast.testing.replay import EVERYTHING, Story, Violation, compare, replay
-from holdfast.testing.simulator.world import World
+from holdfast.testing.simulator.handlers import APART, RangeWalk, checkpoint_at, folded, length_of
+
+if TYPE_CHECKING:
+    from holdfast.testing.simulator.world import World
 
 
-def check(world: World) -> Story:
+class SealedState:
+    """How a batch stood when it was sealed."""
+
+    def __init__(self, store: Store, batch: BatchId) -> None:
+        self.batch = batch
+        self.items = store.items(batch, limit=EVERYTHING)
+        self.heads = heads(store, batch)
+        if any(item.place.state is State.PENDING for item in self.items):
+            raise Violation("a batch with pending items is sealed")
+        self.check(store)
+
+    def check(self, store: Store) -> None:
+        """Nothing has changed since, and the seal covers where the chains end."""
+        if store.items(self.batch, limit=EVERYTHING) != self.items:
+            raise Violation("items of a sealed batch have changed")
+        if heads(store, self.batch) != self.heads:
+            raise Violation("a chain of a sealed batch has grown")
+        last = store.entries(chain_of_batch(self.batch), limit=EVERYTHING)[-1]
+        body = journal.decode_body(last.body)
+        if not isinstance(body, journal.Sealed):
+            raise Violation("a batch is sealed, and the last entry of its chain is not a seal")
+        if body.heads != hashlib.sha256(b"".join(self.heads)).digest():
+            raise Violation("the seal of a batch does not cover the heads of its chains")
+
+
+def heads(store: Store, batch: BatchId) -> list[bytes]:
+    """Number, length and last hash of the chain of every chunk, from the entries themselves."""
+    found = []
+    for chunk in sorted(store.chunks(batch), key=lambda chunk: chunk.id):
+        entries = store.entries(chunk.id, limit=EVERYTHING)
+        last = entries[-1].hash if entries else chunk.head
+        found.append(chunk.id.to_bytes(8, "big") + len(entries).to_bytes(8, "big") + last)
+    return found
+
+
+def check_sums(store: Store, batch: BatchId) -> None:
+    """Every item is in one state, every state is counted, and the sum is what was admitted."""
+    chunks = store.chunks(batch)
+    states = Counter(item.place.state for item in store.items(batch, limit=EVERYTHING))
+    told = {state: sum(getattr(chunk.counts, state.value) for chunk in chunks) for state in State if state != "pending"}
+    told[State.PENDING] = sum(chunk.pending for chunk in chunks)
+    if +Counter(told) != states:
+        raise Violation(f"the chunks count {told}, the items are {dict(states)}")
+    (admitted,) = [row.admitted for row in store.batches() if row.id == batch]
+    if states.total() != admitted:
+        raise Violation(f"{admitted} items were admitted, there are {states.total()}")
+
+
+def is_over(tolerance: Tolerance, store: Store, batch: BatchId, ended: bool) -> bool:
+    """Whether there are more dead letters than tolerated, counted one by one."""
+    dead = len(store.items(batch, state=State.DEAD, limit=EVERYTHING))
+    if tolerance.count is not None and dead > tolerance.count:
+        return True
+    admitted = len(store.items(batch, limit=EVERYTHING))
+    return tolerance.share is not None and ended and dead > tolerance.share * admitted
+
+
+def check_waits(outcomes: Sequence[Outcome], settled: Settled, policies: Sequence[Policy], now: float) -> None:
+    """Every wait lies between the least and the growing most; what is permanent never waits."""
+    asked = {outcome.item.n: outcome for outcome in outcomes if isinstance(outcome, Failed)}
+    for attempt in settled.attempts:
+        if attempt.outcome != "retry":
+            continue
+        failed, policy = asked[ItemNo(attempt.n)], policies[attempt.stage]
+        if not failed.transient:
+            raise Violation(f"item {attempt.n} failed for good ({attempt.code}) and is tried again")
+        most = max(policy.wait_min, min(policy.wait_max, policy.wait_min * 2**attempt.attempt), failed.after or 0.0)
+        wait = attempt.due - now
+        if not policy.wait_min - 1e-6 <= wait <= most + 1e-6:
+            bounds = f"{policy.wait_min:.3f} to {most:.3f}"
+            raise Violation(f"item {attempt.n} waits {wait:.3f} s after attempt {attempt.attempt}, not {bounds}")
+
+
+def check(world: "World") -> Story:
     """Everything at once; the journal first, because the rest rests on it."""
     story = replay(world.store, world.batch.id, world.plan.policies)
     compare(world.store, world.batch.id, story)
@@ -29,7 +112,7 @@ def check(world: World) -> Story:
     return story
 
 
-def check_admitted(world: World, story: Story) -> None:
+def check_admitted(world: "World", story: Story) -> None:
     """Every key of the source is there, once, with the payload it first came with."""
     rows = [row for group in world.plan.groups for row in group]
     wanted = {key if key is not None else payload for key, payload in rows}
@@ -44,7 +127,7 @@ def check_admitted(world: World, story: Story) -> None:
         raise Violation(f"keys of the source were not admitted: {sorted(missing)}")
 
 
-def check_effects(world: World, story: Story) -> None:
+def check_effects(world: "World", story: Story) -> None:
     """At least one run for each attempt that is told, at most one more for each that was interrupted."""
     for effect, told in story.attempts.items():
         ran = world.runs[effect] + world.condemned[effect]
@@ -57,18 +140,18 @@ def check_effects(world: World, story: Story) -> None:
             raise Violation(f"(item, stage, epoch) {effect} ran {ran} times, {told} are told, {cut_off} were cut off")
 
 
-def check_adopted(world: World, story: Story) -> None:
+def check_adopted(world: "World", story: Story) -> None:
     """What was adopted was made, in the same epoch, and what it cost is told."""
     paid = {spend.metrics["run"] for spend in story.spends}
     for effect in story.adopted:
         if not world.runs[effect]:
             raise Violation(f"(item, stage, epoch) {effect} was adopted, and nobody made it")
-        spend = world.outside.made[effect]
+        spend = world.outputs.made[effect]
         if spend is not None and spend.metrics["run"] not in paid:
             raise Violation(f"(item, stage, epoch) {effect} was adopted, and what it cost is not told")
 
 
-def check_events(world: World, story: Story) -> None:
+def check_events(world: "World", story: Story) -> None:
     """Events are those of what is in the journal, and no others; the receiver heard them all, in their order."""
     stored = world.store.events(limit=EVERYTHING)
     resolved = [n for kind, _, n in story.acted if kind in ("requeued", "buried")]
@@ -102,10 +185,10 @@ def check_money(story: Story) -> None:
         seen.add(run)
 
 
-def check_ended(world: World, story: Story) -> None:
+def check_ended(world: "World", story: Story) -> None:
     """When nothing goes wrong any more, everything comes to its end; a killer is buried, not run for ever."""
     waiting = [n for n, told in story.items.items() if told.state is State.PENDING]
-    broken = [output for output in world.store.outputs(world.batch.id) if world.outside.is_broken(output)]
+    broken = [output for output in world.store.outputs(world.batch.id) if world.outputs.is_broken(output)]
     resting = [o.n for o in broken if story.items[o.n].state is State.DONE and world.course is not Course.CANCELLED]
     if resting:
         raise Violation(f"items {resting} are done, and rest on outputs that do not hold")
@@ -115,3 +198,86 @@ def check_ended(world: World, story: Story) -> None:
     excuses = ("crashes", "leases lost", "commits late or lost", "seals")
     if held and not any(world.counts[excuse] for excuse in excuses):
         raise Violation(f"chunks {held} were never released")
+
+
+class RangeOracle:
+    """What must be true of all walks of a world."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._walks: Counter[tuple[int, int]] = Counter()
+        """(item, epoch) -> how many walks were begun."""
+        self._handled: Counter[tuple[int, int]] = Counter()
+        """(item, epoch) -> rows that were given to the handler, each as often as it was."""
+        self.sent: dict[bytes, Commit] = {}
+        """Commits with checkpoints, by their ids."""
+
+    def begins(self, walk: RangeWalk) -> None:
+        self._walks[int(walk.item.n), walk.item.place.epoch] += 1
+
+    def goes_on(self, walk: RangeWalk, fence: int) -> None:
+        """Whoever holds the range stands at the checkpoint that is durable, neither before it nor beyond; one that was
+        overtaken may not know of the last ones, but never stands beyond them."""
+        world, n = self._world, walk.item.n
+        row = world.row_of(n)
+        if row.place.epoch != walk.item.place.epoch:
+            return
+        chunk, stands, truth = world.chunk_of(n), walk.saved, world.checkpoint_of(n)
+        held = chunk.fence == fence and chunk.owner is not None and row.place.state is State.PENDING
+        if held and (stands.rows, stands.cursor, stands.acc) != (truth.rows, truth.cursor, truth.acc):
+            raise Violation(f"item {n} goes on at row {stands.rows}, its durable checkpoint is at {truth.rows}")
+        if stands.rows > truth.rows:
+            raise Violation(f"item {n} goes on at row {stands.rows}, beyond its durable checkpoint {truth.rows}")
+
+    def handled(self, walk: RangeWalk, rows: list[int]) -> None:
+        """No row but its own, in order, from the checkpoint on."""
+        n = int(walk.item.n)
+        begin = n * APART
+        expected = list(range(begin + walk.saved.rows, begin + walk.saved.rows + len(rows)))
+        if rows != expected or len(rows) > walk.every or expected[-1:] >= [begin + length_of(self._world, n)]:
+            raise Violation(
+                f"item {n} handles rows {rows}, it has {length_of(self._world, n)} from {begin} on, and stands at "
+                f"{walk.saved.rows}"
+            )
+        self._handled[n, walk.item.place.epoch] += len(rows)
+
+    # -- at the end ---------------------------------------------------------------------------------------------
+
+    def check(self, story: Story) -> None:
+        world = self._world
+        store, batch = world.store, world.batch.id
+        reached = {int(at.n): at for at in store.checkpoints(batch, limit=EVERYTHING)}
+        for n, at in reached.items():
+            whole = checkpoint_at(ItemNo(n), at.rows)
+            if at.rows > length_of(world, n) or (at.cursor, at.acc) != (whole.cursor, whole.acc):
+                raise Violation(f"item {n} is at {at}, after so many rows an uninterrupted walk is at {whole}")
+        results = {int(output.n): output.data for output in store.outputs(batch, limit=EVERYTHING)}
+        for n, told in story.items.items():
+            if told.state is State.DONE and results.get(n) != (folded(n, length_of(world, n)) or b"0"):
+                raise Violation(f"item {n} gave {results.get(n)!r}, not what an uninterrupted walk gives")
+            if told.state is State.DONE and (n not in reached or reached[n].rows != length_of(world, n)):
+                raise Violation(f"item {n} is done, and its checkpoint is not at its end: {reached.get(n)}")
+        self._check_told(story)
+        self._check_redone()
+
+    def _check_told(self, story: Story) -> None:
+        """One entry for every checkpoint that landed; within an epoch each is further than the one before, but for the
+        one at the end, where there may be nothing left to read."""
+        last: dict[tuple[int, int], int] = {}
+        for n, epoch, rows in story.positions:
+            before = last.get((n, epoch), -1)
+            if rows < before or (rows == before and rows != length_of(self._world, n)):
+                raise Violation(f"item {n} has a checkpoint at row {rows} after one at row {before}")
+            last[n, epoch] = rows
+        told = Counter(n for n, _, _ in story.positions)
+        taken = [commit for commit in self.sent.values() if has_landed(self._world.store, commit)]
+        landed = Counter(int(at.n) for commit in taken for at in commit.checkpoints)
+        if told != landed:
+            raise Violation(f"checkpoints {landed} landed, the journal tells of {told}")
+
+    def _check_redone(self) -> None:
+        """A walk that is cut off costs at most the rows of one interval."""
+        for (n, epoch), handled in self._handled.items():
+            most = length_of(self._world, n) + self._world.plan.every * self._walks[n, epoch]
+            if handled > most:
+                raise Violation(f"{handled} rows of item {n} were handled in epoch {epoch}, at most {most} may be")

@@ -16,7 +16,7 @@ from holdfast.core.retry import Policy
 LEASE = 30.0
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One world, before it begins."""
 
     seed: int
@@ -93,14 +93,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """On a bucket: how many open one more batch of the same name at about the same time."""
 
 
-def draw(seed: int) -> Plan:
+def draw(seed: int) -> WorldPlan:
     """The plan of a seed."""
     rng = Random(seed)  # noqa: S311 - a schedule, not a secret
     plan = _drawn(seed, rng)
     return _of_ranges(plan, rng) if rng.random() < 0.2 else plan
 
 
-def draw_on_a_bucket(seed: int) -> Plan:
+def draw_on_a_bucket(seed: int) -> WorldPlan:
     """The plan of a seed for a world on a bucket: smaller, because every verb is many requests; without what a bucket
     cannot do; and with the faults between any two requests."""
     rng = Random(seed)  # noqa: S311 - a schedule, not a secret
@@ -131,7 +131,7 @@ def draw_on_a_bucket(seed: int) -> Plan:
     return _of_ranges(plan, rng, longest=6) if some(0.5) else plan
 
 
-def _of_ranges(plan: Plan, rng: Random, longest: int = 12) -> Plan:
+def _of_ranges(plan: WorldPlan, rng: Random, longest: int = 12) -> WorldPlan:
     """The same plan, with items that are ranges of rows."""
     return replace(
         plan,
@@ -144,13 +144,13 @@ def _of_ranges(plan: Plan, rng: Random, longest: int = 12) -> Plan:
     )
 
 
-def _drawn(seed: int, rng: Random) -> Plan:
+def _drawn(seed: int, rng: Random) -> WorldPlan:
     some = _some(rng)
     stages = 1 + int(rng.random() * 3)
     groups = _groups(rng)
     spend = int(rng.random() * 2) * 5
     policies = [_policy(rng) for _ in range(stages)]
-    return Plan(
+    return WorldPlan(
         seed=seed,
         policies=policies,
         groups=groups,
@@ -194,7 +194,7 @@ def _drawn(seed: int, rng: Random) -> Plan:
     )
 
 
-def most_per_item(plan: Plan) -> int:
+def most_per_item(plan: WorldPlan) -> int:
     """The most one item can cost from its admission to its end, in one epoch."""
     return plan.spend * sum(policy.attempts for policy in plan.policies)
 

@@ -1,6 +1,6 @@
 """The world: virtual time, and everybody who acts in it.
 
-Actors are generators. Each yields how many seconds pass until it goes on, and between two yields nothing else
+Actors are generators. Each yields how many seconds pass until it continues, and between two yields nothing else
 happens: so whatever can happen between two calls to the store does happen, in some world. A world is decided by its
 plan: the same seed gives the same events.
 """
@@ -17,9 +17,11 @@ from typing import Any, TypeVar
 from holdfast.core import canonical
 from holdfast.core.course import to_reopen, to_steer
 from holdfast.core.errors import Refused, UsageError
+from holdfast.core.journal import Spend
 from holdfast.core.model import (
     Act,
     Batch,
+    BatchId,
     Change,
     Checkpoint,
     Chunk,
@@ -30,15 +32,16 @@ from holdfast.core.model import (
     Item,
     ItemNo,
     NewItem,
+    Output,
     State,
     StoredItem,
 )
 from holdfast.stores.base import Store
 from holdfast.testing.clock import START, ManualClock
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator.outside import Effect, Outside
-from holdfast.testing.simulator.plan import Plan, most_per_item
-from holdfast.testing.simulator.watch import Seal, check_sums, is_over
+from holdfast.testing.simulator.handlers import output_of
+from holdfast.testing.simulator.oracles import RangeOracle, SealedState, check_sums, is_over
+from holdfast.testing.simulator.plan import WorldPlan, most_per_item
 
 EVENTS = 20_000
 """More than any world needs: one that has not come to its end by then makes no progress."""
@@ -47,6 +50,55 @@ A = TypeVar("A")
 Actor = Generator[float, None, None]
 Happening = Callable[[], object]
 MakeStore = Callable[[Callable[[], float], Callable[[str], bool]], Store]
+
+
+Effect = tuple[int, int, int]
+"""An item at a stage in an epoch."""
+RESTING = (State.DONE, State.PENDING)
+"""Items that rest on the outputs of the stages behind them; nobody asks for those of the others any more."""
+
+
+class MadeOutputs:
+    """What is out there."""
+
+    def __init__(self, store: Store, batch: BatchId) -> None:
+        self._store, self._batch = store, batch
+        self.made: dict[Effect, Spend | None] = {}
+        """What exists, with what it cost to make it."""
+        self.broken: set[Effect] = set()
+        """What was there and does not hold any more."""
+
+    def make(self, effect: Effect, spend: Spend | None) -> None:
+        """What is there stays: whoever comes second, not knowing, changes nothing."""
+        self.made.setdefault(effect, spend)
+
+    def has(self, effect: Effect) -> bool:
+        """Whether a worker that looks finds what it is about to make."""
+        return effect in self.made and effect not in self.broken
+
+    def broken_below(self, n: int, stage: int) -> int | None:
+        """The first stage before that one whose recorded output does not hold."""
+        outputs = self._store.outputs(self._batch, lo=n, hi=n + 1) if self.broken else ()
+        return next((each.stage for each in outputs if each.stage < stage and self.is_broken(each)), None)
+
+    def rests_on_broken(self, n: int, stage: int) -> bool:
+        """Whether the input of a stage is gone, whatever was looked at."""
+        inputs = self._store.outputs(self._batch, lo=n, hi=n + 1, stage=stage - 1) if self.broken and stage else ()
+        return any(self.is_broken(each) for each in inputs)
+
+    def is_broken(self, output: Output) -> bool:
+        return (int(output.n), output.stage, output.epoch) in self.broken
+
+    def does_not_hold(self, item: StoredItem) -> int | None:
+        """The first stage of an item whose recorded output does not hold, where the item rests on it."""
+        return self.broken_below(item.n, item.place.stage) if item.place.state in RESTING else None
+
+    def all_that_do_not_hold(self) -> list[tuple[StoredItem, int]]:
+        """Every item that rests on what does not hold, with the stage it has to go back to."""
+        if not self.broken:
+            return []
+        items = self._store.items(self._batch)
+        return [(item, stage) for item in items if (stage := self.does_not_hold(item)) is not None]
 
 
 class Died(Exception):
@@ -59,7 +111,7 @@ class World:
     loses_commits = True
     """Whether commits get lost between a worker and the store, and not somewhere within it."""
 
-    def __init__(self, plan: Plan, make_store: MakeStore, trace: list[str] | None = None) -> None:
+    def __init__(self, plan: WorldPlan, make_store: MakeStore, trace: list[str] | None = None) -> None:
         self.plan = plan
         self.clock = ManualClock()
         self.chance = Random(plan.seed + 1).random  # noqa: S311 - a schedule, not a secret
@@ -76,10 +128,9 @@ class World:
         self.course = Course.OPEN
         self.ended = self.ending = False
         """Whether the source was read to its end."""
-        self.sealed: Seal | None = None
-        self.outside = Outside(self.store, self.batch.id)
-        self.ranges: Any = None
-        """What must be true of items that are ranges of rows."""
+        self.sealed: SealedState | None = None
+        self.outputs = MadeOutputs(self.store, self.batch.id)
+        self.ranges = RangeOracle(self)
         self.heard: list[int] = []
         """The events that the receiver heard, in the order in which it did."""
         self.acknowledged = 0
@@ -245,7 +296,7 @@ class World:
 
     def seal(self) -> None:
         """The batch was sealed."""
-        self.sealed = Seal(self.store, self.batch.id)
+        self.sealed = SealedState(self.store, self.batch.id)
         self.counts["seals"] += 1
         self.say("sealer", "the batch is sealed")
 
@@ -271,7 +322,7 @@ class World:
         if self.sealed is not None:
             self.sealed.check(self.store)
 
-    def standing(self) -> tuple[Course, Seal | None]:
+    def standing(self) -> tuple[Course, SealedState | None]:
         """The course of the batch, and its seal."""
         return self.course_there(), self.sealed
 
@@ -289,7 +340,7 @@ class World:
 
     # -- what must stay true while it happens ------------------------------------------------------------------
 
-    def granted(self, claim: Claim, began: tuple[Course, Seal | None]) -> None:
+    def granted(self, claim: Claim, began: tuple[Course, SealedState | None]) -> None:
         """Fences grow for every item, whatever chunk it is in; the budget holds. `began` is how the batch stood when
         the claim was made: on a bucket, one that is on its way may still land."""
         fence, (course, sealed) = claim.lease.fence, began
@@ -374,7 +425,7 @@ class World:
             raise Violation(
                 f"item {n} is run at stage {place.stage} of epoch {place.epoch}, its checkpoint is at {row.place.stage}"
             )
-        if self.outside.broken and self.outside.rests_on_broken(n, place.stage):
+        if self.outputs.broken and self.outputs.rests_on_broken(n, place.stage):
             raise Violation(f"item {n} is run at stage {place.stage}, and what it rests on does not hold")
         expected = self._inputs.setdefault((n, place.stage), row.payload if not place.stage else item.input)
         if item.input != expected:
@@ -383,8 +434,3 @@ class World:
         effect = (n, place.stage, place.epoch)
         self.runs[effect] += 1
         return effect
-
-
-def output_of(item: Item) -> bytes:
-    """What the handler of a stage makes of its input."""
-    return item.input + b"|%d" % item.place.stage

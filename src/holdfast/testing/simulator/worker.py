@@ -1,8 +1,8 @@
 """A worker process: it drives the desk of the runtime in virtual time, with handlers beside it, and meets every fault.
 
 A process is one run: it keeps everything in memory and loses all of it when it crashes. A paused process knows nothing
-of the time that passed: it goes on where it stood, with leases that others may have taken over. When a run is over and
-the world is not, another one begins.
+of the time that passed: it continues where it stood, with leases that others may have taken over. When a run is over
+and the world is not, another one begins.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -34,13 +34,11 @@ from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
 from holdfast.runtime.engine.writing import Sending
 from holdfast.stores.base import Idle, Receipt
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator.handling import handle, seconds_of
-from holdfast.testing.simulator.outside import Effect
-from holdfast.testing.simulator.plan import LEASE, Plan, most_per_item
-from holdfast.testing.simulator.ranges import Walk, length_of
-from holdfast.testing.simulator.watch import check_waits
-from holdfast.testing.simulator.wire import Wire
-from holdfast.testing.simulator.world import Actor, Died, World, output_of
+from holdfast.testing.simulator.handlers import RangeWalk, handle, length_of, output_of, seconds_of
+from holdfast.testing.simulator.network import CommitConnection
+from holdfast.testing.simulator.oracles import check_waits
+from holdfast.testing.simulator.plan import LEASE, WorldPlan, most_per_item
+from holdfast.testing.simulator.world import Actor, Died, Effect, World
 
 BEATS = 3
 MISSED_BEATS = 3
@@ -50,7 +48,7 @@ GRACE = 7200.0
 class DrawnAppetite(Appetite):
     """Claims as many items as the plan of the world says."""
 
-    def __init__(self, plan: Plan, queues: Sequence[StageQueue], moment: float) -> None:
+    def __init__(self, plan: WorldPlan, queues: Sequence[StageQueue], moment: float) -> None:
         super().__init__(queues, plan.slice, moment)
         self._most = plan.limit
 
@@ -80,7 +78,7 @@ def desk_of(world: World, owner: str) -> Desk:
     )  # fmt: skip
 
 
-class Process:
+class SimulatedWorker:
     """One run of a worker."""
 
     def __init__(self, world: World, number: int, life: int = 1) -> None:
@@ -97,7 +95,7 @@ class Process:
         """It does not know what became of something that it wrote, and it may hold what it does not know of."""
         self.skew = (world.chance() * 2 - 1) * world.plan.skew
         self.store = world.connect(self)
-        self.wire = Wire(world, self.store)
+        self.connection = CommitConnection(world, self.store)
         self.desk = desk_of(world, self.name)
         self.effects: dict[Hold, list[Effect]] = {}
         """Handlers that were begun and whose outcome is not committed, for each chunk that is held."""
@@ -193,7 +191,7 @@ class Process:
         self.alive = False
         if self.world.plan.same_host:
             self.world.dead.add(self.name)
-        self.world.begin(Process(self.world, self.number, self.life + 1).start, after)
+        self.world.begin(SimulatedWorker(self.world, self.number, self.life + 1).start, after)
 
     def sleep(self) -> None:
         seconds = world_pause(self.world.chance())
@@ -261,7 +259,7 @@ class Process:
     def _is_over(self) -> None:
         world = self.world
         is_pending = world.faulty or world.underway or world.ingesting or world.is_pending()
-        if is_pending or (world.course is not Course.CANCELLED and world.outside.all_that_do_not_hold()):
+        if is_pending or (world.course is not Course.CANCELLED and world.outputs.all_that_do_not_hold()):
             self._end(5.0 + world.chance() * 2 * LEASE)
         self.alive = False
 
@@ -365,15 +363,15 @@ class Process:
     def _look(self, item: Item) -> Outcome | None:
         """Before anything is run: whether its input is still there, and whether its output is there already."""
         world, (n, place) = self.world, (int(item.n), item.place)
-        broken = world.outside.broken_below(n, place.stage) if world.outside.broken else None
+        broken = world.outputs.broken_below(n, place.stage) if world.outputs.broken else None
         if broken is not None or (place.stage and world.goes_wrong(world.plan.lost)):
             return Lost(item, place.stage - 1, "its input is gone")
         effect = (n, place.stage, place.epoch)
-        if not world.plan.adopts or not world.outside.has(effect):
+        if not world.plan.adopts or not world.outputs.has(effect):
             return None
         world.counts["adopted"] += 1
         output = output_of(item)
-        spend = world.outside.made[effect]
+        spend = world.outputs.made[effect]
         return Done(item, output, canonical.digest(item.salt, output), 0.0, 0.0, spend, adopted=True)
 
     def _inspect(self, question: ex.Question) -> Actor:
@@ -382,7 +380,7 @@ class Process:
         cleared: list[Item] = []
         outcomes: list[Outcome] = []
         for item in question.items:
-            broken = self.world.outside.broken_below(item.n, item.place.stage)
+            broken = self.world.outputs.broken_below(item.n, item.place.stage)
             if broken is None and item.n in question.known_lost:
                 broken = item.place.stage - 1
             if broken is None:
@@ -399,13 +397,13 @@ class Process:
             self.tell(ex.Answer(work, [], work.items))
             return
         n = int(item.n)
-        walk = Walk(item, work.hold.checkpoints.get(n), length_of(world, n), world.plan.every)
+        walk = RangeWalk(item, work.hold.checkpoints.get(n), length_of(world, n), world.plan.every)
         self.effects[work.hold].append(world.about_to_run(item, self.now()))
         world.ranges.begins(walk)
         yield from self._walk(work, walk)
 
-    def _walk(self, work: ex.Portion, walk: Walk) -> Actor:
-        """Walk a range up to its next checkpoint, or to its end."""
+    def _walk(self, work: ex.Portion, walk: RangeWalk) -> Actor:
+        """RangeWalk a range up to its next checkpoint, or to its end."""
         world = self.world
         world.ranges.goes_on(walk, work.fence)
         seconds = seconds_of(world)
@@ -435,7 +433,7 @@ class Process:
             else:
                 self.world.begin(self._live(self._walk(work, walk)))
 
-    def _park(self, work: ex.Portion, walk: Walk) -> None:
+    def _park(self, work: ex.Portion, walk: RangeWalk) -> None:
         effect = _effect(walk.item)
         self.effects[work.hold].remove(effect)
         self.world.excused[effect] += 1
@@ -470,7 +468,7 @@ class Process:
 
     def _release_late(self, release: Commit) -> None:
         """Give a chunk back after a while, whatever became of the process."""
-        late = Wire(self.world, self.world.store)
+        late = CommitConnection(self.world, self.world.store)
         self.world.begin(lambda: late.deliver("late", [release]), (0.5 + self.world.chance()) * LEASE)
 
     def _check_written(self, written: ex.Written) -> None:
@@ -506,10 +504,10 @@ class Process:
         """Write, and after a lost reply look every commit up; what did not land is sent again as it is."""
         sending = Sending(commits)
         while sending.left:
-            receipts = yield from self.wire.send(self.name, sending.left)
+            receipts = yield from self.connection.send(self.name, sending.left)
             if receipts is None:
                 self.shaken = True
-                sending.unheard(self.wire.asked)
+                sending.unheard(self.connection.asked)
             else:
                 sending.heard(receipts)
         receipts = sending.receipts()

@@ -1,0 +1,129 @@
+"""Handlers in a simulated world: outputs, failures, and ranges of rows that are walked from checkpoint to checkpoint.
+
+The rows of a range are numbers, and the handler folds them in a way that shows each row that is missing, doubled or out
+of its order. So what an uninterrupted walk gives is known for every range and every row in it.
+"""
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core import canonical, cursor, settle
+from holdfast.core.cursor import Cursor
+from holdfast.core.journal import Spend
+from holdfast.core.model import Checkpoint, Item, ItemNo
+from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
+from holdfast.core.settle import Reached
+from holdfast.runtime.scan.rows import Feed
+from holdfast.testing.rows import Rows
+from holdfast.testing.simulator.plan import LEASE
+
+if TYPE_CHECKING:
+    from holdfast.testing.simulator.world import World
+
+
+def seconds_of(world: "World") -> float:
+    """How long it takes; now and then longer than a lease."""
+    chance = world.chance()
+    return LEASE * (1 + 2 * chance) if world.goes_wrong(world.plan.slow) else 0.1 + 3 * chance * chance
+
+
+def handle(process: Any, item: Item, seconds: float, result: bytes | None = None) -> Outcome:
+    """How the handler of a process ends. `result` is what came of a range; of other items it follows from the input."""
+    world, plan = process.world, process.world.plan
+    if plan.killer is not None and plan.killer == (item.key, item.place.stage):
+        process.die(f"is killed by item {item.n}")
+    spend = (
+        Spend(item.n, usd=1 + int(world.chance() * plan.spend), metrics={"run": world.new_id()}) if plan.spend else None
+    )
+    luck = world.chance()
+    if luck < plan.transient:
+        after = 40.0 if luck < plan.transient / 10 else None
+        return Failed(item, True, "http_503", "no answer", world.chance(), 0.1, seconds, after, spend=spend)
+    luck -= plan.transient
+    if luck < plan.permanent:
+        return Failed(item, False, "http_404", "not there", world.chance(), 0.1, seconds, spend=spend)
+    luck -= plan.permanent
+    if luck < plan.skip:
+        return Skipped(item, "blank", 0.1, seconds, spend)
+    luck -= plan.skip
+    if luck < plan.defer:
+        return Deferred(item, 5 + 60 * world.chance(), "closed", 0.1, seconds)
+    world.outputs.make((int(item.n), item.place.stage, item.place.epoch), spend)
+    output = output_of(item) if result is None else result
+    return Done(item, output, canonical.digest(item.salt, output), 0.1, seconds, spend)
+
+
+APART = 100
+"""RangeOracle begin so many rows apart: what a walk reads beyond its end is no row of another range."""
+PRIME = 2_147_483_647
+
+
+def border(n: int, rows: int) -> Cursor:
+    """The cursor after so many rows of a range."""
+    return Cursor("row", n * APART + rows)
+
+
+def length_of(world: "World", n: int) -> int:
+    return world.plan.lengths[n % len(world.plan.lengths)]
+
+
+def fold(acc: int, rows: list[int]) -> int:
+    """The handler: whatever is missing, doubled or out of order changes it."""
+    for row in rows:
+        acc = (acc * 31 + row + 1) % PRIME
+    return acc
+
+
+@cache
+def folded(n: int, rows: int) -> bytes | None:
+    """What was accumulated after so many rows of a range, if nothing ever interrupted it."""
+    return b"%d" % fold(0, list(range(n * APART, n * APART + rows))) if rows else None
+
+
+def checkpoint_at(n: ItemNo, rows: int) -> Checkpoint:
+    """Where an uninterrupted walk stands after so many rows."""
+    return Checkpoint(n, rows, cursor.encode(border(n, rows)) if rows else b"", folded(n, rows))
+
+
+class RangeWalk:
+    """One attempt at one range, from a checkpoint on."""
+
+    def __init__(self, item: Item, at: Checkpoint | None, length: int, every: int) -> None:
+        self.item, self.every = item, every
+        self.saved = Checkpoint(item.n, 0, b"") if at is None else at
+        """What is durable, as far as the worker was told."""
+        after = cursor.decode(self.saved.cursor) if self.saved.cursor else border(item.n, 0)
+        source = Rows(range(item.n * APART, (item.n + 1) * APART), page=3)
+        base, until = item.n * APART, border(item.n, length)
+        pages = source.read(Cursor("row", after.value - base), Cursor("row", until.value - base))
+        self._feed = Feed(iter(pages), self.saved.rows)
+        self._acc = 0 if self.saved.acc is None else int(self.saved.acc)
+
+    def go_on(self) -> list[int]:
+        """Up to so many rows as there are between two checkpoints, handled."""
+        rows = self._feed.take(self.every)
+        self._acc = fold(self._acc, rows)
+        return rows
+
+    @property
+    def at_end(self) -> bool:
+        return self._feed.at_end
+
+    def reached(self) -> Reached:
+        """How far it has come: the next checkpoint."""
+        rows = self._feed.rows
+        at = cursor.encode(border(self.item.n, rows)) if rows else b""
+        return Reached(item=self.item, rows=rows, cursor=at, acc=b"%d" % self._acc if rows else None)
+
+    def result(self) -> bytes:
+        return b"%d" % self._acc
+
+    def is_saved(self, reached: Reached) -> None:
+        """The checkpoint is durable: the walk may go on from there."""
+        self.saved = reached.checkpoint
+        self.item = settle.further(self.item)
+
+
+def output_of(item: Item) -> bytes:
+    """What the handler of a stage makes of its input."""
+    return item.input + b"|%d" % item.place.stage

@@ -44,7 +44,7 @@ class Dawdling(MemoryStore):
 
 @pytest.mark.promise("P1")
 def test_an_old_answer_that_nothing_is_pending_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.runtime.run.Control", Watched)
+    monkeypatch.setattr("holdfast.runtime.engine.session.Control", Watched)
     Watched.read.clear()
     store = Dawdling()
     book = hf.Pipeline("book", store=store)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.core.model import START, Checkpoint, ItemNo, Place, State, StoredItem
-from holdfast.runtime import run as run_module
+from holdfast.runtime.engine import session as run_module
 from holdfast.runtime.engine.ledger import Ledger, Letters
-from holdfast.runtime.run import Run
+from holdfast.runtime.engine.session import Session
 from tests.runtime.support import App
 
 APP = """
@@ -80,7 +80,7 @@ def test_rows_that_were_buried_are_counted_and_not_kept(monkeypatch: pytest.Monk
     batch: Any = SimpleNamespace(id=1)
     tracemalloc.start()
     try:
-        Run._count_rows(run, batch, ledger)  # type: ignore[arg-type]
+        Session._count_rows(run, batch, ledger)  # type: ignore[arg-type]
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -11,8 +11,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo, State
-from holdfast.runtime import run as runs
 from holdfast.runtime.acts import By
+from holdfast.runtime.engine import session as runs
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.exchange import Rules
 from holdfast.runtime.engine.ledger import Ledger

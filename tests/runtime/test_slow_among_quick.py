@@ -130,7 +130,7 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def controls(monkeypatch: pytest.MonkeyPatch) -> list[Control]:
     """The controls of the runs that are made from now on."""
-    return _made(monkeypatch, "holdfast.runtime.run.Control", Control)
+    return _made(monkeypatch, "holdfast.runtime.engine.session.Control", Control)
 
 
 def _made(monkeypatch: pytest.MonkeyPatch, where: str, kind: type[Any]) -> list[Any]:
@@ -295,7 +295,7 @@ def test_an_interrupt_waits_for_the_slow_item_and_a_second_one_does_not(store: T
 def test_a_lease_that_is_lost_meanwhile_costs_the_slow_outcome_and_nothing_else(
     store: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beats: list[Heartbeat] = _made(monkeypatch, "holdfast.runtime.run.Heartbeat", Heartbeat)
+    beats: list[Heartbeat] = _made(monkeypatch, "holdfast.runtime.engine.session.Heartbeat", Heartbeat)
     other = SqliteStore(store.path, clock=lambda: time.time() + 60)
     with Scene(store, {7}) as scene:
         scene.wait_until_all_others_are_durable()

@@ -86,7 +86,7 @@ class Pipeline(PipelineDefinition):
         with delivering(lambda: self.store, self.name, everybody, options.deadline):
             run = Run(self, options)
             report = run.go(self._items(items))
-        run.interrupts.pass_on(report)
+        run.session.interrupts.pass_on(report)
         return report
 
     def plan(self, items: Iterable[Any] | None = None, batch: str | None = None, key: KeyFrom = None, workers: int = 16,

@@ -1,104 +1,44 @@
-"""One run of one batch, from opening it to its report.
-
-The thread that called `run()` checks what is recorded and reads the source; a thread beside it is the worker. Signals
-and deadlines reach both through the control.
-"""
+"""One run of one batch: it is opened, worked on, closed, and told about."""
 
 import logging
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import course, model
-from holdfast.core.errors import HoldfastError, Refused, StoreError, UsageError
-from holdfast.core.model import Batch, ItemNo, NewItem, State, Want
+from holdfast.core import course
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Batch
 from holdfast.core.verify import Reconciliation
 from holdfast.runtime import lifecycle
 from holdfast.runtime.define import definition
-from holdfast.runtime.define.options import KeyFrom, Options
-from holdfast.runtime.define.policy import Tolerance
-from holdfast.runtime.engine.assignment import Assignment
-from holdfast.runtime.engine.control import ENDED_FOR_GOOD, BrokenOff, Control, Interrupts
-from holdfast.runtime.engine.desk import Desk
-from holdfast.runtime.engine.dispatch import Appetite, Purse
-from holdfast.runtime.engine.driver import new_commit_id
-from holdfast.runtime.engine.exchange import Rules
-from holdfast.runtime.engine.gate import Gate
-from holdfast.runtime.engine.heartbeat import Heartbeat
-from holdfast.runtime.engine.hooks import FailureHooks, complete_stages, hook_failure
-from holdfast.runtime.engine.ingester import Ingester, none_given
-from holdfast.runtime.engine.ledger import Ledger, Letters
-from holdfast.runtime.engine.pools import Finished
-from holdfast.runtime.engine.progress import Progress
-from holdfast.runtime.engine.resources import Resources
-from holdfast.runtime.engine.role import HandedOn, Role
-from holdfast.runtime.engine.stages import StageDriver, open_stages
-from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns, has_success
-from holdfast.runtime.engine.worker import Worker, look_for_blame
+from holdfast.runtime.define.options import Options
+from holdfast.runtime.engine.control import ENDED_FOR_GOOD
+from holdfast.runtime.engine.hooks import complete_stages, hook_failure
+from holdfast.runtime.engine.session import Session, naming_outputs
 from holdfast.runtime.operate import changed_code, steer
 from holdfast.runtime.operate.closing import Closing
-from holdfast.runtime.partitions import expected_rows, is_row
 from holdfast.runtime.report import Report, make
-from holdfast.runtime.sources.base import SourceAway
 from holdfast.runtime.text import in_utc
 from holdfast.runtime.verify import ownership, recheck
-from holdfast.runtime.verify.inspector import Findings, OutputInspector
 from holdfast.runtime.verify.ownership import Ownership
 from holdfast.stores import owners
-from holdfast.stores.base import each_checkpoint, each_item
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from holdfast.runtime.define.pipeline import PipelineDefinition
 
-
 log = logging.getLogger("holdfast.run")
-
-LAST_SECONDS = 2.0
-"""How long a run that was told to stop at once waits for its worker."""
 
 
 class Run:
     """One call of `run()`."""
 
     def __init__(self, pipeline: "PipelineDefinition", options: Options) -> None:
-        self.pipeline = pipeline
-        self.options = options
-        self.resources = Resources(pipeline)
+        self.pipeline, self.options, self.owner = pipeline, options, owners.new_owner()
+        self.session = Session(pipeline, options, self.owner)
         self.store = pipeline.store
-        self.owner = owners.new_owner()
-        self.control = Control(options.workers, options.deadline)
-        self.finished: Finished = Finished()
-        self.rewound = 0
-        self.findings = Findings([stage.name for stage in pipeline.stages])
-        self.inspector = OutputInspector(pipeline.stages, pipeline=pipeline.name, batch=options.batch)
-        self.key: KeyFrom = None
-        """What identifies an item, as given or as the batch remembers it."""
-        self.warnings: list[str] = []
+        self.warnings = self.session.warnings
         self.failed_hooks: list[str] = []
-        self.left_alone = recheck.LeftAlone()
-        self.failures = FailureHooks(pipeline, options.batch, self.warnings)
-        self.interrupts = Interrupts(self.control, self._wake, options.signals)
         self.closing = Closing(self.store, pipeline.stages, options, self.owner)
         self.owned = Ownership()
-
-    def _count_rows(self, batch: Batch, ledger: Ledger) -> None:
-        """Of a scan, progress is told in rows; rows that were buried are items, and no partitions."""
-        states, partitions, redriven = Counter[State](), set[int](), set[int]()
-        for item in each_item(self.store, batch.id):
-            if not is_row(item.key):
-                partitions.add(item.n)
-                continue
-            states[item.place.state] += 1
-            if item.place.state is State.PENDING:
-                redriven.add(item.n)
-        before = sum(at.rows for at in each_checkpoint(self.store, batch.id) if at.n in partitions)
-        letters = Letters(states.total(), states.total() - len(redriven), states[State.DEAD])
-        ledger.count_rows(before, lambda: expected_rows(self.store, batch), letters, frozenset(redriven))
 
     def go(self, items: Iterable[Any] | None) -> Report:
         """Open, verify, read, work, finish. Whatever happens, what was acknowledged is kept."""
@@ -110,53 +50,29 @@ class Run:
     def _go(self, items: Iterable[Any] | None) -> Report:
         batch = steer.set_end(self.store, self._open(items), self.options.until, actor=self.owner)
         chunks = self.store.chunks(batch.id)
-        ledger = Ledger(chunks)
+        ledger = self.session.count(chunks)
         if batch.sealed_at is not None:
-            found = self.closing.again(batch, items, self.key)
+            found = self.closing.again(batch, items, self.session.key)
             ledger.ingested = True
-            return self._report(batch, ledger, found)
+            return self._report(batch, found)
         if self.owned.superseded:
             items = None
         self.closing.begin(chunks)
-        if any(stage.takes_ranges for stage in self.pipeline.stages):
-            self._count_rows(batch, ledger)
-        grace = max(self.pipeline.patience.orphan_after, self.options.lease)
         if barred := course.barrier(batch, self.store.now()):
-            self.control.stop(barred)
-            ledger.ingested = barred == "until" and batch.ingested_at is not None and items is None
-            if barred == "until" and items is not None:
-                at = in_utc(batch.ends_at or 0.0)
-                self.warnings.append(f"the end of the batch came at {at}, before this run: its source was not read")
-            return self._finish(batch, ledger)
-        heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, every=self.options.heartbeat,
-                              on_trouble=lambda why: self._halt(heartbeat, why))  # fmt: skip
-        opened = open_stages(self.pipeline, self.options, self.control, self.finished, ledger, self.resources)
-        with self.interrupts.heeded(), opened as stages:
-            self.pipeline.hooks.before.call(batch.name)
-            gate = Gate(self.store, self.inspector, self.finished)
-            desk = self._desk(batch, stages, ledger, grace)
-            worker = Worker(self.store, batch, desk, stages, self.control, ledger, heartbeat, self.finished, gate)
-            role = Role(partial(self._work, worker), at_end=self.interrupts.break_in, on_trouble=self.control.fail)
-            worker.serve(role)
-            progress = Progress(batch.name, ledger, self.options.progress, lambda: self.store.chunks(batch.id),
-                                dear=not self.store.capabilities.one_clock)  # fmt: skip
-            heartbeat.start()
-            progress.start()
-            try:
-                self._feed(batch, items, ledger, role)
-                self._wait(role, ledger)
-            finally:
-                self.control.stop("ended")
-                self._join(role)
-                heartbeat.stop()
-                progress.stop()
-                gate.close()
-                self.inspector.close()
-                self.failures.tell(ledger.buried)
-        self.warnings += self.resources.warnings
-        return self._finish(batch, ledger)
+            self._halt(batch, barred, items)
+        else:
+            self.session.work(batch, items)
+        return self._finish(batch)
 
-    # -- the parts ----------------------------------------------------------------------------------------------
+    def _halt(self, batch: Batch, barred: str, items: Iterable[Any] | None) -> None:
+        """Do nothing in a batch that is paused or cancelled, or whose end has come."""
+        self.session.control.stop(barred)
+        self.session.ledger.ingested = barred == "until" and batch.ingested_at is not None and items is None
+        if barred == "until" and items is not None:
+            at = in_utc(batch.ends_at or 0.0)
+            self.warnings.append(f"the end of the batch came at {at}, before this run: its source was not read")
+
+    # -- opening ------------------------------------------------------------------------------------------------
 
     def _open(self, items: Iterable[Any] | None) -> Batch:
         """The batch, if this pipeline may go on with it."""
@@ -167,8 +83,8 @@ class Run:
                 f"batch {options.batch!r} does not exist yet and pipeline {pipeline.name!r} has no source: give "
                 "run() some items"
             )
-        self.key = definition.remembered_key(known, options.key, options.identity)
-        keyed = definition.keyed_by(self.key, options.identity)
+        self.session.key = definition.remembered_key(known, options.key, options.identity)
+        keyed = definition.keyed_by(self.session.key, options.identity)
         if known is not None and items is None:
             keyed = definition.remembered(known)
         described = definition.describe(pipeline.name, pipeline.stages, keyed, pipeline.patience)
@@ -201,225 +117,44 @@ class Run:
     def _is_over(self, batch: Batch) -> bool:
         return course.barrier(batch, self.store.now()) in ENDED_FOR_GOOD
 
-    def _desk(self, batch: Batch, stages: Sequence[StageDriver], ledger: Ledger, grace: float) -> Desk:
-        options, chunks, request = self.options, ledger.began_with, self._want(batch)
-        queues = [stage.queue for stage in stages]
-        takes_ranges, is_open = queues[0].facts.takes_ranges, options.verify == "none"
-        after = [stage.verifier is not None for stage in self.pipeline.stages[:-1]]
-        guarded = frozenset() if is_open else frozenset(n for n, asks in enumerate(after, 1) if asks)
-        deaths = WithheldDeaths(
-            batch.name, [queue.facts.name for queue in queues], options.workers, has_cap=options.cap is not None,
-            active=not (options.tolerates_all or takes_ranges or has_success(chunks)), tolerance=request.tolerance,
-        )  # fmt: skip
-        returns = WithheldReturns(
-            is_open=is_open, allowed=options.undo, workers=options.workers,
-            refusal=lambda bad, asked, lost: recheck.refusal(batch.name, bad, asked, lost.item.key, lost.why),
-        )  # fmt: skip
-        return Desk(
-            Rules(request=request, name=batch.name, grace=grace, guarded=guarded), queues, self.control,
-            Purse(options.cap, options.item_cost, chunks), Appetite(queues, options.workers, time.monotonic()),
-            deaths, returns, new_id=new_commit_id, portion=Assignment,
-            careful=look_for_blame(self.store, batch, chunks, ledger),
-        )  # fmt: skip
+    # -- closing ------------------------------------------------------------------------------------------------
 
-    def _want(self, batch: Batch) -> Want:
-        return Want(
-            batch=batch.id,
-            owner=self.owner,
-            limit=self.options.workers,
-            seconds=self.options.lease,
-            cap=self.options.cap,
-            tolerance=self._tolerance(),
-        )
-
-    def _tolerance(self) -> model.Tolerance | None:
-        return self.options.tolerate.facts() if isinstance(self.options.tolerate, Tolerance) else None
-
-    def _work(self, worker: Worker, first: Callable[[], None]) -> None:
-        try:
-            first()
-            worker.work()
-        except HandedOn:
-            raise
-        except BaseException as error:  # noqa: BLE001 - the thread that called run() raises it
-            self.control.fail(error)
-            with suppress(HoldfastError):  # perhaps the store is what failed: then the lease must run out
-                worker.release_all()
-
-    def _begin(self, batch: Batch, ledger: Ledger, worker: Role) -> bool:
-        """Start the worker, and look at what is recorded beside it. A full look comes first, because what the worker
-        holds could not be sent back under its hands. Return whether all of it was looked at."""
-        if self.options.verify != "full":
-            worker.start()
-        if self.options.verify != "none":
-            self._recheck(batch, ledger)
-        if self.options.verify == "full":
-            worker.start()
-        elif self.rewound:
-            self._wake()
-        return not self.control.stopping
-
-    def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger, worker: Role) -> None:
-        """On the calling thread: look at what is recorded, then read the source. The worker begins beside it; of a
-        source at hand some is compared first, so that a run that is refused has done nothing."""
-        ingester = self._ingester(batch, ledger, worker)
-        ahead = items is not None and ingester.reads_ahead(items)
-        self.control.comparing = items is not None and ingester.compares_first
-        try:
-            if not ahead:
-                self._begin(batch, ledger, worker)
-            if items is not None:
-                begin = partial(self._begin, batch, ledger, worker) if ahead else None
-                ledger.looking = "comparing the source with what is stored" if self.control.comparing else ""
-                ingester.read(items, self.control, ledger, self._wake, begin)
-                self._note_nothing(batch, ledger, ingester.taken)
-            else:
-                ledger.ingested = batch.ingested_at is not None and not self.control.stopping
-        except BrokenOff:
-            pass
-        except SourceAway as error:
-            self.warnings.append(str(error))
-            self.control.stop("away")
-        except Refused as error:
-            self._stop_if_barred(batch)  # it may have been cancelled while the source was read
-            if self.control.reason != "cancelled":
-                self.control.fail(error)
-        except BaseException as error:  # noqa: BLE001 - whatever a source raises reaches the caller after a clean end
-            self.control.fail(error)
-        if not worker.is_begun:
-            worker.start()  # it finds that the run ends, and ends
-        self._compared(ledger)
-        self.control.reading = False
-        self.control.ingested = True
-        self._wake()
-
-    def _compared(self, ledger: Ledger) -> None:
-        """Let the worker begin what was held back, or tell that it was not begun."""
-        if self.control.comparing and self.control.stopping and not ledger.ingested:
-            self.warnings.append(
-                'nothing was begun: with changed="rerun" the whole source is compared with what is stored before '
-                "anything is handled, and it was not read to its end; run again, with more time where a deadline "
-                'ended it, or with changed="keep" to handle what is stored'
-            )
-        self.control.comparing, ledger.looking = False, ""
-
-    def _note_nothing(self, batch: Batch, ledger: Ledger, given: int) -> None:
-        """Say so where a source that had items has none any more: most often its path or pattern is wrong."""
-        if ledger.ingested and batch.admitted and not given and not self.options.allow_empty:
-            self.warnings.append(none_given(batch.admitted))
-
-    def _recheck(self, batch: Batch, ledger: Ledger) -> None:
-        def tell(what: str) -> None:
-            ledger.looking = what
-
-        check = recheck.Checker(
-            self.store, batch, self.inspector, self.options.verify, actor=self.owner, threads=self.options.workers,
-            allowed=self.options.undo, findings=self.findings, stopping=lambda: self.control.stopping, tell=tell,
-        )  # fmt: skip
-        try:
-            with _naming_outputs(batch):
-                self.rewound = check.recheck()
-        finally:
-            ledger.buried += check.buried
-            ledger.send_back(State.DONE, check.undone)
-            self.warnings += check.notes
-            ledger.looking = ""
-
-    def _stop_if_barred(self, batch: Batch) -> None:
-        fresh = self.store.batch(batch.name)
-        if fresh is not None and (barred := course.barrier(fresh, self.store.now())):
-            self.control.stop(barred)
-
-    def _ingester(self, batch: Batch, ledger: Ledger, worker: Role) -> Ingester:
-        options = self.options
-
-        def rerun(n: ItemNo, item: NewItem) -> None:
-            state = recheck.renew(self.store, batch, n, item, self.left_alone, actor=self.owner)
-            if state is not None:
-                ledger.send_back(state, lo=n)
-
-        return Ingester(self.store, batch, self.pipeline.stages[0].input, key=self.key, identity=options.identity,
-                        changed=options.changed, owner=self.owner, rerun=rerun,
-                        patience=options.patience,
-                        stilled=lambda: self.control.stilled(self._wake, lambda: worker.is_over))  # fmt: skip
-
-    def _wait(self, worker: Role, ledger: Ledger) -> None:
-        told = False
-        while not worker.is_over and not self.control.at_once:
-            worker.wait(0.2)
-            if self.interrupts.any_came and not told and not worker.is_over:
-                told = True
-                log.warning("interrupted: waiting for what is in flight; a second Ctrl-C or SIGTERM ends it at once")
-            self.control.watch_deadline(0.0)  # the worker does too, unless a hook or a hanging disk keeps it
-            self.failures.tell(ledger.buried)
-
-    def _join(self, worker: Role) -> None:
-        """Wait for the worker; after a second signal, no longer than a moment: something may keep it."""
-        waited = 0.0
-        while not worker.is_over and waited < LAST_SECONDS:
-            worker.wait(0.1)
-            waited += 0.1 if self.control.at_once else 0.0
-
-    def _finish(self, batch: Batch, ledger: Ledger) -> Report:
-        if self.control.trouble is not None:
-            raise self.control.trouble
+    def _finish(self, batch: Batch) -> Report:
+        control, ledger = self.session.control, self.session.ledger
+        if control.trouble is not None:
+            raise control.trouble
         fresh = self.store.batch(batch.name)
         assert fresh is not None
-        self._cancel_the_rest(fresh)
-        with _naming_outputs(fresh):  # another process may have died before its renames, after this one looked
-            recheck.publish_leftovers(self.store, fresh, self.pipeline.stages, self.findings)
-        if self.control.reason not in ENDED_FOR_GOOD:
+        if control.reason in ENDED_FOR_GOOD:  # whatever nobody holds is cancelled now
+            steer.clear_over(self.store, fresh, actor=self.owner)
+        with naming_outputs(fresh):  # another process may have died before its renames, after this one looked
+            recheck.publish_leftovers(self.store, fresh, self.pipeline.stages, self.session.findings)
+        if control.reason not in ENDED_FOR_GOOD:
             self.failed_hooks += complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
         if ledger.late:
             self.warnings.append(f"{ledger.late:,} items came after the batch was sealed: their work is not recorded")
-        with _naming_outputs(fresh):
+        with naming_outputs(fresh):
             found = self.closing.end(fresh, read=ledger.ingested)
-        if self.left_alone.count:
-            self.warnings.append(self.left_alone.warning(batch.name))
+        if self.session.left_alone.count:
+            self.warnings.append(self.session.left_alone.warning(batch.name))
         self.warnings += ledger.notes
-        lifecycle.note_halt(self.store, fresh, self.control.reason, actor=self.owner, tolerance=self._tolerance())
-        report = self._report(batch, ledger, found)
-        if not report.state.startswith("complete"):
-            return report
+        lifecycle.note_halt(self.store, fresh, control.reason, actor=self.owner, tolerance=self.session.tolerance)
+        report = self._report(batch, found)
+        return self._told(report, batch, found) if report.state.startswith("complete") else report
+
+    def _told(self, report: Report, batch: Batch, found: Reconciliation | None) -> Report:
+        """Tell the hooks of a batch that is complete; what they raise is in the report."""
         try:
             self.pipeline.hooks.after.call(report)
         except Exception as error:  # noqa: BLE001 - a hook of the user's may raise anything, and hides no report
             self.failed_hooks.append(hook_failure(f"the hook after pipeline {self.pipeline.name!r}", error))
-            report = self._report(batch, ledger, found)
+            return self._report(batch, found)
         return report
 
-    def _report(self, batch: Batch, ledger: Ledger | None, found: Reconciliation | None) -> Report:
-        return make(self.pipeline, batch.name, run=ledger.figures() if ledger is not None else None,
-                    reason=self.control.reason, tolerated=self.options.tolerate, rewound=self.rewound,
-                    warnings=(*self.warnings, *self.closing.warnings), findings=self.findings,
-                    compared=found, began_with=ledger.began_with if ledger is not None else (),
+    def _report(self, batch: Batch, found: Reconciliation | None) -> Report:
+        session = self.session
+        return make(self.pipeline, batch.name, run=session.ledger.figures(), reason=session.control.reason,
+                    tolerated=self.options.tolerate, rewound=session.rewound,
+                    warnings=(*self.warnings, *self.closing.warnings), findings=session.findings,
+                    compared=found, began_with=session.ledger.began_with,
                     failed_hooks=tuple(self.failed_hooks))  # fmt: skip
-
-    def _cancel_the_rest(self, batch: Batch) -> None:
-        """The batch was cancelled, or its end has come: whatever nobody holds is cancelled now."""
-        if self.control.reason in ENDED_FOR_GOOD:
-            steer.clear_over(self.store, batch, actor=self.owner)
-
-    # -- what threads tell each other -----------------------------------------------------------------------------
-
-    def _wake(self) -> None:
-        self.finished.put(None)
-
-    def _halt(self, heartbeat: Heartbeat, why: str) -> None:
-        """Nobody can renew the leases. A range may be far from its next checkpoint: it is left where it stands."""
-        if any(stage.takes_ranges for stage in self.pipeline.stages):
-            heartbeat.lose_all()
-        self.control.fail(HoldfastError(f"the run stopped itself: {why}; run again to continue"))
-        self._wake()
-
-
-@contextmanager
-def _naming_outputs(batch: Batch) -> "Iterator[None]":
-    """Around what looks at recorded outputs and gives those their final names that have none yet."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(
-            f"recorded outputs of batch {batch.name!r} could not be checked, or could not get their final names: "
-            f"{error}; see to the disk, then run again: nothing is done or paid for twice"
-        ) from error

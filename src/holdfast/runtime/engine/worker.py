@@ -40,7 +40,7 @@ class Worker:
     """Works on one batch until it is settled, or the run is told to stop."""
 
     def __init__(self, store: Store, batch: Batch, desk: Desk, stages: Sequence[StageDriver], control: Control,
-                 ledger: Ledger, heartbeat: Heartbeat, finished: Finished, gate: Gate) -> None:  # fmt: skip
+                 ledger: Ledger, heartbeat: Heartbeat, finished: Finished, gate: Gate | None) -> None:  # fmt: skip
         self.store, self.batch, self.desk, self.stages = store, batch, desk, stages
         self.control, self.ledger, self.heartbeat = control, ledger, heartbeat
         self.finished, self.gate = finished, gate
@@ -59,7 +59,7 @@ class Worker:
             ex.Renew: self._renew,
             ex.Reply: self._reply,
             ex.CameFurther: lambda effect: ledger.read(effect.rows),
-            ex.Inspect: lambda effect: gate.ask(effect.question),
+            ex.Inspect: self._inspect,
             ex.LookAt: lambda effect: self._looks[effect.what](),
             ex.StopRun: self._stop,
             ex.TellPause: self._tell,
@@ -131,6 +131,7 @@ class Worker:
             self._refuse(message.error)
             return ()
         if isinstance(message, ex.Passed):
+            assert self.gate is not None
             self.gate.answered()
             if message.error is not None:
                 raise message.error
@@ -243,6 +244,10 @@ class Worker:
 
     def _taken(self, effect: ex.Taken) -> None:
         self._leases[effect.hold] = self.heartbeat.add(effect.hold.lease)
+
+    def _inspect(self, effect: ex.Inspect) -> None:
+        assert self.gate is not None, "no stage has a verifier"
+        self.gate.ask(effect.question)
 
     def _begin(self, effect: ex.Begin) -> None:
         work: Assignment = effect.work

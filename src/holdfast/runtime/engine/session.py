@@ -1,0 +1,321 @@
+"""A run at work: the source is read on the calling thread, the worker is beside it, until all is done or it is told to
+stop. Signals and deadlines reach both through the control.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core import course, model
+from holdfast.core.errors import HoldfastError, Refused, StoreError
+from holdfast.core.model import Batch, Chunk, ItemNo, NewItem, State, Want
+from holdfast.runtime.define.options import KeyFrom, Options
+from holdfast.runtime.define.policy import Tolerance
+from holdfast.runtime.engine.assignment import Assignment
+from holdfast.runtime.engine.control import BrokenOff, Control, Interrupts
+from holdfast.runtime.engine.desk import Desk
+from holdfast.runtime.engine.dispatch import Appetite, Purse
+from holdfast.runtime.engine.driver import new_commit_id
+from holdfast.runtime.engine.exchange import Rules
+from holdfast.runtime.engine.gate import Gate
+from holdfast.runtime.engine.heartbeat import Heartbeat
+from holdfast.runtime.engine.hooks import FailureHooks
+from holdfast.runtime.engine.ingester import Ingester, none_given
+from holdfast.runtime.engine.ledger import Ledger, Letters
+from holdfast.runtime.engine.pools import Finished
+from holdfast.runtime.engine.progress import Progress
+from holdfast.runtime.engine.resources import Resources
+from holdfast.runtime.engine.role import HandedOn, Role
+from holdfast.runtime.engine.stages import StageDriver, open_stages
+from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns, has_success
+from holdfast.runtime.engine.worker import Worker, look_for_blame
+from holdfast.runtime.partitions import expected_rows, is_row
+from holdfast.runtime.sources.base import SourceAway
+from holdfast.runtime.verify import recheck
+from holdfast.runtime.verify.inspector import Findings, OutputInspector
+from holdfast.stores.base import each_checkpoint, each_item
+
+if TYPE_CHECKING:
+    from holdfast.runtime.define.pipeline import PipelineDefinition
+
+
+log = logging.getLogger("holdfast.run")
+
+LAST_SECONDS = 2.0
+"""How long a run that was told to stop at once waits for its worker."""
+
+
+class Session:
+    """The working part of one call of `run()`, between the opening of its batch and the closing."""
+
+    def __init__(self, pipeline: "PipelineDefinition", options: Options, owner: str) -> None:
+        self.pipeline, self.options, self.owner = pipeline, options, owner
+        self.resources = Resources(pipeline)
+        self.store = pipeline.store
+        self.control = Control(options.workers, options.deadline)
+        self.interrupts = Interrupts(self.control, self._wake, options.signals)
+        self.finished: Finished = Finished()
+        self.findings = Findings([stage.name for stage in pipeline.stages])
+        self.inspector = OutputInspector(pipeline.stages, pipeline=pipeline.name, batch=options.batch)
+        self.ledger = Ledger([])
+        self.key: KeyFrom = None
+        """What identifies an item, as given or as the batch remembers it."""
+        self.rewound = 0
+        self.warnings: list[str] = []
+        self.left_alone = recheck.LeftAlone()
+        self.failures = FailureHooks(pipeline, options.batch, self.warnings)
+
+    def count(self, chunks: list[Chunk]) -> Ledger:
+        """Begin the figures of the run with the batch as it was before it."""
+        self.ledger = Ledger(chunks)
+        return self.ledger
+
+    def work(self, batch: Batch, items: Iterable[Any] | None) -> None:
+        """Read the source and work until nothing is left to do, or the run is told to stop."""
+        ledger = self.ledger
+        if any(stage.takes_ranges for stage in self.pipeline.stages):
+            self._count_rows(batch, ledger)
+        opened = open_stages(self.pipeline, self.options, self.control, self.finished, ledger, self.resources)
+        with self.interrupts.heeded(), opened as stages:
+            self.pipeline.hooks.before.call(batch.name)
+            grace = max(self.pipeline.patience.orphan_after, self.options.lease)
+            heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, every=self.options.heartbeat,
+                                  on_trouble=lambda why: self._halt(heartbeat, why))  # fmt: skip
+            desk = self._desk(batch, stages, ledger, grace)
+            with ExitStack() as ends:  # the last is ended first
+                ends.callback(self.failures.tell, ledger.buried)
+                ends.callback(self.inspector.close)
+                gate = self._gate(desk, ends)
+                worker = Worker(self.store, batch, desk, stages, self.control, ledger, heartbeat, self.finished, gate)
+                role = Role(partial(self._work, worker), at_end=self.interrupts.break_in, on_trouble=self.control.fail)
+                worker.serve(role)
+                self._show_progress(batch, ends)
+                heartbeat.start()
+                ends.callback(heartbeat.stop)
+                ends.callback(self._join, role)
+                ends.callback(self.control.stop, "ended")
+                self._feed(batch, items, ledger, role)
+                self._wait(role, ledger)
+        self.warnings += self.resources.warnings
+
+    @property
+    def tolerance(self) -> model.Tolerance | None:
+        """What the store is asked to judge: how many may die before the run stops."""
+        return self.options.tolerate.facts() if isinstance(self.options.tolerate, Tolerance) else None
+
+    # -- setting up -----------------------------------------------------------------------------------------------
+
+    def _gate(self, desk: Desk, ends: ExitStack) -> Gate | None:
+        """Return the gate, where a verifier has to be asked before an item continues."""
+        if not desk.rules.guarded:
+            return None
+        gate = Gate(self.store, self.inspector, self.finished)
+        ends.callback(gate.close)
+        return gate
+
+    def _show_progress(self, batch: Batch, ends: ExitStack) -> None:
+        if self.options.progress is not False:
+            progress = Progress(batch.name, self.ledger, self.options.progress, lambda: self.store.chunks(batch.id),
+                                dear=not self.store.capabilities.one_clock)  # fmt: skip
+            progress.start()
+            ends.callback(progress.stop)
+
+    def _count_rows(self, batch: Batch, ledger: Ledger) -> None:
+        """Of a scan, progress is told in rows; rows that were buried are items, and no partitions."""
+        states, partitions, redriven = Counter[State](), set[int](), set[int]()
+        for item in each_item(self.store, batch.id):
+            if not is_row(item.key):
+                partitions.add(item.n)
+                continue
+            states[item.place.state] += 1
+            if item.place.state is State.PENDING:
+                redriven.add(item.n)
+        before = sum(at.rows for at in each_checkpoint(self.store, batch.id) if at.n in partitions)
+        letters = Letters(states.total(), states.total() - len(redriven), states[State.DEAD])
+        ledger.count_rows(before, lambda: expected_rows(self.store, batch), letters, frozenset(redriven))
+
+    def _desk(self, batch: Batch, stages: Sequence[StageDriver], ledger: Ledger, grace: float) -> Desk:
+        options, chunks, request = self.options, ledger.began_with, self._want(batch)
+        queues = [stage.queue for stage in stages]
+        takes_ranges, is_open = queues[0].facts.takes_ranges, options.verify == "none"
+        after = [stage.verifier is not None for stage in self.pipeline.stages[:-1]]
+        guarded = frozenset() if is_open else frozenset(n for n, asks in enumerate(after, 1) if asks)
+        deaths = WithheldDeaths(
+            batch.name, [queue.facts.name for queue in queues], options.workers, has_cap=options.cap is not None,
+            active=not (options.tolerates_all or takes_ranges or has_success(chunks)), tolerance=request.tolerance,
+        )  # fmt: skip
+        returns = WithheldReturns(
+            is_open=is_open, allowed=options.undo, workers=options.workers,
+            refusal=lambda bad, asked, lost: recheck.refusal(batch.name, bad, asked, lost.item.key, lost.why),
+        )  # fmt: skip
+        return Desk(
+            Rules(request=request, name=batch.name, grace=grace, guarded=guarded), queues, self.control,
+            Purse(options.cap, options.item_cost, chunks), Appetite(queues, options.workers, time.monotonic()),
+            deaths, returns, new_id=new_commit_id, portion=Assignment,
+            careful=look_for_blame(self.store, batch, chunks, ledger),
+        )  # fmt: skip
+
+    def _want(self, batch: Batch) -> Want:
+        return Want(
+            batch=batch.id,
+            owner=self.owner,
+            limit=self.options.workers,
+            seconds=self.options.lease,
+            cap=self.options.cap,
+            tolerance=self.tolerance,
+        )
+
+    # -- the calling thread ---------------------------------------------------------------------------------------
+
+    def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger, worker: Role) -> None:
+        """On the calling thread: look at what is recorded, then read the source. The worker begins beside it; of a
+        source at hand some is compared first, so that a run that is refused has done nothing."""
+        ingester = self._ingester(batch, ledger, worker)
+        ahead = items is not None and ingester.reads_ahead(items)
+        self.control.comparing = items is not None and ingester.compares_first
+        try:
+            if not ahead:
+                self._begin(batch, ledger, worker)
+            if items is not None:
+                begin = partial(self._begin, batch, ledger, worker) if ahead else None
+                ledger.looking = "comparing the source with what is stored" if self.control.comparing else ""
+                ingester.read(items, self.control, ledger, self._wake, begin)
+                self._note_nothing(batch, ledger, ingester.taken)
+            else:
+                ledger.ingested = batch.ingested_at is not None and not self.control.stopping
+        except BrokenOff:
+            pass
+        except SourceAway as error:
+            self.warnings.append(str(error))
+            self.control.stop("away")
+        except Refused as error:
+            self._stop_if_barred(batch)  # it may have been cancelled while the source was read
+            if self.control.reason != "cancelled":
+                self.control.fail(error)
+        except BaseException as error:  # noqa: BLE001 - whatever a source raises reaches the caller after a clean end
+            self.control.fail(error)
+        if not worker.is_begun:
+            worker.start()  # it finds that the run ends, and ends
+        self._compared(ledger)
+        self.control.reading = False
+        self.control.ingested = True
+        self._wake()
+
+    def _begin(self, batch: Batch, ledger: Ledger, worker: Role) -> bool:
+        """Start the worker, and look at what is recorded beside it. A full look comes first, because what the worker
+        holds could not be sent back under its hands. Return whether all of it was looked at."""
+        if self.options.verify != "full":
+            worker.start()
+        if self.options.verify != "none":
+            self._recheck(batch, ledger)
+        if self.options.verify == "full":
+            worker.start()
+        elif self.rewound:
+            self._wake()
+        return not self.control.stopping
+
+    def _recheck(self, batch: Batch, ledger: Ledger) -> None:
+        def tell(what: str) -> None:
+            ledger.looking = what
+
+        check = recheck.Checker(
+            self.store, batch, self.inspector, self.options.verify, actor=self.owner, threads=self.options.workers,
+            allowed=self.options.undo, findings=self.findings, stopping=lambda: self.control.stopping, tell=tell,
+        )  # fmt: skip
+        try:
+            with naming_outputs(batch):
+                self.rewound = check.recheck()
+        finally:
+            ledger.buried += check.buried
+            ledger.send_back(State.DONE, check.undone)
+            self.warnings += check.notes
+            ledger.looking = ""
+
+    def _ingester(self, batch: Batch, ledger: Ledger, worker: Role) -> Ingester:
+        options = self.options
+
+        def rerun(n: ItemNo, item: NewItem) -> None:
+            state = recheck.renew(self.store, batch, n, item, self.left_alone, actor=self.owner)
+            if state is not None:
+                ledger.send_back(state, lo=n)
+
+        return Ingester(self.store, batch, self.pipeline.stages[0].input, key=self.key, identity=options.identity,
+                        changed=options.changed, owner=self.owner, rerun=rerun,
+                        patience=options.patience,
+                        stilled=lambda: self.control.stilled(self._wake, lambda: worker.is_over))  # fmt: skip
+
+    def _compared(self, ledger: Ledger) -> None:
+        """Let the worker begin what was held back, or tell that it was not begun."""
+        if self.control.comparing and self.control.stopping and not ledger.ingested:
+            self.warnings.append(
+                'nothing was begun: with changed="rerun" the whole source is compared with what is stored before '
+                "anything is handled, and it was not read to its end; run again, with more time where a deadline "
+                'ended it, or with changed="keep" to handle what is stored'
+            )
+        self.control.comparing, ledger.looking = False, ""
+
+    def _note_nothing(self, batch: Batch, ledger: Ledger, given: int) -> None:
+        """Say so where a source that had items has none any more: most often its path or pattern is wrong."""
+        if ledger.ingested and batch.admitted and not given and not self.options.allow_empty:
+            self.warnings.append(none_given(batch.admitted))
+
+    def _stop_if_barred(self, batch: Batch) -> None:
+        fresh = self.store.batch(batch.name)
+        if fresh is not None and (barred := course.barrier(fresh, self.store.now())):
+            self.control.stop(barred)
+
+    def _wait(self, worker: Role, ledger: Ledger) -> None:
+        told = False
+        while not worker.is_over and not self.control.at_once:
+            worker.wait(0.2)
+            if self.interrupts.any_came and not told and not worker.is_over:
+                told = True
+                log.warning("interrupted: waiting for what is in flight; a second Ctrl-C or SIGTERM ends it at once")
+            self.control.watch_deadline(0.0)  # the worker does too, unless a hook or a hanging disk keeps it
+            self.failures.tell(ledger.buried)
+
+    def _join(self, worker: Role) -> None:
+        """Wait for the worker; after a second signal, no longer than a moment: something may keep it."""
+        waited = 0.0
+        while not worker.is_over and waited < LAST_SECONDS:
+            worker.wait(0.1)
+            waited += 0.1 if self.control.at_once else 0.0
+
+    # -- the worker -----------------------------------------------------------------------------------------------
+
+    def _work(self, worker: Worker, first: Callable[[], None]) -> None:
+        try:
+            first()
+            worker.work()
+        except HandedOn:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the thread that called run() raises it
+            self.control.fail(error)
+            with suppress(HoldfastError):  # perhaps the store is what failed: then the lease must run out
+                worker.release_all()
+
+    def _wake(self) -> None:
+        self.finished.put(None)
+
+    def _halt(self, heartbeat: Heartbeat, why: str) -> None:
+        """Nobody can renew the leases. A range may be far from its next checkpoint: it is left where it stands."""
+        if any(stage.takes_ranges for stage in self.pipeline.stages):
+            heartbeat.lose_all()
+        self.control.fail(HoldfastError(f"the run stopped itself: {why}; run again to continue"))
+        self._wake()
+
+
+@contextmanager
+def naming_outputs(batch: Batch) -> Iterator[None]:
+    """Around what looks at recorded outputs and gives those their final names that have none yet."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"recorded outputs of batch {batch.name!r} could not be checked, or could not get their final names: "
+            f"{error}; see to the disk, then run again: nothing is done or paid for twice"
+        ) from error

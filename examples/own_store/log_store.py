@@ -36,6 +36,7 @@ from holdfast.core.model import (
     Event,
     Item,
     ItemNo,
+    Kind,
     Lease,
     Move,
     NewItem,
@@ -135,7 +136,9 @@ class LogStore:
 
     # -- items in -----------------------------------------------------------------------------------------------
 
-    def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
+    def add_items(
+        self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False, actor: str = ""
+    ) -> Admitted:
         with self._turn("add_items"):
             found = self._known(batch)
             fresh, answer = ingest.sort_out(items, self.known(batch, items), found.admitted)
@@ -143,10 +146,10 @@ class LogStore:
                 return answer
             course.check_open_to_items(found)
             course.check_takes_new(found, len(fresh))
-            self._admit(found, fresh, ended or course.is_last(found, len(fresh)), actor)
+            self._admit(found, fresh, kind, ended or course.is_last(found, len(fresh)), actor)
             return answer
 
-    def _admit(self, batch: Batch, fresh: Sequence[NewItem], ended: bool, actor: str) -> None:
+    def _admit(self, batch: Batch, fresh: Sequence[NewItem], kind: Kind, ended: bool, actor: str) -> None:
         lo, hi, now = batch.admitted, batch.admitted + len(fresh), self.now()
         dead = [(n, item) for n, item in enumerate(fresh, start=lo) if item.place.state is State.DEAD]
         for n, item in enumerate(fresh, start=lo):
@@ -156,12 +159,13 @@ class LogStore:
         self._tell(batch.id, [course.item_dead(n, item.key, item.place) for n, item in dead])
         number = ChunkId(len(self._rows["chunks"]) + 1 if fresh else 0)
         body = journal.Ingested(lo=lo, hi=hi, digests=b"".join(item.digest for item in fresh), chunk=number,
-                                ended=ended, invalid=[(n, item.place.code) for n, item in dead])  # fmt: skip
+                                ended=ended, invalid=[(n, item.place.code) for n, item in dead],
+                                kind=kind if fresh else None)  # fmt: skip
         grown = replace(batch, admitted=hi, ingested_at=now if ended else batch.ingested_at)
         linked = self._link_batch(grown, "ingested", journal.encode_body(body), actor)
         if fresh:
             self._put("chunks", number, Chunk(id=number, batch=batch.id, lo=ItemNo(lo), hi=ItemNo(hi), touched_at=now,
-                                              head=linked.head, counts=Counts(dead=len(dead))))  # fmt: skip
+                                              head=linked.head, counts=Counts(dead=len(dead)), kind=kind))  # fmt: skip
 
     def known(self, batch: BatchId, items: Sequence[NewItem]) -> ingest.Known:
         with self._turn():

@@ -16,7 +16,7 @@ from holdfast.stores.bucket import BucketStore
 from holdfast.stores.bucket import items as bucket_items
 from holdfast.stores.bucket import store as bucket_store
 from holdfast.stores.bucket.cas import HeldDocument, Raced
-from holdfast.stores.bucket.documents import ChunkDocument, decode
+from holdfast.stores.bucket.documents import FORMAT, ChunkDocument, decode
 from holdfast.stores.buckets.base import ObjectMark
 from holdfast.stores.buckets.local import LocalBucket
 from holdfast.stores.buckets.memory import Fate, MemoryBucket
@@ -246,8 +246,9 @@ def test_a_document_of_a_newer_format_within_a_store_is_refused_and_left_as_it_i
 ) -> None:
     kit.admit("a")
     (name,) = (each for each in bucket._objects if each.startswith("b/0000001/") and each.endswith(suffix))
-    assert b'"format":1' in bucket._objects[name]
-    bucket._objects[name] = bucket._objects[name].replace(b'"format":1', b'"format":99')
+    written = f'"format":{FORMAT}'.encode()
+    assert written in bucket._objects[name]
+    bucket._objects[name] = bucket._objects[name].replace(written, b'"format":99')
     before = dict(bucket._objects)
     with pytest.raises(SchemaTooNew, match="newer Holdfast"):
         store_on(bucket, kit.clock).claim(kit.want())

@@ -136,4 +136,4 @@ def test_without_a_look_at_the_log_acknowledged_work_would_be_forgotten(
 ) -> None:
     monkeypatch.setattr(sqlite_log, "is_log_damaged", lambda _db: False)
     with pytest.raises(AssertionError, match=r"of state\.db-wal: (silent|undone)"):
-        flip(killed, "-wal", spot, 3, 200)
+        flip(killed, "-wal", spot, 1, 1000)  # the first that is not told ends it

@@ -17,7 +17,11 @@ from holdfast.stores.sqlite import file as sqlite_file
 from tests.faults.nursery import Nursery
 from tests.operations.world import Clock, World, done, failed, skipped
 
-NEWER = {"batches": ("course", "ends_at", "expected", "closed_at"), "places": ("requeues", "deferred", "used", "wait")}
+NEWER = {
+    "batches": ("course", "ends_at", "expected", "closed_at"),
+    "places": ("requeues", "deferred", "used", "wait"),
+    "chunks": ("kind",),
+}
 """Columns that files of the first format do not have, by table."""
 TABLES = ("events", "receivers")
 

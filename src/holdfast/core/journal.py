@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import ChainBroken
-from holdfast.core.model import Batch, BatchId, Chunk, Entry, chain_of_batch
+from holdfast.core.model import Batch, BatchId, Chunk, Entry, Kind, chain_of_batch
 
 FLOAT32, UINT16, UINT32 = "f", "H", "I"
 
@@ -212,6 +212,8 @@ class Ingested(msgspec.Struct, frozen=True, omit_defaults=True, tag="ingested"):
     chunk: int = 0
     ended: bool = False
     cursor: bytes = b""
+    kind: Kind | None = None
+    """Of the chunk that they make; None where there is none, or where an older version wrote the entry."""
 
 
 class Moved(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -67,7 +67,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
         granted = self.chunk
         held = Lease(chunk=granted.id, fence=granted.fence, owner=granted.owner or "", expires=granted.expires)
         return Claim(lease=held, batch=granted.batch, lo=granted.lo, hi=granted.hi, version=0, pending=granted.pending,
-                     blame=granted.blame)  # fmt: skip
+                     blame=granted.blame, kind=granted.kind)  # fmt: skip
 
 
 def may_claim(chunk: Chunk, *, now: float, waited: float = 0.0, owner_is_dead: bool = False) -> bool:
@@ -231,4 +231,5 @@ def _child(chunk: Chunk, at: ItemNo, tail: Counts, child_id: ChunkId, blame: int
         head=chunk.head,
         counts=tail,
         touched_at=chunk.touched_at,
+        kind=chunk.kind,
     )

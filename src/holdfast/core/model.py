@@ -28,6 +28,18 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Kind(StrEnum):
+    """How the items of a chunk are worked on. They are admitted together, so they are all of one kind for good: what is
+    cut off a chunk has the kind of the rest, and neither an item nor its key says it."""
+
+    ITEMS = "items"
+    """They pass through the stages of a pipeline."""
+    PARTITIONS = "partitions"
+    """Parts of the source of a scan: each is read row by row, and has a checkpoint."""
+    ROWS = "rows"
+    """Rows of the source of a scan that were buried one by one: each is handled alone."""
+
+
 class Course(StrEnum):
     """Whether a batch may be worked on. Whether it is finished is another matter: that is derived."""
 
@@ -121,6 +133,7 @@ class Chunk(Value, frozen=True, kw_only=True):
     head: bytes = b""
     touched_at: float = 0.0
     """When an item of it last made progress."""
+    kind: Kind = Kind.ITEMS
 
     @property
     def size(self) -> int:
@@ -221,6 +234,7 @@ class Claim(Value, frozen=True, kw_only=True):
     version: int
     pending: int
     blame: int
+    kind: Kind = Kind.ITEMS
     more: tuple["Claim", ...] = ()
     """Further chunks that were granted in the same write, each as if it had been claimed after this one."""
 

@@ -7,6 +7,7 @@ Every verb names its guard, what it guarantees, and what it raises. A store that
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -31,6 +32,7 @@ from holdfast.core.model import (
     Event,
     Item,
     ItemNo,
+    Kind,
     Lease,
     NewItem,
     Output,
@@ -134,11 +136,14 @@ class Store(Protocol):
         """All batches, oldest first."""
         ...
 
-    def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
+    def add_items(
+        self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False, actor: str = ""
+    ) -> Admitted:
         """Admit the items whose keys are new, in order, as one new chunk; with `ended`, record the source's end.
 
         Guard: no two items of a batch share a key.
-        Guarantee: items, keys, chunk and entry are written together; known keys change nothing and are reported,
+        Guarantee: items, keys, chunk and entry are written together; the chunk, and all that is ever cut off it, is of
+            the kind that was given, and no other kind is in it; known keys change nothing and are reported,
             with those whose payload differs. Of those that are dead letters at once, events are written.
             The one that reaches the expected number records that all are there, as the source's end does.
         Raises: UsageError if the batch is unknown, Refused if it is sealed or cancelled, or was closed and a key is
@@ -316,15 +321,28 @@ OUTPUT_PAGE = 1000
 
 
 def each_item(
-    store: Store, batch: BatchId, *, state: State | None = None, lo: int = 0, hi: int | None = None
-) -> Iterable[StoredItem]:
-    """Every record, read in pages: memory stays flat."""
+    store: Store, batch: BatchId, *, state: State | None = None, kind: Kind | None = None, lo: int = 0,
+    hi: int | None = None,
+) -> Iterable[StoredItem]:  # fmt: skip
+    """Return every item, or those of one kind, read in pages: memory stays flat."""
+    if kind is not None:
+        for first, last in _runs_of(store.chunks(batch), kind):
+            yield from each_item(store, batch, state=state, lo=max(lo, first), hi=last if hi is None else min(hi, last))
+        return
     while True:
         page = store.items(batch, lo=lo, hi=hi, state=state)
         yield from page
         if not page:
             return
         lo = further(store.url, page[-1].n, lo) + 1
+
+
+def _runs_of(chunks: Sequence[Chunk], kind: Kind) -> Iterator[tuple[ItemNo, ItemNo]]:
+    """Return where chunks of one kind stand one behind the other: from item to item."""
+    for is_wanted, run in groupby(chunks, key=lambda chunk: chunk.kind is kind):
+        if is_wanted:
+            first, *_, last = [*(some := list(run)), some[-1]]
+            yield first.lo, last.hi
 
 
 def each_output(

@@ -28,6 +28,7 @@ from holdfast.core.model import (
     Event,
     Item,
     ItemNo,
+    Kind,
     Lease,
     Move,
     NewItem,
@@ -164,7 +165,9 @@ class MemoryStore:
 
     # -- items in -----------------------------------------------------------------------------------------------
 
-    def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
+    def add_items(
+        self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False, actor: str = ""
+    ) -> Admitted:
         with self._lock:
             found = self._known_batch(batch)
             fresh, answer = ingest.sort_out(items, self.known(batch, items), found.admitted)
@@ -172,7 +175,7 @@ class MemoryStore:
                 return answer
             course.check_open_to_items(found)
             course.check_takes_new(found, len(fresh))
-            self._admit(found, fresh, ended or course.is_last(found, len(fresh)), actor)
+            self._admit(found, fresh, kind, ended or course.is_last(found, len(fresh)), actor)
             return answer
 
     def known(self, batch: BatchId, items: Sequence[NewItem]) -> ingest.Known:
@@ -185,7 +188,7 @@ class MemoryStore:
                 if n is not None
             }
 
-    def _admit(self, batch: Batch, fresh: list[NewItem], ended: bool, actor: str) -> None:
+    def _admit(self, batch: Batch, fresh: list[NewItem], kind: Kind, ended: bool, actor: str) -> None:
         lo, chunk = batch.admitted, ChunkId(len(self._chunks) + 1 if fresh else 0)
         for n, item in enumerate(fresh, start=lo):
             self._items[batch.id, ItemNo(n)] = item
@@ -195,12 +198,15 @@ class MemoryStore:
         body = journal.Ingested(
             lo=lo, hi=lo + len(fresh), digests=b"".join([x.digest for x in fresh]), chunk=chunk, ended=ended,
             invalid=[(n, x.place.code) for n, x in enumerate(fresh, start=lo) if x.place.state is State.DEAD],
+            kind=kind if fresh else None,
         )  # fmt: skip
         self._tell(batch.id, [course.item_dead(n, fresh[n - lo].key, fresh[n - lo].place) for n, _ in body.invalid])
         head = self._link_batch(batch.id, "ingested", journal.encode_body(body), actor)
         if fresh:
-            self._chunks[chunk] = Chunk(id=chunk, batch=batch.id, lo=ItemNo(lo), hi=ItemNo(lo + len(fresh)), head=head,
-                                        counts=Counts(dead=len(body.invalid)), touched_at=self.now())  # fmt: skip
+            self._chunks[chunk] = Chunk(
+                id=chunk, batch=batch.id, lo=ItemNo(lo), hi=ItemNo(lo + len(fresh)), head=head,
+                counts=Counts(dead=len(body.invalid)), touched_at=self.now(), kind=kind,
+            )  # fmt: skip
         grown = self._batches[batch.id]
         at = self.now() if ended else grown.ingested_at
         self._batches[batch.id] = replace(grown, admitted=lo + len(fresh), ingested_at=at)

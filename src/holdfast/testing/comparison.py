@@ -33,6 +33,7 @@ from holdfast.core.model import (
     Course,
     Item,
     ItemNo,
+    Kind,
     NewItem,
     State,
     StoredItem,
@@ -57,6 +58,7 @@ POLICIES = [Policy(attempts=2), Policy(attempts=3, money=20)]
 DEFINITIONS = [canonical.encode({"stages": ["a", "b"], "edition": edition}) for edition in range(2)]
 OWNERS = st.sampled_from(["ann", "bob", "cid"])
 KEYS = st.sampled_from(["a", "\0a", "\0\0a", "b", 7, "7", None, *(f"k{n}" for n in range(12))])
+KINDS = st.sampled_from(Kind)
 PIPELINES = st.sampled_from(["pages", "pages", "letters"])
 WAITS = st.sampled_from([0.0, 0.0, 20.0, 40.0])
 FATES = st.sampled_from(["done", "done", "done", "transient", "permanent", "skip", "defer", "lost", "leave"])
@@ -99,11 +101,11 @@ class Comparison(RuleBasedStateMachine):
         self.admit(rows[:6], ended=False)
         self.admit(rows[6:], ended=True)
 
-    @rule(rows=st.lists(st.tuples(KEYS, st.integers(0, 1)), max_size=6), ended=st.booleans())
-    def admit(self, rows: list[tuple[Any, int]], ended: bool) -> None:
+    @rule(rows=st.lists(st.tuples(KEYS, st.integers(0, 1)), max_size=6), ended=st.booleans(), kind=KINDS)
+    def admit(self, rows: list[tuple[Any, int]], ended: bool, kind: Kind = Kind.ITEMS) -> None:
         items: list[NewItem] = [ingest.admit(key, b"%d" % edition, self.new_id()) for key, edition in rows]
         self.both(lambda store: store.known(self.batch, items))
-        self.both(lambda store: store.add_items(self.batch, items, ended=ended, actor="ann"))
+        self.both(lambda store: store.add_items(self.batch, items, kind=kind, ended=ended, actor="ann"))
         self.both(lambda store: store.known(self.batch, items))
         self.both(lambda store: [find_item(store, self.batch, canonical.key_text(key)) for key, _ in rows])
 

@@ -14,7 +14,7 @@ from holdfast.core import course, journal
 from holdfast.core.canonical import decode, digest_of_acc
 from holdfast.core.journal import FLOAT32, UINT16, unpack
 from holdfast.core.limits import REQUEUES, REWINDS, SUSPECT
-from holdfast.core.model import Batch, BatchId, Chunk, Counts, Course, Entry, State, chain_of_batch
+from holdfast.core.model import Batch, BatchId, Chunk, Counts, Course, Entry, Kind, State, chain_of_batch
 from holdfast.core.retry import Policy
 from holdfast.stores.base import Store
 
@@ -61,6 +61,7 @@ class Link(msgspec.Struct):
     spent: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    kind: Kind | None = None
 
 
 class Story(msgspec.Struct):
@@ -141,6 +142,7 @@ def _compare_chunk(chunk: Chunk, story: Story) -> None:
     _must(chunk.fence == link.fence, f"chunk {chunk.id} has fence {chunk.fence}, its last entry fence {link.fence}")
     _must(chunk.owner == link.owner, f"chunk {chunk.id} is held by {chunk.owner}, its journal says {link.owner}")
     _must((chunk.lo, chunk.hi) == (link.lo, link.hi), f"chunk {chunk.id} covers another range than its journal says")
+    _must(chunk.kind is link.kind, f"chunk {chunk.id} is one of {chunk.kind}, its journal says of {link.kind}")
 
 
 def _check_ranges(chunks: Sequence[Chunk], admitted: int) -> None:
@@ -246,7 +248,7 @@ class _Teller:
             self.story.items[n].state = State.DEAD
             self.story.buried.append(n)
         if body.hi > body.lo:
-            self.story.links[body.chunk] = Link(id=body.chunk, lo=body.lo, hi=body.hi, start=entry.hash)
+            self.story.links[body.chunk] = Link(id=body.chunk, lo=body.lo, hi=body.hi, start=entry.hash, kind=body.kind)
 
     def _chunk(self, chunk: Chunk, link: Link) -> None:
         entries = self.store.entries(chunk.id, limit=EVERYTHING)
@@ -282,7 +284,14 @@ class _Teller:
             child, lo, hi = body.child
             _must(lo == body.hi and child not in self.story.links, f"{where} cuts off chunk {child} in the wrong place")
             self.story.links[child] = Link(
-                id=child, lo=lo, hi=hi, start=before, fence=link.fence, blame=blame, progressed=not blame
+                id=child,
+                lo=lo,
+                hi=hi,
+                start=before,
+                fence=link.fence,
+                blame=blame,
+                progressed=not blame,
+                kind=link.kind,
             )
         self._check_snapshots(where, body)
         link.hi, link.fence, link.owner = body.hi, header.fence, header.actor

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import msgspec
 
 from holdfast.core import acts, journal, lease
-from holdfast.core.model import Chunk, Commit, Counts, Lease, Want
+from holdfast.core.model import BatchId, Chunk, Commit, Counts, Kind, Lease, Want
 from holdfast.stores.memory import MemoryStore
 from tests.model.mutants.register import Patch, answering, committing, conformance, simulation, wrapped
 
@@ -173,6 +174,32 @@ def a_claim_tells_of_no_attempts() -> Patch:
         return encode(replace(body, snapshots=[]) if isinstance(body, journal.Claimed) else body)
 
     return wrapped(journal, "encode_body", silent)
+
+
+@conformance
+def what_is_cut_off_a_chunk_forgets_its_kind() -> Patch:
+    def forgetful(child: Any, *args: Any) -> Any:
+        return replace(child(*args), kind=Kind.ITEMS)
+
+    return wrapped(lease, "_child", forgetful)
+
+
+@conformance
+def a_claim_does_not_say_of_which_kind_it_is() -> Patch:
+    told: Any = lease.Grant.claim
+    return mock.patch.object(lease.Grant, "claim", property(lambda given: replace(told.fget(given), kind=Kind.ITEMS)))
+
+
+@conformance
+def items_that_come_again_change_the_kind_of_their_chunk() -> Patch:
+    def careless(add: Any, store: MemoryStore, batch: BatchId, items: Any, **named: Any) -> Any:
+        answer = add(store, batch, items, **named)
+        for n, _ in store.known(batch, items).values():
+            chunk = store.chunk_of(batch, n)
+            store._chunks[chunk.id] = replace(chunk, kind=named.get("kind", Kind.ITEMS))
+        return answer
+
+    return wrapped(MemoryStore, "add_items", careless)
 
 
 # -- budgets ------------------------------------------------------------------------------------------------------

@@ -144,10 +144,10 @@ def the_chain_is_not_asked_for_a_commit() -> Patch:
 
 @swapping
 def an_admission_does_not_look_for_what_came_before_it() -> Patch:
-    def first_look(add: Any, store: Any, batch: Any, items: Any, **named: Any) -> Any:
+    def first_look(add: Any, store: Any, batch: Any, items: Any, *rest: Any, **named: Any) -> Any:
         known = store._items.known(store._batches.known(batch), items)
         with mock.patch.object(store._items, "known", return_value=known):
-            return add(store, batch, items, **named)
+            return add(store, batch, items, *rest, **named)
 
     return wrapped(BucketStore, "_add_group", first_look)
 

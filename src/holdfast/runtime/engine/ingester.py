@@ -13,7 +13,7 @@ import uuid_utils
 from holdfast.core import canonical, ingest
 from holdfast.core.errors import PayloadChanged
 from holdfast.core.limits import INGEST_BYTES, INGEST_FIRST_GROUP, INGEST_GROUP, READ_AHEAD
-from holdfast.core.model import Admitted, Batch, ItemNo, Key, NewItem, State
+from holdfast.core.model import Admitted, Batch, ItemNo, Key, Kind, NewItem, State
 from holdfast.runtime.define.options import Changed, Identity, KeyFrom
 from holdfast.runtime.define.schema import Invalid, Schema, raw_bytes
 from holdfast.runtime.engine.control import Control
@@ -45,6 +45,7 @@ class Ingester:
         changed: Changed,
         owner: str,
         rerun: Callable[[ItemNo, NewItem], None],
+        kind: Kind = Kind.ITEMS,
         patience: float = 0.0,
         stilled: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
@@ -56,6 +57,7 @@ class Ingester:
         self.changed = changed
         self.owner = owner
         self.rerun = rerun
+        self.kind = kind
         self.patience = patience
         self.stilled = stilled
         """Around `rerun`: nothing of this run is at work meanwhile."""
@@ -100,7 +102,7 @@ class Ingester:
                 if control.reason and not ended:
                     return
                 with ledger.writing():
-                    admitted = self.store.add_items(self.batch.id, group, ended=ended, actor=self.owner)
+                    admitted = self.store.add_items(self.batch.id, group, kind=self.kind, ended=ended, actor=self.owner)
                     ledger.admit(admitted)
                 self.settle_changed(group, admitted)
                 wake()

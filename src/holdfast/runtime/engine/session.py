@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core import course, model
 from holdfast.core.errors import HoldfastError, Refused, StoreError
-from holdfast.core.model import Batch, Chunk, ItemNo, NewItem, State, Want
+from holdfast.core.model import Batch, Chunk, ItemNo, Kind, NewItem, State, Want
 from holdfast.runtime.define.options import KeyFrom, Options
 from holdfast.runtime.define.policy import Tolerance
 from holdfast.runtime.engine.assignment import Assignment
@@ -244,8 +244,8 @@ class Session:
                 ledger.send_back(state, lo=n)
 
         return Ingester(self.store, batch, self.pipeline.stages[0].input, key=self.key, identity=options.identity,
-                        changed=options.changed, owner=self.owner, rerun=rerun,
-                        patience=options.patience,
+                        changed=options.changed, owner=self.owner, rerun=rerun, patience=options.patience,
+                        kind=Kind.PARTITIONS if self.pipeline.stages[0].takes_ranges else Kind.ITEMS,
                         stilled=lambda: self.control.stilled(self._wake, lambda: worker.is_over))  # fmt: skip
 
     def _compared(self, ledger: Ledger) -> None:

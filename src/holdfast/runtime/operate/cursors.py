@@ -19,7 +19,7 @@ from holdfast.core.course import to_note, to_steer
 from holdfast.core.cursor import Accumulated, Cursor, Shift, Standing, cursor_of, go_on_from
 from holdfast.core.errors import Conflict, Refused, UsageError
 from holdfast.core.limits import OUTPUT_BYTES
-from holdfast.core.model import Batch, Change, Checkpoint, Chunk, Course, ItemNo, Key, Output, State, StoredItem
+from holdfast.core.model import Batch, Change, Checkpoint, Chunk, Course, ItemNo, Key, Kind, Output, State, StoredItem
 from holdfast.core.states import ItemFacts, Transition, move
 from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.acts import MEANWHILE, Acts, By, Result
@@ -327,7 +327,7 @@ def plant(store: Store, plan: Planting, by: By, notes: Sequence[bytes] = ()) -> 
     store.amend(batch.id, to_steer(Course.PAUSED, reason=by.reason, ends_at=batch.ends_at), actor=by.actor)
     store.amend(batch.id, to_note(BEGUN, _begun(plan), once=True), actor=by.actor)
     items = [ingest.admit(seed.key, seed.payload, os.urandom(canonical.SALT_BYTES)) for seed in plan.seeds]
-    store.add_items(batch.id, items, ended=True, actor=by.actor)
+    store.add_items(batch.id, items, kind=Kind.PARTITIONS, ended=True, actor=by.actor)
     _set(store, batch, plan, by)
     _check_set(store, batch, plan)
     for note in notes:

@@ -75,6 +75,7 @@ class Projection:
         """How far the items have been read that are ranges of a source."""
         self._totals: dict[int, Counts] = {}
         self._standing = {group.chunk: ReplayedChunk(group.lo, group.hi)}
+        self._kind = group.kind
 
     # -- replaying ----------------------------------------------------------------------------------------------
 
@@ -221,7 +222,9 @@ class Projection:
         return _trouble_words(held, trouble) if trouble != held else None
 
     def chunk_difference(self, chunk: Chunk) -> str | None:
-        """How range, fence, owner and waiting time on a chunk's row differ from those of the journal, or None."""
+        """How kind, range, fence, owner and waiting time on a chunk's row differ from those of the journal, or None."""
+        if chunk.kind is not self._kind is not None:
+            return f"kind {chunk.kind} instead of {self._kind}"
         told = self._standing[chunk.id]
         fence = chunk.fence if told.fence is not None else None
         held = ReplayedChunk(chunk.lo, chunk.hi, fence, chunk.owner, chunk.due, chunk.version)

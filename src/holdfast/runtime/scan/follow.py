@@ -24,7 +24,7 @@ from holdfast.core.course import Barrier, to_note
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import StoreUnavailable, Transient
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import Batch, Checkpoint, Item, State
+from holdfast.core.model import Batch, Checkpoint, Item, Kind, State
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import NOTHING
 from holdfast.runtime.define import definition
@@ -357,7 +357,8 @@ def open_batch(pipeline: "PipelineDefinition", stage: RangeStage, name: str, acc
         known = store.open_batch(name, pipeline.name, described, actor=actor)
     if not known.admitted:
         payload = canonical.encode({"range": KEY, **payload_of(Span())})
-        store.add_items(known.id, [ingest.admit(KEY, payload, os.urandom(SALT_BYTES))], ended=True, actor=actor)
+        only = ingest.admit(KEY, payload, os.urandom(SALT_BYTES))
+        store.add_items(known.id, [only], kind=Kind.PARTITIONS, ended=True, actor=actor)
         fresh = store.batch(name)
         assert fresh is not None
         known = fresh

@@ -16,7 +16,7 @@ from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BLAME, DEADLY_ROWS, PAYLOAD_BYTES
-from holdfast.core.model import Admitted, Batch, Key, NewItem, State
+from holdfast.core.model import Admitted, Batch, Key, Kind, NewItem, State
 from holdfast.runtime.partitions import ROW
 from holdfast.runtime.scan.rows import Passed
 from holdfast.stores import owners
@@ -65,7 +65,7 @@ class Burial:
 
     def admit(self, letters: Sequence[NewItem]) -> None:
         """Write the dead letters of some rows."""
-        admitted = self._store.add_items(self._found().id, letters, actor=self._owner)
+        admitted = self._store.add_items(self._found().id, letters, kind=Kind.ROWS, actor=self._owner)
         self.count += admitted.added
         if self._heard is not None:
             self._heard(admitted)

@@ -20,7 +20,7 @@ from holdfast.core.model import Batch, BatchId, Chunk, ItemNo
 from holdfast.stores.base import Idle
 from holdfast.stores.bucket import names
 from holdfast.stores.bucket.cas import DocumentStore, HeldDocument, Raced
-from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument
+from holdfast.stores.bucket.documents import FORMAT, BatchDocument, ChunkDocument
 
 READER = "holdfast-bucket"
 NEVER = float("inf")
@@ -51,12 +51,18 @@ class ChunkCache:
     """The chunks of a store as this process knows them."""
 
     def __init__(
-        self, documents: DocumentStore, monotonic: Callable[[], float], readers: int, is_dead: Callable[[str], bool]
+        self,
+        documents: DocumentStore,
+        monotonic: Callable[[], float],
+        readers: int,
+        is_dead: Callable[[str], bool],
+        with_kind: Callable[[ChunkDocument], ChunkDocument],
     ) -> None:
         self._documents = documents
         self._monotonic = monotonic
         self._readers = readers
         self._is_dead = is_dead
+        self._with_kind = with_kind
         self._seen: dict[tuple[BatchId, int], SeenChunk] = {}
         self._whole: OrderedDict[tuple[BatchId, int], HeldDocument[ChunkDocument]] = OrderedDict()
         self._highest: dict[BatchId, int] = {}
@@ -78,6 +84,8 @@ class ChunkCache:
             found = self._documents.read(ChunkDocument, names.chunk(batch, number))
             if found is None:
                 return None
+            if found.document.format < FORMAT:
+                found = HeldDocument(found.name, self._with_kind(found.document), found.mark)
             if before is None or found.document.revision >= before.revision:
                 self.saw(found)
                 return found

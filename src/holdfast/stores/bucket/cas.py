@@ -23,7 +23,7 @@ import msgspec
 
 from holdfast.core.errors import CommitUnknown, Damaged, StoreUnavailable, StoreUnusable
 from holdfast.stores.bucket import names
-from holdfast.stores.bucket.documents import Document, Root, decode, encode
+from holdfast.stores.bucket.documents import FORMAT, Document, Root, decode, encode
 from holdfast.stores.buckets.base import Away, Bucket, ListedObject, ObjectMark, WriteLost, WriteUnknown
 
 D = TypeVar("D", bound=Document)
@@ -143,7 +143,9 @@ class DocumentStore:
     def _written(self, document: D, before: D | None) -> D:
         revision = 1 if before is None else before.revision + 1
         epoch = self.epoch if before is None else max(self.epoch, before.epoch)
-        return msgspec.structs.replace(document, revision=revision, write=secrets.token_hex(12), epoch=epoch)
+        return msgspec.structs.replace(
+            document, format=FORMAT, revision=revision, write=secrets.token_hex(12), epoch=epoch
+        )
 
     # -- what never changes -------------------------------------------------------------------------------------
 

@@ -7,19 +7,36 @@ fence, totals, where its items stand). What is written once and never changes (i
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.core import acts, journal, lease, settle
+from holdfast.core import acts, canonical, journal, lease, settle
 from holdfast.core.course import Amendment
 from holdfast.core.errors import Damaged, NotOurs, SchemaTooNew
 from holdfast.core.journal import pack, unpack
-from holdfast.core.model import Batch, Checkpoint, Chunk, Commit, Move, Output, Place, State, Want
+from holdfast.core.model import (
+    Batch,
+    Checkpoint,
+    Chunk,
+    Commit,
+    Counts,
+    Entry,
+    ItemNo,
+    Key,
+    Kind,
+    Move,
+    NewItem,
+    Output,
+    Place,
+    State,
+    Want,
+)
 from holdfast.stores.bucket import names
 
-FORMAT = 1
+FORMAT = 2
+"""Documents of chunks say of which kind their items are since 2: see `with_kind`."""
 REF = "Q"
 """A column of references: where an output stands, 0 for none."""
 SEQ_BITS = 32
@@ -288,6 +305,40 @@ class CutDocument(msgspec.Struct, frozen=True, kw_only=True):
     given: lease.Grant
     granted: ChunkDocument
     child: ChunkDocument | None
+
+
+def new_chunk(batch: Batch, fresh: Sequence[NewItem], kind: Kind, *, number: int, epoch: int, ended: bool, actor: str,
+              now: float) -> tuple[ChunkDocument, Entry]:  # fmt: skip
+    """Return the document of a chunk of new items, and the entry of its batch that its chain begins at."""
+    lo, identity = batch.admitted, names.chunk_id(batch.id, number)
+    dead = {n: item.place for n, item in enumerate(fresh, start=lo) if item.place.state is State.DEAD}
+    body = journal.Ingested(
+        lo=lo, hi=lo + len(fresh), digests=b"".join([item.digest for item in fresh]), chunk=identity, ended=ended,
+        invalid=[(n, place.code) for n, place in dead.items()], kind=kind,
+    )  # fmt: skip
+    entry = journal.link_batch(batch, "ingested", journal.encode_body(body), actor, now)
+    chunk = Chunk(id=identity, batch=batch.id, lo=ItemNo(lo), hi=ItemNo(lo + len(fresh)), fence=epoch, head=entry.hash,
+                  counts=Counts(dead=len(dead)), touched_at=now, kind=kind)  # fmt: skip
+    return ChunkDocument(chunk=chunk, places={n: row_of(place) for n, place in dead.items()}), entry
+
+
+ROW = "row "
+"""How the keys of rows begin that a scan has buried, in a store whose chunks do not say their kind."""
+
+
+def is_scan(batch: BatchDocument) -> bool:
+    """Return whether a batch was a scan by the rule of the first format: its one stage has a source."""
+    stages = canonical.decode(batch.batch.definition)["stages"]
+    return len(stages) == 1 and isinstance(stages[0], dict) and "source" in stages[0]
+
+
+def with_kind(document: ChunkDocument, key: Key | None) -> ChunkDocument:
+    """Return the document of a chunk of a scan with the kind that it did not say in the first format: the key of its
+    first item told rows from partitions. None for a chunk that the batch does not name yet: only rows come as dead
+    letters."""
+    chunk = document.chunk
+    is_row = chunk.counts.dead == chunk.size if key is None else isinstance(key, str) and key.startswith(ROW)
+    return replace(document, chunk=replace(chunk, kind=Kind.ROWS if is_row else Kind.PARTITIONS))
 
 
 def places_of(document: ChunkDocument, stages: int) -> dict[int, Place]:

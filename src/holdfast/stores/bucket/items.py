@@ -9,7 +9,7 @@ leads there.
 import hashlib
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 
 import msgspec
@@ -34,6 +34,8 @@ from holdfast.stores.bucket.documents import (
     decode_keys,
     encode_data,
     encode_keys,
+    is_scan,
+    with_kind,
 )
 from holdfast.stores.bucket.names import EntryName
 
@@ -148,6 +150,7 @@ class Items:
         self._indexes: dict[BatchId, Index] = {}
         self._cache: OrderedDict[str, tuple[int, Keys | Data]] = OrderedDict()
         self._cached = 0
+        self._scans: dict[BatchId, bool] = {}
         self._lock = threading.RLock()
 
     # -- groups of items ----------------------------------------------------------------------------------------
@@ -206,6 +209,18 @@ class Items:
             found = decode_keys(raw, self._documents.where(name))
             self._remember(name, 3 * len(raw), found)
         return found
+
+    def with_kind(self, document: ChunkDocument, batch: Callable[[], BatchDocument]) -> ChunkDocument:
+        """Return the document of a chunk that does not say its kind, with it. Whether its batch is a scan is looked up
+        once for each batch."""
+        chunk = document.chunk
+        if self._scans.get(chunk.batch) is False:
+            return document
+        of_batch = batch()
+        self._scans[chunk.batch] = is_scan(of_batch)
+        group = next((each for each in of_batch.groups if each.lo <= chunk.lo < each.hi), None)
+        key = None if group is None else self.keys(group).keys[chunk.lo - group.lo]
+        return with_kind(document, key) if self._scans[chunk.batch] else document
 
     def rows(
         self, group: ItemGroup, ns: Sequence[int], most: int = PART_BYTES

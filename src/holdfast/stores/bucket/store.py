@@ -30,11 +30,11 @@ from holdfast.core.model import (
     ChunkId,
     Claim,
     Commit,
-    Counts,
     Entry,
     Event,
     Item,
     ItemNo,
+    Kind,
     Lease,
     NewItem,
     Output,
@@ -49,7 +49,7 @@ from holdfast.stores.bucket import documents, names
 from holdfast.stores.bucket.batches import TURNS, BatchDocuments
 from holdfast.stores.bucket.cache import ChunkCache, SeenChunk, chunk_with
 from holdfast.stores.bucket.cas import DocumentStore, HeldDocument, Raced, StillUnknown, open_root, patient
-from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Data, ItemGroup, Root, row_of
+from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Data, ItemGroup, Root
 from holdfast.stores.bucket.items import Chains, Items, groups_of, together
 from holdfast.stores.buckets.base import Bucket
 
@@ -71,11 +71,14 @@ class BucketStore:
         self._bucket = bucket
         self._clock = clock
         self._documents = DocumentStore(bucket, pause)
-        self._chunks = ChunkCache(self._documents, monotonic, at_once, is_dead)
+        self._chunks = ChunkCache(self._documents, monotonic, at_once, is_dead, self._with_kind)
         self._chains = Chains(self._documents)
         self._items = Items(self._documents, self._chains, self._chunks)
         self._batches = BatchDocuments(self._documents, self._chains, clock)
         open_root(self._documents)
+
+    def _with_kind(self, document: ChunkDocument) -> ChunkDocument:
+        return self._items.with_kind(document, lambda: self._batches.known(document.chunk.batch).document)
 
     def now(self) -> float:
         return self._clock()
@@ -149,15 +152,18 @@ class BucketStore:
             name = held.document.batch.name
             raise Refused(f"batch {name!r} cannot be sealed: it changed while it was sealed: try again") from None
 
-    def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
+    def add_items(
+        self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False, actor: str = ""
+    ) -> Admitted:
         """As the contract says, for `BUCKET_CHUNK_ITEMS` at a time; several groups are admitted one after the other."""
         answers = [
-            self._add_group(batch, group, ended=ended and is_last, actor=actor) for group, is_last in groups_of(items)
+            self._add_group(batch, group, kind, ended=ended and is_last, actor=actor)
+            for group, is_last in groups_of(items)
         ]
         return answers[0] if len(answers) == 1 else together(answers)
 
     @patient
-    def _add_group(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool, actor: str) -> Admitted:
+    def _add_group(self, batch: BatchId, items: Sequence[NewItem], kind: Kind, *, ended: bool, actor: str) -> Admitted:
         for turn in range(TURNS):
             held = self._batches.known(batch)
             found = held.document.batch
@@ -174,13 +180,14 @@ class BucketStore:
             if turn == 0:
                 faults.reach("add_items.before")
             try:
-                self._admit(held, fresh, ended=ended or course.is_last(found, len(fresh)), actor=actor)
+                self._admit(held, fresh, kind, ended=ended or course.is_last(found, len(fresh)), actor=actor)
             except Raced:
                 continue
             return answer
         raise self._batches.crowded(f"batch {batch}")
 
-    def _admit(self, held: HeldDocument[BatchDocument], fresh: Sequence[NewItem], *, ended: bool, actor: str) -> None:
+    def _admit(self, held: HeldDocument[BatchDocument], fresh: Sequence[NewItem], kind: Kind, *, ended: bool,
+               actor: str) -> None:  # fmt: skip
         """The group, its chunk, the entry, and then the document of the batch that names them."""
         document, batch = held.document, held.document.batch
         grown = replace(
@@ -192,29 +199,20 @@ class BucketStore:
             self._batches.write(held, replace(document, batch=grown), entry, "add_items")
             return
         group = self._items.write(batch.id, batch.admitted, fresh)
-        chunk, entry = self._make_chunk(batch, fresh, ended=ended, actor=actor)
+        chunk, entry = self._make_chunk(batch, fresh, kind, ended=ended, actor=actor)
         number = names.number_of(chunk.document.chunk.id)
         grouped = [*document.groups, ItemGroup(batch.admitted, grown.admitted, number, group)]
         self._batches.write(held, replace(document, batch=grown, groups=grouped), entry, "add_items")
         self._chunks.saw(chunk)
 
     def _make_chunk(
-        self, batch: Batch, fresh: Sequence[NewItem], *, ended: bool, actor: str
+        self, batch: Batch, fresh: Sequence[NewItem], kind: Kind, *, ended: bool, actor: str
     ) -> tuple[HeldDocument[ChunkDocument], Entry]:
         """The document of a chunk under a number that nobody has; its chain begins where that of the batch will be."""
-        lo = batch.admitted
-        dead = {n: item.place for n, item in enumerate(fresh, start=lo) if item.place.state is State.DEAD}
-        digests = b"".join([item.digest for item in fresh])
         number = self._chunks.next_number(batch.id)
         while True:
-            identity = names.chunk_id(batch.id, number)
-            body = journal.Ingested(lo=lo, hi=lo + len(fresh), digests=digests, chunk=identity, ended=ended,
-                                    invalid=[(n, place.code) for n, place in dead.items()])  # fmt: skip
-            entry = journal.link_batch(batch, "ingested", journal.encode_body(body), actor, self.now())
-            chunk = Chunk(id=identity, batch=batch.id, lo=ItemNo(lo), hi=ItemNo(lo + len(fresh)),
-                          fence=self._documents.epoch, head=entry.hash, counts=Counts(dead=len(dead)),
-                          touched_at=self.now())  # fmt: skip
-            made = ChunkDocument(chunk=chunk, places={n: row_of(place) for n, place in dead.items()})
+            made, entry = documents.new_chunk(batch, fresh, kind, number=number, epoch=self._documents.epoch,
+                                              ended=ended, actor=actor, now=self.now())  # fmt: skip
             held = self._documents.create(names.chunk(batch.id, number), made)
             if held is not None:
                 return held, entry

@@ -37,6 +37,7 @@ from holdfast.core.model import (
     Entry,
     Item,
     ItemNo,
+    Kind,
     NewItem,
     Place,
     State,
@@ -104,7 +105,7 @@ MOMENT = (float, NOTHING)
 BATCH_SHAPE = (WHOLE, TEXT, TEXT, BYTES, NUMBER, WHOLE, MOMENT, TEXT, MOMENT, MOMENT, (int, NOTHING), MOMENT,
                WHOLE, BYTES)  # fmt: skip
 CHUNK_SHAPE = (*[WHOLE] * 4, (int, NOTHING), WHOLE, WHOLE, (str, NOTHING), NUMBER, NUMBER, *[WHOLE] * 10, NUMBER, WHOLE,
-               BYTES, NUMBER)  # fmt: skip
+               BYTES, NUMBER, TEXT)  # fmt: skip
 EVENT_SHAPE = (WHOLE, WHOLE, NUMBER, TEXT, BYTES, (int, NOTHING))
 CHECKPOINT_SHAPE = (WHOLE, WHOLE, BYTES, (bytes, NOTHING), NUMBER)
 PLACE_SHAPE = (WHOLE, TEXT, WHOLE, WHOLE, NUMBER, NUMBER, NUMBER, WHOLE, WHOLE, WHOLE, NUMBER, TEXT, TEXT)
@@ -133,6 +134,13 @@ def state_of(word: Any) -> State:
         raise UnreadableRow(f"{word!r} is not a state") from None
 
 
+def kind_of(word: str) -> Kind:
+    try:
+        return Kind(word)
+    except ValueError:
+        raise UnreadableRow(f"{word!r} is not a kind of chunk") from None
+
+
 def batch_of(row: Any) -> Batch:
     (id_, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at,
      expected, closed_at, seq, head) = checked(row, BATCH_SHAPE)  # fmt: skip
@@ -145,13 +153,13 @@ def batch_of(row: Any) -> Batch:
 
 def chunk_of(row: Any) -> Chunk:
     (id_, batch, lo, hi, parent, fence, version, owner, expires, due, blame, progressed, reserved, done, skipped, dead,
-     cancelled, attempts, spent, tokens, seconds, seq, head, touched_at) = checked(row, CHUNK_SHAPE)  # fmt: skip
+     cancelled, attempts, spent, tokens, seconds, seq, head, touched_at, kind) = checked(row, CHUNK_SHAPE)  # fmt: skip
     counts = Counts(done=done, skipped=skipped, dead=dead, cancelled=cancelled, attempts=attempts, spent=spent,
                     tokens=tokens, seconds=seconds)  # fmt: skip
     return Chunk(
         id=ChunkId(id_), batch=BatchId(batch), lo=ItemNo(lo), hi=ItemNo(hi), parent=parent, fence=fence,
         version=version, owner=owner, expires=expires, due=due, blame=blame, progressed=bool(progressed),
-        reserved=reserved, counts=counts, seq=seq, head=head, touched_at=touched_at,
+        reserved=reserved, counts=counts, seq=seq, head=head, touched_at=touched_at, kind=kind_of(kind),
     )  # fmt: skip
 
 
@@ -296,7 +304,7 @@ def insert_chunk(db: "SqliteFile", new: Chunk) -> ChunkId:
     """Write a new chunk and return the number that it got."""
     c = new.counts
     row = (new.batch, new.lo, new.hi, new.parent, new.fence, new.due, new.blame, int(new.progressed), c.done, c.skipped,
-           c.dead, c.cancelled, new.head, new.touched_at)  # fmt: skip
+           c.dead, c.cancelled, new.head, new.touched_at, new.kind.value)  # fmt: skip
     return ChunkId(db.execute(SQL["insert_chunk"], row)[0][0])
 
 

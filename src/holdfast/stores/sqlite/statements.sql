@@ -69,8 +69,8 @@ FROM keys AS k JOIN items AS i ON i.id = (k.batch << 34) + k.n WHERE k.batch = ?
 SELECT k.n, i.key FROM keys AS k JOIN items AS i ON i.id = (k.batch << 34) + k.n WHERE k.batch = ? AND k.number = ?;
 
 -- name: insert_chunk
-INSERT INTO chunks (batch, lo, hi, parent, fence, due, blame, progressed, done, skipped, dead, cancelled, head, touched_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id;
+INSERT INTO chunks (batch, lo, hi, parent, fence, due, blame, progressed, done, skipped, dead, cancelled, head, touched_at, kind)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id;
 
 -- name: chunk_by_id
 SELECT * FROM chunks WHERE id = ?;

@@ -31,6 +31,7 @@ from holdfast.core.model import (
     Event,
     Item,
     ItemNo,
+    Kind,
     Lease,
     NewItem,
     Output,
@@ -194,7 +195,9 @@ class SqliteStore:
 
     # -- items in -----------------------------------------------------------------------------------------------
 
-    def add_items(self, batch: BatchId, items: Sequence[NewItem], *, ended: bool = False, actor: str = "") -> Admitted:
+    def add_items(
+        self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False, actor: str = ""
+    ) -> Admitted:
         known = None
         if self._returning.get(batch, True):
             with self._file.reading() as db:
@@ -216,7 +219,7 @@ class SqliteStore:
             if found.admitted + len(fresh) > ITEMS:
                 raise UsageError(f"batch {found.name!r} would have more than {ITEMS:,} items: split it")
             if fresh or (ended and found.ingested_at is None):
-                self._admit(db, found, fresh, answer.dead, ended, actor)
+                self._admit(db, found, fresh, answer.dead, kind, ended, actor)
         self._returning[batch] = answer.known > 0
         return answer
 
@@ -233,9 +236,8 @@ class SqliteStore:
             insert_keys_one_by_one(db, batch.id, fresh, lo)
         return fresh, answer
 
-    def _admit(
-        self, db: SqliteFile, batch: Batch, fresh: Sequence[NewItem], dead: Sequence[ItemNo], ended: bool, actor: str
-    ) -> None:
+    def _admit(self, db: SqliteFile, batch: Batch, fresh: Sequence[NewItem], dead: Sequence[ItemNo], kind: Kind,
+               ended: bool, actor: str) -> None:  # fmt: skip
         lo, now = batch.admitted, self.now()
         hi = lo + len(fresh)
         refused = [(n, fresh[n - lo].place) for n in dead]
@@ -248,12 +250,12 @@ class SqliteStore:
         chunk = rows.new_chunk_id(db) if fresh else 0
         body = journal.Ingested(
             lo=lo, hi=hi, digests=b"".join([x.digest for x in fresh]), chunk=chunk, ended=ended,
-            invalid=[(n, place.code) for n, place in refused],
+            invalid=[(n, place.code) for n, place in refused], kind=kind if fresh else None,
         )  # fmt: skip
         head = self._link_batch(db, batch.id, batch.seq, batch.head, "ingested", journal.encode_body(body), actor)
         if fresh:
             new = Chunk(id=ChunkId(chunk), batch=batch.id, lo=ItemNo(lo), hi=ItemNo(hi), fence=self._epoch.floor,
-                        head=head, counts=Counts(dead=len(dead)), touched_at=now)  # fmt: skip
+                        head=head, counts=Counts(dead=len(dead)), touched_at=now, kind=kind)  # fmt: skip
             assert rows.insert_chunk(db, new) == chunk
         db.execute(SQL["grow_batch"], (hi, now if ended else None, batch.id))
 

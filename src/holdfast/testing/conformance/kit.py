@@ -22,6 +22,7 @@ from holdfast.core.model import (
     Entry,
     Item,
     ItemNo,
+    Kind,
     NewItem,
     Place,
     State,
@@ -70,8 +71,11 @@ class Kit:
 
     # -- words for what workers do ------------------------------------------------------------------------------
 
-    def admit(self, *keys: object, payload: bytes | None = None, ended: bool = False) -> Admitted:
-        return self.store.add_items(self.batch, [new_item(key, payload) for key in keys], ended=ended, actor="ingester")
+    def admit(
+        self, *keys: object, payload: bytes | None = None, kind: Kind = Kind.ITEMS, ended: bool = False
+    ) -> Admitted:
+        items = [new_item(key, payload) for key in keys]
+        return self.store.add_items(self.batch, items, kind=kind, ended=ended, actor="ingester")
 
     def want(
         self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None,

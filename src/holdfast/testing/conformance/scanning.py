@@ -1,13 +1,13 @@
-"""Checkpoints: how far an item has been read that is a range of a source."""
+"""Scans: chunks of partitions and of rows, and checkpoints: how far a partition has been read."""
 
 import pytest
 from msgspec.structs import replace
 
 from holdfast.core import canonical, journal
 from holdfast.core.errors import UsageError
-from holdfast.core.model import Checkpoint, ChunkId, CommitRefusal, ItemNo
-from holdfast.stores.base import Receipt
-from holdfast.testing.conformance.kit import Kit, done, failed, proves, reset
+from holdfast.core.model import Checkpoint, ChunkId, CommitRefusal, ItemNo, Kind
+from holdfast.stores.base import Receipt, each_item
+from holdfast.testing.conformance.kit import DEFINITION, Kit, done, failed, new_item, proves, reset
 
 LANDED = [Receipt(landed=True)]
 LOST = [Receipt(landed=False, reason=CommitRefusal.LOST)]
@@ -232,3 +232,64 @@ def a_fence_rises_above_one_that_comes_from_elsewhere(kit: Kit) -> None:
     assert later.fence == chunk.fence + 1, "a lower one lowers nothing"
     assert kit.claim().lease.fence > later.fence
     kit.check()
+
+
+@proves("A1", "E12")
+def a_chunk_is_of_the_kind_it_was_admitted_as(kit: Kit) -> None:
+    for kind in Kind:
+        kit.admit(f"{kind}-1", f"{kind}-2", kind=kind)
+    assert kit.store.add_items(kit.batch, [new_item("plain")]).added == 1
+    assert [chunk.kind for chunk in kit.store.chunks(kit.batch)] == [*Kind, Kind.ITEMS]
+    assert {kit.store.chunk_of(kit.batch, ItemNo(n)).kind for n in (2, 3)} == {Kind.PARTITIONS}
+    claims = [kit.claim(owner, only=2 * n) for n, owner in enumerate(("ann", "bob", "cid"))]
+    assert [claim.kind for claim in claims] == [*Kind]
+    kit.check()
+
+
+@proves("A1")
+def keys_that_are_known_do_not_change_the_kind_of_their_chunk(kit: Kit) -> None:
+    kit.admit("part", kind=Kind.PARTITIONS)
+    kit.admit("part", "row 7", kind=Kind.ROWS)
+    kit.admit("row 7", kind=Kind.ITEMS)
+    assert [(chunk.lo, chunk.hi, chunk.kind) for chunk in kit.store.chunks(kit.batch)] == [
+        (0, 1, Kind.PARTITIONS), (1, 2, Kind.ROWS),
+    ]  # fmt: skip
+    kit.check()
+
+
+@proves("A1", "C10")
+def a_chunk_keeps_its_kind_however_it_is_cut_granted_and_given_back(kit: Kit) -> None:
+    kit.admit("a", "b", "c", "d", kind=Kind.PARTITIONS)
+    first, second = kit.claim("ann", limit=1), kit.claim("bob", limit=1)
+    (item,) = kit.load(first)
+    assert kit.store.commit([kit.reach(first, item, 200, acc=b"1", release=True)]) == LANDED
+    kit.clock.advance(31)
+    again = kit.claim("cid", limit=1)
+    third = kit.claim("dan", limit=1)
+    assert {each.kind for each in (first, second, again, third)} == {Kind.PARTITIONS}
+    assert {chunk.kind for chunk in kit.store.chunks(kit.batch)} == {Kind.PARTITIONS}
+    kit.check()
+
+
+@proves("A1", "C10")
+def a_chunk_keeps_its_kind_when_items_are_reset_and_the_batch_is_redefined(kit: Kit) -> None:
+    kit.admit("row 1", "row 2", kind=Kind.ROWS)
+    kit.finish(kit.claim())
+    kit.act("reset", reset(1, kit.place(1)), seize=True)
+    kit.store.open_batch("book", "pages", canonical.encode({**canonical.decode(DEFINITION), "edition": 2}), actor="ann")
+    assert kit.claim("bob").kind is Kind.ROWS
+    assert {chunk.kind for chunk in kit.store.chunks(kit.batch)} == {Kind.ROWS}
+    kit.check()
+
+
+@proves("A1")
+def items_of_one_kind_are_read_without_the_others(kit: Kit) -> None:
+    kit.admit("a", "b", kind=Kind.PARTITIONS)
+    kit.admit("row 1", kind=Kind.ROWS)
+    kit.admit("c", kind=Kind.PARTITIONS)
+    kit.admit("row 2", "row 3", kind=Kind.ROWS)
+    kit.claim(limit=1)
+    found = {kind: [item.key for item in each_item(kit.store, kit.batch, kind=kind)] for kind in Kind}
+    assert found == {Kind.ITEMS: [], Kind.PARTITIONS: ["a", "b", "c"], Kind.ROWS: ["row 1", "row 2", "row 3"]}
+    some = each_item(kit.store, kit.batch, kind=Kind.ROWS, lo=1, hi=5)
+    assert [item.key for item in some] == ["row 1", "row 2"]

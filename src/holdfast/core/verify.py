@@ -11,8 +11,9 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from holdfast.core import course, journal
 from holdfast.core.canonical import decode, encode
-from holdfast.core.course import End, word_of
+from holdfast.core.course import Decide, End, word_of
 from holdfast.core.limits import FINDINGS_SEALED, REWINDS, UNDO_ITEMS
 from holdfast.core.model import Course, Key, Place, State, Value
 from holdfast.core.plain import Plain, plain
@@ -358,6 +359,18 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
             "findings": plain(self.findings),
             "heads": self.heads,
         }  # fmt: skip
+
+
+RECONCILED = "reconciled"
+
+
+def to_publish(found: Reconciliation, *, after: int | None = None) -> Decide:
+    """Return the decision that notes how a batch was reconciled that came to its end and, where every item that came is
+    accounted for, tells others that it is finished: once for each end, and only while it is as it was reconciled."""
+    said = "every item is accounted for" if found.is_explained else ", ".join(found.unexplained)
+    body = journal.encode_body(journal.Acted(reason=said, note=found.facts(after)))
+    told = [course.batch_finished(found.end, found.counts)] if found.is_told else []
+    return course.to_note(RECONCILED, body, once=True, events=told, basis=found.basis)
 
 
 def judge(place: Place, stages: int, seen: Mapping[int, Inspection]) -> Iterator[tuple[int, What, str]]:

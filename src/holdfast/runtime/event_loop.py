@@ -139,29 +139,25 @@ class Loan:
 
     def __init__(self) -> None:
         self.is_below = this_thread.is_below
-        self._home: EventLoop | None = None
-        self._lock = threading.Lock()
-
-    @property
-    def used(self) -> EventLoop | None:
+        self.used: EventLoop | None = None
         """The loop, if it was needed."""
-        return self._home
+        self._lock = threading.Lock()
 
     @property
     def home(self) -> EventLoop:
         with self._lock:
-            if self._home is None:
-                self._home = borrow(private=self.is_below)
-            return self._home
+            if self.used is None:
+                self.used = borrow(private=self.is_below)
+            return self.used
 
     def lose(self) -> EventLoop:
         """Leave a blocked loop to what blocks it, and return it."""
-        home, self._home = self.home, None
+        home, self.used = self.home, None
         abandon(home)
         return home
 
     def give_back(self) -> None:
-        home, self._home = self._home, None
+        home, self.used = self.used, None
         if home is not None:
             give_back(home)
 

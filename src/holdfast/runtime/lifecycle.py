@@ -11,7 +11,7 @@ from holdfast.core.course import HALTS, to_note
 from holdfast.core.errors import Conflict, Refused
 from holdfast.core.limits import ACT_ITEMS, END_LOOKS
 from holdfast.core.model import Batch, Chunk, Commit, Course, State, Tolerance
-from holdfast.core.verify import Reconciliation, told_before
+from holdfast.core.verify import RECONCILED, Reconciliation, to_publish, told_before
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import JournalEntry, backward, forward
 from holdfast.runtime.text import command, many, reopen, when
@@ -19,7 +19,6 @@ from holdfast.stores import owners
 from holdfast.stores.base import Store, each_checkpoint, each_item
 
 HALTED = "halted"
-RECONCILED = "reconciled"
 TOLERANCE = "tolerance"
 
 
@@ -148,19 +147,12 @@ def publish_end(store: Store, batch: Batch, found: Reconciliation, *, actor: str
     the batch has changed."""
     if not found.is_ended:
         return False
-    if _note_end(store, batch, found, actor):
+    if store.amend(batch.id, to_publish(found), actor=actor).written:
         return True
     last = _last_told(store, batch.name) if found.is_told else None
-    return last is not None and last[1] != found.facts() and _note_end(store, batch, found, actor, after=last[0])
-
-
-def _note_end(store: Store, batch: Batch, found: Reconciliation, actor: str, *, after: int | None = None) -> bool:
-    said = "every item is accounted for" if found.is_explained else ", ".join(found.unexplained)
-    body = journal.encode_body(journal.Acted(reason=said, note=found.facts(after)))
-    told = [course.batch_finished(found.end, found.counts)] if found.is_told else []
-    return store.amend(
-        batch.id, to_note(RECONCILED, body, once=True, events=told, basis=found.basis), actor=actor
-    ).written
+    if last is None or last[1] == found.facts():
+        return False
+    return store.amend(batch.id, to_publish(found, after=last[0]), actor=actor).written
 
 
 def _last_told(store: Store, name: str) -> tuple[int, bytes] | None:

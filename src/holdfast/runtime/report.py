@@ -342,7 +342,7 @@ def make(pipeline: "PipelineDefinition", name: str, *, run: Figures | None, reas
     if batch is None:
         known = ", ".join(repr(b.name) for b in store.batches()[-5:]) or "none"
         raise UsageError(f"there is no batch {name!r} in {store.url}; the last ones are: {known}")
-    now = status.snapshot(store, batch)
+    now, named = status.snapshot(store, batch), pipeline.store_named
     if not reason and now.end is None and not now.is_empty:
         reason = "paused" if now.course is Course.PAUSED else now.halted
     allowed = allowed_dead(tolerated, now.counts.expected)
@@ -358,7 +358,7 @@ def make(pipeline: "PipelineDefinition", name: str, *, run: Figures | None, reas
         pipeline=pipeline.name,
         batch=name,
         state=state,
-        why=why if pipeline.store_named is None else naming_store(why, pipeline.store_named),
+        why=why if named is None else naming_store(why, named),
         counts=now.counts,
         totals=now.totals,
         forecast=now.forecast,
@@ -380,7 +380,7 @@ def make(pipeline: "PipelineDefinition", name: str, *, run: Figures | None, reas
         kinds=kinds,
         reason="" if state.startswith("complete") or reason == "ended" else reason,
         _pipeline=pipeline,
-        _store=pipeline.store_named,
+        _store=named,
     )
 
 

@@ -38,24 +38,28 @@ class Run:
         self.warnings = self.session.warnings
         self.failed_hooks: list[str] = []
         self.closing = Closing(self.store, pipeline.stages, options, self.owner)
-        self.owned = Ownership()
+        self.owned: Ownership | None = None
+        """Whose the output files are, where there are any."""
 
     def go(self, items: Iterable[Any] | None) -> Report:
         """Open, verify, read, work, finish. Whatever happens, what was acknowledged is kept."""
         try:
             return self._go(items)
         finally:
-            self.owned.close()
+            if self.owned is not None:
+                self.owned.close()
 
     def _go(self, items: Iterable[Any] | None) -> Report:
-        batch = steer.set_end(self.store, self._open(items), self.options.until, actor=self.owner)
+        batch = self._open(items)
+        if self.options.until is not None:
+            batch = steer.set_end(self.store, batch, self.options.until, actor=self.owner)
         chunks = self.store.chunks(batch.id)
         ledger = self.session.count(chunks)
         if batch.sealed_at is not None:
             found = self.closing.again(batch, items, self.session.key)
             ledger.ingested = True
             return self._report(batch, found)
-        if self.owned.superseded:
+        if self.owned is not None and self.owned.superseded:
             items = None
         self.closing.begin(chunks)
         if barred := course.barrier(batch, self.store.now()):
@@ -83,11 +87,9 @@ class Run:
                 f"batch {options.batch!r} does not exist yet and pipeline {pipeline.name!r} has no source: give "
                 "run() some items"
             )
-        self.session.key = definition.remembered_key(known, options.key, options.identity)
-        keyed = definition.keyed_by(self.session.key, options.identity)
-        if known is not None and items is None:
-            keyed = definition.remembered(known)
-        described = definition.describe(pipeline.name, pipeline.stages, keyed, pipeline.patience)
+        self.session.key, described = definition.for_run(
+            pipeline, known, options.key, options.identity, reads_items=items is not None
+        )
         if known is not None:
             definition.check(known, pipeline.name, described, reads_items=items is not None)
             if not options.seal:
@@ -105,12 +107,14 @@ class Run:
         else:
             self._own()
         opened = self.store.open_batch(options.batch, pipeline.name, described, actor=self.owner)
-        if known is None:
+        if known is None and self.owned is not None:
             self.owned.settle(opened)
         return opened
 
     def _own(self) -> None:
         """Take the names of the batch's files, or refuse, before anything is written or paid."""
+        if not self.closing.sinks:
+            return
         self.owned = ownership.own(self.store, self.pipeline.name, self.options.batch, self.pipeline.stages)
         self.warnings += self.owned.notes(self.options.batch)
 
@@ -127,8 +131,9 @@ class Run:
         assert fresh is not None
         if control.reason in ENDED_FOR_GOOD:  # whatever nobody holds is cancelled now
             steer.clear_over(self.store, fresh, actor=self.owner)
-        with naming_outputs(fresh):  # another process may have died before its renames, after this one looked
-            recheck.publish_leftovers(self.store, fresh, self.pipeline.stages, self.session.findings)
+        if self.closing.sinks:
+            with naming_outputs(fresh):  # another process may have died before its renames, after this one looked
+                recheck.publish_leftovers(self.store, fresh, self.pipeline.stages, self.session.findings)
         if control.reason not in ENDED_FOR_GOOD:
             self.failed_hooks += complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
         if ledger.late:
@@ -138,7 +143,8 @@ class Run:
         if self.session.left_alone.count:
             self.warnings.append(self.session.left_alone.warning(batch.name))
         self.warnings += ledger.notes
-        lifecycle.note_halt(self.store, fresh, control.reason, actor=self.owner, tolerance=self.session.tolerance)
+        if found is None:
+            lifecycle.note_halt(self.store, fresh, control.reason, actor=self.owner, tolerance=self.session.tolerance)
         report = self._report(batch, found)
         return self._told(report, batch, found) if report.state.startswith("complete") else report
 

@@ -54,7 +54,7 @@ class MemoryStore:
         self, *, clock: Callable[[], float] = time.time, is_dead: Callable[[str], bool] = lambda owner: False
     ) -> None:
         self.url = "memory:"
-        self._clock = clock
+        self.now = clock
         self._is_dead = is_dead
         self._lock = threading.RLock()
         self._written = threading.Condition(self._lock)
@@ -68,9 +68,6 @@ class MemoryStore:
         self._entries: dict[int, list[Entry]] = {}
         self._events: list[StoredEvent] = []
         self._delivered: dict[str, int] = {}
-
-    def now(self) -> float:
-        return self._clock()
 
     def wait(self, batch: BatchId, seconds: float) -> None:
         with self._written:

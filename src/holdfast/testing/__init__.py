@@ -5,7 +5,8 @@ The names below need nothing but Holdfast. Two more modules need what tests are 
 memory store. How to prove a store of your own is told in docs/stores.md.
 """
 
-from holdfast.stores.faults import POINTS, arm, parse, reach
+from holdfast.stores import faults
+from holdfast.stores.faults import POINTS, arm, parse
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.replay import Violation, compare, replay
 from holdfast.testing.simulator import Failure, in_folders, in_memory, on_a_bucket, search, simulate
@@ -26,3 +27,8 @@ __all__ = [
     "search",
     "simulate",
 ]
+
+
+def reach(point: str) -> None:
+    """Tell whatever is armed that a store of your own came to a fault point."""
+    faults.reach(point)

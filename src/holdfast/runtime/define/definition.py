@@ -12,6 +12,7 @@ from holdfast.runtime.text import Duration, seconds
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.options import Identity, KeyFrom
+    from holdfast.runtime.define.pipeline import PipelineDefinition
     from holdfast.runtime.define.stage import Stage
 
 
@@ -64,6 +65,16 @@ def describe(pipeline: str, stages: "Sequence[Stage]", keyed: str, patience: Pat
     """The pipeline as it is kept with a batch: its stages, what identifies its items, and when they are orphans."""
     described = [stage.describe() for stage in stages]
     return canonical.encode({"pipeline": pipeline, "stages": described, "keyed": keyed, **patience.describe()})
+
+
+def for_run(
+    pipeline: "PipelineDefinition", known: Batch | None, key: "KeyFrom", identity: "Identity", *, reads_items: bool
+) -> tuple["KeyFrom", bytes]:
+    """Return what identifies the items of a run, and its pipeline as it is kept with the batch. A run that reads no
+    items changes nothing about how those are identified that the batch has."""
+    key = remembered_key(known, key, identity)
+    keyed = keyed_by(key, identity) if known is None or reads_items else remembered(known)
+    return key, describe(pipeline.name, pipeline.stages, keyed, pipeline.patience)
 
 
 def keyed_by(key: "KeyFrom", identity: "Identity") -> str:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from holdfast.core import canonical, changes
 from holdfast.core.errors import UsageError
-from holdfast.core.retry import Policy
+from holdfast.core.retry import Policy, Rule
 from holdfast.runtime import event_loop
 from holdfast.runtime.define.calls import Adopter, Verifier
 from holdfast.runtime.define.policy import Breaker, Retry
@@ -201,9 +201,14 @@ class Stage:
         """Call a function with every item that this stage buries."""
         return self.hooks.on_failure.add(function)
 
-    @property
+    @cached_property
     def policy(self) -> Policy:
         return self.retry.policy()
+
+    @cached_property
+    def rule(self) -> Rule | None:
+        """When its breaker opens; None where it has none."""
+        return self.breaker.rule() if isinstance(self.breaker, Breaker) else None
 
     def describe(self) -> dict[str, Any]:
         """The stage as it is remembered with the batch; the code as a digest only."""

@@ -117,6 +117,8 @@ class StageBreaker:
 
     def ends(self, now: float) -> float:
         """Return when the pause ends or has ended, by a clock that may have been set back."""
+        if not self.until:
+            return 0.0
         asked = retry.wait_until(self.not_before, self._asked_for, now)
         return max(retry.wait_until(self.circuit.until, self.circuit.pause, now), asked)
 

@@ -34,7 +34,7 @@ class FailureHooks:
 
     def tell(self, buried: list[ItemNo]) -> None:
         """Tell of each item, and take it off the list."""
-        if not self._everywhere and not any(stage.hooks.on_failure for stage in self._stages):
+        if buried and not self._everywhere and not any(stage.hooks.on_failure for stage in self._stages):
             buried.clear()
         while buried:
             batch = self._store.batch(self._batch)

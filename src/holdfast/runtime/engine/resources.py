@@ -228,7 +228,8 @@ class Resources:
         self._pipeline, self._defined = pipeline, dict(pipeline.resources)
         self._bindings = {stage.name: self._bind(stage) for stage in (pipeline.stages if stages is None else stages)}
         for each in self._bindings.values():
-            self._order(each.names)  # what cannot be opened is refused now
+            if each.names:
+                self._order(each.names)  # what cannot be opened is refused now
         self._held: dict[str, Held] = {}
         self._kept: dict[Resource, Held] = {}
         self._here = _Here()
@@ -334,7 +335,8 @@ class Resources:
         if self._lock.acquire(timeout=min(seconds, TURN_SECONDS)):  # else one hangs where it is opened
             self._lock.release()
             self._close_shared(seconds)
-        self.loan.give_back()
+        if self.loan.used is not None:
+            self.loan.give_back()
 
     def _close_shared(self, seconds: float) -> None:
         held, self._held = self._held, {}

@@ -182,9 +182,9 @@ class StageRunner:
         self.reads_files = previous is not None and previous.sink is not None
         self._forks = forks.count
         self._draw = random.SystemRandom().random
-        self._asker = Asker()
         self.asks = stage.verifier is not None or stage.adopter is not None
         """Whether something of the user's is asked beside the handler, which may hang."""
+        self._asker = Asker() if self.asks else None
         self.handed = handed if handed is not None else Handed(None, unbound(stage.parameters))
         self.loan = loan if loan is not None else Loan()
         """The event loop of the run; one that was not passed is given back here."""
@@ -194,7 +194,8 @@ class StageRunner:
         self.plain = not (self.handed.context or stage.sink or self.asks or stage.metrics)
 
     def close(self) -> None:
-        self._asker.close()
+        if self._asker is not None:
+            self._asker.close()
         if self._is_own_loan:
             self.loan.give_back()
 
@@ -397,6 +398,7 @@ class StageRunner:
         """Ask something of the user's; its time is limited by itself, and not taken from the handler's."""
         began, started, work.started = clock(), work.started, 0.0
         try:
+            assert self._asker is not None
             return self._asker.ask(function, *args, seconds=check.seconds)
         except BaseException as error:
             raise check.failed(error) from error

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import course, model
@@ -60,7 +60,6 @@ class Session:
         self.interrupts = Interrupts(self.control, self._wake, options.signals)
         self.finished: Finished = Finished()
         self.findings = Findings([stage.name for stage in pipeline.stages])
-        self.inspector = OutputInspector(pipeline.stages, pipeline=pipeline.name, batch=options.batch)
         self.ledger = Ledger([])
         self.key: KeyFrom = None
         """What identifies an item, as given or as the batch remembers it."""
@@ -88,7 +87,7 @@ class Session:
             desk = self._desk(batch, stages, ledger, grace)
             with ExitStack() as ends:  # the last is ended first
                 ends.callback(self.failures.tell, ledger.buried)
-                ends.callback(self.inspector.close)
+                ends.callback(self._close_inspector)
                 gate = self._gate(desk, ends)
                 worker = Worker(self.store, batch, desk, stages, self.control, ledger, heartbeat, self.finished, gate)
                 role = Role(partial(self._work, worker), at_end=self.interrupts.break_in, on_trouble=self.control.fail)
@@ -101,6 +100,15 @@ class Session:
                 self._feed(batch, items, ledger, role)
                 self._wait(role, ledger)
         self.warnings += self.resources.warnings
+
+    @cached_property
+    def inspector(self) -> OutputInspector:
+        """Looks at recorded outputs, in runs that have some."""
+        return OutputInspector(self.pipeline.stages, pipeline=self.pipeline.name, batch=self.options.batch)
+
+    def _close_inspector(self) -> None:
+        if "inspector" in vars(self):
+            self.inspector.close()
 
     @property
     def tolerance(self) -> model.Tolerance | None:
@@ -210,7 +218,7 @@ class Session:
         holds could not be sent back under its hands. Return whether all of it was looked at."""
         if self.options.verify != "full":
             worker.start()
-        if self.options.verify != "none":
+        if self.options.verify != "none" and batch.admitted:
             self._recheck(batch, ledger)
         if self.options.verify == "full":
             worker.start()

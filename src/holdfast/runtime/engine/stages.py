@@ -12,7 +12,6 @@ from holdfast.core.errors import StoreError, UsageError
 from holdfast.core.limits import SLOW_SECONDS
 from holdfast.core.settle import Settled
 from holdfast.runtime.define.options import Options
-from holdfast.runtime.define.policy import Breaker
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.assignment import Assignment, clock
@@ -385,7 +384,7 @@ def _kind_of_pool(pool: Pool) -> PoolKind:
 
 
 def _queue(index: int, runner: StageRunner, load: PoolLoad, slots: Slots) -> StageQueue:
-    stage, breaker = runner.stage, runner.stage.breaker
+    stage = runner.stage
     facts = StageFacts(
         name=stage.name,
         policy=stage.policy,
@@ -399,5 +398,4 @@ def _queue(index: int, runner: StageRunner, load: PoolLoad, slots: Slots) -> Sta
         takes_ranges=stage.takes_ranges,
         isolates_rows=stage.takes_ranges and bool(getattr(stage, "isolate", False)),
     )
-    rule = breaker.rule() if isinstance(breaker, Breaker) else None
-    return StageQueue(index, facts, load, slots, StageBreaker(stage.name, rule, stage.policy.defer_within))
+    return StageQueue(index, facts, load, slots, StageBreaker(stage.name, stage.rule, stage.policy.defer_within))

@@ -23,7 +23,7 @@ class Closing:
 
     def __init__(self, store: Store, stages: Sequence[Stage], options: Options, actor: str) -> None:
         self._store, self._stages, self._options, self._actor = store, stages, options, actor
-        self._sinks = sinks_among(stages)
+        self.sinks = sinks_among(stages)
         self._heads = b""
         self.warnings: list[str] = []
 
@@ -48,15 +48,15 @@ class Closing:
         has_ended = is_over or (read and batch.ingested_at is not None)
         if not has_ended or any(chunk.pending for chunk in chunks):
             return None
-        return reconcile(self._store, batch, sinks=self._sinks, how=self._depth(course.cover(chunks)),
-                         allow_empty=self._options.allow_empty)  # fmt: skip
+        return reconcile(self._store, batch, sinks=self.sinks, how=self._depth(course.cover(chunks)),
+                         allow_empty=self._options.allow_empty, chunks=chunks)  # fmt: skip
 
     def _depth(self, heads: bytes) -> How:
         """How closely to look: not at files that the check at the beginning has just looked at, where nothing has
         happened since; and not at all at files that nobody wants to have looked at."""
         if self._options.seal:
             return "quick"
-        if not self._sinks or self._options.verify == "none" or heads == self._heads:
+        if not self.sinks or self._options.verify == "none" or heads == self._heads:
             return "sums"
         return "files"
 
@@ -81,7 +81,7 @@ class Closing:
         """A sealed batch was asked to run and be sealed once more, as after a crash behind the seal: that is fine if
         it is what it was and the source brings nothing new."""
         keys = SourceKeys(self._store, batch, self._stages[0].input, items, key) if items is not None else None
-        found = reconcile(self._store, batch, sinks=self._sinks, source=keys)
+        found = reconcile(self._store, batch, sinks=self.sinks, source=keys)
         if found.is_explained:
             return found
         try:

@@ -202,11 +202,7 @@ def make_plan(pipeline: "PipelineDefinition", options: Options, items: Iterable[
             f"batch {options.batch!r} does not exist yet and pipeline {pipeline.name!r} has no source: give "
             "plan() some items"
         )
-    key = definition.remembered_key(known, options.key, options.identity)
-    keyed = definition.keyed_by(key, options.identity)
-    if known is not None and items is None:
-        keyed = definition.remembered(known)
-    described = definition.describe(pipeline.name, pipeline.stages, keyed, pipeline.patience)
+    key, described = definition.for_run(pipeline, known, options.key, options.identity, reads_items=items is not None)
     if known is not None:
         definition.check(known, pipeline.name, described, reads_items=items is not None)
     stand_in = MemoryStore()

@@ -12,14 +12,14 @@ from holdfast.core.course import End, to_note
 from holdfast.core.errors import StoreError, UsageError
 from holdfast.core.limits import FINDINGS
 from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Course, ItemNo, NewItem, State
-from holdfast.core.verify import Expected, Finding, How, Observed, Reconciliation, Recorded, What, conclude
+from holdfast.core.verify import RECONCILED, Expected, Finding, How, Observed, Reconciliation, Recorded, What, conclude
 from holdfast.runtime import lookup
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import KeyFrom
 from holdfast.runtime.define.schema import Schema
 from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.journal import backward
-from holdfast.runtime.lifecycle import RECONCILED, conclude_end, is_empty
+from holdfast.runtime.lifecycle import conclude_end, is_empty
 from holdfast.runtime.partitions import is_scan
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.sinks.files import Files
@@ -102,6 +102,7 @@ def reconcile(
     how: How = "quick",
     source: SourceKeys | None = None,
     allow_empty: bool = False,
+    chunks: list[Chunk] | None = None,
 ) -> Reconciliation:
     """Compare what should be there, what is recorded and what is there. No output is edited or deleted; one that is
     recorded and was never published gets its final name.
@@ -109,10 +110,12 @@ def reconcile(
     `how`: `sums` adds up what the chunks say; `files` looks at every recorded file besides, as the end of a run does;
     `quick` also at outputs in the store, and for files that nothing recorded; `full` reads everything.
     `allow_empty`: it is fine that the source gave nothing, though nobody has said so before.
+    `chunks`: as they were read just now, together with the batch.
     """
     there = sinks if sinks is not None else sinks_of(batch)
-    ownership.introduce(store, batch, there)
-    return _Reconciler(store, there, how, source, allow_empty).reconcile(batch.name)
+    if there:
+        ownership.introduce(store, batch, there)
+    return _Reconciler(store, there, how, source, allow_empty).reconcile(batch, chunks)
 
 
 def repairable(store: Store, batch: Batch, sinks: Mapping[int, Sink] | None, how: How) -> Findings:
@@ -136,14 +139,16 @@ class _Reconciler:
         self._listed: list[Finding] = []
         self._leftovers = 0
 
-    def reconcile(self, name: str) -> Reconciliation:
+    def reconcile(self, batch: Batch, chunks: list[Chunk] | None) -> Reconciliation:
         """Look, and look again where the batch changed meanwhile and something was found."""
+        if chunks is None:
+            batch, chunks = self._read(batch.name)
         self._take(self._source.findings() if self._source is not None else ())
         before = (self._found.copy(), list(self._listed))
         for turn in range(TRIES):
             self._found, self._listed = before[0].copy(), list(before[1])
-            batch = lookup.batch_named(self._store, name)
-            chunks = self._store.chunks(batch.id)
+            if turn:
+                batch, chunks = self._read(batch.name)
             seen = self._observe(batch, chunks)
             is_still = self._how == "sums" or course.cover(self._store.chunks(batch.id)) == course.cover(chunks)
             if is_still or not self._found or turn == TRIES - 1:
@@ -151,6 +156,10 @@ class _Reconciler:
         if is_still and self._how in ("quick", "full"):
             self._take(_miscounted(chunks, seen.states))
         return self._conclude(batch, chunks, seen)
+
+    def _read(self, name: str) -> tuple[Batch, list[Chunk]]:
+        batch = lookup.batch_named(self._store, name)
+        return batch, self._store.chunks(batch.id)
 
     def _observe(self, batch: Batch, chunks: Sequence[Chunk]) -> Observer:
         seen = Observer(self._store, batch, chunks, self._sinks, self._how)

@@ -130,6 +130,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
     totals = statistics.totals(chunks)
     recent = Recent(recent_commits(store, chunks, RECENT_ENTRIES))
     is_empty = not counts.pending and lifecycle.is_empty(store, batch)
+    may_continue = bool(counts.pending) or batch.ingested_at is None
     codes = Counter[str]()
     for seen, each in enumerate(each_item(store, batch.id, state=State.DEAD) if counts.dead else ()):
         if seen == DEAD_SEEN:
@@ -162,7 +163,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         expected=batch.expected,
         closed_at=batch.closed_at,
         is_empty=is_empty,
-        halted=lifecycle.halted_by(store, batch, chunks) if not counts.running else "",
+        halted=lifecycle.halted_by(store, batch, chunks) if may_continue and not counts.running else "",
     )
 
 

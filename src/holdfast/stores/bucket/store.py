@@ -69,7 +69,7 @@ class BucketStore:
                  at_once: int = AT_ONCE, pause: Callable[[float], None] = time.sleep) -> None:  # fmt: skip
         self.url = bucket.url
         self._bucket = bucket
-        self._clock = clock
+        self.now = clock
         self._documents = DocumentStore(bucket, pause)
         self._chunks = ChunkCache(self._documents, monotonic, at_once, is_dead, self._with_kind)
         self._chains = Chains(self._documents)
@@ -79,9 +79,6 @@ class BucketStore:
 
     def _with_kind(self, document: ChunkDocument) -> ChunkDocument:
         return self._items.with_kind(document, lambda: self._batches.known(document.chunk.batch).document)
-
-    def now(self) -> float:
-        return self._clock()
 
     def wait(self, batch: BatchId, seconds: float) -> None:
         self._documents.rest(seconds)

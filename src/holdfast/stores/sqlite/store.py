@@ -93,15 +93,12 @@ class SqliteStore:
                  is_dead: Callable[[str], bool] = owners.is_dead) -> None:  # fmt: skip
         self.path = Path(path)
         self.url = str(path)
-        self._clock = clock
+        self.now = clock
         self._is_dead = is_dead
         self._file = SqliteFile(self.path)
         self._epoch = Epoch(self._file)
         self._returning: dict[BatchId, bool] = {}
         """Of which batches items come that were admitted before: a guess that decides what is tried first."""
-
-    def now(self) -> float:
-        return self._clock()
 
     def wait(self, batch: BatchId, seconds: float) -> None:
         until, seen = time.monotonic() + seconds, self._file.mark()

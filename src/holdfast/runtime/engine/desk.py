@@ -66,6 +66,8 @@ class Desk:
         that, begun or not. So that a second death blames nothing that only stood in line, nothing is claimed ahead."""
         self._blame_at = self._claim_at = self._looked_at = -math.inf
         self._is_begun = self._gave_back = False
+        self._takes_turns = False
+        """Whether the reading of the source was told to wait its turn."""
         self._empty: set[int] = set()
         """Chunks whose last grant had nothing to load."""
         self._answered: list[tuple[Any, int]] = []
@@ -79,36 +81,47 @@ class Desk:
 
     def work(self) -> Effects:
         """Go round until there is nothing left to do or the run is told to stop; then let go of everything."""
+        self._takes_turns = False
         if not self._is_begun:
             self._is_begun = True
             yield from self._count_dead()
         while not self._at_end():
-            yield from self._receive((yield ex.Wait(self._patience())))
-            yield from self._catch_up()
-            yield from self._refill()
-            yield from self._commit()
+            events = yield ex.Wait(self._patience())
+            if events:
+                yield from self._receive(events)
+            if self.holds:
+                yield from self._write_what_is_finished()
             self._free_slots()
-            yield from self._look_at_batch()
+            if self.moment - self._looked_at >= self.rules.look_seconds:
+                yield from self._look_at_batch()
             if self.orders.stopping:
                 yield from self._drop_what_is_ready()
-                continue
-            if self.orders.comparing:
+            elif self.orders.comparing:
                 yield from self._rest()
-                continue
-            for hold in self.holds:
-                hold.wake(self.now, self.moment)
-            self.returns.let_through(self.holds, nothing_left=self.idle is not None)
-            yield from self._isolate()
-            yield from self._top_up()
-            self.deaths.look(self.holds, self.idle.pending if self.idle and self.asked_at_end else None, self.moment)
-            yield from self._dispatch()
-            yield from self._let_go()
+            else:
+                yield from self._begin_what_may_begin()
         yield from self._receive((yield ex.Wait(0.0)))
         if self.orders.at_once and not self.takes_ranges:
             yield from self._receive((yield ex.CutOff()))
         self.deaths.release()
         yield from self._commit()
         yield from self.release_all()
+
+    def _write_what_is_finished(self) -> Effects:
+        yield from self._catch_up()
+        yield from self._refill()
+        yield from self._commit()
+
+    def _begin_what_may_begin(self) -> Effects:
+        for hold in self.holds:
+            hold.wake(self.now, self.moment)
+        self.returns.let_through(self.holds, nothing_left=self.idle is not None)
+        yield from self._isolate()
+        yield from self._top_up()
+        self.deaths.look(self.holds, self.idle.pending if self.idle and self.asked_at_end else None, self.moment)
+        if self.holds or self._takes_turns:
+            yield from self._dispatch()
+            yield from self._let_go()
 
     def _at_end(self) -> bool:
         if self.orders.stopping:
@@ -305,7 +318,8 @@ class Desk:
 
     def _top_up(self) -> Effects:
         """Load further pages of what is held; claim more when even that is not enough."""
-        yield from self._look_for_blame()
+        if self.careful and self.moment >= self._blame_at:
+            yield from self._look_for_blame()
         while True:
             wanted = self.appetite.wants(self.holds)
             for some in list(adjoining(self.holds, self.rules.page)) if wanted > 0 else ():
@@ -357,7 +371,7 @@ class Desk:
     def _granted(self, claim: Claim, reserve: int) -> Effects:
         self.idle = None
         if claim.blame and not self.careful:
-            yield from self._look_for_blame(at_once=True)
+            yield from self._look_for_blame()
         granted = []
         for each in (claim, *claim.more):
             hold = Hold(each, len(self.queues), self.rules.request.seconds, reserve, moment=self.moment,
@@ -418,13 +432,20 @@ class Desk:
         inline, until = 0.0, self.moment + INLINE_SECONDS
         if len(self.holds) == 1 and self.holds[0].on_trial:
             yield from self._note_start(self.holds[0])
-        yield from self.returns.start(self._startable())
+        holds = self._startable()
+        yield from self.returns.start(holds)
         for queue in reversed(self.queues):
-            for hold in self._startable():
+            for hold in holds:
                 while (not inline or (inline < 1.0 and self.moment < until)) and self._may_start(queue, hold):
                     inline += yield from self._start(queue, hold)
         self.orders.crowded = self.orders.crowded and not inline
-        yield ex.TakeTurns(bool(inline))
+        yield from self._take_turns(inline > 0)
+
+    def _take_turns(self, busy: bool) -> Effects:
+        """Tell the reading of the source whether this thread runs handlers, where that has changed."""
+        if busy is not self._takes_turns:
+            self._takes_turns = busy
+            yield ex.TakeTurns(busy)
 
     def _startable(self) -> Sequence[Hold]:
         """Return what may be started from: a suspect only when nothing else is held, one that is accused before
@@ -439,7 +460,7 @@ class Desk:
         return self.returns.can_start(hold) or any(self._may_start(queue, hold) for queue in self.queues)
 
     def _may_start(self, queue: StageQueue, hold: Hold) -> bool:
-        return queue.can_start(hold, self.now, self._time_left())
+        return hold.ready[queue.index].count > 0 and queue.can_start(hold, self.now, self._time_left())
 
     def _start(self, queue: StageQueue, hold: Hold) -> Generator[ex.Effect, Any, float]:
         """Begin some items; return how much that is of all that is run on the committing thread between two commits."""
@@ -466,8 +487,9 @@ class Desk:
         """Hand over what there is room for before the disk keeps us, so that no worker has to wait for it."""
         if self.orders.stopping or self.orders.comparing or any(h.exclusive for h in self.holds):
             return
-        for queue in reversed(self.queues):
-            for hold in self._startable() if not queue.is_inline else []:
+        holds = [h for h in self._startable() if h.ready_count]
+        for queue in reversed(self.queues) if holds else ():
+            for hold in holds if not queue.is_inline else ():
                 while self._may_start(queue, hold):
                     yield from self._start(queue, hold)
 
@@ -484,7 +506,8 @@ class Desk:
     def _park(self) -> None:
         """Let what waits for a stage that pauses for long not be held, so that the other stages get further items; but
         where items begin at that stage, there is nothing else to be had."""
-        paused = [q for q in self.queues if q.breaker.ends(self.now) - self.now > self.rules.request.seconds / 2]
+        paused = [queue for queue in self.queues if queue.breaker.until
+                  and queue.breaker.ends(self.now) - self.now > self.rules.request.seconds / 2]  # fmt: skip
         for queue in paused if self.queues[0] not in paused else []:
             for hold in self.holds:
                 hold.park(queue.index, queue.breaker.ends(self.now))
@@ -508,7 +531,7 @@ class Desk:
             hold.drop_ready()
             if not hold.running and not hold.is_ripe:
                 yield from self._release(hold)
-        yield ex.TakeTurns(busy=False)
+        yield from self._take_turns(busy=False)
         if not self.holds:
             yield ex.Rest()
 
@@ -556,8 +579,6 @@ class Desk:
 
     def _look_at_batch(self) -> Effects:
         """Look now and then, never for each item, whether the batch was paused or cancelled, or its end has come."""
-        if self.moment - self._looked_at < self.rules.look_seconds:
-            return
         self._looked_at = self.moment
         batch = yield ex.LookAt(ex.Look.BATCH)
         if batch is not None and (why := course.barrier(batch, self.now)):
@@ -577,9 +598,7 @@ class Desk:
             yield ex.StopRun("tolerance")
         self.slots.most = max(TOGETHER, course.spare(tolerance, dead, batch))
 
-    def _look_for_blame(self, *, at_once: bool = False) -> Effects:
-        if not at_once and not (self.careful and self.moment >= self._blame_at):
-            return
+    def _look_for_blame(self) -> Effects:
         began = self.moment
         self.careful = yield ex.LookAt(ex.Look.BLAME)
         took = self.moment - began

@@ -440,6 +440,7 @@ class Appetite:
 
     def _speed(self) -> float:
         """Items per second: measured, or for handlers that take next to no time, what they could do."""
-        if all(queue.pace.quick for queue in self._queues):
-            return max(self._rate.value, 1 / sum(queue.pace.mean for queue in self._queues) / 4)
-        return self._rate.value
+        for queue in self._queues:  # asked in every round: a generator would take longer
+            if not queue.pace.quick:
+                return self._rate.value
+        return max(self._rate.value, 1 / sum(queue.pace.mean for queue in self._queues) / 4)

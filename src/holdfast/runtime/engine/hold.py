@@ -162,7 +162,7 @@ class Hold:
     @property
     def is_busy(self) -> bool:
         """Something is running, ready, or not read yet."""
-        return bool(self.running or self.unasked or self.ready_count) or not self.loaded_all
+        return not self.loaded_all or bool(self.running or self.unasked or self.ready_count)
 
     @property
     def is_ripe(self) -> bool:

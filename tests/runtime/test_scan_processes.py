@@ -12,7 +12,8 @@ from tests.runtime.support import App, stop_between_two_writes, wait_for
 
 PROGRAM = """
     import os, sys, time
-    from multiprocessing import resource_tracker
+    from multiprocessing import current_process, resource_tracker
+    if os.path.exists("broken") and hasattr(current_process(), "_inheriting"): raise RuntimeError("not here")
     import holdfast as hf
     from holdfast.testing.rows import Rows
 
@@ -90,6 +91,19 @@ def test_one_that_was_forked_by_a_process_does_not_hide_its_death(app: App, fold
     (folder / "go").touch()
     assert done.stdout.split() == ["20", "20"], done.stderr
     assert len((folder / "pids").read_text().splitlines()) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("follow", [(), ("follow",)], ids=["run", "tick"])
+def test_a_program_that_its_processes_cannot_import_ends_the_run_and_buries_nothing(
+    app: App, folder: Path, follow: tuple[str, ...]
+) -> None:
+    (folder / "broken").touch()
+    refused = app.run(*follow)
+    assert refused.returncode == 1
+    assert "worker processes cannot start, or cannot find the pipeline" in refused.stderr
+    (folder / "broken").unlink()
+    assert "20 20" in app.run(*follow).stdout
 
 
 @pytest.mark.slow

@@ -45,6 +45,8 @@ class PipelineDefinition:
         self.allow_empty = allow_empty
         self.name = check_name(name, "pipeline")
         self.patience = Patience.check(orphan_after, dead_after)
+        self.home: Any = self
+        """What worker processes look for at the top of a module: itself, or the scan that it belongs to."""
         self.receivers = receivers(events)
         self.stages: list[Stage] = []
         self.resources: dict[str, Resource] = {}

@@ -143,6 +143,8 @@ class Stage:
         self.hooks = Hooks(what)
         self.takes_ranges = False
         """Its items are ranges of a source: each is claimed by itself, and comes to its end in many checkpoints."""
+        self.runs_there: Callable[..., Any] | None = None
+        """Makes what runs a parcel of its in a worker process, where its items are not run one after the other."""
         self.accumulated: Callable[[Any], bytes | None] | None = None
         """Writes what its handler accumulates as it is stored, where an annotation says what that is."""
         self.verifier: Verifier | None = None

@@ -1,6 +1,7 @@
-"""A process that we start, the line to it, and how it settles in.
+"""Processes of ours: one and the line to it, the host that starts, attends and ends them, and a pool of them.
 
-It is started afresh, never forked: a fork would share the open database.
+Each is started afresh, never forked: a fork would share the open database. Slices of items and partitions of a scan go
+to processes as parcels over the same line.
 """
 
 import atexit
@@ -17,7 +18,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
-from holdfast.core.errors import ResourceError
+from holdfast.core.errors import HoldfastError, ResourceError
 from holdfast.core.limits import CLOSE_SECONDS
 from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.assignment import Assignment, clock
@@ -28,8 +29,10 @@ from holdfast.runtime.engine.runner import StageRunner
 
 FAREWELL_SECONDS = 5.0
 """What a process may take to end by itself, with what the program does at its exit."""
-CHILD_LOOK_SECONDS = 0.5
-"""How often it is looked whether a process that says nothing lives."""
+LOOK_SECONDS = 0.1
+"""How often it is looked whether a process that says nothing lives, and whether it is still wanted."""
+FALSE_STARTS = 3
+"""How often in a row a process may die before it is ready, once others were: a system short of memory picks any."""
 GONE = (EOFError, OSError)
 """What is raised on the line to a process that has died."""
 
@@ -50,12 +53,12 @@ def stop_sign() -> Any:
 class Child:
     """One process and the line to it, in the hands of one thread."""
 
-    def __init__(self, serve: Callable[..., None], *args: Any) -> None:
-        """`serve` gets its end of the line and the rest. It is not a daemon, which could have no children itself."""
+    def __init__(self, *args: Any) -> None:
+        """It is told the rest of what `_serve` takes. It is not a daemon, which could have no children itself."""
         self._line, theirs = _spawning.Pipe()
         self._news = select.poll()
         self._news.register(self._line, select.POLLIN)
-        self._process = _spawning.Process(target=_live, args=(serve, theirs, *args), name="holdfast worker")
+        self._process = _spawning.Process(target=_live, args=(theirs, *args), name="holdfast worker")
         self._how = ""
         """How it ended, once it has."""
         try:
@@ -76,10 +79,6 @@ class Child:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    @property
-    def is_dead(self) -> bool:
-        return bool(self._how)
-
     def tell(self, message: bytes) -> None:
         self._line.send_bytes(message)
 
@@ -93,10 +92,10 @@ class Child:
             return True
         raise EOFError
 
-    def hear(self) -> bytes:
-        """What it says next."""
-        while not self.has_news(CHILD_LOOK_SECONDS):
-            pass
+    def hear(self, look: Callable[[], None]) -> bytes:
+        """What it says next; while it says nothing, `look` is called now and then, and may kill it."""
+        while not self.has_news(LOOK_SECONDS):
+            look()
         return self._line.recv_bytes()
 
     def kill(self) -> None:
@@ -104,12 +103,15 @@ class Child:
         with suppress(ValueError, AttributeError):  # it was ended in this moment
             self._process.kill()
 
-    def end(self, seconds: float | None = None) -> str:
-        """Let it come to its end, in that time; say how that was."""
+    def end(self, seconds: float) -> str:
+        """Let it come to its end, in that time; say how that was. It is told that nothing more comes: one that was
+        forked here may keep the line open."""
         if not self._how:
+            with suppress(OSError):
+                self.tell(b"")
             self._line.close()
             if self._process.is_alive():
-                self._process.join(FAREWELL_SECONDS if seconds is None else seconds)
+                self._process.join(seconds)
                 self._process.kill()
                 self._process.join()
             self._how = _in_words(self._process.exitcode)
@@ -129,13 +131,159 @@ def _in_words(code: int | None) -> str:
     return f"signal {-code}"
 
 
+class NotReady(HoldfastError):
+    """No process finds the pipeline, or lives long enough to."""
+
+
+class Host:
+    """Processes that serve one pipeline: started, attended and ended alike; none is left once it is closed."""
+
+    def __init__(self, target: str, stages: Sequence[int] = (), release: Callable[[], None] = lambda: None) -> None:
+        self.stop = stop_sign()
+        self.start_seconds = 0.0
+        """How long the last process took to be ready."""
+        self._target = target
+        self._stages = tuple(stages)
+        """Those that are handed resources: each process opens those of all of them, and closes them when it ends."""
+        self._release = release
+        """Has those processes ended that are not at work."""
+        self._farewell = FAREWELL_SECONDS + (CLOSE_SECONDS if stages else 0.0)
+        self._is_closed = False
+        self._count = 0
+        """Processes that there are, those included that are just being started."""
+        self._busy: dict[Assignment, Child] = {}
+        self._changed = threading.Condition()
+        atexit.register(self.close)  # before the processes are waited for, where a run is left alone on its thread
+
+    def start(self, work: Assignment, wanted: Callable[[], bool], tries: int = FALSE_STARTS) -> Child | None:
+        """Return a process that has found the pipeline; None where it is not wanted any more. Raises OSError where the
+        system has no room for one, and NotReady."""
+        error = ""
+        for _ in range(tries):
+            began, child = clock(), self._born() if wanted() else None
+            if child is None:
+                return None
+            error = self._first_words(child, work, wanted, "it was not ready yet")
+            if not error:
+                self.start_seconds = clock() - began
+                return child
+            error = f"{error}; it ended with {self.end(child)}"
+        if self._is_closed or not wanted():
+            return None
+        raise NotReady(error)
+
+    def opened(self, child: Child, work: Assignment, wanted: Callable[[], bool]) -> Child | None:
+        """Return the process, once it has its resources; None where it is not wanted any more. Raises ResourceError."""
+        died = "a worker process died while it opened its resources: run again"
+        if not (error := self._first_words(child, work, wanted, died)):
+            return child
+        self.end(child)
+        if self._is_closed or not wanted():
+            return None
+        raise ResourceError(error)
+
+    def _born(self) -> Child | None:
+        with self._changed:
+            if self._is_closed:
+                return None
+            self._count += 1
+        try:
+            return Child(self.stop, self._target, self._stages)
+        except BaseException:
+            self._gone()
+            raise
+
+    def _first_words(self, child: Child, work: Assignment, wanted: Callable[[], bool], died: str) -> str:
+        """What is in the way of a process that has just begun; empty if nothing is. Where it is not wanted any more, it
+        is not waited for."""
+        with self._attending(child, work):
+            try:
+                return child.hear(lambda: None if wanted() else child.kill()).decode()
+            except GONE:
+                return died
+
+    def attend(self, child: Child, parcel: bytes, work: Assignment, answer: Callable[[bytes], bytes] | None = None,
+               look: Callable[[], None] | None = None) -> bool:  # fmt: skip
+        """Have a parcel run by a process; return whether it lived. Outcomes come back one by one, so that those are
+        kept if it dies; what it asks is answered. With `look`, which is called now and then, it dies where its lease is
+        lost."""
+
+        def wait() -> None:
+            if look is not None:
+                look()
+                if work.is_vain:
+                    child.kill()
+
+        with self._attending(child, work):
+            work.started = clock()
+            try:
+                child.tell(parcel)
+                while message := child.hear(wait):
+                    said = remote.unpack(message)
+                    if isinstance(said, remote.Asked):
+                        assert answer is not None
+                        child.tell(answer(said.what))
+                    elif isinstance(said, remote.CameTo):
+                        work.reached = said.reached
+                    else:
+                        work.outcomes.append(said)
+                        work.started = clock()
+            except GONE:
+                return False
+            finally:
+                work.started = 0.0
+        return True
+
+    @contextmanager
+    def _attending(self, child: Child, work: Assignment) -> Iterator[None]:
+        """While a process is at something that may be given up, in which case it dies."""
+        with self._changed:
+            self._busy[work] = child
+            if self._is_closed or work.abandoned:
+                child.kill()
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._busy[work]
+
+    def abandon(self, work: Assignment) -> None:
+        """End the process that is at it: there is no other way to stop a handler that hangs in one."""
+        with self._changed:
+            if work in self._busy:
+                self._busy[work].kill()
+
+    def end(self, child: Child) -> str:
+        """Let a process come to its end by itself, so that what it printed is not lost; say how that was."""
+        try:
+            return child.end(self._farewell)
+        finally:
+            self._gone()
+
+    def _gone(self) -> None:
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Idle processes end by themselves, others at once; nothing of them is left."""
+        atexit.unregister(self.close)
+        with self._changed:
+            self._is_closed = True
+            for child in self._busy.values():
+                child.kill()
+        self._release()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._count, self._farewell + 1.0)
+
+
 # -- there --------------------------------------------------------------------------------------------------------
 
 
-def _live(serve: Callable[..., None], line: Connection, *args: Any) -> None:
+def _live(line: Connection, *args: Any) -> None:
     _settle_in(line)
     try:
-        serve(line, *args)
+        _serve(line, *args)
     finally:
         for stream in (sys.stdout, sys.stderr):  # a thread of the user's may keep the process from ending by itself
             with suppress(OSError, ValueError, AttributeError):
@@ -169,213 +317,6 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-FALSE_STARTS = 3
-"""How often in a row a process may die before it is ready, once others were: a system short of memory picks any."""
-
-
-class Processes(Hands):
-    """So many processes, started as they are needed; one that dies costs nothing but the item it was at."""
-
-    def __init__(self, size: int, target: str, finished: Finished, stages: Sequence[int] = ()) -> None:
-        super().__init__(size, finished)
-        self.start_seconds = 0.0
-        """How long the last process took to be ready."""
-        self._target = target
-        self._stages = stages
-        """Those that are handed resources: each process opens those of all of them, and closes them when it ends."""
-        self._farewell = FAREWELL_SECONDS + (CLOSE_SECONDS if stages else 0.0)
-        self._stop = stop_sign()
-        self._first = threading.Lock()
-        """Held until one process has found the pipeline: if none can, that is said once."""
-        self._is_found = False
-        self._is_closed = False
-        self._busy: dict[Assignment, WorkerProcess] = {}
-        self._starting: set[WorkerProcess] = set()
-        atexit.register(self.close)  # before the processes are waited for, where a run is left alone on its thread
-
-    def abandon(self, work: Assignment) -> None:
-        """End its process: there is no other way to stop a handler that hangs in one."""
-        super().abandon(work)
-        with self._lock:
-            if work in self._busy:
-                self._busy[work].kill()
-
-    def give_back(self) -> None:
-        """Hand back what no process has begun; who is not ready is not waited for."""
-        self._stop.value = True
-        super().give_back()
-        with self._lock:
-            for process in self._starting:
-                process.kill()
-
-    def close(self) -> None:
-        """Idle processes end by themselves, others at once; nothing of them is left."""
-        atexit.unregister(self.close)
-        with self._lock:
-            self._is_closed = True
-            for process in self._busy.values():
-                process.kill()
-        super().close()
-        ends = clock() + self._farewell + 1.0
-        for thread in self._threads:
-            thread.join(max(0.0, ends - clock()))
-
-    def _loop(self) -> None:
-        process: WorkerProcess | None = None
-        try:
-            while (todo := self._todo.get()) is not None:
-                runner, work = todo
-                if process is not None and work.fresh:
-                    # A suspect gets a new process, so that it is not blamed for what others left behind in an old one.
-                    process.end()
-                    process = None
-                if process is None:
-                    process = self._new(todo)
-                if process is None or not self._run(process, runner, work):
-                    break
-                if process.is_dead:
-                    process = None
-        finally:
-            if process is not None:
-                process.end()
-
-    def _run(self, process: "WorkerProcess", runner: StageRunner, work: Assignment) -> bool:
-        """Have items run by a process; False if they were given up, and another thread has the place of this one."""
-        is_alive = True
-        with self._attending(process, work):
-            if not (work.cut or runner.may_not_begin(work)):
-                is_alive = process.run(remote.pack(runner, work), work)
-                runner.learn(work.outcomes)
-        how = "" if is_alive else process.end()
-        if is_alive or len(work.outcomes) == len(work.items):
-            return self._answer(work)
-        if not self._strike_off(work):
-            return False
-        self._finished.put(Broken(work, how, work.items[len(work.outcomes)]))
-        return True
-
-    @contextmanager
-    def _attending(
-        self, process: "WorkerProcess", work: Assignment, among: "set[WorkerProcess] | None" = None
-    ) -> Iterator[None]:
-        """While a process is at something that may be given up, in which case it dies."""
-        among = set() if among is None else among
-        with self._lock:
-            self._busy[work] = process
-            among.add(process)
-            if self._is_closed or work not in self._open:
-                process.kill()
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._busy[work]
-                among.remove(process)
-
-    def _new(self, todo: Todo) -> "WorkerProcess | None":
-        """A process that is ready; None if there is none, which is told unless nobody waits for it."""
-        if self._is_found:
-            return self._opened(self._start(todo, FALSE_STARTS), todo)
-        with self._first:
-            process = self._start(todo, FALSE_STARTS if self._is_found else 1)
-        return self._opened(process, todo)
-
-    def _opened(self, process: "WorkerProcess | None", todo: Todo) -> "WorkerProcess | None":
-        """The process, once it has its resources; None if it cannot open them, which ends the run, or died at it."""
-        if process is None:
-            return None
-        with self._attending(process, todo[1], self._starting):
-            error = process.wait_until_open()
-        if not error:
-            return process
-        process.end()
-        if self._is_wanted(todo):
-            answer = todo[1].answer() if self._strike_off(todo[1]) else None
-            self._finished.put(Unable(ResourceError(error), answer))
-        return None
-
-    def _start(self, todo: Todo, tries: int) -> "WorkerProcess | None":
-        work, error = todo[1], ""
-        for _ in range(tries):
-            if not self._is_wanted(todo):
-                return None
-            began = clock()
-            try:
-                process = WorkerProcess(self._target, self._stop, self._stages, self._farewell)
-            except OSError as trouble:
-                if self._can_do_with_less(todo):
-                    return None
-                error = str(trouble)
-                break
-            with self._attending(process, work, self._starting):
-                error = process.wait_until_ready()
-            if not error:
-                self.start_seconds, self._is_found = clock() - began, True
-                return process
-            error = f"{error}; it ended with {process.end()}"
-        if self._is_wanted(todo):
-            self._finished.put(Unable(error))
-        return None
-
-    def _is_wanted(self, todo: Todo) -> bool:
-        """Whether there is a use for a new process; when the run stops, what it was meant for is handed back."""
-        runner, work = todo
-        if runner.stopping():
-            self._answer(work)
-        return work in self._open and not self._is_closed
-
-    def _can_do_with_less(self, todo: Todo) -> bool:
-        """The system gives no more processes: whether another one takes what was to do."""
-        with self._lock:
-            if self._count > 1:
-                self._count -= 1
-                self._todo.put(todo)
-                return True
-            return False
-
-
-class WorkerProcess(Child):
-    """A process that runs items of any stage, as they come."""
-
-    def __init__(self, target: str, stop: Any, stages: Sequence[int], farewell: float) -> None:
-        super().__init__(_serve, stop, target, tuple(stages))
-        self._farewell = farewell
-
-    def wait_until_ready(self) -> str:
-        """Why it cannot find the pipeline; empty if it did."""
-        try:
-            return self.hear().decode()
-        except GONE:
-            return "it was not ready yet"
-
-    def wait_until_open(self) -> str:
-        """Why it cannot open its resources; empty if it did."""
-        try:
-            return self.hear().decode()
-        except GONE:
-            return "a worker process died while it opened its resources: run again"
-
-    def run(self, parcel: bytes, work: Assignment) -> bool:
-        """Items go there together; outcomes come back one by one, so that those are kept if it dies: then, False."""
-        work.started = clock()
-        try:
-            self.tell(parcel)
-            while message := self.hear():
-                work.outcomes.append(remote.unpack(message))
-                work.started = clock()
-        except GONE:
-            return False
-        finally:
-            work.started = 0.0
-        return True
-
-    def end(self, seconds: float | None = None) -> str:
-        """It is told that nothing more comes: one that was forked here may keep the line open."""
-        with suppress(OSError):
-            self.tell(b"")
-        return super().end(self._farewell if seconds is None else seconds)
-
-
 def _serve(line: Connection, stop: Any, target: str, stages: Sequence[int]) -> None:
     """In the process: find the pipeline, open its resources, then run what comes until nothing comes any more."""
     try:
@@ -391,4 +332,114 @@ def _serve(line: Connection, stop: Any, target: str, stages: Sequence[int]) -> N
     with suppress(*GONE), remote.holding(resources, stages) as trouble:
         line.send_bytes(trouble.encode(errors="replace"))
         while not trouble and (parcel := line.recv_bytes()):
-            remote.run_and_tell(target, parcel, line.send_bytes, stopping)
+            remote.run_and_tell(target, parcel, line, stopping)
+
+
+# -- a pool -------------------------------------------------------------------------------------------------------
+
+
+class Processes(Hands):
+    """So many processes, started as they are needed; one that dies costs nothing but the item it was at."""
+
+    def __init__(self, size: int, target: str, finished: Finished, stages: Sequence[int] = ()) -> None:
+        super().__init__(size, finished)
+        self._host = Host(target, stages, super().close)
+        self._first = threading.Lock()
+        """Held until one process has found the pipeline: if none can, that is said once."""
+        self._is_found = False
+
+    @property
+    def start_seconds(self) -> float:
+        return self._host.start_seconds
+
+    def abandon(self, work: Assignment) -> None:
+        super().abandon(work)
+        self._host.abandon(work)
+
+    def give_back(self) -> None:
+        """Hand back what no process has begun; who is not ready is not waited for."""
+        self._host.stop.value = True
+        super().give_back()
+
+    def close(self) -> None:
+        self._host.close()
+
+    def _loop(self) -> None:
+        child: Child | None = None
+        try:
+            while (todo := self._todo.get()) is not None:
+                runner, work = todo
+                if child is not None and work.fresh:
+                    # A suspect gets a new process, so that it is not blamed for what others left behind in an old one.
+                    self._host.end(child)
+                    child = None
+                if child is None:
+                    child = self._new(todo)
+                if child is None:
+                    break
+                how = self._run(child, runner, work)
+                if how is not None:
+                    child = None
+                if not self._handed_in(work, how):
+                    break
+        finally:
+            if child is not None:
+                self._host.end(child)
+
+    def _run(self, child: Child, runner: StageRunner, work: Assignment) -> str | None:
+        """Have items run by a process; how it ended, where it died."""
+        if work.cut or runner.may_not_begin(work):
+            return None
+        is_alive = self._host.attend(child, remote.pack(runner, work), work)
+        runner.learn(work.outcomes)
+        return None if is_alive else self._host.end(child)
+
+    def _handed_in(self, work: Assignment, how: str | None) -> bool:
+        """Hand back what came of it; False if it was given up, and another thread has the place of this one."""
+        if how is None or len(work.outcomes) == len(work.items):
+            return self._answer(work)
+        if not self._strike_off(work):
+            return False
+        self._finished.put(Broken(work, how, work.items[len(work.outcomes)]))
+        return True
+
+    def _new(self, todo: Todo) -> Child | None:
+        """A process that is ready; None if there is none, which is told unless nobody waits for it."""
+        work = todo[1]
+        try:
+            child = self._start(todo)
+            return None if child is None else self._host.opened(child, work, lambda: self._is_wanted(todo))
+        except OSError as error:
+            if not self._can_do_with_less(todo) and self._is_wanted(todo):
+                self._finished.put(Unable(str(error)))
+        except NotReady as error:
+            self._finished.put(Unable(str(error)))
+        except ResourceError as error:
+            answer = work.answer() if self._strike_off(work) else None
+            self._finished.put(Unable(error, answer))
+        return None
+
+    def _start(self, todo: Todo) -> Child | None:
+        if self._is_found:
+            return self._host.start(todo[1], lambda: self._is_wanted(todo))
+        with self._first:
+            tries = FALSE_STARTS if self._is_found else 1
+            child = self._host.start(todo[1], lambda: self._is_wanted(todo), tries)
+            self._is_found = self._is_found or child is not None
+        return child
+
+    def _is_wanted(self, todo: Todo) -> bool:
+        """Whether there is a use for a new process; when the run stops, what it was meant for is handed back."""
+        runner, work = todo
+        if runner.stopping():
+            self._answer(work)
+        return work in self._open
+
+    def _can_do_with_less(self, todo: Todo) -> bool:
+        """The system gives no more processes: whether another one takes what was to do."""
+        with self._lock:
+            if self._count > 1:
+                self._count -= 1
+                self._todo.put(todo)
+                return True
+            return False

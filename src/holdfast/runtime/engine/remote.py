@@ -1,4 +1,4 @@
-"""What travels to a worker process and back: the address of a pipeline, the number of a stage, and bytes.
+"""What travels to a worker process and back: the address of a pipeline, a parcel of work, outcomes and questions.
 
 Nothing of the user's is pickled: the child imports the pipeline from where the parent found it.
 """
@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,8 @@ import msgspec
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
+from holdfast.core.settle import Reached
+from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.resources import Resources, close_kept
 from holdfast.runtime.engine.runner import StageRunner
@@ -29,7 +32,7 @@ from holdfast.runtime.sinks.base import Identity
 
 
 class Parcel(msgspec.Struct):
-    """An assignment as it travels."""
+    """An assignment as it travels: a slice of items, or a partition of a scan."""
 
     batch: str
     stage: int
@@ -39,23 +42,41 @@ class Parcel(msgspec.Struct):
     items: list[Item]
     replaces: dict[int, Identity] = {}
     """Number -> the older file of an item that was sent back, where it may seem another batch's."""
+    more: bytes = b""
+    """What its kind of work has to know besides."""
+
+
+class Asked(msgspec.Struct, tag=True):
+    """A question of a process that waits for the answer; whoever runs that kind of work knows what it means."""
+
+    what: bytes
+
+
+class CameTo(msgspec.Struct, tag=True):
+    """How far the item of a process had come at the end."""
+
+    reached: Reached
+
+
+Said = Outcome | Asked | CameTo
+"""What a process says of a parcel; nothing, once that was all."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _parcel = msgspec.msgpack.Decoder(Parcel).decode
-_outcome: Callable[[bytes], Outcome] = msgspec.msgpack.Decoder(Outcome).decode
+_said: Callable[[bytes], Said] = msgspec.msgpack.Decoder(Said).decode
 _outcomes = msgspec.msgpack.Decoder(list[Outcome]).decode
 
 
-def pack(runner: StageRunner, work: Assignment) -> bytes:
+def pack(runner: StageRunner, work: Assignment, more: bytes = b"") -> bytes:
     """An assignment as bytes."""
     return _encode(Parcel(runner.batch, work.stage, work.fence, work.ready_at, work.resumed, work.items,
-                          runner.own_files(work)))  # fmt: skip
+                          runner.own_files(work), more))  # fmt: skip
 
 
-def unpack(data: bytes) -> Outcome:
-    """An outcome that came back."""
-    return _outcome(data)
+def unpack(data: bytes) -> Said:
+    """What came back."""
+    return _said(data)
 
 
 def unpack_all(data: bytes) -> list[Outcome]:
@@ -70,39 +91,62 @@ def ready(target: str) -> None:
 
 def run(target: str, data: bytes) -> bytes:
     """In the worker process: find the pipeline, run the items, send the outcomes back."""
-    return _encode(_run(target, _parcel(data), [], _never))
+    parcel = _parcel(data)
+    return _encode(_run(_runner(target, parcel.batch, parcel.stage, _never), parcel, []).outcomes)
 
 
-def run_and_tell(target: str, data: bytes, tell: Callable[[bytes], None], stopping: Callable[[], bool]) -> None:
+def run_and_tell(target: str, data: bytes, pipe: Connection, stopping: Callable[[], bool]) -> None:
     """The same where each outcome is told when it is there, and nothing when that was all. An alarm must not break in
     on the telling: with a timeout, which items have alone, it comes after."""
-    parcel = _parcel(data)
-    if _runner(target, parcel.batch, parcel.stage, stopping).stage.timeout is None:
-        _run(target, parcel, _Told(tell), stopping)
+    parcel, line = _parcel(data), Line(pipe)
+    runner = _runner_there(target, parcel, line, stopping)
+    if runner.stage.timeout is None:
+        work = _run(runner, parcel, ToldOutcomes(line))
+        if work.reached is not None:
+            line.tell(CameTo(work.reached))
     else:
-        for outcome in _run(target, parcel, [], stopping):
-            tell(_encode(outcome))
-    tell(b"")
+        for outcome in _run(runner, parcel, []).outcomes:
+            line.tell(outcome)
+    pipe.send_bytes(b"")
 
 
-class _Told(list[Outcome]):
+class Line:
+    """The way back from a worker process: what is told, and one question at a time."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+
+    def tell(self, said: Said) -> None:
+        self._pipe.send_bytes(_encode(said))
+
+    def ask(self, what: bytes) -> bytes:
+        """Return the answer to a question. Raises EOFError where nobody is there to give one."""
+        with self._lock:
+            self.tell(Asked(what))
+            answer = self._pipe.recv_bytes()
+        if not answer:
+            raise EOFError
+        return answer
+
+
+class ToldOutcomes(list[Outcome]):
     """Outcomes that are told as they are added."""
 
-    def __init__(self, tell: Callable[[bytes], None]) -> None:
+    def __init__(self, line: Line) -> None:
         super().__init__()
-        self._tell = tell
+        self._line = line
 
     def append(self, outcome: Outcome) -> None:
         super().append(outcome)
-        self._tell(_encode(outcome))
+        self._line.tell(outcome)
 
 
 def _never() -> bool:
     return False
 
 
-def _run(target: str, parcel: Parcel, outcomes: list[Outcome], stopping: Callable[[], bool]) -> list[Outcome]:
-    runner = _runner(target, parcel.batch, parcel.stage, stopping)
+def _run(runner: StageRunner, parcel: Parcel, outcomes: list[Outcome]) -> Assignment:
     work = Assignment(parcel.stage, parcel.items, parcel.fence, parcel.ready_at, None, parcel.resumed)
     work.outcomes, work.replaces = outcomes, parcel.replaces
     try:
@@ -111,7 +155,7 @@ def _run(target: str, parcel: Parcel, outcomes: list[Outcome], stopping: Callabl
     except TimeoutError:  # it rang when the handler had just answered
         missed = work.items[len(work.outcomes) :]
         work.outcomes += [runner.timed_out(item, work, work.started) for item in missed]
-    return work.outcomes
+    return work
 
 
 @contextmanager
@@ -162,10 +206,10 @@ def holding(resources: Resources, stages: Sequence[int]) -> Iterator[str]:
 
 
 def address(pipeline: Any) -> str:
-    """Where another process finds this pipeline: `file.py:name` or `package.module:name`."""
+    """Where another process finds this pipeline, or the scan it belongs to: `file.py:name` or `package.module:name`."""
     for name, module in list(sys.modules.items()):
         for attribute, value in list(vars(module).items()) if isinstance(module, ModuleType) else ():
-            if value is pipeline:
+            if value is pipeline.home:
                 return f"{_importable(name, module, pipeline.name)}:{attribute}"
     raise UsageError(
         f"pipeline {pipeline.name!r} is not at the top of a module, so worker processes cannot find it: assign it "
@@ -190,9 +234,21 @@ def _importable(name: str, module: ModuleType, pipeline: str) -> str:
     return name
 
 
+def _runner_there(target: str, parcel: Parcel, line: Line, stopping: Callable[[], bool]) -> StageRunner:
+    """What runs a parcel: a stage may have its own, else its items are run one after the other."""
+    pipeline = _found(target)
+    stage: Stage = pipeline.stages[parcel.stage]
+    if stage.runs_there is None:
+        return _runner(target, parcel.batch, parcel.stage, stopping)
+    assert _Place.resources is not None
+    runner: StageRunner = stage.runs_there(parcel, line, pipeline=pipeline.name, stopping=stopping,
+                                           handed=_Place.resources.of(stage))  # fmt: skip
+    return runner
+
+
 @cache
 def _runner(target: str, batch: str, stage: int, stopping: Callable[[], bool]) -> StageRunner:
-    pipeline = find(target)
+    pipeline = _found(target)
     stages = pipeline.stages
     previous = stages[stage - 1] if stage else None
     resources = _Place.resources if _Place.resources is not None else Resources(pipeline)
@@ -200,12 +256,18 @@ def _runner(target: str, batch: str, stage: int, stopping: Callable[[], bool]) -
                        handed=resources.of(stages[stage]))  # fmt: skip
 
 
+@cache
+def _found(target: str) -> Any:
+    return find(target)
+
+
 def find(target: str) -> Any:
-    """The pipeline at an address."""
+    """The pipeline at an address, or the one of the scan that is there."""
     _Place.is_worker = multiprocessing.parent_process() is not None
     where, _, name = target.rpartition(":")
     module = load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
-    return getattr(module, name)
+    found = getattr(module, name)
+    return getattr(found, "pipeline", found)
 
 
 def load_file(path: Path) -> ModuleType:

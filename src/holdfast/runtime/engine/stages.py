@@ -20,7 +20,7 @@ from holdfast.runtime.engine.dispatch import PoolKind, PoolLoad, Slots, StageBre
 from holdfast.runtime.engine.exchange import Answer
 from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.pools import BorrowedProcesses, BorrowedThreads, Finished, Loop, Pool, Threads, Unable
-from holdfast.runtime.engine.processes import Processes
+from holdfast.runtime.engine.processes import Host, Processes
 from holdfast.runtime.engine.resources import Handed, Resources
 from holdfast.runtime.engine.role import HandedOn, Role
 from holdfast.runtime.engine.runner import StageRunner
@@ -332,7 +332,7 @@ def _range_runner(stage: RangeStage, pipeline: "PipelineDefinition", options: Op
     burial = Burial(pipeline.store, options.batch, ledger.admit)
     told = {**told, "finished": finished, "burial": burial, "patience": options.patience}
     if _in_processes(stage, options):
-        return ProcessRunner(stage, target=remote.address(stage.home), **told)
+        return ProcessRunner(stage, host=Host(remote.address(pipeline), [0] if handed.names else ()), **told)
     return RangeRunner(stage, handed=handed, **told)
 
 

@@ -35,6 +35,7 @@ from holdfast.runtime.engine.control import give_back, handled, interrupted
 from holdfast.runtime.engine.driver import LoneHold, new_commit_id
 from holdfast.runtime.engine.hold import killed_text
 from holdfast.runtime.engine.hooks import FailureHooks
+from holdfast.runtime.engine.processes import Host
 from holdfast.runtime.partitions import payload_of, standings
 from holdfast.runtime.report import Report
 from holdfast.runtime.scan.converge import Gathered
@@ -64,9 +65,9 @@ UNSETTLED = "the newest row is not final yet"
 class Follower(Handling):
     """Follows one source for one batch, tick by tick, in this process."""
 
-    def __init__(self, store: Store, stage: RangeStage, *, pipeline: str, batch: Batch, lease: float,
+    def __init__(self, pipeline: "PipelineDefinition", stage: RangeStage, *, batch: Batch, lease: float,
                  heartbeat: float | None = None) -> None:  # fmt: skip
-        super().__init__(store, stage, pipeline=pipeline, batch=batch, lease=lease, heartbeat=heartbeat)
+        super().__init__(pipeline, stage, batch=batch, lease=lease, heartbeat=heartbeat)
         self._redriving = Redriving(self)
         self.looked_at = time.monotonic()
         """When it was last seen that the batch follows our source."""
@@ -178,11 +179,11 @@ class Follower(Handling):
                         many(blame, "tick"))  # fmt: skip
             hold.put(hold.hold.start(new_commit_id()))
         told: dict[str, Any] = {
-            "pipeline": self.pipeline, "batch": self.batch.name, "finished": self.finished, "burial": self.burial,
+            "pipeline": self.pipeline.name, "batch": self.batch.name, "finished": self.finished, "burial": self.burial,
             "stopping": lambda: self.stop.now, "now": self.store.now,
         }  # fmt: skip
         if self.stage.executor == "processes":
-            child = ProcessRunner(self.stage, target=remote.address(self.stage.home), follows=True, at=at,
+            child = ProcessRunner(self.stage, host=Host(remote.address(self.pipeline)), follows=True, at=at,
                                   until=final.until, **told)  # fmt: skip
             return self.beside(child, hold, item)
         condemned = killed_text(BLAME) if blame >= SUSPECT + BLAME else ""
@@ -265,8 +266,7 @@ class Following:
                  accept: str | None, heartbeat: float | None = None) -> None:  # fmt: skip
         self.pipeline, self.stage = pipeline, stage
         found = open_batch(pipeline, stage, batch, accept)
-        self.follower = Follower(pipeline.store, stage, pipeline=pipeline.name, batch=found, lease=lease,
-                                 heartbeat=heartbeat)  # fmt: skip
+        self.follower = Follower(pipeline, stage, batch=found, lease=lease, heartbeat=heartbeat)
         self.failures = FailureHooks(pipeline, batch, [])
         self._away_since: float | None = None
         """When the source, or the store, was first found not to answer: that is told once, and once that it is over."""

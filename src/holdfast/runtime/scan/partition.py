@@ -67,8 +67,6 @@ class RangeStage(Stage):
         self.accumulated = self._accumulated if handler.is_typed else None
         self.source = source
         self.every = every
-        self.home: Any = None
-        """The scan it is the stage of, which worker processes look for."""
         self.follows = False
         """Its item never ends: it is brought on by ticks, not by a run."""
         self.isolate = isolate
@@ -100,7 +98,7 @@ class RangeRunner(StageRunner):
                          loan=loan)  # fmt: skip
         self.ranges = stage
         self._finished = finished
-        self._burial = burial
+        self.burial = burial
         self.patience = patience
         """Seconds that a source which is away is waited for; None where that is a failed attempt."""
         self._notice = Notice(repr(stage.source))
@@ -183,9 +181,9 @@ class RangeRunner(StageRunner):
     def fence(self, work: Assignment) -> int:
         """What a handler sees. A row that was redriven has a lease of its own: it is shown no lower fence than its
         range had, so that whoever keeps the largest takes it; and no higher one, because its range may be at work."""
-        if self._burial is None or work.hold is None or not is_row(work.items[0].key):
+        if self.burial is None or work.hold is None or not is_row(work.items[0].key):
             return work.fence
-        return max(work.fence, self._burial.highest_fence())
+        return max(work.fence, self.burial.highest_fence())
 
     def isolates(self, item: Item) -> bool:
         """Whether rows are buried one by one; one that was, and comes again, succeeds or fails as a whole."""
@@ -207,10 +205,10 @@ class RangeRunner(StageRunner):
         stage, handler = self.ranges, self.handler()
         if is_row(work.items[0].key):
             return Walk(handler, interval, work, ctx, feed, **told)
-        if stage.isolate and self._burial is not None:
-            return IsolatingWalk(handler, interval, work, ctx, feed, burial=self._burial, policy=stage.policy,
+        if stage.isolate and self.burial is not None:
+            return IsolatingWalk(handler, interval, work, ctx, feed, burial=self.burial, policy=stage.policy,
                                  condemned=condemned, **told)  # fmt: skip
-        return Walk(handler, interval, work, ctx, feed, burial=self._burial, **told)
+        return Walk(handler, interval, work, ctx, feed, burial=self.burial, **told)
 
     def refuse_rows_left(self, walk: Walk) -> None:
         """A handler that returned while there are rows has not done its range; where it was told that the run ends, it

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core import retry
 from holdfast.core.errors import StoreError
@@ -22,13 +22,17 @@ from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.driver import HoldDriver, LoneHold
 from holdfast.runtime.engine.exchange import Answer, CheckpointReached
 from holdfast.runtime.engine.pools import Finished, Refusal
+from holdfast.runtime.engine.processes import Host
 from holdfast.runtime.scan.isolation import GONE, Burial
 from holdfast.runtime.scan.partition import RangeRunner, RangeStage
 from holdfast.runtime.scan.process import ProcessRunner
 from holdfast.runtime.scan.rows import Careful, Feed, Interval
 from holdfast.runtime.scan.walk import Walk
 from holdfast.stores import owners
-from holdfast.stores.base import Idle, Store, each_item
+from holdfast.stores.base import Idle, each_item
+
+if TYPE_CHECKING:
+    from holdfast.runtime.define.pipeline import PipelineDefinition
 
 log = logging.getLogger("holdfast.follow")
 
@@ -84,9 +88,10 @@ class Stop:
 class Handling:
     """What one process needs to hold a lease of a batch that follows, and to work under it."""
 
-    def __init__(self, store: Store, stage: RangeStage, *, pipeline: str, batch: Batch, lease: float,
+    def __init__(self, pipeline: "PipelineDefinition", stage: RangeStage, *, batch: Batch, lease: float,
                  heartbeat: float | None = None) -> None:  # fmt: skip
-        self.store, self.stage, self.pipeline, self.batch, self.lease = store, stage, pipeline, batch, lease
+        self.store, self.stage, self.pipeline, self.batch, self.lease = pipeline.store, stage, pipeline, batch, lease
+        store = self.store
         self.owner = owners.new_owner()
         self.finished: Finished = Finished()
         self.buried: list[ItemNo] = []
@@ -334,11 +339,11 @@ class Redriving:
     def _runner(self) -> RangeRunner:
         handling, stage = self._with, self._with.stage
         told: dict[str, Any] = {
-            "pipeline": handling.pipeline, "batch": handling.batch.name, "finished": handling.finished,
+            "pipeline": handling.pipeline.name, "batch": handling.batch.name, "finished": handling.finished,
             "stopping": lambda: handling.stop.now, "now": handling.store.now,
         }  # fmt: skip
         if stage.executor == "processes":
-            return ProcessRunner(stage, target=remote.address(stage.home), **told)
+            return ProcessRunner(stage, host=Host(remote.address(handling.pipeline)), **told)
         return RangeRunner(stage, **told)
 
 

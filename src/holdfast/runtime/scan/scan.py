@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -27,6 +28,7 @@ from holdfast.runtime.scan.converge import Convergence, Gathered, gather
 from holdfast.runtime.scan.follow import Following
 from holdfast.runtime.scan.partition import RangeStage
 from holdfast.runtime.scan.plan import Sought
+from holdfast.runtime.scan.process import PartitionThere
 from holdfast.runtime.scan.redrive import Stop
 from holdfast.runtime.scan.rows import NOTHING, Every, Handler, Said
 from holdfast.runtime.scan.tick import Tick
@@ -158,6 +160,7 @@ class Scan:
         # What follows may have nothing to do for months, and is no orphan for that.
         never: dict[str, Any] = {"orphan_after": NEVER} if follow else {}
         self.pipeline = Pipeline(name, store=store, events=events, allow_empty=allow_empty, **never)
+        self.pipeline.home = self
 
     # -- defining -----------------------------------------------------------------------------------------------
 
@@ -169,7 +172,7 @@ class Scan:
         def register(given: Function) -> Function:
             stage = RangeStage(Handler(given, initial=initial), self.source, self.every, retry=self._retry,
                                executor=executor, isolate=self.isolate)  # fmt: skip
-            stage.home, stage.follows = self, self.follow
+            stage.follows, stage.runs_there = self.follow, partial(PartitionThere, stage)
             self.pipeline.stages[:] = [stage]
             self._following.clear()
             return given

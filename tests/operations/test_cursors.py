@@ -234,7 +234,7 @@ def test_a_clone_that_was_cut_off_delivers_nothing_until_it_is_finished(
             raise OSError("the process is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(faults, "_hook", die)
+        patch.setattr(faults, "reach", die)
         with pytest.raises(Exception, match=r"gone|disk|store"):
             acts.make(half.store, plan, BY)
     left = half.batch("backfill")

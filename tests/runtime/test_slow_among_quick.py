@@ -18,7 +18,8 @@ from holdfast.core.errors import StoreError
 from holdfast.core.model import Claim, Commit, Item, Want
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import NOTHING, Holder, commit
-from holdfast.runtime.engine import dispatch, role
+from holdfast.runtime.engine import control as role
+from holdfast.runtime.engine import dispatch
 from holdfast.runtime.engine.assignment import Answer, Assignment
 from holdfast.runtime.engine.control import Control
 from holdfast.runtime.engine.desk import Desk

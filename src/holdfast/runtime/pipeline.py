@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -26,7 +27,7 @@ from holdfast.runtime.define.options import (
 )
 from holdfast.runtime.define.pipeline import PipelineDefinition, check_name
 from holdfast.runtime.define.policy import Budget, Tolerance
-from holdfast.runtime.define.stage import Where
+from holdfast.runtime.define.stage import Where, sinks_among
 from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.events import Target, delivering, receivers
@@ -37,7 +38,6 @@ from holdfast.runtime.operate.recover import Recovery, preview, recover
 from holdfast.runtime.report import Report
 from holdfast.runtime.run import Run
 from holdfast.runtime.text import Duration
-from holdfast.runtime.verify.inspector import sinks_among
 from holdfast.stores import owners
 from holdfast.stores.open import capabilities_of
 
@@ -81,9 +81,10 @@ class Pipeline(PipelineDefinition):
         )  # fmt: skip
         if here.batch == (self.name, options.batch):
             raise UsageError(f"batch {options.batch!r} was run by one of its own handlers: it would wait for itself")
-        everybody = [*self.receivers, *receivers(events)]
+        everybody = [*self.receivers, *(receivers(events) if events else ())]
         check_capabilities(capabilities_of(self._where if self._store is None else self._store), options, everybody)
-        with delivering(lambda: self.store, self.name, everybody, options.deadline):
+        told = delivering(lambda: self.store, self.name, everybody, options.deadline) if everybody else nullcontext()
+        with told:
             run = Run(self, options)
             report = run.go(self._items(items))
         run.session.interrupts.pass_on(report)

@@ -342,7 +342,7 @@ def make(pipeline: "PipelineDefinition", name: str, *, run: Figures | None, reas
     if batch is None:
         known = ", ".join(repr(b.name) for b in store.batches()[-5:]) or "none"
         raise UsageError(f"there is no batch {name!r} in {store.url}; the last ones are: {known}")
-    now, named = status.snapshot(store, batch), pipeline.store_named
+    now, named = status.snapshot(store, batch, brief=True), pipeline.store_named
     if not reason and now.end is None and not now.is_empty:
         reason = "paused" if now.course is Course.PAUSED else now.halted
     allowed = allowed_dead(tolerated, now.counts.expected)

@@ -31,6 +31,7 @@ from holdfast.interfaces.cli.status import word_of
 from holdfast.interfaces.cli.target import load, load_runnable
 from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.define.options import allowed, tolerance_of
+from holdfast.runtime.define.stage import sinks_among
 from holdfast.runtime.operate import repair
 from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.operate.reconcile import reconcile as look
@@ -41,7 +42,6 @@ from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.status import overview as glance
 from holdfast.runtime.status import status as standing
 from holdfast.runtime.text import command, when
-from holdfast.runtime.verify.inspector import sinks_among
 from holdfast.stores.base import Store
 
 OF_NUMBER = frozenset({What.NEVER_CREATED, What.UNEXPECTED})

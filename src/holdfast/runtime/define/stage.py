@@ -5,7 +5,7 @@ import ast
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Literal, overload
 
@@ -255,3 +255,8 @@ class Stage:
             raise UsageError(f"{what} is async: it runs on the event loop, not on processes")
         if self.metrics is not None and not (inspect.isclass(self.metrics) and issubclass(self.metrics, BaseModel)):
             raise UsageError(f"{what}: metrics={self.metrics!r} must be a pydantic model")
+
+
+def sinks_among(stages: Sequence[Stage]) -> dict[int, Sink]:
+    """Return the sinks of a pipeline, by stage."""
+    return {index: stage.sink for index, stage in enumerate(stages) if stage.sink is not None}

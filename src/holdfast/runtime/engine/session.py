@@ -16,7 +16,7 @@ from holdfast.core.model import Batch, Chunk, ItemNo, Kind, NewItem, State, Want
 from holdfast.runtime.define.options import KeyFrom, Options
 from holdfast.runtime.define.policy import Tolerance
 from holdfast.runtime.engine.assignment import Assignment
-from holdfast.runtime.engine.control import BrokenOff, Control, Interrupts
+from holdfast.runtime.engine.control import BrokenOff, Control, HandedOn, Interrupts, Role
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.dispatch import Appetite, Purse
 from holdfast.runtime.engine.driver import new_commit_id
@@ -29,7 +29,6 @@ from holdfast.runtime.engine.ledger import Ledger, Letters
 from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.progress import Progress
 from holdfast.runtime.engine.resources import Resources
-from holdfast.runtime.engine.role import HandedOn, Role
 from holdfast.runtime.engine.stages import StageDriver, open_stages
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns, has_success
 from holdfast.runtime.engine.worker import Worker, look_for_blame
@@ -164,7 +163,7 @@ class Session:
             Rules(request=request, name=batch.name, grace=grace, guarded=guarded), queues, self.control,
             Purse(options.cap, options.item_cost, chunks), Appetite(queues, options.workers, time.monotonic()),
             deaths, returns, new_id=new_commit_id, portion=Assignment,
-            careful=look_for_blame(self.store, batch, chunks, ledger),
+            careful=bool(chunks) and look_for_blame(self.store, batch, chunks, ledger),
         )  # fmt: skip
 
     def _want(self, batch: Batch) -> Want:

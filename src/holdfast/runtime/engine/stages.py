@@ -15,14 +15,13 @@ from holdfast.runtime.define.options import Options
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.assignment import Assignment, clock
-from holdfast.runtime.engine.control import Control
+from holdfast.runtime.engine.control import Control, HandedOn, Role
 from holdfast.runtime.engine.dispatch import PoolKind, PoolLoad, Slots, StageBreaker, StageFacts, StageQueue
 from holdfast.runtime.engine.exchange import Answer
 from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.pools import BorrowedProcesses, BorrowedThreads, Finished, Loop, Pool, Threads, Unable
 from holdfast.runtime.engine.processes import Host, Processes
 from holdfast.runtime.engine.resources import Handed, Resources
-from holdfast.runtime.engine.role import HandedOn, Role
 from holdfast.runtime.engine.runner import StageRunner
 from holdfast.runtime.scan.isolation import Burial
 from holdfast.runtime.scan.partition import RangeRunner, RangeStage

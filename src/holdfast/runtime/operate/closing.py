@@ -10,11 +10,10 @@ from holdfast.core.model import Batch, Chunk, Course
 from holdfast.core.verify import How, Reconciliation
 from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.define.options import KeyFrom, Options, allowed
-from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.define.stage import Stage, sinks_among
 from holdfast.runtime.operate.reconcile import SourceKeys, reconcile
 from holdfast.runtime.status.status import Status
 from holdfast.runtime.text import command, many, unpause
-from holdfast.runtime.verify.inspector import sinks_among
 from holdfast.stores.base import Store
 
 

@@ -17,6 +17,7 @@ from holdfast.runtime import lookup
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import KeyFrom
 from holdfast.runtime.define.schema import Schema
+from holdfast.runtime.define.stage import sinks_among
 from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.journal import backward
 from holdfast.runtime.lifecycle import conclude_end, is_empty
@@ -25,7 +26,7 @@ from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.status import status
 from holdfast.runtime.verify import ownership
-from holdfast.runtime.verify.inspector import sinks_among, sinks_of
+from holdfast.runtime.verify.inspector import sinks_of
 from holdfast.runtime.verify.observe import Extras, Observer
 from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_item
 from holdfast.stores.seen import SeenKeys
@@ -153,7 +154,7 @@ class _Reconciler:
             is_still = self._how == "sums" or course.cover(self._store.chunks(batch.id)) == course.cover(chunks)
             if is_still or not self._found or turn == TRIES - 1:
                 break
-        if is_still and self._how in ("quick", "full"):
+        if is_still and seen is not None and self._how in ("quick", "full"):
             self._take(_miscounted(chunks, seen.states))
         return self._conclude(batch, chunks, seen)
 
@@ -161,11 +162,13 @@ class _Reconciler:
         batch = lookup.batch_named(self._store, name)
         return batch, self._store.chunks(batch.id)
 
-    def _observe(self, batch: Batch, chunks: Sequence[Chunk]) -> Observer:
+    def _observe(self, batch: Batch, chunks: Sequence[Chunk]) -> Observer | None:
+        """Look at outputs; at none where sums are enough."""
+        if self._how == "sums":
+            return None
         seen = Observer(self._store, batch, chunks, self._sinks, self._how)
         try:
-            if self._how != "sums":
-                self._take(seen.findings())
+            self._take(seen.findings())
             if self._how in ("quick", "full"):
                 files = {stage: sink for stage, sink in self._sinks.items() if isinstance(sink, Files)}
                 extras = Extras(self._store, batch, files, seen)
@@ -184,7 +187,7 @@ class _Reconciler:
             if len(self._listed) < FINDINGS:
                 self._listed.append(finding)
 
-    def _conclude(self, batch: Batch, chunks: Sequence[Chunk], seen: Observer) -> Reconciliation:
+    def _conclude(self, batch: Batch, chunks: Sequence[Chunk], seen: Observer | None) -> Reconciliation:
         now = self._store.now()
         counts = status.count_of(self._store, batch, chunks, now=now)
         states = {name: getattr(counts, name) for name in Recorded.__struct_fields__}
@@ -204,15 +207,7 @@ class _Reconciler:
                 scanned=is_scan(batch),
             ),  # fmt: skip
             recorded=Recorded(**states),
-            observed=Observed(
-                how=self._how,
-                outputs=seen.outputs,
-                files=seen.files,
-                published=seen.published,
-                leftovers=self._leftovers,
-                superseded=seen.superseded,
-                partly=seen.partly,
-            ),
+            observed=self._observed(seen),
             heads=course.cover(chunks).hex(),
             found=dict(self._found),
             findings=self._listed,
@@ -221,6 +216,12 @@ class _Reconciler:
             else ("row" if batch.admitted else "item"),
             basis=course.basis(batch, chunks),
         )
+
+    def _observed(self, seen: Observer | None) -> Observed:
+        if seen is None:
+            return Observed(how=self._how)
+        return Observed(how=self._how, outputs=seen.outputs, files=seen.files, published=seen.published,
+                        leftovers=self._leftovers, superseded=seen.superseded, partly=seen.partly)  # fmt: skip
 
 
 def _miscounted(chunks: Sequence[Chunk], states: Mapping[State, int]) -> Iterator[Finding]:

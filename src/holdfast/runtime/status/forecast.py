@@ -282,6 +282,9 @@ class Forecast:
     usd: Decimal | None
 
 
+NOTHING_LEFT = Forecast(left=0, rate=None, seconds=0.0, work_seconds=0.0, usd=Decimal(0))
+
+
 class Recent:
     """What the last commits of a batch tell, read once: what items took and cost, how fast they came, when they did."""
 

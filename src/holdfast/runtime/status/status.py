@@ -14,7 +14,14 @@ from holdfast.core.plain import Plain
 from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.lifecycle import Seal
 from holdfast.runtime.status import orphans, statistics
-from holdfast.runtime.status.forecast import RECENT_ENTRIES, Forecast, Recent, forecast_left, recent_commits
+from holdfast.runtime.status.forecast import (
+    NOTHING_LEFT,
+    RECENT_ENTRIES,
+    Forecast,
+    Recent,
+    forecast_left,
+    recent_commits,
+)
 from holdfast.runtime.status.orphans import Activity, Blame
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item
@@ -123,12 +130,12 @@ class Status(Plain):
         return self.ingested_at is not None and self.counts.pending == 0
 
 
-def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> Status:
-    """The batch as it stands now."""
+def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead, brief: bool = False) -> Status:
+    """Return the batch as it is now. `brief`: of one with nothing left to do, without what its last commits tell."""
     chunks, now = store.chunks(batch.id), store.now()
     counts = count_of(store, batch, chunks, now=now, is_dead=is_dead)
     totals = statistics.totals(chunks)
-    recent = Recent(recent_commits(store, chunks, RECENT_ENTRIES))
+    recent = Recent(recent_commits(store, chunks, RECENT_ENTRIES)) if counts.pending or not brief else None
     is_empty = not counts.pending and lifecycle.is_empty(store, batch)
     may_continue = bool(counts.pending) or batch.ingested_at is None
     codes = Counter[str]()
@@ -146,11 +153,13 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) ->
         course=batch.course,
         ends_at=batch.ends_at,
         end=None if is_empty else end_of_batch(store, batch, counts, now),
-        progressed_at=recent.progressed_at(chunks),
+        progressed_at=None if recent is None else recent.progressed_at(chunks),
         stages=tuple(lookup.stage_names(batch)),
         counts=counts,
         totals=totals,
-        forecast=forecast_left(store, batch, chunks, recent, left=counts.pending, running=counts.running),
+        forecast=NOTHING_LEFT
+        if recent is None
+        else forecast_left(store, batch, chunks, recent, left=counts.pending, running=counts.running),
         leases=tuple(
             _held(chunk, now, is_dead, store.capabilities.one_clock)
             for chunk in chunks
@@ -182,15 +191,19 @@ def end_of_batch(store: Store, batch: Batch, counts: StateCounts, now: float) ->
 def count_of(
     store: Store, batch: Batch, chunks: Sequence[Chunk], *, now: float, is_dead: IsDead = owners.is_dead
 ) -> StateCounts:
-    """Every item of a batch once, with the patience that the batch was last run with."""
-    return count(chunks, Activity.of(store, batch, chunks, now=now, is_dead=is_dead))
+    """Count every item of a batch once, with the patience that the batch was last run with."""
+    is_open = any(chunk.pending for chunk in chunks)
+    return count(chunks, Activity.of(store, batch, chunks, now=now, is_dead=is_dead) if is_open else None)
 
 
-def count(chunks: Sequence[Chunk], activity: Activity) -> StateCounts:
-    """Every item once. The rows of the chunks were read together, so the sum holds."""
+def count(chunks: Sequence[Chunk], activity: Activity | None) -> StateCounts:
+    """Count every item once. The rows of the chunks were read together, so the sum holds. Where nothing is pending, it
+    does not matter who is at work."""
     pending: Counter[str] = Counter()
-    for chunk in chunks:
-        pending[_word(chunk, activity)] += chunk.pending
+    if activity is not None:
+        for chunk in chunks:
+            if left := chunk.pending:
+                pending[_word(chunk, activity)] += left
     return StateCounts(
         expected=sum(chunk.size for chunk in chunks),
         done=sum(chunk.counts.done for chunk in chunks),
@@ -206,8 +219,6 @@ def count(chunks: Sequence[Chunk], activity: Activity) -> StateCounts:
 
 
 def _word(chunk: Chunk, activity: Activity) -> str:
-    if not chunk.pending:
-        return "settled"
     facts = activity.facts(chunk)
     if acts.judge_orphan(facts, now=activity.now, grace=activity.grace, dead_after=0.0) is not None:
         return "orphaned"

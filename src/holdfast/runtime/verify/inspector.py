@@ -17,7 +17,7 @@ from holdfast.core.verify import GONE, Decision, Depth, Finding, Inspection, Ver
 from holdfast.runtime.define.calls import Asker, Verifier, here, no_answer
 from holdfast.runtime.define.context import Context
 from holdfast.runtime.define.schema import Invalid
-from holdfast.runtime.define.stage import Stage
+from holdfast.runtime.define.stage import Stage, sinks_among
 from holdfast.runtime.sinks.base import Evidence, Obstructed, Sink, SinkTrouble, TakenOver
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.text import command
@@ -33,11 +33,6 @@ def sinks_of(batch: Batch) -> dict[int, Files]:
         for stage, sink in enumerate(sinks)
         if sink is not None and sink.get("kind") == "files"
     }
-
-
-def sinks_among(stages: Sequence[Stage]) -> dict[int, Sink]:
-    """Return the sinks of a pipeline, by stage."""
-    return {index: stage.sink for index, stage in enumerate(stages) if stage.sink is not None}
 
 
 def value_of(stage: Stage, output: Output, batch: str, item: StoredItem) -> Any:

@@ -52,3 +52,15 @@ def test_values_become_json_by_one_rule() -> None:
         f"derive from Plain of core/plain.py, and list names in _tells: {found - WRITES_ITS_OWN}"
     )
     assert found == WRITES_ITS_OWN, f"take out of WRITES_ITS_OWN: {WRITES_ITS_OWN - found}"
+
+
+def test_fault_points_are_reached_through_their_module() -> None:
+    """`reach` is another function once something is armed: a name that was imported before would never strike."""
+    wrong = [
+        f"{module.place}:{node.lineno}"
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "holdfast.stores.faults"
+        if any(alias.name == "reach" for alias in node.names)
+    ]
+    assert not wrong, tell("Import the module, and call faults.reach(…).", wrong)

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.stores import faults
-from holdfast.stores.faults import parse, reach
+from holdfast.stores.faults import parse
 
 
 @pytest.fixture
@@ -11,18 +11,18 @@ def struck(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What was struck; nothing is really killed here."""
     seen: list[tuple[str, str]] = []
     monkeypatch.setattr(faults, "_strike", lambda point, mode: seen.append((point, mode)))
-    monkeypatch.setattr(faults, "_hook", None)
+    monkeypatch.setattr(faults, "reach", faults._unarmed)
     return seen
 
 
 def test_a_point_is_struck_when_it_is_reached_for_the_nth_time_and_never_again(struck: list[tuple[str, str]]) -> None:
     faults.arm(parse("commit.written:3:stop"))
     for _ in range(2):
-        reach("commit.written")
-        reach("commit.after")
+        faults.reach("commit.written")
+        faults.reach("commit.after")
     assert struck == []
     for _ in range(5):
-        reach("commit.written")
+        faults.reach("commit.written")
     assert struck == [("commit.written", "stop")]
 
 
@@ -33,13 +33,13 @@ def test_the_first_time_and_a_kill_are_meant_where_nothing_is_said(
     spec: str, mode: str, struck: list[tuple[str, str]]
 ) -> None:
     faults.arm(parse(spec))
-    reach("claim.after")
+    faults.reach("claim.after")
     assert struck == [("claim.after", mode)]
 
 
 def test_nothing_happens_where_nothing_is_armed(struck: list[tuple[str, str]]) -> None:
     for point in faults.POINTS:
-        reach(point)
+        faults.reach(point)
     assert struck == []
 
 
@@ -53,7 +53,7 @@ def test_what_is_no_fault_is_refused(spec: str) -> None:
 
 
 def test_an_injected_error_looks_like_one_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faults, "_hook", parse("note.after:1:raise"))
+    monkeypatch.setattr(faults, "reach", parse("note.after:1:raise"))
     with pytest.raises(OSError, match=r"injected at note\.after") as caught:
-        reach("note.after")
+        faults.reach("note.after")
     assert caught.value.errno == 5

@@ -17,16 +17,15 @@ from typing import Any
 import msgspec
 
 from holdfast.core import course
-from holdfast.core.errors import Damaged, StoreError
+from holdfast.core.errors import StoreError
 from holdfast.core.model import Chunk, Claim, Item, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, excuse
 from holdfast.core.settle import NOTHING
 from holdfast.runtime.engine import exchange as ex
-from holdfast.runtime.engine.dispatch import INLINE_SECONDS, Appetite, Purse, Slots, StageQueue
+from holdfast.runtime.engine.dispatch import INLINE_SECONDS, Appetite, EmptyGrants, Purse, Slots, StageQueue
 from holdfast.runtime.engine.hold import Hold, adjoining, by_hold
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
 from holdfast.runtime.partitions import is_row
-from holdfast.runtime.text import command, many
 from holdfast.stores.base import Idle
 
 BLAME_SECONDS = 1.0
@@ -68,8 +67,7 @@ class Desk:
         self._is_begun = self._gave_back = False
         self._takes_turns = False
         """Whether the reading of the source was told to wait its turn."""
-        self._empty: set[int] = set()
-        """Chunks whose last grant had nothing to load."""
+        self._grants = EmptyGrants(rules.name)
         self._answered: list[tuple[Any, int]] = []
         """What came back and holds its slots until it is committed: so far may the workers run ahead of the disk."""
 
@@ -400,7 +398,7 @@ class Desk:
         return len(items)
 
     def _take_page(self, hold: Hold, items: Sequence[Item]) -> Effects:
-        self._check_loaded(hold, items)
+        self._grants.check(hold, items)
         hold.read(items)
         if self.takes_ranges:
             hold.checkpoints = {at.n: at for at in (yield ex.ReadCheckpoints(hold.claim))}
@@ -409,21 +407,6 @@ class Desk:
             hold.condemn(items)
         else:
             hold.take_in(items, self.now, self.moment, from_store=True)
-
-    def _check_loaded(self, hold: Hold, items: Sequence[Item]) -> None:
-        """Stop at a chunk that counts pending items and has none: it would be claimed and let go for ever. Once that
-        may be, because somebody settled them behind the grant; a second grant knows of that."""
-        if items or hold.loaded_to is not None:
-            self._empty.discard(hold.lease.chunk)
-        elif hold.lease.chunk not in self._empty:
-            self._empty.add(hold.lease.chunk)
-        else:
-            batch, pending = self.rules.name, hold.claim.pending
-            raise Damaged(
-                f"chunk {hold.lease.chunk} of batch {batch!r} counts {many(pending, 'pending item')}, and the store "
-                f"has none to hand out: it is damaged; `{command('audit verify', batch)}` says more; put "
-                "back a backup"
-            )
 
     # -- dispatch -------------------------------------------------------------------------------------------------
 

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.core import retry
+from holdfast.core.errors import Damaged
 from holdfast.core.limits import BREAKER_PAUSE, CLAIM_ITEMS, DEFERRED_SECONDS, SLICE_ITEMS
-from holdfast.core.model import Chunk
+from holdfast.core.model import Chunk, Item
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
 from holdfast.core.retry import Circuit, Phase, Policy, Rule
 from holdfast.core.settle import Reached, Settled, booked
 from holdfast.runtime.define.calls import Adopter, Verifier
 from holdfast.runtime.engine.exchange import Portion
 from holdfast.runtime.engine.hold import Hold
-from holdfast.runtime.text import in_words
+from holdfast.runtime.text import command, in_words, many
 
 ENOUGH = 8
 """Outcomes before a measurement is believed."""
@@ -444,3 +445,25 @@ class Appetite:
             if not queue.pace.quick:
                 return self._rate.value
         return max(self._rate.value, 1 / sum(queue.pace.mean for queue in self._queues) / 4)
+
+
+class EmptyGrants:
+    """Chunks whose last grant had nothing to load."""
+
+    def __init__(self, batch: str) -> None:
+        self._batch, self._chunks = batch, set[int]()
+
+    def check(self, hold: Hold, items: Sequence[Item]) -> None:
+        """Stop at a chunk that counts pending items and has none: it would be claimed and let go for ever. Once that
+        may be, because somebody settled them behind the grant; a second grant knows of that."""
+        chunk = hold.lease.chunk
+        if items or hold.loaded_to is not None:
+            self._chunks.discard(chunk)
+        elif chunk not in self._chunks:
+            self._chunks.add(chunk)
+        else:
+            raise Damaged(
+                f"chunk {chunk} of batch {self._batch!r} counts {many(hold.claim.pending, 'pending item')}, and the "
+                f"store has none to hand out: it is damaged; `{command('audit verify', self._batch)}` says more; put "
+                "back a backup"
+            )

@@ -19,7 +19,7 @@ from holdfast.runtime.operate import audit, operations
 from holdfast.runtime.operate.recover import set_aside
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.names import FOLDER
-from holdfast.runtime.sinks.rivals import Names
+from holdfast.runtime.sinks.rivals import Names, NamesHolder
 
 from .support import App, Calls, run
 
@@ -43,6 +43,25 @@ def pipeline(
 
 def contents() -> dict[str, str]:
     return {path.name: path.read_text() for path in Path("out").iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_disk_that_is_full_when_names_are_taken_is_told_and_the_next_run_works(
+    nth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, left, write = Calls(), iter(range(1, nth + 1)), Names.write
+
+    def fill(names: Names, holder: NamesHolder) -> None:
+        if next(left, None) == nth:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(names, holder)
+
+    monkeypatch.setattr(Names, "write", fill)
+    p = pipeline(calls)
+    with pytest.raises(hf.StoreError, match=r"No space left.*see to the disk, then run again"):
+        run(p, [1, 2], batch="monday")
+    assert len(calls) == 0
+    assert run(p, [1, 2], batch="monday").is_complete
 
 
 def test_a_second_batch_is_refused_before_anything_is_paid() -> None:

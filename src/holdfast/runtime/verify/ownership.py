@@ -51,6 +51,8 @@ class Ownership:
             for claim in claims:
                 claim.know(batch)
                 _take(claim, self)
+        except OSError as error:
+            raise _unclear(batch.name, error) from error
         finally:
             for note in before:
                 note.close()
@@ -86,8 +88,7 @@ def own(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Owne
             _own(each, found)
     except OSError as error:
         found.close()
-        raise StoreError(f"whose the output files of batch {name!r} are cannot be told: {error}; see to the disk, "
-                         "then run again: nothing was done") from error  # fmt: skip
+        raise _unclear(name, error) from error
     except BaseException:
         found.close()
         raise
@@ -96,6 +97,13 @@ def own(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Owne
     if known.ingested_at is None or any(chunk.pending for chunk in store.chunks(known.id)):
         found.check_idle(name)
     return found
+
+
+def _unclear(batch: str, error: OSError) -> StoreError:
+    return StoreError(
+        f"whose the output files of batch {batch!r} are cannot be told: {error}; see to the disk, then run again: "
+        "nothing was done"
+    )
 
 
 def obstacles(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> list[str]:

@@ -35,9 +35,9 @@ import pytest  # noqa: E402
 from holdfast.testing.simulator import on_a_bucket, search  # noqa: E402
 from tests.damage import original, test_flips  # noqa: E402
 from tests.faults.chance import Story  # noqa: E402
-from tests.faults.nursery import Nursery  # noqa: E402
 from tests.faults.scene import Scene  # noqa: E402
 from tests.fleet.rampage import Rampage  # noqa: E402
+from tests.forkserver import MODULES, ForkServer  # noqa: E402
 from tests.iofaults import shim, siege  # noqa: E402
 from tests.powerloss import crash_states, survey  # noqa: E402
 from tests.powerloss import story as powered  # noqa: E402
@@ -80,13 +80,13 @@ class Generators:
 
     def story(self, seed: int) -> Counter[str]:
         """One batch, and a random sequence of everything that can happen to a process."""
-        told = Story(Scene(self._nursery, new_folder(), items=40), seed)
+        told = Story(Scene(self._forkserver, new_folder(), items=40), seed)
         look_at(told.tell(), told.scene)
         return told.counts
 
     def fleet(self, seed: int) -> Counter[str]:
         """Three processes on one file, killed at random; with every second seed stopped and woken, too."""
-        fire = Rampage(Scene(self._nursery, new_folder(), items=120), seed, stops=seed % 2 == 0)
+        fire = Rampage(Scene(self._forkserver, new_folder(), items=120), seed, stops=seed % 2 == 0)
         fire.go_on_until(lambda counts: counts["kills"] >= KILLS)
         look_at(fire.finish(), fire.scene)
         return fire.counts
@@ -110,16 +110,16 @@ class Generators:
         """System calls that fail."""
         if self._broken_disk is None:
             return Counter()
-        nursery, calls = self._broken_disk
-        laid = siege.Siege(nursery, new_folder()).lay(siege.sample(calls, seed, FAULTS))
+        forkserver, calls = self._broken_disk
+        laid = siege.Siege(forkserver, new_folder()).lay(siege.sample(calls, seed, FAULTS))
         if laid.complaints:
             raise Failed("\n  ".join([f"in {laid.folder}:", *laid.complaints[:20]]))
         shutil.rmtree(laid.folder)
         return Counter({"I/O faults": laid.counts["faults"]})
 
     @cached_property
-    def _nursery(self) -> Nursery:
-        return self._open.enter_context(Nursery())
+    def _forkserver(self) -> ForkServer:
+        return self._open.enter_context(ForkServer(*MODULES))
 
     @cached_property
     def _recorded(self) -> tuple[powered.Story, Judge]:
@@ -134,14 +134,14 @@ class Generators:
         return closed, original.make(self.place / "killed", closed=False), self.place / "spoilt"
 
     @cached_property
-    def _broken_disk(self) -> tuple[Nursery, list[shim.Call]] | None:
+    def _broken_disk(self) -> tuple[ForkServer, list[shim.Call]] | None:
         try:
             library = shim.build(self.place)
         except shim.CannotBuild as error:
             say(f"no I/O faults here: {error}")
             return None
-        nursery = self._open.enter_context(Nursery(*siege.MODULES, env={"LD_PRELOAD": str(library)}))
-        return nursery, siege.survey(nursery, new_folder())
+        forkserver = self._open.enter_context(ForkServer(*siege.MODULES, env={"LD_PRELOAD": str(library)}))
+        return forkserver, siege.survey(forkserver, new_folder())
 
 
 ROUND = ("simulation", "swaps", *["story"] * 5, "fleet", "power", "damage", "disk", *["story"] * 5, "fleet")
@@ -155,7 +155,7 @@ def new_folder() -> Path:
 def look_at(complaints: list[str], scene: Scene) -> None:
     if complaints:
         raise Failed("\n  ".join([f"in {scene.folder}:", *complaints[:20]]))
-    scene.nursery.clear()
+    scene.forkserver.clear()
     shutil.rmtree(scene.folder)
 
 

@@ -10,11 +10,9 @@ import pytest
 from holdfast.stores.open import open_store
 from tests.buckets import fleet_app
 from tests.faults import app, oracle
-from tests.faults.nursery import Nursery, Process
-from tests.faults.scene import Scene, nursery
+from tests.faults.scene import Scene
 from tests.faults.world import KILLED
-
-__all__ = ["nursery"]
+from tests.forkserver import ForkServer, Process
 
 ROUNDS = 10
 ITEMS = 25
@@ -27,7 +25,7 @@ class Fleet(Scene):
 
     def start(self, *argv: str, fault: str = "", what: str = "run", sabotage: str | None = None) -> Process:
         items = ["--items", str(self.items)] if what == "run" else []
-        return self.nursery.start("tests.buckets.fleet_app", [what, *items, *argv], cwd=self.folder, fault=fault)
+        return self.forkserver.start("tests.buckets.fleet_app", [what, *items, *argv], cwd=self.folder, fault=fault)
 
     def come_to_an_end(self) -> None:
         """A clean run; who died alone too often is tried again."""
@@ -39,14 +37,14 @@ class Fleet(Scene):
 
 
 @pytest.fixture
-def fleets(nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Fleet]:
+def fleets(forkserver: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Fleet]:
     monkeypatch.setattr(oracle, "SqliteStore", open_store)
     for name in ("STORE", "BATCH"):
         monkeypatch.setattr(app, name, getattr(app, name))
     folders = [tmp_path / "north", tmp_path / "south"]
     for folder in folders:
         folder.mkdir()
-    return [Fleet(nursery, folder, items=ITEMS) for folder in folders]
+    return [Fleet(forkserver, folder, items=ITEMS) for folder in folders]
 
 
 @pytest.mark.slow

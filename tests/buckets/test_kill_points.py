@@ -10,10 +10,8 @@ from holdfast.stores.faults import POINTS
 from holdfast.stores.open import open_store
 from tests.buckets import app as bucket_app
 from tests.faults import app, oracle
-from tests.faults.nursery import Nursery, Process
-from tests.faults.scene import Scene, few, kill_and_resume, nursery
-
-__all__ = ["nursery"]
+from tests.faults.scene import Scene, few, kill_and_resume
+from tests.forkserver import ForkServer, Process
 
 Make = Callable[[], "BucketScene"]
 ITEMS = 9
@@ -31,11 +29,11 @@ class BucketScene(Scene):
 
     def start(self, *argv: str, fault: str = "", what: str = "run", sabotage: str | None = None) -> Process:
         items = ["--items", str(self.items)] if what == "run" else []
-        return self.nursery.start("tests.buckets.app", [what, *items, *argv], cwd=self.folder, fault=fault)
+        return self.forkserver.start("tests.buckets.app", [what, *items, *argv], cwd=self.folder, fault=fault)
 
 
 @pytest.fixture
-def make(nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+def make(forkserver: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     made = 0
 
     def scene() -> BucketScene:
@@ -44,11 +42,11 @@ def make(nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         folder = tmp_path / f"{made:03}"
         folder.mkdir()
         monkeypatch.setattr(app, "STORE", bucket_app.url_in(folder))
-        return BucketScene(nursery, folder, items=ITEMS)
+        return BucketScene(forkserver, folder, items=ITEMS)
 
     monkeypatch.setattr(oracle, "SqliteStore", open_store)
     yield scene
-    nursery.clear()
+    forkserver.clear()
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import python
+from tests.cli.conftest import new_python, python
 
 
 @pytest.mark.slow
 @pytest.mark.promise("P13", "P10", "A7")
 def test_the_demo_kills_resumes_and_adds_up(tmp_path: Path) -> None:
-    answer = python("demo", "--dir", "here", "--json", cwd=tmp_path)
+    answer = new_python("demo", "--dir", "here", "--json", cwd=tmp_path)
     assert answer.code == 0, answer.err
     told = answer.document
     assert told["holds"]

@@ -1,16 +1,13 @@
 """`holdfast run`: found, run, killed, resumed, reported, with the exit code that says how it went."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Answer, clean_environment, python
+from tests.cli.conftest import new_python, python, start
+from tests.forkserver import Process
 from tests.runtime.support import wait_for
 
 APP = """
@@ -53,7 +50,7 @@ def counts(folder: Path, batch: str = "rows") -> dict[str, int]:
 
 
 def test_a_file_with_one_pipeline_needs_no_name(app: Path) -> None:
-    answer = python("run", "app.py", cwd=app)
+    answer = new_python("run", "app.py", cwd=app)
     assert answer.code == 0, answer.err
     assert "rows: complete. All 20 items are accounted for." in answer.out
     assert counts(app)["done"] == 20
@@ -107,36 +104,20 @@ def test_another_store(app: Path) -> None:
     assert not (app / ".holdfast").exists()
 
 
-def start(app: Path, **environment: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "run", "app.py:rows", "--workers", "2", "--no-progress"],
-        cwd=app,
-        env=clean_environment(**environment),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def wait_for_progress(app: Path, at_least: int) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if (app / ".holdfast" / "state.db").exists():
-            answer: Answer = python("status", "rows", "--json", cwd=app)
-            if answer.code == 0 and answer.document["counts"]["done"] >= at_least:
-                return
-        time.sleep(0.05)
-    raise AssertionError("no progress")
+def start_and_hold(app: Path, items: int) -> Process:
+    """A run that is in the middle: from row 20 on, rows end once the run stops, not before."""
+    options = ("--workers", "2", "--no-progress")
+    child = start("run", "app.py:rows", *options, cwd=app, HELD="20", ITEMS=str(items))
+    wait_for((app / "held").exists)
+    return child
 
 
 @pytest.mark.promise("A7", "P10")
 def test_ctrl_c_drains_ends_with_75_and_the_next_run_goes_on(app: Path) -> None:
-    child = start(app, HELD="20", ITEMS="200")  # from which on they end once the run stops, not before
-    wait_for((app / "held").exists)
-    child.send_signal(signal.SIGINT)
-    said, _ = child.communicate(timeout=30)
-    assert child.returncode == 75
-    assert "interrupted" in said
+    child = start_and_hold(app, 200)
+    child.signal(signal.SIGINT)
+    assert child.wait() == 75, child.err
+    assert "interrupted" in child.out
     before = counts(app)
     assert before["pending"] > 0
     answer = python("run", "app.py:rows", "--json", cwd=app, ITEMS="200")
@@ -146,10 +127,7 @@ def test_ctrl_c_drains_ends_with_75_and_the_next_run_goes_on(app: Path) -> None:
 
 @pytest.mark.promise("A7", "P10")
 def test_a_killed_run_goes_on(app: Path) -> None:
-    child = start(app, SLEEP="0.05", ITEMS="100")
-    wait_for_progress(app, 3)
-    os.kill(child.pid, signal.SIGKILL)
-    child.communicate()
+    start_and_hold(app, 100).kill()
     assert python("audit", "verify", cwd=app).code == 0
     assert python("run", "app.py:rows", cwd=app, ITEMS="100").code == 0
     assert counts(app)["done"] == 100
@@ -205,5 +183,5 @@ def test_stages_on_processes_find_the_file(app: Path) -> None:
         "import os\nimport holdfast as hf\np = hf.Pipeline('p', source=[1, 2, 3])\n"
         "@p.stage(executor='processes')\ndef who(n: int) -> int:\n    return os.getpid()\n"
     )
-    answer = python("run", "procs.py:p", "--workers", "2", cwd=app)
+    answer = new_python("run", "procs.py:p", "--workers", "2", cwd=app)
     assert answer.code == 0, answer.err

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +14,7 @@ import holdfast as hf
 from holdfast.core.model import Claim, Item
 from holdfast.runtime.operate import audit
 from holdfast.stores.sqlite import SqliteStore
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, python
 from tests.runtime.support import run
 
 FILES = ("state.db", "state.db-wal", "state.db-shm", "state.db-fence")
@@ -133,11 +131,10 @@ def numbers() -> list[int]:
 def test_a_process_whose_log_vanishes_ends_with_1_and_the_next_completes(folder: Path) -> None:
     Path("app.py").write_text(APP)
     Path("harm").touch()
-    command = [sys.executable, "-m", "holdfast", "run", "app.py"]
-    first, second = (subprocess.run(command, capture_output=True, text=True, check=False) for _ in range(2))
-    assert (first.returncode, second.returncode) == (1, 0), (first.stderr, second.stderr)
-    assert "state.db-wal was removed or moved away while it was in use" in first.stderr
-    assert "run again" in first.stderr
+    first, second = (python("run", "app.py", cwd=folder) for _ in range(2))
+    assert (first.code, second.code) == (1, 0), (first.err, second.err)
+    assert "state.db-wal was removed or moved away while it was in use" in first.err
+    assert "run again" in first.err
 
 
 # -- set back ---------------------------------------------------------------------------------------------------------

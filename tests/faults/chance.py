@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from holdfast.stores.faults import POINTS
 from tests.faults import app
-from tests.faults.nursery import PATIENCE, Process
 from tests.faults.scene import Scene
 from tests.faults.world import KILLED, read_effects
+from tests.forkserver import PATIENCE, Process
 
 SHORT = ("--lease", "0.3s")
 HOT = [point for point in POINTS if point.startswith(("stage.", "sink.", "commit.", "claim."))]

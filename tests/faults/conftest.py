@@ -1,5 +1,5 @@
 """Fixtures of the layer that kills processes at named points."""
 
-from tests.faults.scene import nursery, scene, scenes
+from tests.faults.scene import scene, scenes
 
-__all__ = ["nursery", "scene", "scenes"]
+__all__ = ["scene", "scenes"]

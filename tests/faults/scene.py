@@ -14,7 +14,7 @@ from holdfast.core.model import Batch, Chunk, Output, StoredEvent, StoredItem, c
 from holdfast.stores.base import Store, each_entry, each_item, each_output
 from holdfast.stores.open import open_store
 from tests.faults import app, ending_oracle, oracle
-from tests.faults.nursery import Nursery, Process
+from tests.forkserver import ForkServer, Process
 
 KILLED = -signal.SIGKILL
 ELSEWHERE = ("amend.", "steer.", "seal.", "reopen.", "delivered.", "bucket.")
@@ -42,8 +42,8 @@ def kill_and_resume(make: "Callable[[], Scene]", point: str, hits: Iterable[int]
 class Scene:
     """Runs the app in one folder and remembers which of its processes did not end well."""
 
-    def __init__(self, nursery: Nursery, folder: Path, *, items: int = 20, sabotage: str = "") -> None:
-        self.nursery = nursery
+    def __init__(self, forkserver: ForkServer, folder: Path, *, items: int = 20, sabotage: str = "") -> None:
+        self.forkserver = forkserver
         self.folder = folder
         self.items = items
         self.sabotage = sabotage
@@ -55,7 +55,7 @@ class Scene:
         items = ["--items", str(self.items)] if what == "run" else []
         way = self.sabotage if sabotage is None else sabotage
         broken = ["--sabotage", way] if way else []
-        return self.nursery.start("tests.faults.app", [what, *items, *broken, *argv], cwd=self.folder, fault=fault)
+        return self.forkserver.start("tests.faults.app", [what, *items, *broken, *argv], cwd=self.folder, fault=fault)
 
     def crash(self, fault: str, *argv: str, what: str = "run") -> bool:
         """Run with a fault armed; False when it came to its end without meeting it."""
@@ -161,21 +161,15 @@ class Scene:
             store.close()
 
 
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as started:
-        yield started
-
-
 @pytest.fixture
-def scene(nursery: Nursery, tmp_path: Path) -> Iterator[Scene]:
+def scene(forkserver: ForkServer, tmp_path: Path) -> Iterator[Scene]:
     """An empty folder to run the app in."""
-    yield Scene(nursery, tmp_path)
-    nursery.clear()
+    yield Scene(forkserver, tmp_path)
+    forkserver.clear()
 
 
 @pytest.fixture
-def scenes(nursery: Nursery, tmp_path: Path) -> Iterator[Any]:
+def scenes(forkserver: ForkServer, tmp_path: Path) -> Iterator[Any]:
     """As many of them as a test wants."""
     made = 0
 
@@ -184,7 +178,7 @@ def scenes(nursery: Nursery, tmp_path: Path) -> Iterator[Any]:
         made += 1
         folder = tmp_path / f"{made:04d}"
         folder.mkdir()
-        return Scene(nursery, folder, **facts)
+        return Scene(forkserver, folder, **facts)
 
     yield make
-    nursery.clear()
+    forkserver.clear()

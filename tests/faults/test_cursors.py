@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.core import canonical, cursor
 from holdfast.stores.open import open_store
-from tests.faults.nursery import Nursery
 from tests.faults.typed_app import BATCH, HANDLED, VALUES, cursor_of, index_of, same
+from tests.forkserver import ForkServer
 
 APP = "tests.faults.typed_app"
 
@@ -27,21 +27,22 @@ def kept(store: str) -> tuple[cursor.Cursor, Any]:
 
 @pytest.mark.promise("B9", "B10")
 @pytest.mark.parametrize("kind", ["sqlite", "bucket"])
-def test_a_cursor_of_every_type_survives_a_kill_and_is_gone_on_from(kind: str, tmp_path: Path) -> None:
+def test_a_cursor_of_every_type_survives_a_kill_and_is_gone_on_from(
+    kind: str, tmp_path: Path, forkserver: ForkServer
+) -> None:
     """Every process is killed when its first checkpoint is durable: the next begins after a cursor of the next type.
     The source knows a cursor only by its exact value and type."""
     store = str(tmp_path / "state.db") if kind == "sqlite" else f"file://{tmp_path}/state"
-    with Nursery(APP) as nursery:
-        for number in range(len(VALUES) - 1):
-            process = nursery.start(APP, [store], cwd=tmp_path, fault="commit.after:1:kill")
-            assert process.wait() == -signal.SIGKILL, process.err
-            at, acc = kept(store)
-            assert same(at.value, cursor_of(number).value), at
-            assert same(at.tiebreaker, cursor_of(number).tiebreaker), at
-            assert same(acc, VALUES[: number + 1])
-        process = nursery.start(APP, [store], cwd=tmp_path)
-        assert process.wait() == 0, process.err
-        assert process.report == {"rows": len(VALUES), "same": True}
+    for number in range(len(VALUES) - 1):
+        process = forkserver.start(APP, [store], cwd=tmp_path, fault="commit.after:1:kill")
+        assert process.wait() == -signal.SIGKILL, process.err
+        at, acc = kept(store)
+        assert same(at.value, cursor_of(number).value), at
+        assert same(at.tiebreaker, cursor_of(number).tiebreaker), at
+        assert same(acc, VALUES[: number + 1])
+    process = forkserver.start(APP, [store], cwd=tmp_path)
+    assert process.wait() == 0, process.err
+    assert process.report == {"rows": len(VALUES), "same": True}
     assert (tmp_path / HANDLED).read_text().split() == [str(n) for n in range(len(VALUES))]
 
 

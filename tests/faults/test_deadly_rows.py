@@ -1,7 +1,6 @@
 """A row that kills its process is buried, and the process is killed again before its checkpoint moves past that."""
 
 import signal
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -9,28 +8,22 @@ import pytest
 
 from holdfast.stores.sqlite import SqliteStore
 from tests.faults.deadly_app import DEADLY, STORE
-from tests.faults.nursery import Nursery
+from tests.forkserver import ForkServer
 
 APP = "tests.faults.deadly_app"
-
-
-@pytest.fixture(scope="module")
-def nursery_of_rows() -> Iterator[Nursery]:
-    with Nursery(APP) as made:
-        yield made
 
 
 @pytest.mark.promise("B7", "A15")
 @pytest.mark.parametrize("how", ["bounded", "follow"])
 @pytest.mark.parametrize("again", [0, 3])
 def test_after_a_crash_between_a_burial_and_its_checkpoint_the_next_row_is_not_buried_for_it(
-    nursery_of_rows: Nursery, tmp_path: Path, how: str, again: int
+    forkserver: ForkServer, tmp_path: Path, how: str, again: int
 ) -> None:
     """Whoever comes next is told that the first row it meets is to blame: that one has been buried, the next is
     innocent. So however often it dies there again."""
 
     def run(fault: str = "") -> tuple[int, str]:
-        process = nursery_of_rows.start(APP, [how], cwd=tmp_path, fault=fault)
+        process = forkserver.start(APP, [how], cwd=tmp_path, fault=fault)
         return process.wait(), process.out + process.err
 
     assert run()[0] == -signal.SIGKILL  # from now on the batch is there, and only burials add items

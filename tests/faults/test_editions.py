@@ -12,23 +12,25 @@ from holdfast.runtime import lookup
 from holdfast.runtime.operate.audit import verify
 from holdfast.stores.open import open_store
 from tests.faults import editions
-from tests.faults.nursery import Nursery
+from tests.forkserver import ForkServer
 
 POINTS = ("act.before", "act.written", "act.after", "open_batch.before", "open_batch.written", "open_batch.after")
 HITS = [(point, hit) for point in POINTS for hit in ((1, 2) if point.startswith("act.") else (1,))]
 
 
-def run(nursery: Nursery, folder: Path, edition: int, fault: str = "") -> tuple[int, str]:
-    process = nursery.start("tests.faults.editions", ["--edition", str(edition)], cwd=folder, fault=fault)
+def run(forkserver: ForkServer, folder: Path, edition: int, fault: str = "") -> tuple[int, str]:
+    process = forkserver.start("tests.faults.editions", ["--edition", str(edition)], cwd=folder, fault=fault)
     return process.wait(), process.out
 
 
 @pytest.mark.promise("A1", "A7", "E12")
 @pytest.mark.parametrize(("point", "hit"), HITS)
-def test_killed_between_going_back_and_remembering_it(point: str, hit: int, nursery: Nursery, tmp_path: Path) -> None:
-    assert run(nursery, tmp_path, 1)[0] == 0
-    assert run(nursery, tmp_path, 2, f"{point}:{hit}:kill")[0] == -signal.SIGKILL
-    status, out = run(nursery, tmp_path, 2)
+def test_killed_between_going_back_and_remembering_it(
+    point: str, hit: int, forkserver: ForkServer, tmp_path: Path
+) -> None:
+    assert run(forkserver, tmp_path, 1)[0] == 0
+    assert run(forkserver, tmp_path, 2, f"{point}:{hit}:kill")[0] == -signal.SIGKILL
+    status, out = run(forkserver, tmp_path, 2)
     assert status == 0
     assert json.loads(out) == {str(n): n * 20 + 1 for n in range(editions.COUNT)}
     lines = (tmp_path / editions.EFFECTS).read_text().splitlines()

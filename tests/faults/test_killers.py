@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults import hanging
-from tests.faults.nursery import Nursery
 from tests.faults.scene import KILLED as BY_SIGKILL
 from tests.faults.scene import Scene
 from tests.faults.world import KILLED
+from tests.forkserver import ForkServer
 
 Make = Callable[..., Scene]
 RUNS = 30
@@ -40,10 +40,10 @@ def test_the_item_that_kills_its_process_is_buried_and_no_other(
 
 
 @pytest.mark.promise("A7", "B7")
-def test_worker_processes_that_die_under_their_items_cost_no_item(nursery: Nursery, tmp_path: Path) -> None:
+def test_worker_processes_that_die_under_their_items_cost_no_item(forkserver: ForkServer, tmp_path: Path) -> None:
     """Every one of them is killed at its second item, whichever that is."""
     (tmp_path / hanging.GO).touch()
-    process = nursery.start(
+    process = forkserver.start(
         "tests.faults.hanging", [], cwd=tmp_path, env={"HANG": "processes"}, fault="stage.after:2:kill"
     )
     assert process.wait() == 0, process.err

@@ -17,7 +17,7 @@ from holdfast.runtime.status import statistics
 from holdfast.stores.faults import POINTS
 from holdfast.stores.open import open_store
 from tests.faults import messages
-from tests.faults.nursery import Nursery
+from tests.forkserver import ForkServer
 
 KEYS = 3
 CALLS = Counter({(key, stage): 1 for key in range(KEYS) for stage in messages.STAGES}) + Counter({(2, "price"): 1})
@@ -28,11 +28,11 @@ ELSEWHERE = ("renew.", "act.", "seal.", "reopen.", "delivered.", "migrate.", "bu
 class Receiver:
     """One folder, and the processes that receive messages in it."""
 
-    def __init__(self, nursery: Nursery, folder: Path) -> None:
-        self.nursery, self.folder = nursery, folder
+    def __init__(self, forkserver: ForkServer, folder: Path) -> None:
+        self.forkserver, self.folder = forkserver, folder
 
     def deliver(self, *argv: str, fault: str = "") -> tuple[int, str]:
-        process = self.nursery.start(
+        process = self.forkserver.start(
             "tests.faults.messages", ["--keys", str(KEYS), *argv], cwd=self.folder, fault=fault
         )
         return process.wait(), process.out
@@ -80,7 +80,7 @@ class Receiver:
 
 
 @pytest.fixture
-def receivers(nursery: Nursery, tmp_path: Path) -> Callable[[], Receiver]:
+def receivers(forkserver: ForkServer, tmp_path: Path) -> Callable[[], Receiver]:
     made = 0
 
     def make() -> Receiver:
@@ -88,16 +88,16 @@ def receivers(nursery: Nursery, tmp_path: Path) -> Callable[[], Receiver]:
         made += 1
         folder = tmp_path / str(made)
         folder.mkdir()
-        return Receiver(nursery, folder)
+        return Receiver(forkserver, folder)
 
     return make
 
 
 @pytest.fixture(scope="module")
-def reached(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Counter[str]:
+def reached(forkserver: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Counter[str]:
     """How often each point is reached while three messages are received."""
     folder = tmp_path_factory.mktemp("counted")
-    status, _ = Receiver(nursery, folder).deliver("--count", str(folder / "points.txt"))
+    status, _ = Receiver(forkserver, folder).deliver("--count", str(folder / "points.txt"))
     assert status == 0
     return Counter((folder / "points.txt").read_text().split())
 

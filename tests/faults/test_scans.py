@@ -4,7 +4,6 @@ three shapes: what comes of it is what an uninterrupted run gives, and no row be
 import random
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -20,8 +19,8 @@ from holdfast.runtime.operate import operations
 from holdfast.runtime.partitions import span_of
 from holdfast.stores.base import each_checkpoint, each_entry, each_item
 from holdfast.stores.open import open_store
-from tests.faults.nursery import Nursery
 from tests.faults.scan_app import BATCH, CONVERGED, HANDLED, NAMES, SOURCE, STORE, scan_of
+from tests.forkserver import ForkServer
 
 APP = "tests.faults.scan_app"
 ROWS, EVERY = 230, 20
@@ -31,9 +30,9 @@ SHAPES = ("rows", "fold", "generator")
 class Story:
     """One file, one store, and the processes that worked on it."""
 
-    def __init__(self, nursery: Nursery, folder: Path, shape: str, partitions: int, broken: str = "", *,
+    def __init__(self, forkserver: ForkServer, folder: Path, shape: str, partitions: int, broken: str = "", *,
                  follow: bool = False) -> None:  # fmt: skip
-        self.nursery, self.folder, self.shape, self.partitions = nursery, folder, shape, partitions
+        self.forkserver, self.folder, self.shape, self.partitions = forkserver, folder, shape, partitions
         self.argv = [shape, "--partitions", str(partitions), "--every", str(EVERY), "--broken", broken]
         self.argv += ["--follow"] if follow else []
         folder.mkdir(exist_ok=True)
@@ -46,7 +45,7 @@ class Story:
 
     def run(self, *more: str, fault: str = "") -> Any:
         before = self.handled()
-        process = self.nursery.start(APP, [*self.argv, *more], cwd=self.folder, fault=fault)
+        process = self.forkserver.start(APP, [*self.argv, *more], cwd=self.folder, fault=fault)
         status = process.wait()
         fresh = self.handled()[len(before) :]
         again = self.safe.intersection(fresh)
@@ -92,31 +91,25 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def nursery_of_scans() -> Iterator[Nursery]:
-    with Nursery(APP) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def expected(nursery_of_scans: Nursery, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Any]:
+def expected(forkserver: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Any]:
     """What uninterrupted runs give."""
     found = {}
     for shape in SHAPES:
         for partitions in (1, 5):
             folder = tmp_path_factory.mktemp("whole")
-            found[shape, partitions] = Story(nursery_of_scans, folder, shape, partitions).run()
+            found[shape, partitions] = Story(forkserver, folder, shape, partitions).run()
             assert found[shape, partitions]["rows"] == ROWS
             assert found[shape, partitions]["done"] == partitions
     return found
 
 
 @pytest.fixture
-def story(nursery_of_scans: Nursery, tmp_path: Path) -> Any:
+def story(forkserver: ForkServer, tmp_path: Path) -> Any:
     count = iter(range(1000))
     yield lambda shape, partitions, broken="", **how: Story(
-        nursery_of_scans, tmp_path / str(next(count)), shape, partitions, broken, **how
+        forkserver, tmp_path / str(next(count)), shape, partitions, broken, **how
     )
-    nursery_of_scans.clear()
+    forkserver.clear()
 
 
 @pytest.mark.promise("B1", "B2", "B6", "B7", "B10")
@@ -266,7 +259,7 @@ def test_a_convergence_that_raises_ends_the_process_with_an_error_and_the_next_o
     story: Any, expected: Any
 ) -> None:
     it = story("fold", 5)
-    process = it.nursery.start(APP, [*it.argv, "--converge", "raise"], cwd=it.folder)
+    process = it.forkserver.start(APP, [*it.argv, "--converge", "raise"], cwd=it.folder)
     assert process.wait() not in (0, -signal.SIGKILL)
     assert "converge 'converge' raised ValueError: these parts do not fit" in process.err
     it.check(it.run(), expected["fold", 5])
@@ -305,12 +298,12 @@ def test_a_thousand_rows_at_two_hundred_are_four_checkpoints_and_a_completion(
 
 @pytest.mark.promise("B14", "B1")
 def test_a_crash_after_three_of_them_resumes_at_row_six_hundred(
-    nursery_of_scans: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    forkserver: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path(SOURCE).write_text("id,price\n" + "".join(f"{n},1.5\n" for n in range(1000)))
     argv = ["fold", "--every", "200"]
-    process = nursery_of_scans.start(APP, argv, cwd=tmp_path, fault="commit.after:3:kill")
+    process = forkserver.start(APP, argv, cwd=tmp_path, fault="commit.after:3:kill")
     assert process.wait() == -signal.SIGKILL
     with closing(open_store(STORE)) as store:
         batch = store.batch(BATCH)
@@ -318,7 +311,7 @@ def test_a_crash_after_three_of_them_resumes_at_row_six_hundred(
         (at,) = each_checkpoint(store, batch.id)
         assert at.rows == 600
     before = len(Path(HANDLED).read_text().splitlines())
-    process = nursery_of_scans.start(APP, argv, cwd=tmp_path)
+    process = forkserver.start(APP, argv, cwd=tmp_path)
     assert process.wait() == 0
     fresh = [line.split()[1] for line in Path(HANDLED).read_text().splitlines()[before:]]
     assert fresh == [str(n) for n in range(600, 1000)]
@@ -374,12 +367,12 @@ def test_what_failed_at_half_of_its_range_does_the_other_half_and_nothing_else(
 
 @pytest.mark.promise("B7")
 def test_a_file_that_changed_is_refused_on_resume_and_nothing_is_handled(
-    nursery_of_scans: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    forkserver: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     good = "id,price\n" + "".join(f"{n},1.5\n" for n in range(1000))
     Path(SOURCE).write_text(good)
-    process = nursery_of_scans.start(APP, ["fold", "--every", "200"], cwd=tmp_path, fault="commit.after:3:kill")
+    process = forkserver.start(APP, ["fold", "--every", "200"], cwd=tmp_path, fault="commit.after:3:kill")
     assert process.wait() == -signal.SIGKILL
     for changed, says in ((good[:5000], "it was shortened"), (good.replace("1.5", "2.5"), "it was rewritten")):
         Path(SOURCE).write_text(changed)

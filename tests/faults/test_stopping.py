@@ -19,8 +19,8 @@ from holdfast.runtime.define.options import Options
 from holdfast.runtime.engine.session import Session
 from tests.faults import hanging
 from tests.faults.chance import Story
-from tests.faults.nursery import PATH, PATIENCE, ROOT, Nursery, Process
 from tests.faults.scene import Scene
+from tests.forkserver import PATH, PATIENCE, ROOT, ForkServer, Process
 
 RUN_AGAIN = 75
 WAYS = ["threads", "async", "blocked", "inline", "processes"]
@@ -31,14 +31,14 @@ BUSY = {"threads": 4, "async": 4, "blocked": 1, "inline": hanging.QUICK + 1, "pr
 class Stage:
     """One folder in which the hanging pipeline runs."""
 
-    def __init__(self, nursery: Nursery, folder: Path) -> None:
-        self.nursery = nursery
+    def __init__(self, forkserver: ForkServer, folder: Path) -> None:
+        self.forkserver = forkserver
         self.folder = folder
 
     def start(self, way: str, *, timeout: str = "", fault: str = "", **options: object) -> Process:
         environment = {"HANG": way, **({"HANG_TIMEOUT": timeout} if timeout else {})}
         command = [json.dumps(options)] if options else []
-        return self.nursery.start("tests.faults.hanging", command, cwd=self.folder, env=environment, fault=fault)
+        return self.forkserver.start("tests.faults.hanging", command, cwd=self.folder, env=environment, fault=fault)
 
     def let_go(self) -> None:
         (self.folder / hanging.GO).touch()
@@ -71,10 +71,10 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
 
 
 @pytest.fixture
-def stage(nursery: Nursery, tmp_path: Path) -> Iterator[Stage]:
-    yield Stage(nursery, tmp_path)
+def stage(forkserver: ForkServer, tmp_path: Path) -> Iterator[Stage]:
+    yield Stage(forkserver, tmp_path)
     (tmp_path / hanging.GO).touch()
-    nursery.clear()
+    forkserver.clear()
 
 
 def interrupted(process: Process) -> None:

@@ -15,8 +15,8 @@ from holdfast.core.model import State
 from holdfast.runtime.status import status
 from holdfast.stores.base import Store, each_entry
 from holdfast.stores.open import open_store
-from tests.faults.nursery import Nursery, Process
 from tests.faults.scan_app import BATCH, HANDLED, SOURCE
+from tests.forkserver import ForkServer, Process
 
 APP = "tests.faults.scan_app"
 ROWS, EVERY = 90, 20
@@ -41,15 +41,15 @@ class Standing:
 class Range:
     """One file in one range, and the processes that work on it."""
 
-    def __init__(self, nursery: Nursery, folder: Path, store: str) -> None:
-        self.nursery, self.folder = nursery, folder
+    def __init__(self, forkserver: ForkServer, folder: Path, store: str) -> None:
+        self.forkserver, self.folder = forkserver, folder
         self.store = store.format(folder) if ":" in store else str(folder / store)
         folder.mkdir()
         (folder / SOURCE).write_text("id,price\n" + "".join(f"{n},1.5\n" for n in range(ROWS)))
 
     def start(self, fault: str = "", lease: str = "30s") -> Process:
         argv = ["generator", "--every", str(EVERY), "--store", self.store, "--lease", lease]
-        return self.nursery.start(APP, argv, cwd=self.folder, fault=fault)
+        return self.forkserver.start(APP, argv, cwd=self.folder, fault=fault)
 
     def open(self) -> Store:
         return open_store(self.store)
@@ -68,16 +68,10 @@ class Range:
         return [int(line.split()[1]) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-@pytest.fixture(scope="module")
-def nursery_of_ranges() -> Iterator[Nursery]:
-    with Nursery(APP) as made:
-        yield made
-
-
 @pytest.fixture(params=STORES, ids=["sqlite", "bucket"])
-def ranges(request: pytest.FixtureRequest, nursery_of_ranges: Nursery, tmp_path: Path) -> Iterator[Iterator[Range]]:
-    yield (Range(nursery_of_ranges, tmp_path / str(n), request.param) for n in range(1000))
-    nursery_of_ranges.clear()
+def ranges(request: pytest.FixtureRequest, forkserver: ForkServer, tmp_path: Path) -> Iterator[Iterator[Range]]:
+    yield (Range(forkserver, tmp_path / str(n), request.param) for n in range(1000))
+    forkserver.clear()
 
 
 @pytest.mark.promise("B3", "B5", "B2", "C10")
@@ -154,12 +148,10 @@ def test_an_error_right_after_a_checkpoint_was_stored_leaves_it_and_the_next_run
 
 
 @pytest.mark.promise("B3", "B5", "C13")
-def test_whoever_finds_a_range_stalled_after_a_yield_goes_on_from_it(
-    nursery_of_ranges: Nursery, tmp_path: Path
-) -> None:
+def test_whoever_finds_a_range_stalled_after_a_yield_goes_on_from_it(forkserver: ForkServer, tmp_path: Path) -> None:
     """The owner stands still when its third checkpoint is durable. While its lease lasts the range is in progress; then
     another process takes it over at row 60, and what the first does after that is not committed."""
-    it = Range(nursery_of_ranges, tmp_path / "stalled", "state.db")
+    it = Range(forkserver, tmp_path / "stalled", "state.db")
     stalled = it.start("commit.after:3:stop", lease="2s")
     assert stalled.wait_until_stopped()
     with closing(it.open()) as store:

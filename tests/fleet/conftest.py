@@ -1,5 +1,5 @@
 """Fixtures of the layer in which several processes work on one file."""
 
-from tests.faults.scene import nursery, scene, scenes
+from tests.faults.scene import scene, scenes
 
-__all__ = ["nursery", "scene", "scenes"]
+__all__ = ["scene", "scenes"]

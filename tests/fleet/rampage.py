@@ -9,9 +9,9 @@ from pathlib import Path
 
 from holdfast.stores.sqlite.file import CHECKPOINT_PAGES
 from tests.faults import app
-from tests.faults.nursery import Process
 from tests.faults.scene import Scene
 from tests.faults.world import KILLED
+from tests.forkserver import Process
 
 FLEET = 3
 LIVES = 0.15

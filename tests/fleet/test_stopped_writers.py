@@ -14,8 +14,8 @@ import pytest
 from holdfast.stores.faults import POINTS
 from holdfast.stores.sqlite import file as sqlite_file
 from holdfast.stores.sqlite import safety
-from tests.faults.nursery import Process
 from tests.faults.scene import ELSEWHERE, Scene
+from tests.forkserver import Process
 
 INSIDE = tuple(
     point

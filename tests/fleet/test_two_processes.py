@@ -14,9 +14,9 @@ import pytest
 
 from holdfast.stores.open import open_store
 from tests.faults import app
-from tests.faults.nursery import PATH, PATIENCE, ROOT, Process
 from tests.faults.scene import Scene
 from tests.faults.world import read_effects
+from tests.forkserver import PATH, PATIENCE, ROOT, Process
 
 Make = Callable[..., Scene]
 PACE = ("--pace", "0.005")

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.stores.faults import POINTS
-from tests.faults.nursery import Process
 from tests.faults.scene import ELSEWHERE, Scene
 from tests.fleet.test_stopped_writers import INSIDE
+from tests.forkserver import Process
 
 pytestmark = pytest.mark.slow  # test_stopped_writers is its quick part
 

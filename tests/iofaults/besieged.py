@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults import app
-from tests.faults.nursery import Nursery, Process
 from tests.faults.scene import Scene
+from tests.forkserver import ForkServer, Process
 from tests.iofaults import shim
 from tests.iofaults.pipeline import DISK
 from tests.iofaults.siege import ADVICE, DEADLY
@@ -19,12 +19,12 @@ ERROR = "holdfast.core.errors."
 class Besieged(Scene):
     """A scene whose effects are written elsewhere, so that they tell the truth."""
 
-    def __init__(self, nursery: Nursery, outside: Path, *, items: int = ITEMS, sabotage: str = "") -> None:
+    def __init__(self, forkserver: ForkServer, outside: Path, *, items: int = ITEMS, sabotage: str = "") -> None:
         self.outside = outside
         disk = outside / DISK
         disk.mkdir(parents=True, exist_ok=True)
         (disk / app.EFFECTS).symlink_to(outside / app.EFFECTS)
-        super().__init__(nursery, disk, items=items, sabotage=sabotage)
+        super().__init__(forkserver, disk, items=items, sabotage=sabotage)
 
     def start(
         self, *argv: str, fault: str = "", what: str = "run", sabotage: str | None = None, limit: int = 0
@@ -35,7 +35,7 @@ class Besieged(Scene):
         way = self.sabotage if sabotage is None else sabotage
         broken = ["--sabotage", way] if way else []
         plan = shim.plan(self.outside, self.folder, fault)
-        return self.nursery.start(
+        return self.forkserver.start(
             "tests.iofaults.pipeline", [*ends, what, *items, *broken, *argv], cwd=self.outside, env=plan
         )
 

@@ -3,9 +3,9 @@
 `every_case` yields each call with each way to fail; `sample` draws from them by a seed. Both take the calls of a life
 that nothing disturbs, which `survey` writes down.
 
-    with siege.nursery(folder) as nursery:
-        calls = siege.survey(nursery, folder / "survey")
-        laid = siege.Siege(nursery, folder / "siege").lay(siege.sample(calls, seed, 100))
+    with siege.forkserver(folder) as forkserver:
+        calls = siege.survey(forkserver, folder / "survey")
+        laid = siege.Siege(forkserver, folder / "siege").lay(siege.sample(calls, seed, 100))
         assert not laid.complaints, (seed, laid.complaints)
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.faults.nursery import Nursery, Process
+from tests.forkserver import ForkServer, Process
 from tests.iofaults import inquest, life, shim
 from tests.iofaults.shim import Call
 
@@ -37,7 +37,7 @@ MODES: dict[str, tuple[str, ...]] = {
 }
 """What may become of a call. A lock that fails gets ENOLCK. A kill after a write is one before the next call."""
 MODULES = ("tests.iofaults.life", "tests.iofaults.inquest", "tests.iofaults.pipeline")
-"""What the nursery imports once, for all."""
+"""What the forkserver imports once, for all."""
 DEADLY = ("kill", "kill_after", "torn_kill")
 ADVICE = re.compile(r"again|free some space|check |choose another|restore|name another", re.IGNORECASE)
 
@@ -53,14 +53,14 @@ class Case(NamedTuple):
         return f"{self.n}:{self.mode} ({self.was})"
 
 
-def nursery(folder: Path) -> Nursery:
+def forkserver(folder: Path) -> ForkServer:
     """Processes with the shim in them; it is built in that folder."""
-    return Nursery(*MODULES, env={"LD_PRELOAD": str(shim.build(folder))})
+    return ForkServer(*MODULES, env={"LD_PRELOAD": str(shim.build(folder))})
 
 
-def survey(nursery: Nursery, folder: Path, *broken: str) -> list[Call]:
+def survey(forkserver: ForkServer, folder: Path, *broken: str) -> list[Call]:
     """The calls of a life on a good disk."""
-    process = start(nursery, folder, *broken)
+    process = start(forkserver, folder, *broken)
     assert process.wait() == 0, process.err
     return shim.read_log(folder)
 
@@ -98,17 +98,17 @@ def chosen(calls: Iterable[Call]) -> list[Case]:
     return picked
 
 
-def start(nursery: Nursery, folder: Path, *words: str, fault: str = "") -> Process:
+def start(forkserver: ForkServer, folder: Path, *words: str, fault: str = "") -> Process:
     disk = folder / life.DISK
     disk.mkdir(parents=True, exist_ok=True)
-    return nursery.start("tests.iofaults.life", list(words), cwd=folder, env=shim.plan(folder, disk, fault))
+    return forkserver.start("tests.iofaults.life", list(words), cwd=folder, env=shim.plan(folder, disk, fault))
 
 
 class Siege:
     """Runs cases in folders of their own and collects what is wrong with them."""
 
-    def __init__(self, nursery: Nursery, folder: Path, *, sabotage: str = "") -> None:
-        self.nursery = nursery
+    def __init__(self, forkserver: ForkServer, folder: Path, *, sabotage: str = "") -> None:
+        self.forkserver = forkserver
         self.folder = folder
         self.broken = [sabotage] if sabotage else []
         self.counts: Counter[str] = Counter()
@@ -121,12 +121,12 @@ class Siege:
             self.complaints += [f"{case}: {each}" for each in found]
             if not found:
                 shutil.rmtree(place)
-            self.nursery.processes.clear()
+            self.forkserver.processes.clear()
         return self
 
     def run(self, case: Case, place: Path) -> list[str]:
         """Everything that is wrong after one fault, and after the life that went on from there."""
-        victim = start(self.nursery, place, *self.broken, fault=f"{case.n}:{case.mode}")
+        victim = start(self.forkserver, place, *self.broken, fault=f"{case.n}:{case.mode}")
         status = victim.wait()
         calls = shim.read_log(place)
         struck = next((call for call in calls if call.fate != "none"), None)
@@ -136,7 +136,7 @@ class Siege:
         self.counts["faults"] += 1
         found = judge(case, victim, status, calls, struck) + inquest.look_at_files(place)
         (place / shim.LOG).unlink()
-        heir = start(self.nursery, place, *self.broken, "check")
+        heir = start(self.forkserver, place, *self.broken, "check")
         if heir.wait() != 0:
             return [*found, f"the life after it ended with {heir.wait()}: {heir.out} {heir.err}"]
         if status == 0:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.iofaults import siege
 from tests.iofaults.shim import Call
 
@@ -40,10 +40,10 @@ def test_the_shim_sees_what_the_verbs_do_to_the_disk(calls: list[Call]) -> None:
 @pytest.mark.promise("A7", "A8", "B7", "C1", "C9", "C11", "P6", "P10")
 @pytest.mark.parametrize("mode", MODES)
 def test_one_call_fails_and_the_next_run_comes_to_the_same_end(
-    mode: str, calls: list[Call], nursery: Nursery, place: Path, tally: Callable[..., None]
+    mode: str, calls: list[Call], forkserver: ForkServer, place: Path, tally: Callable[..., None]
 ) -> None:
     cases = [case for case in siege.chosen(calls) if case.mode == mode]
-    laid = siege.Siege(nursery, place).lay(cases)
+    laid = siege.Siege(forkserver, place).lay(cases)
     assert not laid.complaints, "\n".join(laid.complaints[:10])
     assert laid.counts["not met"] <= len(cases) // 20, "the calls are not those that were surveyed"
     tally(faults=laid.counts["faults"], kills=laid.counts["killed"], errors=laid.counts["told"])

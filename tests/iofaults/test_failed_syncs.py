@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.iofaults import life, shim, siege
 from tests.iofaults.shim import Call
 
@@ -25,16 +25,16 @@ def syncs_of(calls: list[Call]) -> list[Call]:
     return [call for before, call in pairwise(log) if (before.kind, call.kind) == ("write", "sync")]
 
 
-def fail_go_on_and_cut(nursery: Nursery, place: Path, sync: Call, *broken: str) -> tuple[bool, list[str]]:
+def fail_go_on_and_cut(forkserver: ForkServer, place: Path, sync: Call, *broken: str) -> tuple[bool, list[str]]:
     """Returns whether anything was taken away, and the complaints of the life after it."""
-    victim = siege.start(nursery, place, "gone", *broken, fault=f"{sync.n}:eio")
+    victim = siege.start(forkserver, place, "gone", *broken, fault=f"{sync.n}:eio")
     assert victim.wait() != 0
     unsynced = never_synced(shim.read_log(place), sync.n)
     (place / shim.LOG).unlink()
-    later = siege.start(nursery, place, fault=f"{A_WHILE}:kill")
+    later = siege.start(forkserver, place, fault=f"{A_WHILE}:kill")
     later.wait()
     is_cut = cut_the_power(place / life.DISK / LOG_FILE, unsynced, shim.read_log(place))
-    heir = siege.start(nursery, place, "check", "three")
+    heir = siege.start(forkserver, place, "check", "three")
     if heir.wait() != 0:
         return is_cut, [f"the life after it ended with {heir.wait()}: {heir.out} {heir.err}"]
     return is_cut, [str(each) for each in heir.report["complaints"]]
@@ -66,17 +66,19 @@ def cut_the_power(log: Path, unsynced: list[tuple[int, int]], calls: list[Call])
 
 @pytest.mark.promise("B7", "C9")
 def test_what_was_never_synced_is_not_built_upon(
-    calls: list[Call], nursery: Nursery, place: Path, tally: Callable[..., None]
+    calls: list[Call], forkserver: ForkServer, place: Path, tally: Callable[..., None]
 ) -> None:
     syncs = syncs_of(calls)
     assert len(syncs) > 5
     for sync in syncs:
-        _, complaints = fail_go_on_and_cut(nursery, place / str(sync.n), sync)
+        _, complaints = fail_go_on_and_cut(forkserver, place / str(sync.n), sync)
         assert not complaints, "\n".join([str(sync), *complaints])
     tally(faults=len(syncs), power_cuts=len(syncs))
 
 
-def test_a_version_that_leaves_such_a_log_behind_is_found_out(calls: list[Call], nursery: Nursery, place: Path) -> None:
-    told = [fail_go_on_and_cut(nursery, place / str(s.n), s, "log_left_unsynced") for s in syncs_of(calls)]
+def test_a_version_that_leaves_such_a_log_behind_is_found_out(
+    calls: list[Call], forkserver: ForkServer, place: Path
+) -> None:
+    told = [fail_go_on_and_cut(forkserver, place / str(s.n), s, "log_left_unsynced") for s in syncs_of(calls)]
     assert any(is_cut for is_cut, _ in told)
     assert any(complaints for _, complaints in told)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.iofaults.besieged import Besieged
 from tests.iofaults.pipeline import DISK
 
@@ -40,28 +40,28 @@ def tiny_disk(at: Path, kib: int) -> Iterator[Callable[[], None]]:
 
 @pytest.mark.promise("B7", "C9", "P6")
 def test_a_disk_of_any_size_that_is_too_small_loses_nothing(
-    nursery: Nursery, place: Path, tally: Callable[..., None]
+    forkserver: ForkServer, place: Path, tally: Callable[..., None]
 ) -> None:
     ends = []
     for kib in SIZES:
         with tiny_disk(place / str(kib) / DISK, kib) as enlarge:
-            scene = Besieged(nursery, place / str(kib))
+            scene = Besieged(forkserver, place / str(kib))
             status, complaints = scene.fail("full")
             ends.append(status)
             enlarge()
             scene.finish()
             complaints += scene.complaints(spared=1)
-            nursery.clear()
+            forkserver.clear()
         assert not complaints, "\n".join([f"{kib} KiB", *complaints[:10]])
     assert sum(end != 0 for end in ends) >= len(SIZES) // 2, f"these disks are not small: {ends}"
     tally(full_disks=sum(end != 0 for end in ends))
 
 
 @pytest.mark.promise("B7", "C9", "P6")
-def test_files_that_may_not_grow_lose_nothing(nursery: Nursery, place: Path, tally: Callable[..., None]) -> None:
+def test_files_that_may_not_grow_lose_nothing(forkserver: ForkServer, place: Path, tally: Callable[..., None]) -> None:
     ends = []
     for kib in SIZES[::2]:
-        scene = Besieged(nursery, place / str(kib))
+        scene = Besieged(forkserver, place / str(kib))
         status, complaints = scene.fail("full", limit=kib * 1024)
         ends.append(status)
         scene.finish()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.iofaults import sabotage, siege
 from tests.iofaults.shim import Call
 from tests.iofaults.siege import Case
@@ -58,18 +58,18 @@ def some(calls: Iterable[Call], choose: Choose) -> list[Case]:
 
 
 @pytest.mark.parametrize("way", FAULTS)
-def test_the_inquest_notices_a_version_with(way: str, nursery: Nursery, place: Path) -> None:
-    broken = siege.survey(nursery, place / "survey", way)
-    laid = siege.Siege(nursery, place / "siege", sabotage=way).lay(some(broken, FAULTS[way]))
+def test_the_inquest_notices_a_version_with(way: str, forkserver: ForkServer, place: Path) -> None:
+    broken = siege.survey(forkserver, place / "survey", way)
+    laid = siege.Siege(forkserver, place / "siege", sabotage=way).lay(some(broken, FAULTS[way]))
     assert laid.counts["faults"]
     assert laid.complaints
 
 
 @pytest.mark.parametrize("choose", dict.fromkeys(FAULTS.values()))
 def test_the_inquest_is_content_when_nothing_is_broken_and(
-    choose: Choose, calls: list[Call], nursery: Nursery, place: Path
+    choose: Choose, calls: list[Call], forkserver: ForkServer, place: Path
 ) -> None:
-    laid = siege.Siege(nursery, place).lay(some(calls, choose))
+    laid = siege.Siege(forkserver, place).lay(some(calls, choose))
     assert laid.counts["faults"]
     assert not laid.complaints, "\n".join(laid.complaints)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.iofaults import shim, siege
 from tests.iofaults.besieged import Besieged
 from tests.iofaults.doubling import COUNT
@@ -15,9 +15,9 @@ CALM = 5
 """A run in trouble may make so many times the usual number of calls: it comes to an end and does not go in circles."""
 
 
-def strike(nursery: Nursery, place: Path, case: siege.Case, usual: int) -> tuple[int, list[str]]:
+def strike(forkserver: ForkServer, place: Path, case: siege.Case, usual: int) -> tuple[int, list[str]]:
     """One fault in a run, then one without; returns how the first ended, and every complaint."""
-    scene = Besieged(nursery, place)
+    scene = Besieged(forkserver, place)
     status, complaints = scene.fail(case.mode, fault=f"{case.n}:{case.mode}")
     made = len(shim.read_log(scene.outside))
     if made > CALM * usual:
@@ -30,11 +30,11 @@ def strike(nursery: Nursery, place: Path, case: siege.Case, usual: int) -> tuple
 @pytest.mark.promise("A7", "A8", "B7", "C1", "C9", "C11", "P6", "P10")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_run_on_a_failing_disk_ends_with_a_reason_and_the_next_goes_on(
-    seed: int, calls_of_a_run: list[Call], nursery: Nursery, place: Path, tally: Callable[..., None]
+    seed: int, calls_of_a_run: list[Call], forkserver: ForkServer, place: Path, tally: Callable[..., None]
 ) -> None:
     ends = []
     for case in siege.sample(calls_of_a_run, seed, 8):
-        status, complaints = strike(nursery, place / f"{case.n}-{case.mode}", case, len(calls_of_a_run))
+        status, complaints = strike(forkserver, place / f"{case.n}-{case.mode}", case, len(calls_of_a_run))
         assert not complaints, "\n".join([f"seed {seed}, {case}", *complaints[:10]])
         ends.append(status)
     tally(faults=len(ends), kills=sum(end < 0 for end in ends), errors=sum(end > 0 for end in ends))
@@ -43,23 +43,23 @@ def test_a_run_on_a_failing_disk_ends_with_a_reason_and_the_next_goes_on(
 @pytest.mark.promise("B7", "C9")
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.7, 0.9])
 def test_a_disk_that_stays_full_ends_the_run_and_space_is_all_it_takes_to_go_on(
-    share: float, calls_of_a_run: list[Call], nursery: Nursery, place: Path, tally: Callable[..., None]
+    share: float, calls_of_a_run: list[Call], forkserver: ForkServer, place: Path, tally: Callable[..., None]
 ) -> None:
     writes = [call for call in calls_of_a_run if call.kind == "write"]
     struck = writes[int(share * len(writes))]
-    _, complaints = strike(nursery, place, siege.Case(struck.n, "full", struck), len(calls_of_a_run))
+    _, complaints = strike(forkserver, place, siege.Case(struck.n, "full", struck), len(calls_of_a_run))
     assert not complaints, "\n".join([str(struck), *complaints[:10]])
     tally(faults=1)
 
 
 @pytest.mark.promise("C9")
-def test_the_command_says_that_the_disk_is_full_and_a_second_one_finishes(nursery: Nursery, place: Path) -> None:
+def test_the_command_says_that_the_disk_is_full_and_a_second_one_finishes(forkserver: ForkServer, place: Path) -> None:
     def command(folder: Path, fault: str = "") -> tuple[int, str]:
         (folder / "disk").mkdir(parents=True, exist_ok=True)
         (folder / shim.LOG).unlink(missing_ok=True)
         argv = ["command", "run", "tests.iofaults.doubling:doubling", "--no-progress"]
         env = shim.plan(folder, folder / "disk", fault)
-        process = nursery.start("tests.iofaults.pipeline", argv, cwd=folder, env=env)
+        process = forkserver.start("tests.iofaults.pipeline", argv, cwd=folder, env=env)
         return process.wait(), process.err
 
     assert command(place / "good")[0] == 0

@@ -12,14 +12,14 @@ from holdfast.stores import faults
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite import file as sqlite_file
 from holdfast.testing.conformance.kit import DEFINITION, new_item
-from tests.faults.nursery import Nursery
+from tests.forkserver import ForkServer
 
 STATEMENTS = sum(len(statements) for statements in sqlite_file._migrations())
 
 
-def status_after(nursery: Nursery, path: Path, fault: str) -> int:
+def status_after(forkserver: ForkServer, path: Path, fault: str) -> int:
     """How a process ended that opened the store and may have been killed on the way."""
-    process = nursery.start("tests.stores.elsewhere", ["open_it", str(path)], cwd=path.parent, fault=fault)
+    process = forkserver.start("tests.stores.elsewhere", ["open_it", str(path)], cwd=path.parent, fault=fault)
     return process.wait()
 
 
@@ -33,27 +33,27 @@ def works(path: Path) -> bool:
 
 @pytest.mark.promise("A8", "B7", "P6")
 def test_a_migration_killed_at_every_statement_is_done_again(
-    nursery: Nursery, tmp_path: Path, tally: Callable[..., None]
+    forkserver: ForkServer, tmp_path: Path, tally: Callable[..., None]
 ) -> None:
     for hit in range(1, STATEMENTS + 1):
         path = tmp_path / f"{hit}.db"
-        assert status_after(nursery, path, f"migrate.statement:{hit}:kill") == -signal.SIGKILL
+        assert status_after(forkserver, path, f"migrate.statement:{hit}:kill") == -signal.SIGKILL
         assert format_of(path) == (0, 0)
         assert works(path)
-    assert status_after(nursery, tmp_path / "none.db", f"migrate.statement:{STATEMENTS + 1}:kill") == 0
+    assert status_after(forkserver, tmp_path / "none.db", f"migrate.statement:{STATEMENTS + 1}:kill") == 0
     tally(kills=STATEMENTS)
-    nursery.clear()
+    forkserver.clear()
 
 
 @pytest.mark.promise("B7", "C10")
-def test_a_migration_that_is_done_stays_done_though_nobody_heard_of_it(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_migration_that_is_done_stays_done_though_nobody_heard_of_it(forkserver: ForkServer, tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    assert status_after(nursery, path, "migrate.after:1:kill") == -signal.SIGKILL
+    assert status_after(forkserver, path, "migrate.after:1:kill") == -signal.SIGKILL
     version, objects = format_of(path)
     assert version >= 1
     assert objects
     assert works(path)
-    nursery.clear()
+    forkserver.clear()
 
 
 def format_of(path: Path) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from holdfast.runtime.operate import audit
 from holdfast.stores import faults
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite import file as sqlite_file
-from tests.faults.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.operations.world import Clock, World, done, failed, skipped
 
 NEWER = {
@@ -142,14 +142,14 @@ def statements() -> int:
 
 @pytest.mark.promise("A8", "B7", "P6")
 def test_killed_at_every_statement_of_its_migration_the_file_is_whole(
-    old: Path, statements: int, nursery: Nursery, tally: Callable[..., None]
+    old: Path, statements: int, forkserver: ForkServer, tally: Callable[..., None]
 ) -> None:
     rows, old_shape, whole = content(old), shape(old), old.read_bytes()
     for hit in range(1, statements + 1):
         path = old.parent / f"{hit}.db"
         path.write_bytes(whole)
         fault = f"migrate.statement:{hit}:kill"
-        process = nursery.start("tests.stores.elsewhere", ["open_it", str(path)], cwd=old.parent, fault=fault)
+        process = forkserver.start("tests.stores.elsewhere", ["open_it", str(path)], cwd=old.parent, fault=fault)
         assert process.wait() == -signal.SIGKILL, process.err
         assert (content(path), shape(path)) == (rows, old_shape), "half of a migration"
         store = SqliteStore(path, clock=(clock := Clock()))
@@ -157,7 +157,7 @@ def test_killed_at_every_statement_of_its_migration_the_file_is_whole(
         go_on(store, clock)
         store.close()
     tally(kills=statements)
-    nursery.clear()
+    forkserver.clear()
 
 
 def test_a_migration_that_fails_leaves_an_old_file_as_it_was(old: Path, statements: int) -> None:

@@ -10,26 +10,26 @@ import pytest
 
 from holdfast.stores import owners
 from holdfast.stores.sqlite import SqliteStore
-from tests.faults.nursery import Nursery
+from tests.forkserver import ForkServer
 from tests.stores.elsewhere import RACERS, ROUNDS
 
 
 class Elsewhere:
     """Deeds in other processes."""
 
-    def __init__(self, nursery: Nursery, folder: Path) -> None:
-        self._nursery, self._folder = nursery, folder
+    def __init__(self, forkserver: ForkServer, folder: Path) -> None:
+        self._forkserver, self._folder = forkserver, folder
 
     def do(self, deed: str, path: Path) -> Any:
-        process = self._nursery.start("tests.stores.elsewhere", [deed, str(path)], cwd=self._folder)
+        process = self._forkserver.start("tests.stores.elsewhere", [deed, str(path)], cwd=self._folder)
         assert process.wait() == 0, process.err
         return process.report
 
 
 @pytest.fixture
-def elsewhere(nursery: Nursery, tmp_path: Path) -> Iterator[Elsewhere]:
-    yield Elsewhere(nursery, tmp_path)
-    nursery.clear()
+def elsewhere(forkserver: ForkServer, tmp_path: Path) -> Iterator[Elsewhere]:
+    yield Elsewhere(forkserver, tmp_path)
+    forkserver.clear()
 
 
 @pytest.fixture

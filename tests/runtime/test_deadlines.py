@@ -13,6 +13,8 @@ from decimal import Decimal
 import pytest
 
 import holdfast as hf
+from holdfast.runtime.engine.control import Control
+from holdfast.runtime.engine.exchange import NEVER, Deadline
 from holdfast.runtime.status import why
 from tests.runtime.support import Calls, run, wait_for
 
@@ -336,3 +338,28 @@ def test_a_message_that_the_deadline_cuts_off_has_cost_what_it_cost(book: hf.Pip
         assert book.process(1, deadline=1.0).run_again
         assert book.report().totals.usd == Decimal("0.05") * times
     never.set()
+
+
+@pytest.mark.parametrize(
+    ("slowest", "near_from"),
+    [(None, 190.0), (0.0, 199.95), (2.0, 196.95), (1_000.0, 175.0)],
+    ids=["nobody knows", "quick", "slow", "slower than all the time there is"],
+)
+def test_a_deadline_is_near_early_enough_for_what_is_in_flight(slowest: float | None, near_from: float) -> None:
+    deadline = Deadline.of(200.0, 100.0)
+    assert not deadline.is_near(near_from - 0.01, slowest)
+    assert deadline.is_near(near_from + 0.001, slowest)
+    assert not deadline.is_over(199.999)
+    assert deadline.is_over(200.0)
+    assert (deadline.has_time(197.0, 2.9), deadline.has_time(197.0, 3.0)) == (True, False)
+    assert not NEVER.is_near(1e12, slowest)
+    assert NEVER.has_time(1e12, 1e12)
+
+
+def test_whoever_waits_is_woken_by_a_stop_and_does_not_wait_beyond_the_deadline() -> None:
+    assert not Control(1, time.monotonic() + 5.0).wait(10.0)
+    control = Control(1)
+    assert control.wait(0.001)
+    threading.Thread(target=control.stop, args=("interrupted",)).start()
+    assert not control.wait(60.0)
+    assert not control.wait(0.0)

@@ -14,7 +14,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core import journal
-from holdfast.core.model import Act, Change, Claim, Want, chain_of_batch
+from holdfast.core.model import Act, Change, Claim, chain_of_batch
 from holdfast.core.settle import NOTHING
 from holdfast.core.states import Transition, move
 from holdfast.runtime.acts import By
@@ -288,7 +288,7 @@ def test_a_row_that_was_buried_before_a_crash_is_not_handled_again(store: Sqlite
     scan, given = follow(rows, Dying(store), isolate=True)
     with pytest.raises(hf.StoreUnavailable):
         scan.tick()
-    wait_for(lambda: all(thread.name != "holdfast-follow" for thread in threading.enumerate()))
+    wait_for(lambda: all(thread.name != "holdfast-beside" for thread in threading.enumerate()))
     assert scan.report().counts.dead == 1
     given.clear()
     again, later = follow(rows, store, isolate=True)
@@ -702,12 +702,13 @@ def test_nothing_is_sent_under_a_lease_that_is_known_to_be_lost(store: SqliteSto
     scan, _ = follow([1], counting)
     scan.tick()
     follower = follower_of(scan)
-    claim = store.claim(Want(batch=follower.batch.id, owner=follower.owner, limit=1, seconds=30.0, only=FIRST))
+    claim = follower.holds.claim(FIRST)
     assert isinstance(claim, Claim)
     counting.calls.clear()
-    with follower.held(claim) as holding:
+    with follower.holds.held(claim) as holding:
         holding.lose()
         assert follower.write(holding, NOTHING, release=True) is False
+    follower.holds.close()
     assert "commit" not in counting.calls
 
 

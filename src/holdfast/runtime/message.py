@@ -23,7 +23,7 @@ from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.course import Barrier
 from holdfast.core.errors import HoldfastError, Refused, StoreError, Superseded
 from holdfast.core.model import Admitted, Batch, Claim, CommitRefusal, Item, ItemNo, Key, NewItem, State, StoredItem
-from holdfast.core.outcome import Deferred, Failed, Lost, Outcome
+from holdfast.core.outcome import Failed, Lost, Outcome
 from holdfast.core.settle import Settled
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import GoesBack
@@ -35,9 +35,12 @@ from holdfast.runtime.define.context import DeadLetter
 from holdfast.runtime.define.options import Changed, KeyFrom
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.engine.assignment import Assignment, clock
-from holdfast.runtime.engine.driver import HoldDriver, LoneHold
+from holdfast.runtime.engine.driver import Beside, HoldDriver, Left, LoneHold
+from holdfast.runtime.engine.exchange import LEAST_SECONDS, NEVER, Deadline
 from holdfast.runtime.engine.gate import ask
+from holdfast.runtime.engine.hold import trouble_of
 from holdfast.runtime.engine.ingester import Ingester
+from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.engine.runner import StageRunner
 from holdfast.runtime.operate import reconcile, steer
@@ -110,8 +113,6 @@ def output_of_item(store: Store, batch: Batch, stored: StoredItem, stages: list[
 
 TURN_SECONDS = 0.5
 """How long a coroutine that was given up may keep the loop from turning before the loop is left to it."""
-LEAST_WAIT = 0.01
-"""How soon, at the earliest, a handler is looked at again."""
 
 
 class Inline:
@@ -121,21 +122,22 @@ class Inline:
         self._resources = resources
         self._at_work: asyncio.Task[Any] | None = None
 
-    def run(self, runner: StageRunner, work: Assignment, deadline: float) -> Outcome | None:
-        """The outcome of the item; None where it was not begun, or did not end before the deadline (monotonic)."""
+    def run(self, runner: StageRunner, work: Assignment, deadline: Deadline) -> Outcome | None:
+        """The outcome of the item; None where it was not begun, or did not end before the deadline."""
         stage = runner.stage
         timeout = stage.timeout if stage.timeout is not None and not stage.is_async else math.inf
         call = self._coroutine(runner, work) if stage.is_async else lambda: runner.run(work)
-        handled_here = here.batch
-        if min(timeout, deadline) == math.inf:
+        if timeout == math.inf and deadline is NEVER:
+            handled_here = here.batch
             try:
                 call()
             finally:
                 here.batch = handled_here
         else:
-            began = _watch_beside(_Beside(call, self._resources.leave_thread), work, timeout, deadline)
-            if began is not None:
-                return self._give_up(runner, work, began)
+            beside = Beside(work, Finished())
+            left = beside.run(call, timeout=timeout, deadline=deadline, leave=self._resources.leave_thread)
+            if left is not Left.ENDED:
+                return self._give_up(runner, work, beside.began)
         return work.outcomes[0] if work.outcomes else None
 
     def _coroutine(self, runner: StageRunner, work: Assignment) -> Callable[[], None]:
@@ -157,7 +159,6 @@ class Inline:
     def _give_up(self, runner: StageRunner, work: Assignment, began: float) -> Outcome | None:
         """Whatever the handler still does is ignored; a coroutine is cancelled, and where it blocks the loop, that is
         left to it. `began` is 0 where it had no timeout, or was still within it."""
-        work.abandoned = True
         if runner.stage.is_async and self._at_work is not None:
             self._leave(self._at_work)
         if work.outcomes:
@@ -174,46 +175,7 @@ class Inline:
             self._resources.lose_home()
 
 
-def _watch_beside(thread: "_Beside", work: Assignment, timeout: float, deadline: float) -> float | None:
-    """Run beside this thread. None when it ended; when the handler did not answer within its timeout, the moment it
-    began; 0 when the deadline (monotonic) came first. Only the handler has a timeout: what is done before and after it,
-    by verifiers, adopters and the sink, takes the time it takes."""
-    thread.start()
-    while thread.is_alive():
-        began, now = work.started, clock()
-        if began and now - began > timeout:
-            return began
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return 0.0
-        wait = min(left, max(LEAST_WAIT, began + timeout - now) if began else max(LEAST_WAIT, timeout))
-        thread.join(None if wait == math.inf else min(wait, threading.TIMEOUT_MAX))
-    if thread.trouble is not None:
-        raise thread.trouble
-    return None
-
-
-class _Beside(threading.Thread):
-    """One call on a thread of its own, with the resources of that thread."""
-
-    def __init__(self, call: Callable[[], Any], leave: Callable[[], None]) -> None:
-        super().__init__(name="holdfast-inline", daemon=True)
-        self._call, self._leave = call, leave
-        self.trouble: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self._call()
-        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
-            self.trouble = error
-        finally:
-            self._leave()
-
-
 log = logging.getLogger("holdfast.process")
-
-LEAST_SECONDS = 0.05
-"""With less time than this left, nothing is begun."""
 
 _begun: WeakSet[Stage] = WeakSet()
 """Stages whose `before` hooks were called in this process."""
@@ -232,7 +194,7 @@ class Processor:
         self.makers = [stage.maker for stage in self.stages]
         self.owner = owners.new_owner()
         self.lease = lease
-        self.deadline = math.inf if deadline is None else deadline
+        self.deadline = Deadline.of(deadline, time.monotonic())
         self.key: KeyFrom = None
         self.owned = ownership.own(self.store, pipeline.name, batch, self.stages)
         try:
@@ -338,7 +300,7 @@ class Processor:
     def _runner(self, index: int) -> StageRunner:
         return StageRunner(
             self.stages[index], self.stages[index - 1] if index else None, pipeline=self.pipeline.name,
-            batch=self.batch.name, stopping=lambda: time.monotonic() >= self.deadline, now=self.store.now,
+            batch=self.batch.name, stopping=lambda: self.deadline.is_over(time.monotonic()), now=self.store.now,
             handed=self.resources.of(self.stages[index]), loan=self.resources.loan,
         )  # fmt: skip
 
@@ -444,8 +406,7 @@ class Processor:
     def _has_time(self, stage: int) -> bool:
         """Whether to begin a stage: not if it took longer before than there is time, unless nothing was begun at all:
         what takes longer than all the time there is would never be begun."""
-        left = self.deadline - time.monotonic()
-        return left > LEAST_SECONDS and (left > self._slowest.get(stage, 0.0))
+        return self.deadline.has_time(time.monotonic(), max(LEAST_SECONDS, self._slowest.get(stage, 0.0)))
 
     # -- committing ---------------------------------------------------------------------------------------------
 
@@ -464,8 +425,8 @@ class Processor:
         self._publish(settled)
         if settled.events:
             self._tell_failure(outcome.item.n)
-        if isinstance(outcome, Deferred) and outcome.trouble:
-            raise StoreError(f"{outcome.why}, then hand the item over again")
+        if (trouble := trouble_of(outcome, "hand the item over again")) is not None:
+            raise trouble
         if not goes_on:
             return None
         return hold.load(outcome.item.n) if again else onward

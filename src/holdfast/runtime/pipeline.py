@@ -87,7 +87,7 @@ class Pipeline(PipelineDefinition):
         with told:
             run = Run(self, options)
             report = run.go(self._items(items))
-        run.session.interrupts.pass_on(report)
+        run.session.interrupts.pass_on(report.batch, report.why, report)
         return report
 
     def plan(self, items: Iterable[Any] | None = None, batch: str | None = None, key: KeyFrom = None, workers: int = 16,

@@ -2,6 +2,7 @@
 up; the signals that reach it; and the role of the worker, which one thread has at any time."""
 
 import asyncio
+import queue
 import signal
 import sys
 import threading
@@ -14,7 +15,7 @@ from holdfast.core.errors import Interrupted
 from holdfast.core.limits import FLIGHT_SECONDS, SIGNAL_SECONDS, SLOW_SECONDS, WATCH_SECONDS
 from holdfast.core.retry import died_of_a_signal
 from holdfast.runtime.define.options import Signals
-from holdfast.runtime.engine.exchange import Orders
+from holdfast.runtime.engine.exchange import Deadline, Orders
 
 if TYPE_CHECKING:
     from holdfast.runtime.engine.assignment import Assignment
@@ -27,15 +28,13 @@ TURN_SECONDS = 1.0
 """The longest the reading of a source waits for handlers to come to a pause."""
 LOOK_SECONDS = 0.05
 """And how often it looks whether the run is told to stop meanwhile."""
-SHARE_OF_TIME = 0.25
-"""At most this share of a run's time is given up to end it cleanly before its deadline."""
 
 
 class Control(Orders):
-    """The state of a run that all of its threads may look at."""
+    """The state of a run, or of a tick, that all of its threads may look at."""
 
     def __init__(self, workers: int, deadline: float | None = None) -> None:
-        super().__init__(workers, deadline)
+        super().__init__(workers, Deadline.of(deadline, time.monotonic()))
         self.reading = False
         """The calling thread is inside the user's source, where an interrupt may break in."""
         self.reason = ""
@@ -44,22 +43,26 @@ class Control(Orders):
         self.trouble: BaseException | None = None
         self.inline: Assignment | None = None
         """Items that the committing thread runs itself: it cannot see meanwhile that the run stops."""
-        self._began = time.monotonic()
         self._stopped_at = 0.0
         self._room = threading.Event()
         self._room.set()
         self._still = threading.Event()
+        self._told: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """Wakes whoever waits; a signal may put something into it in the middle of anything."""
 
     def stop(self, reason: str, *, at_once: bool = False) -> None:
         """Start nothing new; with `at_once`, do not wait for what is in flight either. A signal may call this in the
         middle of anything, so it takes no lock: plain values only."""
-        if not self.reason:
+        is_first = not self.reason
+        if is_first:
             self._stopped_at = time.monotonic()
             self.reason = reason
         self.at_once = self.at_once or at_once
         self._cut_inline()  # before a handler sees that the run stops, and once more: a slice may just have begun
         self.stopping = True
         self._cut_inline()
+        if is_first:
+            self._told.put(None)
 
     def _cut_inline(self) -> None:
         work = self.inline
@@ -72,23 +75,34 @@ class Control(Orders):
             self.trouble = error
         self.stop("trouble")
 
-    def watch_deadline(self, slowest: float) -> None:
+    def watch_deadline(self, slowest: float | None = None) -> None:
         """Stop early enough for what is in flight; at the deadline itself, at once. A batch that is over does not wait
         for ever either."""
         now = time.monotonic()
         if self.reason in ENDED_FOR_GOOD and now >= self._stopped_at + FLIGHT_SECONDS:
             self.at_once = True
-        if self.deadline is None:
-            return
-        early = min(SHARE_OF_TIME * (self.deadline - self._began), 0.05 + 1.5 * slowest)
-        if now >= self.deadline:
+        if self.deadline.is_over(now):
             self.stop("deadline", at_once=True)
-        elif now >= self.deadline - early:
+        elif self.deadline.is_near(now, slowest):
             self.stop("deadline")
+
+    def drains(self) -> bool:
+        """Return whether to go no further than the next checkpoint: it was told to stop, or its time is nearly up."""
+        if not self.stopping:
+            self.watch_deadline()
+        return self.stopping
 
     def ends_within(self, seconds: float) -> bool:
         """Return whether the deadline comes before something that takes so long could end."""
-        return self.deadline is not None and time.monotonic() + seconds > self.deadline
+        return not self.deadline.has_time(time.monotonic(), seconds)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for so long; return False where it is told to stop, or there is no time for that."""
+        if self.stopping or self.ends_within(seconds):
+            return False
+        with suppress(queue.Empty):
+            self._told.get(timeout=seconds)
+        return not self.stopping
 
     @contextmanager
     def stilled(self, wake: Callable[[], None], is_over: Callable[[], bool]) -> Iterator[None]:
@@ -140,10 +154,16 @@ class BrokenOff(BaseException):
 
 
 class Interrupts:
-    """The signals of one run, as long as it listens to them."""
+    """The signals of one run or tick, as long as it listens to them."""
 
-    def __init__(self, control: Control, wake: Callable[[], None], signals: Signals = "raise") -> None:
+    def __init__(
+        self, control: Control, wake: Callable[[], None] = lambda: None, signals: Signals = "raise", *,
+        once: bool = False,
+    ) -> None:  # fmt: skip
         self._control, self._wake, self._signals = control, wake, signals
+        self._once = once
+        """After the first one, they do again what they did before."""
+        self._before: Mapping[int, Any] = {}
         self._listens = False
         self._breaks_in = False
         """The next SIGINT is ours."""
@@ -158,7 +178,7 @@ class Interrupts:
         if self._signals == "ignore" or threading.current_thread() is not threading.main_thread():
             yield
             return
-        with handled(self.on_signal):
+        with handled(self.on_signal) as self._before:
             self._listens = True
             try:
                 yield
@@ -174,6 +194,8 @@ class Interrupts:
             self._control.signalled = self.any_came = True
             self.ctrl_c = self.ctrl_c or number == signal.SIGINT
             self._wake()
+            if self._once:
+                _restore(self._before)
         if self._control.reading:
             self._control.reading = False
             raise BrokenOff
@@ -185,23 +207,23 @@ class Interrupts:
             self._breaks_in = True
             signal.pthread_kill(main.ident or 0, signal.SIGINT)
 
-    def pass_on(self, report: Any) -> None:
-        """Once the run has ended: Ctrl-C was meant for the caller, too."""
+    def pass_on(self, batch: str, why: str, report: Any) -> None:
+        """Once all has ended: Ctrl-C was meant for the caller, too."""
         if self.ctrl_c and self._signals == "raise":
-            raise interrupted(f"batch {report.batch!r} was interrupted: {report.why}", report)
+            raise interrupted(f"batch {batch!r} was interrupted: {why}", report)
 
 
 @contextmanager
 def handled(on_signal: Callable[[int, Any], None]) -> Iterator[Mapping[int, Any]]:
-    """Have both signals handled, and give them back to whoever had them before, who is told."""
+    """Have both signals handled, and give them back to whoever had them before."""
     before: dict[int, Any] = {number: signal.signal(number, on_signal) for number in HEEDED}
     try:
         yield before
     finally:
-        give_back(before)
+        _restore(before)
 
 
-def give_back(before: Mapping[int, Any]) -> None:
+def _restore(before: Mapping[int, Any]) -> None:
     """Let signals do what they did before."""
     for number, handler in before.items():
         signal.signal(number, handler if handler is not None else signal.SIG_DFL)

@@ -17,13 +17,12 @@ from typing import Any
 import msgspec
 
 from holdfast.core import course
-from holdfast.core.errors import StoreError
 from holdfast.core.model import Chunk, Claim, Item, Want
-from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, excuse
+from holdfast.core.outcome import Done, Failed, Lost, Outcome, excuse
 from holdfast.core.settle import NOTHING
 from holdfast.runtime.engine import exchange as ex
 from holdfast.runtime.engine.dispatch import INLINE_SECONDS, Appetite, EmptyGrants, Purse, Slots, StageQueue
-from holdfast.runtime.engine.hold import Hold, adjoining, by_hold
+from holdfast.runtime.engine.hold import Hold, adjoining, by_hold, trouble_of
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
 from holdfast.runtime.partitions import is_row
 from holdfast.stores.base import Idle
@@ -141,7 +140,7 @@ class Desk:
         return max(0.0, min([longest, *times]))
 
     def _time_left(self) -> float:
-        return math.inf if self.orders.deadline is None else self.orders.deadline - self.moment
+        return self.orders.deadline.left(self.moment)
 
     @property
     def slowest(self) -> float:
@@ -218,8 +217,8 @@ class Desk:
 
     def _stop_at_trouble(self, outcomes: Sequence[Outcome]) -> Effects:
         for outcome in outcomes:
-            if isinstance(outcome, Deferred) and outcome.trouble:
-                yield ex.StopRun("trouble", StoreError(f"{outcome.why}, then run again; nothing was buried for it"))
+            if (trouble := trouble_of(outcome)) is not None:
+                yield ex.StopRun("trouble", trouble)
 
     def _judge(self, queue: StageQueue, outcomes: Sequence[Outcome]) -> Generator[ex.Effect, Any, list[Outcome]]:
         """Return the outcomes as they shall count; the run ends where a stage would pause for too long in all."""

@@ -1,10 +1,18 @@
-"""One hold on the calling thread, with a heartbeat beside it: how a message, a tick and a redriven row drive it."""
+"""One hold on the calling thread, with a heartbeat beside it: how a message, a tick and a redriven row drive it.
+
+The calling thread holds the lease and writes. The handler runs on it, or on a thread beside it that it watches.
+"""
 
 import logging
+import math
 import os
+import queue
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from enum import StrEnum
+from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.limits import LOAD_BYTES, ORPHAN_GRACE
@@ -13,16 +21,106 @@ from holdfast.core.outcome import Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Reached, Settled
 from holdfast.runtime.engine.assignment import Assignment, clock
+from holdfast.runtime.engine.exchange import NEVER, Answer, CheckpointReached, Deadline
 from holdfast.runtime.engine.heartbeat import Heartbeat, HeldLease
-from holdfast.runtime.engine.hold import Hold
+from holdfast.runtime.engine.hold import Hold, Saving
+from holdfast.runtime.engine.pools import Finished, Refusal
 from holdfast.runtime.engine.writing import write
 from holdfast.stores.base import Idle, Receipt, Store
 
 log = logging.getLogger("holdfast.driver")
 
+LOOK_SECONDS = 0.2
+"""How often the lease is looked at while a handler is at work beside."""
+LEAST_WAIT = 0.01
+"""How soon, at the earliest, a handler is looked at again."""
+
 
 def new_commit_id() -> bytes:
     return os.urandom(16)
+
+
+class Left(StrEnum):
+    """How the watch over a handler ended."""
+
+    ENDED = "it came to its end"
+    TIMED_OUT = "it did not answer within its timeout"
+    TIME_UP = "the time of the caller was up"
+    LOST = "its lease was lost"
+
+
+class Beside:
+    """A handler on a thread beside the one that holds its lease."""
+
+    def __init__(self, work: Assignment, finished: Finished) -> None:
+        self.work = work
+        self._finished = finished
+        """Where its checkpoints are posted, and its end."""
+        self.began = 0.0
+        """When the handler had begun that did not answer within its timeout."""
+
+    def run(self, call: Callable[[], None], *, timeout: float = math.inf, deadline: Deadline = NEVER,
+            lost: Callable[[], bool] | None = None, save: Callable[[Saving], None] | None = None,
+            leave: Callable[[], None] | None = None) -> Left:  # fmt: skip
+        """Run it until it comes to its end or must be left. Its checkpoints are saved on this thread; `lost` is asked
+        now and then. `leave` is called on the other thread at the end. Raises what it raised.
+
+        Only the handler has a timeout: what is done before and after it, by verifiers, adopters and the sink, takes the
+        time it takes."""
+        thread = threading.Thread(target=self._call, args=(call, leave), name="holdfast-beside", daemon=True)
+        thread.start()
+        try:
+            while not self._is_over(self._next(timeout, deadline, lost is not None), save):
+                if (why := self._why(timeout, deadline, lost)) is not None:
+                    self.work.abandoned = True  # whatever it still does is ignored; it is told at its next row
+                    return why
+        except BaseException:
+            self.work.abandoned = True  # the store failed, or somebody interrupts: the other thread shall end, too
+            raise
+        return Left.ENDED
+
+    def _call(self, call: Callable[[], None], leave: Callable[[], None] | None) -> None:
+        end: Answer | Refusal
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+            end = Refusal(self.work, error)
+        else:
+            end = Answer(self.work, self.work.outcomes)
+        finally:
+            if leave is not None:
+                leave()
+        self._finished.put(end)
+
+    def _next(self, timeout: float, deadline: Deadline, looks: bool) -> Any:
+        """What the other thread says next; None where it says nothing for as long as can be waited."""
+        began, now = self.work.started, clock()
+        until_late = max(LEAST_WAIT, began + timeout - now if began else timeout)
+        wait = min(deadline.left(now), until_late, LOOK_SECONDS if looks else math.inf, threading.TIMEOUT_MAX)
+        try:
+            return self._finished.get(timeout=max(0.0, wait))
+        except queue.Empty:
+            return None
+
+    def _is_over(self, message: Any, save: Callable[[Saving], None] | None) -> bool:
+        if message is None or message.work is not self.work:
+            return False
+        if isinstance(message, Refusal):
+            raise message.error
+        if isinstance(message, CheckpointReached):
+            assert save is not None
+            save(message.saving)
+        return isinstance(message, Answer)
+
+    def _why(self, timeout: float, deadline: Deadline, lost: Callable[[], bool] | None) -> Left | None:
+        """Why it must be left, if it must."""
+        began, now = self.work.started, clock()
+        if began and now - began > timeout:
+            self.began = began
+            return Left.TIMED_OUT
+        if deadline.is_over(now):
+            return Left.TIME_UP
+        return Left.LOST if lost is not None and lost() else None
 
 
 class LoneHold:

@@ -1,8 +1,9 @@
-"""What the desk of a run and whoever drives it tell each other: rules and orders, effects, events.
+"""What the desk of a run and whoever drives it tell each other: rules, orders and deadlines, effects, events.
 
 The desk is a generator. It yields effects, and is sent what came of each.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,13 +21,58 @@ LOOK_SECONDS = 0.5
 """How often the batch is looked at."""
 
 
+SHARE = 0.25
+"""At most this share of all the time is given up to end cleanly before the deadline."""
+SHARE_IN_THE_DARK = 0.1
+"""This share of it, where nobody knows how long what is in flight takes."""
+LEAST_SECONDS = 0.05
+"""With less time than this left, nothing is begun that has to end in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When a run, a message or a tick has to come to its end: a moment on the monotonic clock, infinitely far away
+    where nobody set one."""
+
+    at: float = math.inf
+    began: float = 0.0
+    """Since when there was time."""
+
+    @staticmethod
+    def of(at: float | None, moment: float) -> "Deadline":
+        """Return the deadline of something that begins now."""
+        return NEVER if at is None else Deadline(at, moment)
+
+    def left(self, moment: float) -> float:
+        return self.at - moment
+
+    def is_over(self, moment: float) -> bool:
+        return moment >= self.at
+
+    def has_time(self, moment: float, seconds: float) -> bool:
+        """Return whether something that takes so long would end before it."""
+        return self.at - moment > seconds
+
+    def is_near(self, moment: float, slowest: float | None = None) -> bool:
+        """Return whether to begin nothing more, so that what is in flight ends cleanly: `slowest` is what that takes,
+        where it is known."""
+        if self.at == math.inf:
+            return False
+        whole = self.at - self.began
+        early = SHARE_IN_THE_DARK * whole if slowest is None else min(SHARE * whole, LEAST_SECONDS + 1.5 * slowest)
+        return moment >= self.at - early
+
+
+NEVER = Deadline()
+"""The deadline of what has none."""
+
+
 class Orders:
     """What a run was told, as all of its threads see it: plain values."""
 
-    def __init__(self, workers: int, deadline: float | None = None) -> None:
+    def __init__(self, workers: int, deadline: Deadline = NEVER) -> None:
         self.workers = workers
         self.deadline = deadline
-        """On the monotonic clock."""
         self.ingested = False
         """The source was read to its end."""
         self.comparing = False

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from holdfast.core import lease as leases
 from holdfast.core import settle as settling
+from holdfast.core.errors import StoreError
 from holdfast.core.limits import SUSPECT
 from holdfast.core.model import START, Checkpoint, Claim, Commit, Item, ItemNo, Lease
-from holdfast.core.outcome import Failed, Outcome
+from holdfast.core.outcome import Deferred, Failed, Outcome
 from holdfast.core.retry import Policy, wait_is_over
 from holdfast.core.settle import NOTHING, Holder, Reached, Settled
 
@@ -365,9 +366,16 @@ class Hold:
         self.lost = True
 
 
-def killed_text(times: int) -> str:
-    """Return why an item is buried that was never seen to end."""
-    return f"its process died {times} times while it was handled alone"
+def killed_text(times: int, what: str = "its process") -> str:
+    """Return why an item, or a row, is buried that was never seen to end."""
+    return f"{what} died {times} times while it was handled alone"
+
+
+def trouble_of(outcome: Outcome, then: str = "run again; nothing was buried for it") -> StoreError | None:
+    """Return what ends the work where the machine is in trouble; the item stays where it is."""
+    if isinstance(outcome, Deferred) and outcome.trouble:
+        return StoreError(f"{outcome.why}, then {then}")
+    return None
 
 
 def adjoining(holds: Iterable[Hold], most: int) -> Iterator[list[Hold]]:

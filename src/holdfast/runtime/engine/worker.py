@@ -20,6 +20,7 @@ from holdfast.runtime.engine import exchange as ex
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.control import Control, Role
 from holdfast.runtime.engine.desk import Desk
+from holdfast.runtime.engine.exchange import NEVER
 from holdfast.runtime.engine.gate import Gate
 from holdfast.runtime.engine.heartbeat import Heartbeat, HeldLease
 from holdfast.runtime.engine.hold import Hold
@@ -91,7 +92,7 @@ class Worker:
     def _drive(self, effects: Any) -> None:
         desk, control, now, answer = self.desk, self.control, self.store.now, None
         while True:
-            if control.deadline is not None or control.stopping:
+            if control.deadline is not NEVER or control.stopping:
                 control.watch_deadline(desk.slowest)
             desk.at(now(), time.monotonic())
             try:

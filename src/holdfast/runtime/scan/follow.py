@@ -6,9 +6,7 @@ after what is new, under the same lease.
 
 import logging
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,9 +29,9 @@ from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import Signals
 from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.assignment import Assignment
-from holdfast.runtime.engine.control import give_back, handled, interrupted
+from holdfast.runtime.engine.control import Control, Interrupts
 from holdfast.runtime.engine.driver import LoneHold, new_commit_id
-from holdfast.runtime.engine.hold import killed_text
+from holdfast.runtime.engine.hold import killed_text, trouble_of
 from holdfast.runtime.engine.hooks import FailureHooks
 from holdfast.runtime.engine.processes import Host
 from holdfast.runtime.partitions import payload_of, standings
@@ -41,7 +39,14 @@ from holdfast.runtime.report import Report
 from holdfast.runtime.scan.converge import Gathered
 from holdfast.runtime.scan.partition import RangeStage
 from holdfast.runtime.scan.process import ProcessRunner
-from holdfast.runtime.scan.redrive import FIRST, Again, FollowRunner, Handling, Redriving, Stop, Waiting, refuse_trouble
+from holdfast.runtime.scan.redrive import (
+    FIRST,
+    Again,
+    FollowRunner,
+    Redriving,
+    TickDriver,
+    Waiting,
+)
 from holdfast.runtime.scan.rows import Feed
 from holdfast.runtime.scan.tick import Ended, Tick, lag, unsettled
 from holdfast.runtime.sources.base import UNAVAILABLE, Final, Followable, Span
@@ -62,7 +67,7 @@ LOST = "another process continues with it"
 UNSETTLED = "the newest row is not final yet"
 
 
-class Follower(Handling):
+class Follower(TickDriver):
     """Follows one source for one batch, tick by tick, in this process."""
 
     def __init__(self, pipeline: "PipelineDefinition", stage: RangeStage, *, batch: Batch, lease: float,
@@ -74,9 +79,9 @@ class Follower(Handling):
 
     # -- looking ------------------------------------------------------------------------------------------------
 
-    def tick(self, stop: Stop) -> Tick:
+    def tick(self, control: Control) -> Tick:
         """What is new, committed or not at all; and rows that were redriven and are due."""
-        self.stop = stop
+        self.control = control
         at = self._checkpoint()
         final, feed = self._look(at)
         rows = self._redriving.waiting()
@@ -86,20 +91,23 @@ class Follower(Handling):
             return self._idle(at, final, rows)
         return self._claimed(at, final, feed, rows)
 
-    def redriven(self, stop: Stop) -> int:
+    def redriven(self, control: Control) -> int:
         """Handle rows that were redriven, and nothing else. How many were handled."""
-        self.stop = stop
+        self.control = control
         rows = self._redriving.waiting(at_once=True)
         if not self._is_any_due(rows):
             return 0
         return self._claimed(self._checkpoint(), Final(nothing=True), None, rows).redriven
 
     def _claimed(self, at: Checkpoint | None, final: Final, feed: Feed | None, rows: list[Waiting]) -> Tick:
-        answer = self.claim(FIRST)
+        answer = self.holds.claim(FIRST)
         if isinstance(answer, Idle):
             return self._not_ours(answer, at, final)
-        with self.held(answer) as hold:
-            return self._work(hold, at, final, feed, rows)
+        try:
+            with self.holds.held(answer) as hold:
+                return self._work(hold, at, final, feed, rows)
+        finally:
+            self.holds.close()
 
     def _is_any_due(self, rows: list[Waiting]) -> bool:
         return any(each.due <= self.store.now() for each in rows)
@@ -118,7 +126,7 @@ class Follower(Handling):
     def _look(self, at: Checkpoint | None) -> tuple[Final, Feed | None]:
         """How far rows are final, and those that are new; None where there are none."""
         source, after = self.stage.source, _cursor(at)
-        final = source.final(after, self.stop.wait) if isinstance(source, Followable) else Final()
+        final = source.final(after, self.control.wait) if isinstance(source, Followable) else Final()
         if final.nothing:
             return final, None
         feed = Feed(iter(source.read(after, final.until)), 0 if at is None else at.rows, after)
@@ -180,7 +188,7 @@ class Follower(Handling):
             hold.put(hold.hold.start(new_commit_id()))
         told: dict[str, Any] = {
             "pipeline": self.pipeline.name, "batch": self.batch.name, "finished": self.finished, "burial": self.burial,
-            "stopping": lambda: self.stop.now, "now": self.store.now,
+            "stopping": self.control.drains, "now": self.store.now,
         }  # fmt: skip
         if self.stage.executor == "processes":
             child = ProcessRunner(self.stage, host=Host(remote.address(self.pipeline)), follows=True, at=at,
@@ -202,20 +210,21 @@ class Follower(Handling):
         if work.outcomes:
             return self._failed(hold, work.outcomes[0])
         if work.reached is None:
-            return (Ended.STOPPED if self.stop.was_said else Ended.TIME_UP), "", None
+            return _end(self.control), "", None
         if not self.write(hold, NOTHING, reached=work.reached, release=release):
             return Ended.LOST, LOST, None
         return Ended.CAUGHT_UP, "", None
 
     def _failed(self, hold: LoneHold, outcome: Outcome) -> tuple[Ended, str, float | None]:
-        settled = hold.settle([self.stop.fairly(outcome)], [self.stage.policy])
+        settled = self.settle(hold, [outcome])
         place = settled.moves[0].place
         waits = place.due if place.state is State.PENDING else 0.0
         if not self.write(hold, settled, release=True, due=waits):
             return Ended.LOST, LOST, None
-        refuse_trouble(outcome)
+        if (trouble := trouble_of(outcome)) is not None:
+            raise trouble
         why = f"{place.code}: {place.reason}"
-        if self.stop.signalled and place.state is State.PENDING:
+        if self.control.signalled and place.state is State.PENDING:
             return Ended.STOPPED, why, None
         if place.state is State.PENDING:
             return Ended.WAITING, why, place.due
@@ -227,7 +236,7 @@ class Follower(Handling):
         """What became of rows that were redriven is told with the rest: one that waits is left to do."""
         told = replace(told, redriven=again.done, waiting=again.waiting, dead=told.dead + again.buried)
         if again.left:
-            ended = Ended.STOPPED if self.stop.was_said else Ended.TIME_UP if self.stop.now else Ended.LOST
+            ended = _end(self.control) if self.control.drains() else Ended.LOST
             return replace(told, ended=ended, why=again.told if again.told else told.why)
         if again.waiting and told.ended in DONE:
             return replace(told, ended=Ended.WAITING, due=again.due, why=again.told)
@@ -271,23 +280,26 @@ class Following:
         self._away_since: float | None = None
         """When the source, or the store, was first found not to answer: that is told once, and once that it is over."""
 
-    def tick(self, stop: Stop, signals: Signals) -> Tick:
+    def tick(self, control: Control, signals: Signals) -> Tick:
         """What is new, committed or not at all. The first SIGTERM or SIGINT drains to the next checkpoint."""
-        with _signals(stop, signals), self._telling():
-            told = self.follower.tick(stop)
-        return self._passed_on(told, stop, signals)
+        return self._heeding(control, signals, lambda: self._told(self.follower.tick, control))
 
-    def redriven(self, stop: Stop) -> int:
+    def redriven(self, control: Control) -> int:
         """Handle rows that were buried and redriven, without looking for new ones; how many were."""
-        with _signals(stop, "raise"), self._telling():
-            count = self.follower.redriven(stop)
-        return self._passed_on(count, stop, "raise")
+        return self._heeding(control, "raise", lambda: self._told(self.follower.redriven, control))
 
-    def _passed_on(self, told: T, stop: Stop, signals: Signals) -> T:
-        """How it ended; Ctrl-C was meant for the caller, too."""
-        if stop.ctrl_c and signals == "raise":
-            raise interrupted(f"batch {self.follower.batch.name!r} was interrupted: {told}", told)
-        return told
+    def _heeding(self, control: Control, signals: Signals, work: Callable[[], T]) -> T:
+        """What comes of work that signals may stop; Ctrl-C was meant for the caller, too. The second signal has its
+        usual effect."""
+        interrupts = Interrupts(control, signals=signals, once=True)
+        with interrupts.heeded():
+            came = work()
+        interrupts.pass_on(self.follower.batch.name, str(came), came)
+        return came
+
+    def _told(self, work: Callable[[Control], T], control: Control) -> T:
+        with self._telling():
+            return work(control)
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -297,32 +309,30 @@ class Following:
         finally:
             self.failures.tell(self.follower.buried)
 
-    def stay(self, poll: float, stop: Stop, show: Callable[[Tick], None], signals: Signals) -> Tick:
+    def stay(self, poll: float, control: Control, show: Callable[[Tick], None], signals: Signals) -> Tick:
         """Tick for ever: until somebody says stop, the time is up, or a person has to act. A tick that did something,
         or ended in another way than the one before, is shown."""
-        with _signals(stop, signals):
-            told = self._tick_on(poll, stop, show)
-        return self._passed_on(told, stop, signals)
+        return self._heeding(control, signals, lambda: self._tick_on(poll, control, show))
 
-    def _tick_on(self, poll: float, stop: Stop, show: Callable[[Tick], None]) -> Tick:
+    def _tick_on(self, poll: float, control: Control, show: Callable[[Tick], None]) -> Tick:
         sum_ = Tick(Ended.NOTHING_NEW)
         while True:
             with self._telling():
-                last = self._try(stop, sum_)
+                last = self._try(control, sum_)
             if last.did_something or _is_news(last.ended, sum_.ended):
                 show(last)
             sum_ = replace(last, rows=sum_.rows + last.rows, dead=sum_.dead + last.dead,
                            redriven=sum_.redriven + last.redriven)  # fmt: skip
             if last.ended is Ended.DEAD:
                 return sum_
-            if stop.now or not stop.wait(self._pause(last, poll)):
-                return sum_ if last.again else replace(sum_, ended=_end(stop))
+            if control.drains() or not control.wait(self._pause(last, poll)):
+                return sum_ if last.again else replace(sum_, ended=_end(control))
 
-    def _try(self, stop: Stop, before: Tick) -> Tick:
+    def _try(self, control: Control, before: Tick) -> Tick:
         """A tick. A database or a store that does not answer for now is looked at again; where the scan stands is known
         from before."""
         try:
-            tick = self.follower.tick(stop)
+            tick = self.follower.tick(control)
         except (Transient, StoreUnavailable) as error:
             if isinstance(error, Transient) and error.code != UNAVAILABLE:
                 raise
@@ -420,22 +430,5 @@ def _is_news(ended: Ended, before: Ended) -> bool:
     return (ended in QUIET) != (before in QUIET) or (ended not in QUIET and ended is not before)
 
 
-def _end(stop: Stop) -> Ended:
-    return Ended.STOPPED if stop.was_said else Ended.TIME_UP
-
-
-@contextmanager
-def _signals(stop: Stop, signals: Signals) -> Iterator[None]:
-    """The first signal drains to the next checkpoint; the second has its usual effect."""
-    if signals == "ignore" or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before: dict[int, Any] = {}
-
-    def drain(number: int, _: object) -> None:
-        stop.signal(ctrl_c=number == signal.SIGINT)
-        give_back(before)
-
-    with handled(drain) as earlier:
-        before.update(earlier)
-        yield
+def _end(control: Control) -> Ended:
+    return Ended.STOPPED if control.signalled else Ended.TIME_UP

@@ -17,6 +17,7 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BLAME, DEADLY_ROWS, PAYLOAD_BYTES
 from holdfast.core.model import Admitted, Batch, Key, Kind, NewItem, State
+from holdfast.runtime.engine.hold import killed_text
 from holdfast.runtime.partitions import ROW
 from holdfast.runtime.scan.rows import Passed
 from holdfast.stores import owners
@@ -183,4 +184,4 @@ class DeadlyGroup:
         if self._in_a_row > DEADLY_ROWS:
             self.trouble = f"its worker process died at {self._in_a_row:,} rows in a row: no row is to blame"
         else:
-            self.condemned = f"its worker process died {BLAME} times while it was handled alone"
+            self.condemned = killed_text(BLAME, "its worker process")

@@ -1,27 +1,26 @@
-"""A lease in the hands of a tick: renewed beside, its handler on a thread, its checkpoints written by who holds it.
+"""Rows that were buried and that a person sent on their way again: handled under the fence of their scan.
 
-The calling thread holds the lease and writes; the handler runs on a thread beside it.
+A tick handles them while it holds the partition, and their handler sees the fence of the partition: so the fences that
+a handler is shown only grow over a scan, whether a row came with its partition or later. The commit of a row is guarded
+by its own. Whether there are any is one read, and none where no row was ever buried.
 """
 
 import logging
 import math
-import queue
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core import retry
-from holdfast.core.errors import StoreError
 from holdfast.core.model import Batch, Checkpoint, Claim, Item, ItemNo, Key, Place, State
-from holdfast.core.outcome import Deferred, Done, Outcome, excuse
+from holdfast.core.outcome import Done, Outcome, excuse
 from holdfast.core.settle import NOTHING, Reached, Settled
 from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.assignment import Assignment
-from holdfast.runtime.engine.driver import HoldDriver, LoneHold
-from holdfast.runtime.engine.exchange import Answer, CheckpointReached
-from holdfast.runtime.engine.pools import Finished, Refusal
+from holdfast.runtime.engine.control import Control
+from holdfast.runtime.engine.driver import Beside, HoldDriver, LoneHold
+from holdfast.runtime.engine.hold import Saving, trouble_of
+from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.processes import Host
 from holdfast.runtime.scan.isolation import GONE, Burial
 from holdfast.runtime.scan.partition import RangeRunner, RangeStage
@@ -29,139 +28,42 @@ from holdfast.runtime.scan.process import ProcessRunner
 from holdfast.runtime.scan.rows import Careful, Feed, Interval
 from holdfast.runtime.scan.walk import Walk
 from holdfast.stores import owners
-from holdfast.stores.base import Idle, each_item
+from holdfast.stores.base import each_item
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
 
 log = logging.getLogger("holdfast.follow")
 
-LOOK_SECONDS = 0.2
-SHARE = 0.1
-"""What of its time a tick keeps to end cleanly."""
 
-
-class Stop:
-    """When to come to an end: a deadline on the monotonic clock, or somebody said so."""
-
-    def __init__(self, deadline: float | None = None) -> None:
-        self.deadline = math.inf if deadline is None else deadline
-        self._began = time.monotonic()
-        self._said = threading.Event()
-        self.signalled = False
-        """A signal said so: what fails from now on may have got the same signal."""
-        self.ctrl_c = False
-
-    def say(self) -> None:
-        self._said.set()
-
-    def signal(self, *, ctrl_c: bool) -> None:
-        """A signal says so."""
-        self.signalled, self.ctrl_c = True, self.ctrl_c or ctrl_c
-        self.say()
-
-    def fairly(self, outcome: Outcome) -> Outcome:
-        """The outcome as it shall count: what failed after a signal was interrupted."""
-        return excuse(outcome, "interrupted") if self.signalled else outcome
-
-    @property
-    def was_said(self) -> bool:
-        return self._said.is_set()
-
-    @property
-    def now(self) -> bool:
-        """Whether to go no further than the next checkpoint."""
-        early = 0.0 if self.deadline == math.inf else SHARE * (self.deadline - self._began)
-        return self.was_said or time.monotonic() >= self.deadline - early
-
-    @property
-    def at_once(self) -> bool:
-        return time.monotonic() >= self.deadline
-
-    def wait(self, seconds: float) -> bool:
-        """Wait; False where there is no time for that."""
-        if self.was_said or time.monotonic() + seconds >= self.deadline:
-            return False
-        return not self._said.wait(seconds)
-
-
-class Handling:
-    """What one process needs to hold a lease of a batch that follows, and to work under it."""
+class TickDriver:
+    """What one process needs to hold leases of a batch that follows, and to work under them."""
 
     def __init__(self, pipeline: "PipelineDefinition", stage: RangeStage, *, batch: Batch, lease: float,
                  heartbeat: float | None = None) -> None:  # fmt: skip
-        self.store, self.stage, self.pipeline, self.batch, self.lease = pipeline.store, stage, pipeline, batch, lease
-        store = self.store
-        self.owner = owners.new_owner()
+        self.store, self.stage, self.pipeline, self.batch = pipeline.store, stage, pipeline, batch
         self.finished: Finished = Finished()
         self.buried: list[ItemNo] = []
         """What was buried and nobody has heard of yet."""
-        self.burial = Burial(store, batch.name, lambda admitted: self.buried.extend(admitted.dead))
-        self.stop = Stop()
-        self._driver = HoldDriver(store, batch, owner=self.owner, seconds=lease, stages=1, every=heartbeat)
-        self._holds = 0
-
-    # -- holding ------------------------------------------------------------------------------------------------
-
-    def claim(self, n: ItemNo) -> Claim | Idle:
-        return self._driver.claim(n)
-
-    @contextmanager
-    def held(self, claim: Claim) -> Iterator[LoneHold]:
-        """Hold a claim: its lease is renewed beside, and it is given back whatever happens."""
-        self._holds += 1
-        try:
-            with self._driver.held(claim) as hold:
-                yield hold
-        finally:
-            self._holds -= 1
-            if not self._holds:
-                self._driver.close()
-
-    # -- a handler beside -----------------------------------------------------------------------------------------
+        self.burial = Burial(self.store, batch.name, lambda admitted: self.buried.extend(admitted.dead))
+        self.control = Control(1)
+        """Of the tick at hand."""
+        self.holds = HoldDriver(self.store, batch, owner=owners.new_owner(), seconds=lease, stages=1, every=heartbeat)
 
     def beside(self, runner: RangeRunner, hold: LoneHold, item: Item, *, fence: int | None = None) -> Assignment:
         """Run the handler on a thread, and write its checkpoints here, until it comes to an end or must be left. It
         sees the fence of its lease, where no other is said."""
         work = hold.assign(0, item, fence=fence)
-        thread = threading.Thread(target=self._run, args=(runner, work), name="holdfast-follow", daemon=True)
-        thread.start()
+
+        def save(saving: Saving) -> None:
+            saving.waiter.answer(self.write(hold, NOTHING, reached=saving.reached))
+
         try:
-            while not self._is_over(hold, work):
-                pass
-        except BaseException:
-            work.abandoned = True  # the store failed, or somebody interrupts: the handler's thread shall end, too
-            raise
+            Beside(work, self.finished).run(lambda: runner.run(work), deadline=self.control.deadline,
+                                            lost=lambda: hold.lost, save=save)  # fmt: skip
         finally:
             runner.close()
         return work
-
-    def _run(self, runner: RangeRunner, work: Assignment) -> None:
-        try:
-            runner.run(work)
-        except BaseException as error:  # noqa: BLE001 - no process can be had, or the like: nobody else would hear of it
-            self.finished.put(Refusal(work, error))
-        else:
-            self.finished.put(Answer(work, work.outcomes))
-
-    def _is_over(self, hold: LoneHold, work: Assignment) -> bool:
-        try:
-            message = self.finished.get(timeout=LOOK_SECONDS)
-        except queue.Empty:
-            message = None
-        if isinstance(message, CheckpointReached):
-            if message.work is work:
-                landed = self.write(hold, NOTHING, reached=message.saving.reached)
-                message.saving.waiter.answer(landed)
-        elif isinstance(message, Refusal) and message.work is work:
-            raise message.error
-        elif isinstance(message, Answer) and message.work is work:
-            return True
-        if self.stop.at_once or hold.lost:
-            work.abandoned = True  # a thread gets LeaseLost at its next row; whatever it still does is not committed
-        return work.abandoned
-
-    # -- writing --------------------------------------------------------------------------------------------------
 
     def write(self, hold: LoneHold, settled: Settled, *, reached: Reached | None = None, release: bool = False,
               due: float = 0.0) -> bool:  # fmt: skip
@@ -175,11 +77,11 @@ class Handling:
         self.buried += [ItemNo(each.n) for each in settled.attempts if each.outcome == "bury"]
         return True
 
-
-def refuse_trouble(outcome: Outcome) -> None:
-    """Where the machine is in trouble, nothing more is tried; the rows stay where they are."""
-    if isinstance(outcome, Deferred) and outcome.trouble:
-        raise StoreError(f"{outcome.why}, then run again; nothing was buried for it")
+    def settle(self, hold: LoneHold, outcomes: Sequence[Outcome]) -> Settled:
+        """Return what follows from outcomes; what failed after a signal was interrupted."""
+        if self.control.signalled:
+            outcomes = [excuse(outcome, "interrupted") for outcome in outcomes]
+        return hold.settle(outcomes, [self.stage.policy])
 
 
 class FollowRunner(RangeRunner):
@@ -248,9 +150,9 @@ class Again(NamedTuple):
 class Redriving:
     """The rows of one batch that were redriven."""
 
-    def __init__(self, handling: Handling) -> None:
-        self._with = handling
-        self._admitted = handling.batch.admitted
+    def __init__(self, driver: TickDriver) -> None:
+        self._with = driver
+        self._admitted = driver.batch.admitted
         self._asked = time.monotonic()
         self._looked = -math.inf
         self._found = False
@@ -286,38 +188,38 @@ class Redriving:
 
     def handle(self, rows: list[Waiting], over: LoneHold) -> Again:
         """Handle those that are due, each as a range of one row, under the fence of the range that is held."""
-        handling, told = self._with, Again()
+        driver, told = self._with, Again()
         for row in rows:
-            if handling.stop.now or over.lost:
+            if driver.control.drains() or over.lost:
                 return told._replace(left=True)
-            if row.due > handling.store.now():
+            if row.due > driver.store.now():
                 told = _waits(told, row.due)
                 continue
             told = self._again(row.n, over.hold.lease.fence, told)
         return told
 
     def _again(self, n: ItemNo, fence: int, told: Again) -> Again:
-        handling = self._with
-        claim = handling.claim(n)
+        driver = self._with
+        claim = driver.holds.claim(n)
         if not isinstance(claim, Claim):  # in the hands of a process that was killed, until its lease has run out
             return _waits(told, claim.next_due)
-        with handling.held(claim) as hold:
+        with driver.holds.held(claim) as hold:
             item = hold.load(n)
             if item is not None:
                 return self._settled(hold, item, fence, told)
         return _waits(told, None)  # what stands before it in a suspect was granted: next time it comes alone
 
     def _settled(self, hold: LoneHold, item: Item, fence: int, told: Again) -> Again:
-        handling = self._with
+        driver = self._with
         outcomes, reached = self._tried(hold, item, fence)
         if not outcomes:
-            return told._replace(left=True) if handling.stop.now else _waits(told, None)
-        outcomes = [handling.stop.fairly(outcome) for outcome in outcomes]
-        settled = hold.settle(outcomes, [handling.stage.policy])
-        if not handling.write(hold, settled, reached=reached if settled.counts.done else None, release=True):
+            return told._replace(left=True) if driver.control.drains() else _waits(told, None)
+        settled = driver.settle(hold, outcomes)
+        if not driver.write(hold, settled, reached=reached if settled.counts.done else None, release=True):
             return _waits(told, None)
         for outcome in outcomes:
-            refuse_trouble(outcome)
+            if (trouble := trouble_of(outcome)) is not None:
+                raise trouble
         if settled.counts.skipped and settled.moves[0].place.reason == GONE:
             return told._replace(gone=(*told.gone, item.key))
         if settled.counts.done or settled.counts.skipped:
@@ -337,13 +239,13 @@ class Redriving:
         return ([] if work.abandoned else work.outcomes), work.reached
 
     def _runner(self) -> RangeRunner:
-        handling, stage = self._with, self._with.stage
+        driver, stage = self._with, self._with.stage
         told: dict[str, Any] = {
-            "pipeline": handling.pipeline.name, "batch": handling.batch.name, "finished": handling.finished,
-            "stopping": lambda: handling.stop.now, "now": handling.store.now,
+            "pipeline": driver.pipeline.name, "batch": driver.batch.name, "finished": driver.finished,
+            "stopping": driver.control.drains, "now": driver.store.now,
         }  # fmt: skip
         if stage.executor == "processes":
-            return ProcessRunner(stage, host=Host(remote.address(handling.pipeline)), **told)
+            return ProcessRunner(stage, host=Host(remote.address(driver.pipeline)), **told)
         return RangeRunner(stage, **told)
 
 

@@ -1,6 +1,5 @@
 """A scan as a user defines it over the rows of a source: its handler, and what becomes of its partitions."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
@@ -17,6 +16,8 @@ from holdfast.runtime.define.pipeline import AnyFunction, check_name
 from holdfast.runtime.define.policy import Budget, Retry
 from holdfast.runtime.define.resource import Scope
 from holdfast.runtime.define.stage import Where
+from holdfast.runtime.engine.control import Control
+from holdfast.runtime.engine.exchange import NEVER
 from holdfast.runtime.events import Target, delivering
 from holdfast.runtime.operate.identity import accept_corrected, grown, refuse_changed_batch
 from holdfast.runtime.operate.plan import Plan
@@ -29,7 +30,6 @@ from holdfast.runtime.scan.follow import Following
 from holdfast.runtime.scan.partition import RangeStage
 from holdfast.runtime.scan.plan import Sought
 from holdfast.runtime.scan.process import PartitionThere
-from holdfast.runtime.scan.redrive import Stop
 from holdfast.runtime.scan.rows import NOTHING, Every, Handler, Said
 from holdfast.runtime.scan.tick import Tick
 from holdfast.runtime.sources import base
@@ -101,7 +101,7 @@ class ScanReport:
 
 
 Function = Callable[..., Any]
-NEVER = "36500d"
+NO_ORPHAN = "36500d"
 
 
 def _hide(_: Tick) -> None:
@@ -158,7 +158,7 @@ class Scan:
         self._retry = retry
         self._converge: Convergence | None = None
         # What follows may have nothing to do for months, and is no orphan for that.
-        never: dict[str, Any] = {"orphan_after": NEVER} if follow else {}
+        never: dict[str, Any] = {"orphan_after": NO_ORPHAN} if follow else {}
         self.pipeline = Pipeline(name, store=store, events=events, allow_empty=allow_empty, **never)
         self.pipeline.home = self
 
@@ -220,10 +220,10 @@ class Scan:
                 raise UsageError(f'scan {self.name!r} follows its source: call run(poll="30s") or tick()')
             if budget is not None:
                 raise UsageError(f"budget= is for what ends: scan {self.name!r} follows its source, and never does")
-            every, stop = seconds(poll, "poll"), Stop(None if deadline is None else moment(deadline))
-            with self._delivering(stop):
+            every, control = seconds(poll, "poll"), _control(deadline)
+            with self._delivering(control):
                 show = progress if callable(progress) else follow.show_line if progress else _hide
-                return self._followed(name, lease, accept_source, heartbeat).stay(every, stop, show, signals)
+                return self._followed(name, lease, accept_source, heartbeat).stay(every, control, show, signals)
         if poll is not None:
             raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True polls")
         heartbeat_seconds(lease, heartbeat)  # refused before anything is written
@@ -248,8 +248,12 @@ class Scan:
         return self._ended(name, run, notes)
 
     def _outage(self, patience: Duration, deadline: Duration | datetime | None) -> base.Outage:
-        stop = Stop(None if deadline is None else moment(deadline))
-        return base.Outage(seconds(patience, "patience"), lambda: stop.at_once, base.Notice(repr(self.source)))
+        control = _control(deadline)
+
+        def is_over() -> bool:
+            return control.ends_within(0.0)
+
+        return base.Outage(seconds(patience, "patience"), is_over, base.Notice(repr(self.source)))
 
     def _compared(self, name: str, stage: RangeStage, accept_source: str | None) -> tuple[str, ...]:
         """Refuse another source than the batch was begun with; what there is to know of one that has grown."""
@@ -273,13 +277,13 @@ class Scan:
         self._stage()
         check_signals(signals)
         name = check_name(batch if batch is not None else self.name, "batch")
-        stop = Stop(None if deadline is None else moment(deadline))
-        with self._delivering(stop):
-            return self._followed(name, lease, accept_source, heartbeat).tick(stop, signals)
+        control = _control(deadline)
+        with self._delivering(control):
+            return self._followed(name, lease, accept_source, heartbeat).tick(control, signals)
 
-    def _delivering(self, stop: Stop) -> AbstractContextManager[None]:
+    def _delivering(self, control: Control) -> AbstractContextManager[None]:
         """Events, such as those of buried rows, reach their receivers beside a tick."""
-        pipeline, deadline = self.pipeline, None if stop.deadline == math.inf else stop.deadline
+        pipeline, deadline = self.pipeline, None if control.deadline is NEVER else control.deadline.at
         return delivering(lambda: pipeline.store, pipeline.name, pipeline.receivers, deadline)
 
     def _followed(
@@ -381,7 +385,11 @@ class Scan:
     def redriven(self, batch: str | None = None, *, lease: Duration = "30s") -> int:
         """Handle rows that were buried and redriven, and no others; how many were handled. Every tick does so."""
         name = check_name(batch if batch is not None else self.name, "batch")
-        return self._followed(name, lease, None).redriven(Stop())
+        return self._followed(name, lease, None).redriven(Control(1))
+
+
+def _control(deadline: Duration | datetime | None) -> Control:
+    return Control(1, None if deadline is None else moment(deadline))
 
 
 FILES = {".csv": "Csv", ".tsv": "Csv", ".jsonl": "JsonLines", ".ndjson": "JsonLines", ".parquet": "Parquet"}

@@ -105,8 +105,10 @@ def compare(store: Store, batch: BatchId, story: Story) -> None:
             place.attempt,
             place.requeues,
         ) and told.rewinds in (None, place.rewinds)
-        _must(same, f"item {row.n} stands at {place}, its journal says {told}")
-    _must(len(story.items) == _batch(store, batch).admitted, "the journal does not tell of every item")
+        if not same:
+            raise Violation(f"item {row.n} stands at {place}, its journal says {told}")
+    if len(story.items) != _batch(store, batch).admitted:
+        raise Violation("the journal does not tell of every item")
     chunks = store.chunks(batch)
     _check_ranges(chunks, len(story.items))
     for chunk in chunks:
@@ -114,9 +116,10 @@ def compare(store: Store, batch: BatchId, story: Story) -> None:
     _compare_checkpoints(store, batch, story)
     for output in store.outputs(batch, limit=EVERYTHING):
         told_of = (output.n, output.stage, output.epoch) in story.advanced or (output.n, output.epoch) in story.given
-        _must(
-            told_of, f"item {output.n} has an output of stage {output.stage} in epoch {output.epoch} without an entry"
-        )
+        if not told_of:
+            raise Violation(
+                f"item {output.n} has an output of stage {output.stage} in epoch {output.epoch} without an entry"
+            )
 
 
 def _compare_checkpoints(store: Store, batch: BatchId, story: Story) -> None:
@@ -125,7 +128,8 @@ def _compare_checkpoints(store: Store, batch: BatchId, story: Story) -> None:
     for at in store.checkpoints(batch, limit=EVERYTHING):
         (item,) = store.items(batch, lo=at.n, hi=at.n + 1)
         held[at.n] = journal.Position(at.n, at.rows, at.cursor, digest_of_acc(item.salt, at.acc))
-    _must(told == held, f"checkpoints are at {held}, the journal says {told}")
+    if told != held:
+        raise Violation(f"checkpoints are at {held}, the journal says {told}")
 
 
 def _compare_chunk(chunk: Chunk, story: Story) -> None:
@@ -136,30 +140,33 @@ def _compare_chunk(chunk: Chunk, story: Story) -> None:
         cancelled=states.count(State.CANCELLED), attempts=link.attempts, spent=link.spent, tokens=link.tokens,
         seconds=held.seconds,
     )  # fmt: skip
-    _must(told == held, f"chunk {chunk.id} counts {held}, its items and entries give {told}")
+    if told != held:
+        raise Violation(f"chunk {chunk.id} counts {held}, its items and entries give {told}")
     close = abs(link.seconds - held.seconds) < 1e-3 + 1e-6 * held.seconds
-    _must(close, f"chunk {chunk.id} counts {held.seconds} s, its entries {link.seconds}")
-    _must(chunk.fence == link.fence, f"chunk {chunk.id} has fence {chunk.fence}, its last entry fence {link.fence}")
-    _must(chunk.owner == link.owner, f"chunk {chunk.id} is held by {chunk.owner}, its journal says {link.owner}")
-    _must((chunk.lo, chunk.hi) == (link.lo, link.hi), f"chunk {chunk.id} covers another range than its journal says")
-    _must(chunk.kind is link.kind, f"chunk {chunk.id} is one of {chunk.kind}, its journal says of {link.kind}")
+    if not close:
+        raise Violation(f"chunk {chunk.id} counts {held.seconds} s, its entries {link.seconds}")
+    if chunk.fence != link.fence:
+        raise Violation(f"chunk {chunk.id} has fence {chunk.fence}, its last entry fence {link.fence}")
+    if chunk.owner != link.owner:
+        raise Violation(f"chunk {chunk.id} is held by {chunk.owner}, its journal says {link.owner}")
+    if (chunk.lo, chunk.hi) != (link.lo, link.hi):
+        raise Violation(f"chunk {chunk.id} covers another range than its journal says")
+    if chunk.kind is not link.kind:
+        raise Violation(f"chunk {chunk.id} is one of {chunk.kind}, its journal says of {link.kind}")
 
 
 def _check_ranges(chunks: Sequence[Chunk], admitted: int) -> None:
     at = 0
     for chunk in chunks:
-        _must(chunk.lo == at < chunk.hi, f"chunk {chunk.id} begins at item {chunk.lo}, the one before ended at {at}")
+        if not (chunk.lo == at < chunk.hi):
+            raise Violation(f"chunk {chunk.id} begins at item {chunk.lo}, the one before ended at {at}")
         at = chunk.hi
-    _must(at == admitted, f"the chunks end at item {at}, {admitted} were admitted")
+    if at != admitted:
+        raise Violation(f"the chunks end at item {at}, {admitted} were admitted")
 
 
 def _batch(store: Store, batch: BatchId) -> Batch:
     return next(found for found in store.batches() if found.id == batch)
-
-
-def _must(true: bool, otherwise: str) -> None:
-    if not true:
-        raise Violation(otherwise)
 
 
 class _Teller:
@@ -189,36 +196,42 @@ class _Teller:
         told: set[int] = set()
         while len(told) < len(self.story.links):
             for chunk_id in [i for i in self.story.links if i not in told]:
-                _must(chunk_id in chunks, f"chunk {chunk_id} is in the journal but not in the store")
+                if chunk_id not in chunks:
+                    raise Violation(f"chunk {chunk_id} is in the journal but not in the store")
                 self._chunk(chunks[chunk_id], self.story.links[chunk_id])
                 told.add(chunk_id)
-        _must(told == chunks.keys(), f"no entry tells where chunks {sorted(chunks.keys() - told)} come from")
+        if told != chunks.keys():
+            raise Violation(f"no entry tells where chunks {sorted(chunks.keys() - told)} come from")
         return self.story
 
     def _of_batch(self, entry: Entry, header: journal.Header, body: journal.Body) -> None:
         """What the batch's own chain tells: items, the course of the batch, its seals."""
         where = f"entry {entry.seq} of the batch"
-        if isinstance(body, journal.Steered | journal.Ingested):
-            _must(self.seal is None, f"{where} comes after the seal")
+        if isinstance(body, journal.Steered | journal.Ingested) and self.seal is not None:
+            raise Violation(f"{where} comes after the seal")
         match body:
             case journal.Ingested():
-                _must(self.course is not Course.CANCELLED or body.lo == body.hi, f"{where} admits to a cancelled batch")
-                _must(not self.total[1] or body.lo == body.hi, f"{where} admits to a batch that was closed")
+                if body.lo != body.hi and (self.course is Course.CANCELLED or self.total[1]):
+                    raise Violation(f"{where} admits to a batch that was cancelled or closed")
                 self._ingested(entry, body)
                 self.is_read = self.is_read or body.ended
             case journal.Steered():
                 allowed = self.course is not Course.CANCELLED or body.course == Course.CANCELLED
-                _must(allowed, f"{where} lets a cancelled batch go on")
+                if not allowed:
+                    raise Violation(f"{where} lets a cancelled batch go on")
                 self.course, self.ends_at = Course(body.course), body.ends_at
                 self.is_read = course.is_read(self.is_read, self.total[0], body, len(self.story.items))
                 self.total = (body.expected, body.closed)
             case journal.Sealed():
-                _must(self.seal is None, f"{where} seals what is sealed")
+                if self.seal is not None:
+                    raise Violation(f"{where} seals what is sealed")
                 self.seal = body
                 self.story.seals += 1
             case journal.Reopened():
-                _must(self.seal is not None, f"{where} reopens what is open")
-                _must(bool(header.actor and body.reason), f"{where} does not say who reopened the batch, and why")
+                if self.seal is None:
+                    raise Violation(f"{where} reopens what is open")
+                if not (header.actor and body.reason):
+                    raise Violation(f"{where} does not say who reopened the batch, and why")
                 self.seal = None
 
     def _check_course(self) -> None:
@@ -226,22 +239,24 @@ class _Teller:
         row, told = self.batch, (self.course, self.ends_at, self.seal is not None, *self.total, self.is_read)
         held = (row.course, row.ends_at, row.sealed_at is not None, row.expected, row.closed_at is not None,
                 row.ingested_at is not None)  # fmt: skip
-        _must(
-            held == told, f"the batch is (course, end, sealed, expected, closed, read) {held}, its journal says {told}"
-        )
+        if held != told:
+            raise Violation(
+                f"the batch is (course, end, sealed, expected, closed, read) {held}, its journal says {told}"
+            )
         if self.seal is None:
             return
         chunks = self.store.chunks(row.id)
         now = course.seal(chunks, self.seal.reconciliation, self.seal.reason)
-        _must(now == self.seal, "the batch changed after it was sealed")
-        _must(not sum(chunk.pending for chunk in chunks), "a batch with pending items is sealed")
+        if now != self.seal:
+            raise Violation("the batch changed after it was sealed")
+        if sum(chunk.pending for chunk in chunks):
+            raise Violation("a batch with pending items is sealed")
 
     def _ingested(self, entry: Entry, body: journal.Ingested) -> None:
-        _must(
-            body.lo == len(self.story.items),
-            f"entry {entry.seq} admits items from {body.lo} on, not from {len(self.story.items)}",
-        )
-        _must(len(body.digests) == 32 * (body.hi - body.lo), f"entry {entry.seq} has not one digest for each item")
+        if body.lo != len(self.story.items):
+            raise Violation(f"entry {entry.seq} admits items from {body.lo} on, not from {len(self.story.items)}")
+        if len(body.digests) != 32 * (body.hi - body.lo):
+            raise Violation(f"entry {entry.seq} has not one digest for each item")
         for n in range(body.lo, body.hi):
             self.story.items[n] = Told()
         for n, _ in body.invalid:
@@ -268,21 +283,20 @@ class _Teller:
 
     def _claimed(self, link: Link, header: journal.Header, body: journal.Claimed, before: bytes) -> None:
         where = f"the grant of fence {header.fence} on chunk {link.id}"
-        _must(header.fence > link.fence, f"{where} does not raise the fence, which was {link.fence}")
-        _must(
-            body.taken_from == (link.owner or ""),
-            f"{where} was taken from {body.taken_from!r}, not from {link.owner!r}",
-        )
+        if header.fence <= link.fence:
+            raise Violation(f"{where} does not raise the fence, which was {link.fence}")
+        if body.taken_from != (link.owner or ""):
+            raise Violation(f"{where} was taken from {body.taken_from!r}, not from {link.owner!r}")
         blame = self._blame(link)
-        _must(body.blame == blame, f"{where} says blame {body.blame}, it is {blame}")
+        if body.blame != blame:
+            raise Violation(f"{where} says blame {body.blame}, it is {blame}")
         ends = body.hi if body.child is None else body.child[2]
-        _must(
-            (body.lo, ends) == (link.lo, link.hi),
-            f"{where} covers items {body.lo} to {ends}, the chunk {link.lo} to {link.hi}",
-        )
+        if (body.lo, ends) != (link.lo, link.hi):
+            raise Violation(f"{where} covers items {body.lo} to {ends}, the chunk {link.lo} to {link.hi}")
         if body.child is not None:
             child, lo, hi = body.child
-            _must(lo == body.hi and child not in self.story.links, f"{where} cuts off chunk {child} in the wrong place")
+            if not (lo == body.hi and child not in self.story.links):
+                raise Violation(f"{where} cuts off chunk {child} in the wrong place")
             self.story.links[child] = Link(
                 id=child,
                 lo=lo,
@@ -312,14 +326,18 @@ class _Teller:
         due = [
             (n, t.stage, t.epoch, t.attempt) for n, t in items if t.state is State.PENDING and (t.attempt or t.epoch)
         ]
-        _must(said == due, f"{where} has snapshots of {said}, its items stand at {due}")
+        if said != due:
+            raise Violation(f"{where} has snapshots of {said}, its items stand at {due}")
 
     def _checkpointed(self, link: Link, header: journal.Header, body: journal.Checkpointed) -> None:
         where = f"entry {header.seq} of chunk {link.id}"
-        _must(link.owner == header.actor, f"{where} is by {header.actor!r}, the chunk is held by {link.owner!r}")
-        _must(link.fence == header.fence, f"{where} is under fence {header.fence}, the grant has fence {link.fence}")
+        if link.owner != header.actor:
+            raise Violation(f"{where} is by {header.actor!r}, the chunk is held by {link.owner!r}")
+        if link.fence != header.fence:
+            raise Violation(f"{where} is under fence {header.fence}, the grant has fence {link.fence}")
         if header.kind == journal.STARTED:
-            _must(body == journal.Checkpointed(), f"{where} is a start, and says more than that")
+            if body != journal.Checkpointed():
+                raise Violation(f"{where} is a start, and says more than that")
             link.blame += 1
             return
         for _, spend in body.spends:
@@ -343,7 +361,8 @@ class _Teller:
         came there."""
         told = self._pending(where, link, position.n)
         before = told.position.rows if told.position is not None else 0
-        _must(position.rows >= before, f"{where} takes item {position.n} back from row {before} to {position.rows}")
+        if position.rows < before:
+            raise Violation(f"{where} takes item {position.n} back from row {before} to {position.rows}")
         told.position = position
         link.seconds += position.seconds
         self.story.positions.append((position.n, told.epoch, position.rows))
@@ -353,21 +372,20 @@ class _Teller:
     def _advanced(self, where: str, link: Link, body: journal.Advanced) -> None:
         count = len(body.items)
         attempts, epochs = (unpack(UINT16, column or bytes(2 * count)) for column in (body.attempts, body.epochs))
-        _must(
-            len(body.digests) == 32 * count and len(attempts) == len(epochs) == count,
-            f"{where} has columns of unequal length",
-        )
-        _must(body.finished == (body.stage + 1 == self.stages), f"{where} is wrong about being the last stage")
+        if not (len(body.digests) == 32 * count and len(attempts) == len(epochs) == count):
+            raise Violation(f"{where} has columns of unequal length")
+        if body.finished != (body.stage + 1 == self.stages):
+            raise Violation(f"{where} is wrong about being the last stage")
         for index, n in enumerate(body.items):
             told = self._pending(where, link, n)
             at = (n, body.stage, epochs[index])
-            _must((told.stage, told.epoch) == at[1:], f"{where} advances item {n} from {at[1:]}, it stands at {told}")
-            _must(
-                attempts[index] in (told.attempt + 1, 0 if not told.attempt else -1),
-                f"{where} miscounts the attempts of item {n}",
-            )
+            if (told.stage, told.epoch) != at[1:]:
+                raise Violation(f"{where} advances item {n} from {at[1:]}, it stands at {told}")
+            if attempts[index] not in (told.attempt + 1, 0 if not told.attempt else -1):
+                raise Violation(f"{where} miscounts the attempts of item {n}")
             self.story.advanced[at] = self.story.advanced.get(at, 0) + 1
-            _must(self.story.advanced[at] == 1, f"{where} tells a second time that item {n} passed stage {body.stage}")
+            if self.story.advanced[at] != 1:
+                raise Violation(f"{where} tells a second time that item {n} passed stage {body.stage}")
             if body.adopted:
                 self.story.adopted.add(at)
             else:
@@ -380,12 +398,11 @@ class _Teller:
 
     def _attempted(self, where: str, link: Link, a: journal.Attempted, at: float) -> None:
         told = self._pending(where, link, a.n)
-        _must(
-            (a.stage, a.epoch) == (told.stage, told.epoch),
-            f"{where} tells of item {a.n} at {a.stage, a.epoch}, it stands at {told}",
-        )
+        if (a.stage, a.epoch) != (told.stage, told.epoch):
+            raise Violation(f"{where} tells of item {a.n} at {a.stage, a.epoch}, it stands at {told}")
         if a.code == "lost":
-            _must(a.to_stage <= told.stage, f"{where} rewinds item {a.n} forward")
+            if a.to_stage > told.stage:
+                raise Violation(f"{where} rewinds item {a.n} forward")
             if a.outcome == "bury":
                 self.story.items[a.n] = Told(
                     stage=a.to_stage, epoch=told.epoch + 1, rewinds=told.rewinds, position=told.position
@@ -397,7 +414,8 @@ class _Teller:
                     stage=a.to_stage, epoch=told.epoch + 1, rewinds=rewinds, position=told.position
                 )
             return
-        _must(a.attempt == told.attempt + 1, f"{where} is attempt {a.attempt} of item {a.n}, there were {told.attempt}")
+        if a.attempt != told.attempt + 1:
+            raise Violation(f"{where} is attempt {a.attempt} of item {a.n}, there were {told.attempt}")
         self._count(link, (a.n, a.stage, a.epoch))
         link.seconds += a.seconds
         if a.outcome in ("retry", "bury"):
@@ -409,7 +427,8 @@ class _Teller:
         elif a.outcome == "bury":
             self._bury(a.n)
         else:
-            _must(a.outcome == "skip", f"{where} says that item {a.n} was {a.outcome!r}, which means nothing")
+            if a.outcome != "skip":
+                raise Violation(f"{where} says that item {a.n} was {a.outcome!r}, which means nothing")
             told.state = State.SKIPPED
 
     def _bury(self, n: int) -> None:
@@ -418,48 +437,56 @@ class _Teller:
 
     def _one_more(self, where: str, n: int, rewinds: int | None) -> int | None:
         """How often an item was rewound, once it is again: not too often."""
-        _must(rewinds is None or rewinds < REWINDS, f"{where} rewinds item {n} after it was rewound {rewinds} times")
+        if rewinds is not None and rewinds >= REWINDS:
+            raise Violation(f"{where} rewinds item {n} after it was rewound {rewinds} times")
         return None if rewinds is None else rewinds + 1
 
     def _check_budget(self, where: str, a: journal.Attempted, told: Told) -> None:
         if self.policies is None:
             return
         policy = self.policies[a.stage]
-        _must(
-            a.attempt <= policy.attempts,
-            f"{where} is attempt {a.attempt} of item {a.n}, at most {policy.attempts} are allowed",
-        )
+        if a.attempt > policy.attempts:
+            raise Violation(f"{where} is attempt {a.attempt} of item {a.n}, at most {policy.attempts} are allowed")
         if a.outcome == "retry":
-            _must(a.attempt < policy.attempts, f"{where} retries item {a.n} after its last attempt")
-            _must(a.used <= policy.within, f"{where} retries item {a.n} after its time is over")
-            _must(a.used >= told.used + a.seconds, f"{where} gives item {a.n} time back: {a.used} after {told.used}")
+            if a.attempt >= policy.attempts:
+                raise Violation(f"{where} retries item {a.n} after its last attempt")
+            if a.used > policy.within:
+                raise Violation(f"{where} retries item {a.n} after its time is over")
+            if a.used < told.used + a.seconds:
+                raise Violation(f"{where} gives item {a.n} time back: {a.used} after {told.used}")
             in_time = a.due <= a.deadline or not a.used  # where nothing is used yet, no deadline is told
-            _must(in_time, f"{where} retries item {a.n} beyond the deadline that it tells")
+            if not in_time:
+                raise Violation(f"{where} retries item {a.n} beyond the deadline that it tells")
             affordable = policy.money is None or told.spent < policy.money
-            _must(affordable, f"{where} retries item {a.n} after {told.spent} of {policy.money} units were spent on it")
+            if not affordable:
+                raise Violation(
+                    f"{where} retries item {a.n} after {told.spent} of {policy.money} units were spent on it"
+                )
             told.used = a.used
 
     def _acted(self, link: Link, header: journal.Header, body: journal.Acted) -> None:
         where = f"entry {header.seq} of chunk {link.id}"
         says = header.actor and body.reason and (body.items or header.kind == journal.LIFTED)
-        _must(bool(says), f"{where} does not say who did what, and why")
+        if not says:
+            raise Violation(f"{where} does not say who did what, and why")
         rises = header.fence > link.fence if body.seized else header.fence == link.fence
-        _must(rises, f"{where} has fence {header.fence}, the chunk had {link.fence}")
+        if not rises:
+            raise Violation(f"{where} has fence {header.fence}, the chunk had {link.fence}")
         for moved in body.items:
             told = self.story.items[moved.n]
             before = (moved.before, moved.stage_before)
-            _must(link.lo <= moved.n < link.hi, f"{where} touches item {moved.n}, which is not in the chunk")
-            _must(
-                before == (told.state, told.stage), f"{where} moves item {moved.n} from {before}, it stands at {told}"
-            )
+            if not (link.lo <= moved.n < link.hi):
+                raise Violation(f"{where} touches item {moved.n}, which is not in the chunk")
+            if before != (told.state, told.stage):
+                raise Violation(f"{where} moves item {moved.n} from {before}, it stands at {told}")
             least = told.stage if moved.epoch == told.epoch else 0
-            _must(
-                moved.epoch - told.epoch in (0, 1),
-                f"{where} takes item {moved.n} from epoch {told.epoch} to {moved.epoch}",
-            )
-            _must(moved.stage_after >= least, f"{where} takes item {moved.n} back within its epoch")
+            if moved.epoch - told.epoch not in (0, 1):
+                raise Violation(f"{where} takes item {moved.n} from epoch {told.epoch} to {moved.epoch}")
+            if moved.stage_after < least:
+                raise Violation(f"{where} takes item {moved.n} back within its epoch")
             in_flight = told.state is State.PENDING and link.owner is not None
-            _must(body.seized or not in_flight, f"{where} changes item {moved.n} in the hands of {link.owner}")
+            if not body.seized and in_flight:
+                raise Violation(f"{where} changes item {moved.n} in the hands of {link.owner}")
             if moved.output_digest:
                 self.story.given.add((moved.n, moved.epoch))
             self.story.acted.append((header.kind, header.commit_id, moved.n))
@@ -479,7 +506,8 @@ class _Teller:
         if moved.after == State.PENDING:
             is_requeued = (moved.before, moved.stage_after, moved.epoch) == (State.PENDING, told.stage, told.epoch)
             attempt, requeues = (attempt, requeues + 1) if is_requeued else (0, 0)
-            _must(requeues <= REQUEUES, f"{where} sends item {moved.n} on its way for the {requeues}th time")
+            if requeues > REQUEUES:
+                raise Violation(f"{where} sends item {moved.n} on its way for the {requeues}th time")
         elif moved.epoch != told.epoch:
             attempt = 0
         position = told.position if moved.position is None else moved.position
@@ -487,9 +515,11 @@ class _Teller:
                     rewinds=rewinds, requeues=requeues, position=position)  # fmt: skip
 
     def _pending(self, where: str, link: Link, n: int) -> Told:
-        _must(link.lo <= n < link.hi, f"{where} touches item {n}, which is not in the chunk")
+        if not (link.lo <= n < link.hi):
+            raise Violation(f"{where} touches item {n}, which is not in the chunk")
         told = self.story.items[n]
-        _must(told.state is State.PENDING, f"{where} works on item {n}, which is {told.state}")
+        if told.state is not State.PENDING:
+            raise Violation(f"{where} works on item {n}, which is {told.state}")
         return told
 
     def _count(self, link: Link, at: tuple[int, int, int]) -> None:

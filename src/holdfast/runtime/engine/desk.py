@@ -439,7 +439,9 @@ class Desk:
         return [h for h in self.holds if h.suspects and h.is_accused][:1] or self.holds
 
     def _can_start(self, hold: Hold) -> bool:
-        return self.returns.can_start(hold) or any(self._may_start(queue, hold) for queue in self.queues)
+        if hold.unasked and self.returns.can_start(hold):
+            return True
+        return hold.ready_count > 0 and any(self._may_start(queue, hold) for queue in self.queues)
 
     def _may_start(self, queue: StageQueue, hold: Hold) -> bool:
         return hold.ready[queue.index].count > 0 and queue.can_start(hold, self.now, self._time_left())

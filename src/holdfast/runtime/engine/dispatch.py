@@ -101,6 +101,8 @@ class StageBreaker:
         self.stage = stage
         self.rule = rule
         self.circuit = Circuit()
+        self.until = 0.0
+        """When the pause ends, or ended, while nothing has been answered; 0 while it is closed."""
         self.not_before = 0.0
         """Until when the other side asked to be left alone; 0 where it did not, or something was answered since."""
         self.asked = ""
@@ -110,11 +112,6 @@ class StageBreaker:
         self._longest, self._told = longest, False
         self.news: list[str] = []
         """What is to be told: each time it opens."""
-
-    @property
-    def until(self) -> float:
-        """When the pause ends, or ended, while nothing has been answered; 0 while it is closed."""
-        return max(self.circuit.until, self.not_before)
 
     def ends(self, now: float) -> float:
         """Return when the pause ends or has ended, by a clock that may have been set back."""
@@ -143,9 +140,11 @@ class StageBreaker:
     def judge(self, outcomes: Sequence[Outcome], now: float) -> list[Outcome]:
         """The outcomes as they shall count: while it is not closed, a failure that may pass is only a deferral."""
         self._listen(outcomes, now)
-        if self.rule is None:
-            return list(outcomes)
-        return [self._judge_one(outcome, self.rule, now) for outcome in outcomes]
+        judged = list(outcomes)
+        if self.rule is not None:
+            judged = [self._judge_one(outcome, self.rule, now) for outcome in outcomes]
+        self.until = max(self.circuit.until, self.not_before)
+        return judged
 
     def _listen(self, outcomes: Sequence[Outcome], now: float) -> None:
         """The longest that was asked for holds for the stage."""

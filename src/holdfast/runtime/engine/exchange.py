@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+import msgspec
+
 from holdfast.core.limits import CLAIM_CHUNKS, LOAD_ITEMS
 from holdfast.core.model import Claim, Commit, Item, Lease, Want
 from holdfast.core.outcome import Outcome
@@ -217,21 +219,21 @@ Event = Answer | Broken | CheckpointReached | Passed | Beat | Woken
 # -- effects: what is asked for -------------------------------------------------------------------------------------
 
 
-class Wait(NamedTuple):
+class Wait(msgspec.Struct, frozen=True):
     """Wait for events, at most so long; answered with a list of them."""
 
     seconds: float
 
 
-class CutOff(NamedTuple):
+class CutOff(msgspec.Struct, frozen=True):
     """Give up what is at work; answered with the events that come of it."""
 
 
-class Renew(NamedTuple):
+class Renew(msgspec.Struct, frozen=True):
     """Renew all leases at once; answered with events."""
 
 
-class Written(NamedTuple):
+class Written(msgspec.Struct, frozen=True):
     """What is written of one hold."""
 
     hold: Hold
@@ -239,19 +241,19 @@ class Written(NamedTuple):
     commit: Commit
 
 
-class Write(NamedTuple):
+class Write(msgspec.Struct, frozen=True):
     """Write, each commit with its own guard, all in one transaction; answered with a receipt for each."""
 
     group: list[Written]
 
 
-class AskFor(NamedTuple):
+class AskFor(msgspec.Struct, frozen=True):
     """Claim; answered with a claim, with why there is none, or with None where the store gave no answer."""
 
     request: Want
 
 
-class Read(NamedTuple):
+class Read(msgspec.Struct, frozen=True):
     """Read a page of items; answered with them, or with None where the store gave no answer."""
 
     claim: Claim
@@ -259,44 +261,44 @@ class Read(NamedTuple):
     most: int
 
 
-class ReadCheckpoints(NamedTuple):
+class ReadCheckpoints(msgspec.Struct, frozen=True):
     """Read how far the ranges of a claim have come; answered with checkpoints."""
 
     claim: Claim
 
 
-class Taken(NamedTuple):
+class Taken(msgspec.Struct, frozen=True):
     """A hold was made of a claim: its lease is to be renewed from now on."""
 
     hold: Hold
 
 
-class Begin(NamedTuple):
+class Begin(msgspec.Struct, frozen=True):
     """Run the items of a portion; an answer comes as an event, for a portion that is inline before this returns."""
 
     work: Any
 
 
-class Inspect(NamedTuple):
+class Inspect(msgspec.Struct, frozen=True):
     """Ask the verifiers; the answer comes as an event."""
 
     question: Question
 
 
-class Reply(NamedTuple):
+class Reply(msgspec.Struct, frozen=True):
     """Tell handlers what became of their checkpoints."""
 
     savings: Sequence[Saving]
     landed: bool
 
 
-class CameFurther(NamedTuple):
+class CameFurther(msgspec.Struct, frozen=True):
     """So many rows of ranges are durable."""
 
     rows: int
 
 
-class Leave(NamedTuple):
+class Leave(msgspec.Struct, frozen=True):
     """A hold is over: it was released, or it was dropped for a reason."""
 
     hold: Hold
@@ -311,18 +313,18 @@ class Look(StrEnum):
     BLAME = "whether any chunk carries blame"
 
 
-class LookAt(NamedTuple):
+class LookAt(msgspec.Struct, frozen=True):
     what: Look
 
 
-class StopRun(NamedTuple):
+class StopRun(msgspec.Struct, frozen=True):
     """The run stops, for a reason or because of an error that its caller shall see."""
 
     reason: str
     error: BaseException | None = None
 
 
-class TellPause(NamedTuple):
+class TellPause(msgspec.Struct, frozen=True):
     """A stage pauses, or waits because it was asked to."""
 
     stage: int
@@ -331,21 +333,21 @@ class TellPause(NamedTuple):
     """When the pause ends, where the breaker opened; others shall hear of that."""
 
 
-class GiveBack(NamedTuple):
+class GiveBack(msgspec.Struct, frozen=True):
     """Nothing more is begun: hand back what was handed over and not begun."""
 
 
-class Abandon(NamedTuple):
+class Abandon(msgspec.Struct, frozen=True):
     """Nobody waits for what is in flight any more."""
 
 
-class TakeTurns(NamedTuple):
+class TakeTurns(msgspec.Struct, frozen=True):
     """Whether the committing thread runs handlers itself, and the reading of the source shall wait its turn."""
 
     busy: bool
 
 
-class Rest(NamedTuple):
+class Rest(msgspec.Struct, frozen=True):
     """Nothing is held while payloads are compared."""
 
 

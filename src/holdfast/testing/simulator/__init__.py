@@ -48,7 +48,7 @@ from holdfast.testing.simulator.operators import (
 )
 from holdfast.testing.simulator.oracles import check
 from holdfast.testing.simulator.plan import draw, draw_on_a_bucket
-from holdfast.testing.simulator.worker import SimulatedWorker
+from holdfast.testing.simulator.worker import Crew
 from holdfast.testing.simulator.world import MakeStore, World
 
 __all__ = ["Failure", "Violation", "in_folders", "in_memory", "on_a_bucket", "search", "simulate", "tell"]
@@ -96,8 +96,7 @@ def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] |
     try:
         for number in range(world.plan.ingesters):
             world.begin(ingester(world, f"source{number}"))
-        for number in range(world.plan.workers):
-            world.begin(SimulatedWorker(world, number).start, world.chance())
+        Crew(world).begin()
         for actor in (
             operator,
             caretaker,

@@ -4,7 +4,7 @@ one it replaces."""
 
 import hashlib
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -272,8 +272,9 @@ class BucketWorld(World):
             if late == name and there is not None and there.mark == mark and self.bucket.adds_an_entry(name, data):
                 raise Violation(f"{who} is told that commit {commit.id.hex()} did not land, and it may land yet")
 
-    def check_held(self, process: Any, held: set[int]) -> None:
+    def check_held(self, process: Any, granted: Sequence[Claim]) -> None:
         """What was granted to a process is in its hands: nobody else can have it until its lease has ended."""
+        held = {int(lease.chunk) for lease in (*process.leases(), *(claim.lease for claim in granted))}
         forgotten = self.bucket.held_by(process.name) - held
         if forgotten and not process.unsure:
             raise Violation(f"{process.name} holds chunks {forgotten} and knows nothing of it")

@@ -162,7 +162,7 @@ def _drawn(seed: int, rng: Random) -> WorldPlan:
         chunks=1 + 4 * some(0.4),
         same_host=bool(some(0.5)),
         faults_until=LEASE + rng.random() * 4 * LEASE,
-        crash=some(0.5) * rng.random() * 0.04,
+        crash=some(0.5) * rng.random() * 0.045,
         pause=some(0.5) * rng.random() * 0.04,
         unheard=some(0.4) * rng.random() * 0.3,
         unsent=some(0.4) * rng.random() * 0.3,

@@ -15,7 +15,7 @@ from holdfast.core import canonical, journal, settle
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import carries_blame
 from holdfast.core.limits import BLAME
-from holdfast.core.model import Claim, Commit, Course, Item, Want
+from holdfast.core.model import Claim, Commit, Item, Lease, Want
 from holdfast.core.outcome import Done, Failed, Lost, Outcome
 from holdfast.runtime.engine import exchange as ex
 from holdfast.runtime.engine.desk import Desk
@@ -56,12 +56,36 @@ class DrawnAppetite(Appetite):
         return min(super().portion(), self._most) if self._takes_ranges else self._most
 
 
-def desk_of(world: World, owner: str) -> Desk:
+class Crew:
+    """The workers of a world. Where a run is over and the world is not, another one begins."""
+
+    def __init__(self, world: World) -> None:
+        self.world, plan = world, world.plan
+        self.facts = [StageFacts(name=str(n), policy=policy, adopts=plan.adopts, takes_ranges=plan.every > 0)
+                      for n, policy in enumerate(plan.policies)]  # fmt: skip
+        self.guarded = frozenset(range(1, len(self.facts))) if plan.checks or plan.lost else frozenset()
+
+    def begin(self) -> None:
+        for number in range(self.world.plan.workers):
+            self.world.begin(partial(self.start, number, 1), 4 * self.world.chance())
+
+    def start(self, number: int, life: int) -> None:
+        SimulatedWorker(self, number, life).resume(0)
+
+    def succeed(self, number: int, life: int) -> None:
+        """Start the next run, where there is something to do; else look again later, while something may come."""
+        world = self.world
+        if world.ingesting or world.is_pending() or world.chance() < 0.1:
+            self.start(number, life)
+        elif not world.is_over():
+            world.begin(partial(self.succeed, number, life), 5.0 + world.chance() * 2 * LEASE)
+
+
+def desk_of(crew: Crew, owner: str) -> Desk:
     """Return the desk of a run in a world, as a run of the runtime has it."""
+    world, facts = crew.world, crew.facts
     plan, slots = world.plan, Slots(2 * world.plan.slice, one_by_one=world.cap is not None)
     load = PoolLoad(PoolKind.THREADS)
-    facts = [StageFacts(name=str(n), policy=policy, adopts=plan.adopts, takes_ranges=plan.every > 0)
-             for n, policy in enumerate(plan.policies)]  # fmt: skip
     queues = [StageQueue(n, each, load, slots, StageBreaker(each.name, None)) for n, each in enumerate(facts)]
     request = Want(batch=world.batch.id, owner=owner, limit=plan.limit, seconds=LEASE, cap=world.cap,
                    tolerance=world.tolerance)  # fmt: skip
@@ -70,8 +94,7 @@ def desk_of(world: World, owner: str) -> Desk:
     returns = WithheldReturns(is_open=False, allowed=1.0, workers=plan.slice, refusal=lambda *_: Violation("too many"))
     moment = world.clock.now
     rules = ex.Rules(request=request, name=world.batch.name, grace=GRACE, page=plan.page, chunks=plan.chunks,
-                  guarded=frozenset(range(1, len(facts))) if plan.checks or plan.lost else frozenset(),
-                  idle_seconds=20 + 30 * world.chance(), look_seconds=20.0)  # fmt: skip
+                  guarded=crew.guarded, idle_seconds=20 + 30 * world.chance(), look_seconds=20.0)  # fmt: skip
     return Desk(
         rules, queues, ex.Orders(plan.slice), Purse(world.cap, most_per_item(plan) if world.cap is not None else None),
         DrawnAppetite(plan, queues, moment), deaths, returns, new_id=world.new_id,
@@ -81,8 +104,9 @@ def desk_of(world: World, owner: str) -> Desk:
 class SimulatedWorker:
     """One run of a worker."""
 
-    def __init__(self, world: World, number: int, life: int = 1) -> None:
-        self.world, self.number, self.life = world, number, life
+    def __init__(self, crew: Crew, number: int, life: int) -> None:
+        self.crew, self.number, self.life = crew, number, life
+        self.world = world = crew.world
         self.name = f"w{number}.{life}"
         self.alive = True
         self.beating = False
@@ -96,14 +120,14 @@ class SimulatedWorker:
         self.skew = (world.chance() * 2 - 1) * world.plan.skew
         self.store = world.connect(self)
         self.connection = CommitConnection(world, self.store)
-        self.desk = desk_of(world, self.name)
+        self.desk = desk_of(crew, self.name)
         self.effects: dict[Hold, list[Effect]] = {}
         """Handlers that were begun and whose outcome is not committed, for each chunk that is held."""
         self._inbox: list[ex.Event] = []
         self._sleep = 0
         """Grows with every sleep, so that nobody is woken from one that is over."""
         self._is_asleep = False
-        self._main: Actor = self._live(self._work())
+        self._main = self._work()
         self._carry_out: dict[type, Callable[[Any], Any]] = {
             ex.AskFor: self._ask_for,
             ex.Begin: self._begin,
@@ -121,9 +145,6 @@ class SimulatedWorker:
         self._late: dict[bytes, Commit] = {}
         """Releases that come later, by the ids of the commits before them."""
 
-    def start(self) -> None:
-        self._resume(self._sleep)
-
     def now(self) -> float:
         """Its own clock, which is not the store's."""
         return self.world.clock.now + self.skew
@@ -133,47 +154,65 @@ class SimulatedWorker:
         """Whether it was kept from renewing its leases in time, or is just now."""
         return self.shaken or any(self.world.clock.now - since > LEASE / 10 for since in self.waits_since)
 
+    def leases(self) -> list[Lease]:
+        """Return the leases of all that it holds."""
+        return [hold.lease for hold in self.desk.holds]
+
     def is_gone(self) -> bool:
         return not self.alive
 
     # -- living and dying ---------------------------------------------------------------------------------------
 
-    def _resume(self, sleep: int) -> None:
-        """Let the run go on, unless something else woke it before."""
-        if sleep != self._sleep:
+    def resume(self, sleep: int) -> None:
+        """Let the run continue, unless something else woke it before, or it is asleep, or dies or is paused now."""
+        if sleep != self._sleep or not self.alive:
             return
-        self._sleep += 1
-        delay = next(self._main, None)
-        if delay is not None:
-            self.world.begin(partial(self._resume, self._sleep), delay)
+        world = self.world
+        try:
+            if sleep:
+                self._meets_faults()
+            delay = self.asleep_until - world.clock.now
+            if delay <= 0:
+                self._sleep += 1
+                delay = next(self._main, -1.0)
+        except Died:
+            return
+        if delay >= 0:
+            world.begin(partial(self.resume, self._sleep), delay)
+
+    def _meets_faults(self) -> None:
+        """Now and then a process dies or is paused."""
+        world, plan = self.world, self.world.plan
+        if world.faulty and self.asleep_until <= world.clock.now:
+            if plan.crash and world.chance() < plan.crash:
+                self.die("crashes")
+            if plan.pause and world.chance() < plan.pause:
+                self.sleep()
 
     def tell(self, *events: ex.Event) -> None:
         """Something happened beside the run: wake it, if it waits for that."""
         self._inbox += events
         if self._is_asleep:
             self._is_asleep = False
-            self.world.begin(partial(self._resume, self._sleep))
+            self.world.begin(partial(self.resume, self._sleep))
 
     def _live(self, actor: Actor) -> Actor:
         """What an actor of this process does, until the process dies; with pauses."""
-        world, plan = self.world, self.world.plan
+        clock = self.world.clock
         if self.is_gone():
             return
         try:
             for delay in actor:
                 yield delay
-                while self.alive and self.asleep_until > world.clock.now:
-                    yield self.asleep_until - world.clock.now
+                while self.alive and self.asleep_until > clock.now:
+                    yield self.asleep_until - clock.now
                 if not self.alive:
                     return
-                if world.faulty:
-                    if plan.crash and world.chance() < plan.crash:
-                        self.die("crashes")
-                    if plan.pause and world.chance() < plan.pause:
-                        self.sleep()
-                        yield self.asleep_until - world.clock.now
-                        if self.is_gone():
-                            return
+                self._meets_faults()
+                if self.asleep_until > clock.now:
+                    yield self.asleep_until - clock.now
+                    if self.is_gone():
+                        return
         except Died:
             return
 
@@ -191,7 +230,7 @@ class SimulatedWorker:
         self.alive = False
         if self.world.plan.same_host:
             self.world.dead.add(self.name)
-        self.world.begin(SimulatedWorker(self.world, self.number, self.life + 1).start, after)
+        self.world.begin(partial(self.crew.succeed, self.number, self.life + 1), after)
 
     def sleep(self) -> None:
         seconds = world_pause(self.world.chance())
@@ -237,39 +276,30 @@ class SimulatedWorker:
     # -- the run ------------------------------------------------------------------------------------------------
 
     def _work(self) -> Actor:
-        desk, world = self.desk, self.world
+        desk, world, carry_out = self.desk, self.world, self._carry_out
+        clock, orders, ask = world.clock, desk.orders, desk.work().send
         answer: Any = None
-        asked = desk.work()
         yield 0.05 * world.chance()
         while True:
-            desk.at(self.now(), world.clock.now)
-            desk.orders.ingested = not world.ingesting
+            now = clock.now
+            desk.at(now + self.skew, now)
+            orders.ingested = not world.ingesting
             try:
-                effect = asked.send(answer)
+                effect: Any = ask(answer)
             except StopIteration:
                 break
-            if isinstance(effect, ex.Wait):
-                answer = yield from self._wait(effect.seconds)
-            elif isinstance(effect, ex.Write):
+            kind = type(effect)
+            if kind is ex.Wait:
+                if not self._inbox:
+                    self._is_asleep = True
+                    yield max(effect.seconds, 0.01 + 0.05 * world.chance())
+                    self._is_asleep = False
+                answer, self._inbox = self._inbox, []
+            elif kind is ex.Write:
                 answer = yield from self._write_group(effect.group)
             else:
-                answer = self._carry_out[type(effect)](effect) if type(effect) in self._carry_out else ()
-        self._is_over()
-
-    def _is_over(self) -> None:
-        world = self.world
-        is_pending = world.faulty or world.underway or world.ingesting or world.is_pending()
-        if is_pending or (world.course is not Course.CANCELLED and world.outputs.all_that_do_not_hold()):
-            self._end(5.0 + world.chance() * 2 * LEASE)
-        self.alive = False
-
-    def _wait(self, seconds: float) -> Generator[float, None, list[ex.Event]]:
-        if not self._inbox:
-            self._is_asleep = True
-            yield max(seconds, 0.01 + 0.05 * self.world.chance())
-            self._is_asleep = False
-        events, self._inbox = self._inbox, []
-        return events
+                answer = carry_out[kind](effect) if kind in carry_out else ()
+        self._end(5.0 + world.chance() * 2 * LEASE)
 
     def _stop(self, effect: ex.StopRun) -> None:
         if effect.error is not None:
@@ -293,9 +323,7 @@ class SimulatedWorker:
             world.say(self.name, f"cannot claim: {error}")
             return None
         claims = (answer, *answer.more) if isinstance(answer, Claim) else ()
-        world.check_held(
-            self, {int(hold.lease.chunk) for hold in self.desk.holds} | {int(c.lease.chunk) for c in claims}
-        )
+        world.check_held(self, claims)
         for claim in claims:
             self._check_claim(claim, request, began)
         return answer

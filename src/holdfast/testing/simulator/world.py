@@ -335,8 +335,14 @@ class World:
         of it."""
         return self.sealed is not None or self.course is Course.CANCELLED
 
+    def is_over(self) -> bool:
+        """Whether nothing is left to do, and nothing can come any more."""
+        if self.faulty or self.underway or self.ingesting or self.is_pending():
+            return False
+        return self.course is Course.CANCELLED or not self.outputs.all_that_do_not_hold()
+
     def is_pending(self) -> bool:
-        return bool(self.store.items(self.batch.id, state=State.PENDING, limit=1))
+        return not self.store.is_settled(self.batch.id)
 
     # -- what must stay true while it happens ------------------------------------------------------------------
 
@@ -388,7 +394,7 @@ class World:
         """A store that says that nothing landed means it."""
         self.check_told(commit, landed=False)
 
-    def check_held(self, process: Any, held: set[int]) -> None:
+    def check_held(self, process: Any, granted: Sequence[Claim]) -> None:
         """What a process was granted is in its hands."""
 
     def chunk_of(self, n: int) -> Chunk:

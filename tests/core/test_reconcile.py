@@ -91,9 +91,11 @@ def recorded(draw: st.DrawFn) -> Recorded:
 def reconciliation(counts: Recorded, **facts: Any) -> Reconciliation:
     told: dict[str, Any] = {
         "expected": Expected(admitted=counts.total, read=True), "recorded": counts, "observed": Observed(how="quick"),
-        "heads": "00", "found": {}, "findings": [], **facts,
+        "found": {}, "findings": [], **facts,
     }  # fmt: skip
-    return conclude("b", told.pop("course", Course.OPEN), **told)
+    mode = told.pop("course", Course.OPEN)
+    batch = Batch(id=BatchId(1), name="b", pipeline="p", definition=b"", opened_at=0, admitted=2, course=mode)
+    return conclude(batch, told.pop("chunks", [chunk()]), **told)
 
 
 @pytest.mark.promise("A14")
@@ -134,7 +136,7 @@ def test_what_the_journal_keeps_has_numbers_and_no_keys_and_is_the_same_for_the_
     assert one.facts() == other.facts()
     assert b"secret" not in one.facts()
     assert canonical.decode(one.facts())["findings"] == [["missing", 7, 1]]
-    assert one.facts() != reconciliation(Recorded(done=3), heads="01", **facts).facts()
+    assert one.facts() != reconciliation(Recorded(done=3), chunks=[chunk(seq=9)], **facts).facts()
 
 
 def test_how_a_batch_ended() -> None:

@@ -15,7 +15,7 @@ from holdfast.core import course, journal
 from holdfast.core.canonical import decode, encode
 from holdfast.core.course import Decide, End, word_of
 from holdfast.core.limits import FINDINGS_SEALED, REWINDS, UNDO_ITEMS
-from holdfast.core.model import Course, Key, Place, State, Value
+from holdfast.core.model import Batch, Chunk, Course, Key, Place, State, Value
 from holdfast.core.plain import Plain, plain
 from holdfast.core.states import Transition, keeps_outputs, move
 
@@ -399,18 +399,16 @@ def what_is_wrong(seen: Inspection) -> What:
 
 
 def conclude(
-    batch: str,
-    course: Course,
+    batch: Batch,
+    chunks: Sequence[Chunk],
     *,
     stopped: bool = False,
     expected: Expected,
     recorded: Recorded,
     observed: Observed,
-    heads: str,
     found: Mapping[What, int],
     findings: Sequence[Finding],
     nothing: str = "",
-    basis: bytes = b"",
 ) -> Reconciliation:
     """The reconciliation. States that do not sum up to what was admitted are a finding of their own."""
     counted, listed = dict(found), list(findings)
@@ -418,12 +416,12 @@ def conclude(
         counted[What.MISCOUNTED] = counted.get(What.MISCOUNTED, 0) + 1
         why = f"{expected.admitted:,} items were admitted, the states of all items sum up to {recorded.total:,}"
         listed.insert(0, Finding(what=What.MISCOUNTED, why=why))
-    for what, count, why in _of_number(expected, course, counted.get(What.NEVER_CREATED, 0)):
+    for what, count, why in _of_number(expected, batch.course, counted.get(What.NEVER_CREATED, 0)):
         counted[what] = counted.get(what, 0) + count
-        listed.insert(0, Finding(what=what, why=why, expect=_expect(batch, expected.admitted)))
-    return Reconciliation(batch=batch, course=course, stopped=stopped, expected=expected, recorded=recorded,
-                          observed=observed, heads=heads, found=counted, findings=tuple(listed),
-                          nothing=nothing, basis=basis)  # fmt: skip
+        listed.insert(0, Finding(what=what, why=why, expect=_expect(batch.name, expected.admitted)))
+    return Reconciliation(batch=batch.name, course=batch.course, stopped=stopped, expected=expected, recorded=recorded,
+                          observed=observed, heads=course.cover(chunks).hex(), found=counted, findings=tuple(listed),
+                          nothing=nothing, basis=course.basis(batch, chunks))  # fmt: skip
 
 
 def _expect(batch: str, items: int) -> str:
@@ -431,13 +429,13 @@ def _expect(batch: str, items: int) -> str:
     return "" if batch.startswith("-") else f"holdfast expect {quote(batch)} {items} --reason …"
 
 
-def _of_number(expected: Expected, course: Course, named: int) -> Iterator[tuple[What, int, str]]:
+def _of_number(expected: Expected, mode: Course, named: int) -> Iterator[tuple[What, int, str]]:
     """Yield by how many items the batch differs from the number it was said to have; `named`: how many of those that
     were never created a source has named."""
     total, admitted = expected.total, expected.admitted
     if total is not None and admitted > total:
         yield What.UNEXPECTED, admitted - total, f"{admitted:,} items came, {total:,} were expected"
-    if total is not None and admitted + named < total and expected.read and course is not Course.CANCELLED:
+    if total is not None and admitted + named < total and expected.read and mode is not Course.CANCELLED:
         yield What.NEVER_CREATED, total - admitted - named, f"{total:,} items were expected, {admitted:,} came"
 
 

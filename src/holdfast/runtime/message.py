@@ -30,7 +30,7 @@ from holdfast.core.verify import GoesBack
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
-from holdfast.runtime.define.calls import here
+from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.define.context import DeadLetter
 from holdfast.runtime.define.options import Changed, KeyFrom
 from holdfast.runtime.define.stage import Stage
@@ -128,11 +128,11 @@ class Inline:
         timeout = stage.timeout if stage.timeout is not None and not stage.is_async else math.inf
         call = self._coroutine(runner, work) if stage.is_async else lambda: runner.run(work)
         if timeout == math.inf and deadline is NEVER:
-            handled_here = here.batch
+            handled_here = current_batch.get()
             try:
                 call()
             finally:
-                here.batch = handled_here
+                current_batch.set(handled_here)
         else:
             beside = Beside(work, Finished())
             left = beside.run(call, timeout=timeout, deadline=deadline, leave=self._resources.leave_thread)
@@ -145,7 +145,7 @@ class Inline:
 
         async def attempt() -> Outcome:
             self._at_work = asyncio.current_task()
-            here.batch = (runner.pipeline, runner.batch)
+            current_batch.set((runner.pipeline, runner.batch))
             return await runner.attempt_async(work.items[0], work, clock())
 
         def call() -> None:

@@ -13,7 +13,7 @@ from holdfast.core.model import Batch
 from holdfast.core.verify import Reconciliation
 from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.acts import By, Result
-from holdfast.runtime.define.calls import here
+from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.define.options import (
     Changed,
     Code,
@@ -79,7 +79,7 @@ class Pipeline(PipelineDefinition):
             undo=undo, seal=seal, until=until, heartbeat=heartbeat, signals=signals, patience=patience,
             allow_empty=self.allow_empty if allow_empty is None else allow_empty,
         )  # fmt: skip
-        if here.batch == (self.name, options.batch):
+        if current_batch.get() == (self.name, options.batch):
             raise UsageError(f"batch {options.batch!r} was run by one of its own handlers: it would wait for itself")
         everybody = [*self.receivers, *(receivers(events) if events else ())]
         check_capabilities(capabilities_of(self._where if self._store is None else self._store), options, everybody)

@@ -1,5 +1,4 @@
-"""What the items of a batch are: of a scan, partitions and rows that were buried, which nobody should take for each
-other; of any other batch, items."""
+"""The report of a batch: what became of its items, in this run and before, the word for that, and what to do next."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.core import canonical
-from holdfast.core.course import EMPTY, FINDINGS, End
+from holdfast.core.course import EMPTY, FINDINGS, OVER_TOLERANCE, End, word_of
 from holdfast.core.errors import Incomplete, UsageError
 from holdfast.core.model import Batch, Chunk, Course, Key, State
 from holdfast.core.plain import Plain
@@ -19,7 +18,6 @@ from holdfast.runtime.define.context import DeadLetter
 from holdfast.runtime.define.options import allowed as allowed_dead
 from holdfast.runtime.define.policy import Tolerance
 from holdfast.runtime.engine.ledger import Figures
-from holdfast.runtime.operate import closing
 from holdfast.runtime.operate.reconcile import reconcile
 from holdfast.runtime.partitions import is_row, is_scan
 from holdfast.runtime.status import statistics, status
@@ -27,7 +25,7 @@ from holdfast.runtime.status.forecast import Forecast, PastAttempts, recent_comm
 from holdfast.runtime.status.orphans import Blame
 from holdfast.runtime.status.statistics import read_savings
 from holdfast.runtime.status.status import StateCounts
-from holdfast.runtime.text import command, in_words, many, naming_store, printable, usd, when
+from holdfast.runtime.text import command, in_words, many, naming_store, printable, unpause, usd, when
 from holdfast.runtime.verify.inspector import Findings, value_of
 from holdfast.stores.base import Store, each_item
 
@@ -226,7 +224,7 @@ class Report(Plain):
     def exit_code(self) -> int:
         """0 complete and reconciled, 1 ended in part, with findings, or with dead letters beyond what is tolerated, 75
         run again to continue."""
-        if self.state in (FINDINGS, EMPTY) or self.state in closing.FINAL:
+        if self.state in (FINDINGS, EMPTY) or self.state in FINAL:
             return 1
         if not self.state.startswith("complete"):
             return 75
@@ -419,7 +417,7 @@ def _state(
     `unexplained`: what does not agree."""
     counts = now.counts
     left = f"{kinds.pending()} left to do" if counts.pending else _to_come(now)
-    state = closing.word(now, reason, read=read, findings=bool(unexplained))
+    state = _word(now, reason, read=read, findings=bool(unexplained))
     if state == EMPTY:
         return state, _nothing(now)
     if state == End.COMPLETE:
@@ -428,8 +426,84 @@ def _state(
         see = f"; see `{command('dead list', now.batch)}`, then redrive, resolve or discard them"
         return state, f"{kinds.died()} died{see if counts.dead > tolerated else ''}."
     if state:
-        return state, closing.sentence(state, now, reason, left, unexplained)
+        return state, _sentence(state, now, reason, left, unexplained)
     return _unfinished(now, reason, left, has_source=has_source)
+
+
+FINAL = frozenset({End.STOPPED, End.CANCELLED, OVER_TOLERANCE})
+"""States in which running again changes nothing by itself."""
+
+
+def _word(now: status.Status, reason: str, *, read: bool, findings: bool) -> str:
+    """The word for the batch, by the one rule for it; nothing while it may continue as it is. `read`: this run came to
+    the end of its source, where it had one; `findings`: something does not agree, or could not be verified."""
+    end, is_over = now.end, now.is_complete and read
+    if end not in (End.CANCELLED, End.STOPPED) and not is_over:
+        end = End.STOPPED if reason == "until" else None
+    paused = now.course is Course.PAUSED or reason == "paused"
+    return str(word_of(end, empty=now.is_empty, findings=findings, paused=paused, halted=reason))
+
+
+def _sentence(word: str, now: status.Status, reason: str, left: str, unexplained: str) -> str:
+    """What to know about a batch of that word, and what to do next. `unexplained`: what does not agree."""
+    see = f"{unexplained}: see `{command('reconcile', now.batch)}`."
+    if word in (End.CANCELLED, End.STOPPED):
+        told = _cancelled(now) if word == End.CANCELLED else _stopped(now)
+        return f"{told} Besides, {see}" if unexplained else told
+    if word == FINDINGS:
+        return f"Nothing is left to do, but {see}"
+    if word == OVER_TOLERANCE:
+        return _over_tolerance(now, left)
+    if now.course is Course.PAUSED or reason == "paused":
+        return f"A person paused it, {left}: `{unpause(now.batch)}`, then run again."
+    if reason == "breaker":
+        return f"A service did not answer for too long, {left}: see the notes, then run again to continue."
+    return f"The budget is used up, {left}: raise it and run again."
+
+
+def _cancelled(now: status.Status) -> str:
+    counts = now.counts
+    if counts.running:
+        return f"{many(counts.running, 'item')} still in flight: their owners finish them or leave them."
+    if counts.pending:
+        return f"{many(counts.pending, 'item')} left by an owner that is gone: run it or cancel it again."
+    return (
+        f"{_of(counts.cancelled, counts.expected)} cancelled, the others stay as they are; choose another batch name."
+    )
+
+
+def _stopped(now: status.Status) -> str:
+    counts = now.counts
+    if now.is_complete and now.expected is not None and now.expected > counts.expected:
+        return (
+            f"{now.expected - counts.expected:,} of {many(now.expected, 'expected item')} never came: see "
+            f"`{command('reconcile', now.batch)}`; if the number was wrong, "
+            f"`{command('expect', now.batch, 'N', '--reason …')}`."
+        )
+    if now.end in (End.COMPLETE, End.WITH_DEAD):
+        return (
+            f"Its end came, and its source was not read to its end: {many(counts.expected, 'item')} that came "
+            f"before {'is' if counts.expected == 1 else 'are'} settled, anything new in it was not taken. Give it a "
+            "later `until`, or run the new ones in another batch."
+        )
+    unread = "" if now.ingested_at is not None else " before all of its items were there"
+    flight = f", {counts.pending:,} still in flight" if counts.pending else ""
+    return (
+        f"Its end came{unread}: {counts.done:,} of {many(counts.expected, 'item')} done, {counts.cancelled:,} "
+        f"cancelled{flight}. What was cancelled stays so, unless it is reset and the batch gets a later end."
+    )
+
+
+def _over_tolerance(now: status.Status, left: str) -> str:
+    codes = ", ".join(f"{code} ({count:,})" for code, count in list(now.dead_codes.items())[:5])
+    return (
+        f"{_of(now.counts.dead, now.counts.expected)} dead, more than is tolerated: {codes}; {left}. Redrive, resolve "
+        f"or discard them (`{command('dead list', now.batch)}`), or raise the tolerance; then run again."
+    )
+
+
+def _of(some: int, of_all: int) -> str:
+    return f"{some:,} of {many(of_all, 'item')} {'is' if some == 1 else 'are'}"
 
 
 def _unexplained(now: status.Status, found: Reconciliation | None, findings: Findings) -> str:

@@ -1,26 +1,29 @@
 """One run of one batch: it is opened, worked on, closed, and told about."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import course
-from holdfast.core.errors import UsageError
-from holdfast.core.model import Batch
-from holdfast.core.verify import Reconciliation
-from holdfast.runtime import lifecycle
+from holdfast.core.course import End
+from holdfast.core.errors import Refused, UsageError
+from holdfast.core.model import Batch, Chunk, Course
+from holdfast.core.verify import How, Reconciliation
+from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.define import definition
-from holdfast.runtime.define.options import Options
+from holdfast.runtime.define.options import KeyFrom, Options, allowed
+from holdfast.runtime.define.stage import Stage, sinks_among
 from holdfast.runtime.engine.control import ENDED_FOR_GOOD
 from holdfast.runtime.engine.hooks import complete_stages, hook_failure
 from holdfast.runtime.engine.session import Session, naming_outputs
 from holdfast.runtime.operate import changed_code, steer
-from holdfast.runtime.operate.closing import Closing
+from holdfast.runtime.operate.reconcile import SourceKeys, reconcile
 from holdfast.runtime.report import Report, make
-from holdfast.runtime.text import in_utc
+from holdfast.runtime.text import command, in_utc
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.ownership import Ownership
 from holdfast.stores import owners
+from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -133,14 +136,14 @@ class Run:
             steer.clear_over(self.store, fresh, actor=self.owner)
         if self.closing.sinks:
             with naming_outputs(fresh):  # another process may have died before its renames, after this one looked
-                recheck.publish_leftovers(self.store, fresh, self.pipeline.stages, self.session.findings)
+                recheck.publish_leftovers(self.store, fresh, self.pipeline.stages, self.session.note_findings())
         if control.reason not in ENDED_FOR_GOOD:
             self.failed_hooks += complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
         if ledger.late:
             self.warnings.append(f"{ledger.late:,} items came after the batch was sealed: their work is not recorded")
         with naming_outputs(fresh):
             found = self.closing.end(fresh, read=ledger.ingested)
-        if self.session.left_alone.count:
+        if self.session.left_alone is not None and self.session.left_alone.count:
             self.warnings.append(self.session.left_alone.warning(batch.name))
         self.warnings += ledger.notes
         if found is None:
@@ -164,3 +167,77 @@ class Run:
                     warnings=(*self.warnings, *self.closing.warnings), findings=session.findings,
                     compared=found, began_with=session.ledger.began_with,
                     failed_hooks=tuple(self.failed_hooks))  # fmt: skip
+
+
+class Closing:
+    """How a run closes: it reconciles what it can vouch for, publishes the end of the batch, and seals it if asked to.
+    It remembers how the chains ended when the run began; the rest happens at its end."""
+
+    def __init__(self, store: Store, stages: Sequence[Stage], options: Options, actor: str) -> None:
+        self._store, self._stages, self._options, self._actor = store, stages, options, actor
+        self.sinks = sinks_among(stages)
+        self._heads = b""
+        self.warnings: list[str] = []
+
+    def begin(self, chunks: Sequence[Chunk]) -> None:
+        """Before what is recorded is checked."""
+        self._heads = course.cover(chunks)
+
+    def end(self, batch: Batch, *, read: bool) -> Reconciliation | None:
+        """Once nothing is in flight any more: reconcile, publish, seal. None while there is something left to do.
+        `read`: this run came to the end of its source."""
+        found = lifecycle.conclude_end(
+            self._store, batch, lambda: self._compare(batch.name, read=read), actor=self._actor
+        )
+        if self._options.seal and found is not None:
+            self._seal(batch, found, read=read)
+        return found
+
+    def _compare(self, name: str, *, read: bool) -> Reconciliation | None:
+        batch = lookup.batch_named(self._store, name)
+        chunks = self._store.chunks(batch.id)
+        is_over = batch.course is Course.CANCELLED or course.has_ended(batch, self._store.now())
+        has_ended = is_over or (read and batch.ingested_at is not None)
+        if not has_ended or any(chunk.pending for chunk in chunks):
+            return None
+        return reconcile(self._store, batch, sinks=self.sinks, how=self._depth(course.cover(chunks)),
+                         allow_empty=self._options.allow_empty, chunks=chunks)  # fmt: skip
+
+    def _depth(self, heads: bytes) -> How:
+        """How closely to look: not at files that the check at the beginning has just looked at, where nothing has
+        happened since; and not at all at files that nobody wants to have looked at."""
+        if self._options.seal:
+            return "quick"
+        if not self.sinks or self._options.verify == "none" or heads == self._heads:
+            return "sums"
+        return "files"
+
+    def _seal(self, batch: Batch, found: Reconciliation, *, read: bool) -> None:
+        tolerated = allowed(self._options.tolerate, found.expected.admitted)
+        if batch.sealed_at is not None:
+            return
+        if found.end not in (End.COMPLETE, End.WITH_DEAD) and found.is_explained:
+            as_it_is = f"to seal it as it is: `{command('reconcile', batch.name, options='--seal')}`"
+            self.warnings.append(f"not sealed: it was {found.end} before it was complete; {as_it_is}")
+            return
+        if not read:
+            self.warnings.append("not sealed: its end came before its source was read to its end")
+            return
+        if found.exit_code(tolerated):
+            dead = f"{found.recorded.dead:,} dead, tolerated are {tolerated:,}"
+            self.warnings.append(f"not sealed: {', '.join(found.unexplained) or dead}")
+            return
+        lifecycle.seal(self._store, batch, found, actor=self._actor, tolerated=tolerated)
+
+    def again(self, batch: Batch, items: Iterable[Any] | None, key: KeyFrom) -> Reconciliation:
+        """A sealed batch was asked to run and be sealed once more, as after a crash behind the seal: that is fine if
+        it is what it was and the source brings nothing new."""
+        keys = SourceKeys(self._store, batch, self._stages[0].input, items, key) if items is not None else None
+        found = reconcile(self._store, batch, sinks=self.sinks, source=keys)
+        if found.is_explained:
+            return found
+        try:
+            lifecycle.check_open(self._store, batch)
+        except Refused as refused:
+            raise Refused(f"{refused}; and it is not what it was: {', '.join(found.unexplained)}") from None
+        return found

@@ -17,23 +17,9 @@ from holdfast.core.errors import Bad, HoldfastError, UsageError
 from holdfast.core.limits import CHECK_SECONDS, HUNG_CHECKS
 from holdfast.runtime.text import Duration, seconds
 
-
-class _Here:
-    """Of which pipeline and batch something of the user's is run here, on this thread or in this coroutine: the event
-    loop has coroutines of several runs on one thread."""
-
-    _batch: ContextVar[tuple[str, str] | None] = ContextVar("holdfast-batch", default=None)
-
-    @property
-    def batch(self) -> tuple[str, str] | None:
-        return self._batch.get()
-
-    @batch.setter
-    def batch(self, batch: tuple[str, str] | None) -> None:
-        self._batch.set(batch)
-
-
-here = _Here()
+current_batch: ContextVar[tuple[str, str] | None] = ContextVar("holdfast-batch", default=None)
+"""Of which pipeline and batch something of the user's is run here, on this thread or in this coroutine: the event loop
+has coroutines of several runs on one thread."""
 
 
 class Silence(TimeoutError):
@@ -53,7 +39,7 @@ class Asker:
         if self._hung:
             self._refuse_if_too_many_hang()
         voice = self._take()
-        voice.todo.put((function, args, here.batch))
+        voice.todo.put((function, args, current_batch.get()))
         try:
             answer, error = voice.answers.get(timeout=seconds)
         except queue.Empty:
@@ -95,7 +81,8 @@ class _Voice(threading.Thread):
     def run(self) -> None:
         process = os.getpid()
         while (todo := self.todo.get()) is not None:
-            function, args, here.batch = todo
+            function, args, batch = todo
+            current_batch.set(batch)
             answer, error = None, None
             try:
                 answer = function(*args)

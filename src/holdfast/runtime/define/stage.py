@@ -152,6 +152,9 @@ class Stage:
         self.__name__ = self.name
         self.__doc__ = getattr(function, "__doc__", None)
         self._check(what)
+        self.policy: Policy = self.retry.policy()
+        self.rule: Rule | None = self.breaker.rule() if isinstance(self.breaker, Breaker) else None
+        """When its breaker opens; None where it has none."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -202,15 +205,6 @@ class Stage:
     def on_failure(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Call a function with every item that this stage buries."""
         return self.hooks.on_failure.add(function)
-
-    @cached_property
-    def policy(self) -> Policy:
-        return self.retry.policy()
-
-    @cached_property
-    def rule(self) -> Rule | None:
-        """When its breaker opens; None where it has none."""
-        return self.breaker.rule() if isinstance(self.breaker, Breaker) else None
 
     def describe(self) -> dict[str, Any]:
         """The stage as it is remembered with the batch; the code as a digest only."""

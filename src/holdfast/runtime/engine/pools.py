@@ -15,7 +15,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import Item
 from holdfast.core.outcome import Outcome
 from holdfast.runtime import event_loop
-from holdfast.runtime.define.calls import here
+from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.assignment import Assignment, clock
 from holdfast.runtime.engine.exchange import Answer, Broken
@@ -257,7 +257,8 @@ class Loop:
         return ours | {each for each in [*self._cancelled] if not each.done()}
 
     def _start(self, runner: StageRunner, work: Assignment) -> None:
-        here.batch = (runner.pipeline, runner.batch)  # for every coroutine that begins here, or when one of those ends
+        # for every coroutine that begins here, or when one of those ends
+        current_batch.set((runner.pipeline, runner.batch))
         self._waiting.extend([(runner, work, item) for item in work.items])
         self._fill()
 

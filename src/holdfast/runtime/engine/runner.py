@@ -21,7 +21,7 @@ from holdfast.core.model import Item
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped, excuse
 from holdfast.core.retry import LONGEST_WAIT, classify, host_trouble, place_in, retry_after
 from holdfast.core.verify import may_have_been_tried
-from holdfast.runtime.define.calls import Asker, Check, CheckFailed, here, no_answer, text_of
+from holdfast.runtime.define.calls import Asker, Check, CheckFailed, current_batch, no_answer, text_of
 from holdfast.runtime.define.context import Context
 from holdfast.runtime.define.resource import unbound
 from holdfast.runtime.define.schema import Invalid
@@ -204,7 +204,7 @@ class StageRunner:
         if self.may_not_begin(work):
             return
         handle = self._bare or self.handed.to(self.stage.function)
-        here.batch = (self.pipeline, self.batch)
+        current_batch.set((self.pipeline, self.batch))
         was_below, this_thread.is_below = this_thread.is_below, self.loan.is_below
         if self.plain:
             self._run_plain(work, handle)
@@ -217,7 +217,8 @@ class StageRunner:
                 work.started = ended
                 self._keep(work, item, self._attempt(item, work, ended, handle))
                 ended = clock()
-        here.batch, this_thread.is_below = None, was_below
+        current_batch.set(None)
+        this_thread.is_below = was_below
         work.started = 0.0
         self.learn(work.outcomes)
 

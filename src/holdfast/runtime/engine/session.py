@@ -58,13 +58,15 @@ class Session:
         self.control = Control(options.workers, options.deadline)
         self.interrupts = Interrupts(self.control, self._wake, options.signals)
         self.finished: Finished = Finished()
-        self.findings = Findings([stage.name for stage in pipeline.stages])
+        self.findings: Findings | None = None
+        """What could not be verified, where anything was looked at."""
         self.ledger = Ledger([])
         self.key: KeyFrom = None
         """What identifies an item, as given or as the batch remembers it."""
         self.rewound = 0
         self.warnings: list[str] = []
-        self.left_alone = recheck.LeftAlone()
+        self.left_alone: recheck.LeftAlone | None = None
+        """Dead letters that came again with another payload."""
         self.failures = FailureHooks(pipeline, options.batch, self.warnings)
 
     def count(self, chunks: list[Chunk]) -> Ledger:
@@ -104,6 +106,12 @@ class Session:
     def inspector(self) -> OutputInspector:
         """Looks at recorded outputs, in runs that have some."""
         return OutputInspector(self.pipeline.stages, pipeline=self.pipeline.name, batch=self.options.batch)
+
+    def note_findings(self) -> Findings:
+        """Return where it is noted what could not be verified."""
+        if self.findings is None:
+            self.findings = Findings([stage.name for stage in self.pipeline.stages])
+        return self.findings
 
     def _close_inspector(self) -> None:
         if "inspector" in vars(self):
@@ -231,7 +239,7 @@ class Session:
 
         check = recheck.Checker(
             self.store, batch, self.inspector, self.options.verify, actor=self.owner, threads=self.options.workers,
-            allowed=self.options.undo, findings=self.findings, stopping=lambda: self.control.stopping, tell=tell,
+            allowed=self.options.undo, findings=self.note_findings(), stopping=lambda: self.control.stopping, tell=tell,
         )  # fmt: skip
         try:
             with naming_outputs(batch):
@@ -246,7 +254,8 @@ class Session:
         options = self.options
 
         def rerun(n: ItemNo, item: NewItem) -> None:
-            state = recheck.renew(self.store, batch, n, item, self.left_alone, actor=self.owner)
+            left = self.left_alone = self.left_alone or recheck.LeftAlone()
+            state = recheck.renew(self.store, batch, n, item, left, actor=self.owner)
             if state is not None:
                 ledger.send_back(state, lo=n)
 

@@ -195,8 +195,8 @@ class _Reconciler:
         stopped = status.end_of_batch(self._store, batch, counts, now) is End.STOPPED
         read = batch.ingested_at is not None or batch.course is Course.CANCELLED or stopped
         return conclude(
-            batch.name,
-            batch.course,
+            batch,
+            chunks,
             stopped=stopped,
             expected=Expected(
                 admitted=batch.admitted,
@@ -208,13 +208,11 @@ class _Reconciler:
             ),  # fmt: skip
             recorded=Recorded(**states),
             observed=self._observed(seen),
-            heads=course.cover(chunks).hex(),
             found=dict(self._found),
             findings=self._listed,
             nothing=""
             if counts.pending or self._allow_empty or not is_empty(self._store, batch)
             else ("row" if batch.admitted else "item"),
-            basis=course.basis(batch, chunks),
         )
 
     def _observed(self, seen: Observer | None) -> Observed:

@@ -17,7 +17,7 @@ from holdfast.core.errors import NotConverged, UsageError
 from holdfast.core.limits import RESULT_BYTES
 from holdfast.core.model import Batch, State
 from holdfast.runtime import event_loop
-from holdfast.runtime.define.calls import here
+from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.define.stage import code_of
 from holdfast.runtime.journal import forward
 from holdfast.runtime.partitions import is_row
@@ -143,12 +143,12 @@ class Convergence:
 
     def call(self, parts: Sequence[Any], within: tuple[str, str]) -> Any:
         """What the function makes of some parts; a coroutine is awaited on the event loop."""
-        before = here.batch
-        here.batch = within  # it must not run the scan it belongs to
+        before = current_batch.get()
+        current_batch.set(within)  # it must not run the scan it belongs to
         try:
             return event_loop.call(self.function, list(parts))
         finally:
-            here.batch = before
+            current_batch.set(before)
 
     def _fingerprint(self, parts: Sequence[bytes]) -> str:
         digests = [hashlib.sha256(part).hexdigest() for part in parts]

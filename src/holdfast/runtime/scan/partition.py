@@ -14,7 +14,7 @@ from holdfast.core.errors import Skip, UsageError
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Checkpoint, Item
 from holdfast.core.outcome import Done, Failed
-from holdfast.runtime.define.calls import here
+from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.define.policy import Breaker, Retry
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.define.stage import Stage, Where, code_of
@@ -108,7 +108,7 @@ class RangeRunner(StageRunner):
             return
         (item,) = work.items
         self.handler()  # a resource that cannot be opened here is not the fault of the range
-        here.batch = (self.pipeline, self.batch)
+        current_batch.set((self.pipeline, self.batch))
         was_below, this_thread.is_below = this_thread.is_below, self.loan.is_below
         began = work.started = clock()
         ctx = work.ctx = self.context(item, work)
@@ -129,7 +129,8 @@ class RangeRunner(StageRunner):
         except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome that names it
             outcome = self._explain(item if walk is None else walk.item, error, work, began, ctx)
             outcome = self._with_rows(outcome, walk)
-        here.batch, this_thread.is_below = None, was_below
+        current_batch.set(None)
+        this_thread.is_below = was_below
         work.started = 0.0
         if outcome is not None and not work.abandoned:
             work.outcomes.append(outcome)

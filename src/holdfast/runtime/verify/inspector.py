@@ -14,7 +14,7 @@ from holdfast.core.limits import FINDINGS_LISTED, STAGES
 from holdfast.core.model import Batch, BatchId, Item, Key, Output, Place, StoredItem
 from holdfast.core.states import RESOLVED
 from holdfast.core.verify import GONE, Decision, Depth, Finding, Inspection, Verdict, What, decide, next_to_ask
-from holdfast.runtime.define.calls import Asker, Verifier, here, no_answer
+from holdfast.runtime.define.calls import Asker, Verifier, current_batch, no_answer
 from holdfast.runtime.define.context import Context
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.define.stage import Stage, sinks_among
@@ -278,14 +278,14 @@ class OutputInspector:
                 return self._unknown(verifier, stage, error)
             ctx = self._context(past, stage, made_from)
         try:
-            here.batch = (self.pipeline, self.batch)
+            current_batch.set((self.pipeline, self.batch))
             objection = self.asker.ask(verifier.objection, out, given, ctx, seconds=verifier.seconds)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 raise
             return self._unknown(verifier, stage, error)
         finally:
-            here.batch = None
+            current_batch.set(None)
         return None if objection is None else self._fails(stage, objection)
 
     def search(self, past: RecordedItem, stage: int) -> Inspection:
@@ -295,7 +295,7 @@ class OutputInspector:
         if adopter is None:
             return self._fails(stage, "it has no adopter")
         try:
-            here.batch = (self.pipeline, self.batch)
+            current_batch.set((self.pipeline, self.batch))
             data = self.input_of(past, stage)
             given, ctx = at.input.decode(data), self._context(past, stage, data)
             found = self.asker.ask(adopter.find, given, ctx, seconds=adopter.seconds)
@@ -304,7 +304,7 @@ class OutputInspector:
                 stage, Verdict.UNKNOWN, f"its adopter gave no answer: {no_answer(error)}", adopter.failed(error)
             )
         finally:
-            here.batch = None
+            current_batch.set(None)
         if found is None:
             return self._fails(stage, "its adopter found none")
         try:
